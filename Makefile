@@ -1,0 +1,49 @@
+# Everything needed is set up by the targets themselves: `make serve` on a fresh machine is enough.
+# PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
+.DEFAULT_GOAL := help
+.PHONY: help serve test lint format types contracts docs-test bench lock clean
+BIN := .venv/bin
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: .venv/.base  ## run the server (ARGS="--port 9000 --store sqlite:///chat.db")
+	@exec $(BIN)/holdfast serve $(ARGS)
+
+test: .venv/.dev  ## all tests, documentation examples included (ARGS="-k tokens")
+	@$(BIN)/python -m pytest $(ARGS)
+
+docs-test: .venv/.dev  ## only the examples in README.md, docs/ and docstrings
+	@$(BIN)/python -m pytest README.md docs src $(ARGS)
+
+lint: .venv/.dev  ## style and format
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+format: .venv/.dev  ## apply the format and the safe fixes
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+types: .venv/.dev  ## mypy, strict
+	@$(BIN)/mypy
+
+contracts: .venv/.dev  ## who may import whom
+	@$(BIN)/lint-imports
+
+bench: .venv/.dev  ## measure (ARGS goes to the benchmarks)
+	@if [ -f benchmarks/__main__.py ]; then exec $(BIN)/python -m benchmarks $(ARGS); \
+	else echo "There are no benchmarks yet: benchmarks/__main__.py does not exist."; fi
+
+lock:  ## resolve the dependencies anew (UPGRADE=1 for the newest)
+	@scripts/lock
+
+clean:  ## remove what the targets made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: set-up runs again only when a lock or the packaging changed. The larger lock contains the smaller.
+.venv/.base: requirements/base.lock pyproject.toml scripts/setup
+	@scripts/setup requirements/base.lock
+	@touch $@
+
+.venv/.dev: requirements/dev.lock pyproject.toml scripts/setup
+	@scripts/setup requirements/dev.lock
+	@touch .venv/.base $@

@@ -1,0 +1,66 @@
+"""Documentation examples as tests, and a last word on what did not run.
+
+Python blocks of README.md and docs/*.md and the examples in docstrings are executed, in order, in one namespace a file.
+A block may use `await` and `async with` at its top level. `<!-- skip: next -->` before a block leaves it out.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
+from typing import TYPE_CHECKING
+
+import pytest
+from sybil import Example, Sybil
+from sybil.evaluators.python import pad
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
+from sybil.parsers.rest import DocTestParser
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run_block(example: Example) -> None:
+    """Run a block; one with `await` at its top level gets an event loop of its own."""
+    # Padded, so that a traceback shows the line of the document.
+    source = pad(example.parsed, example.line + example.parsed.line_offset)
+    code = compile(source, example.path, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    namespace = example.namespace
+    namespace.setdefault("__name__", "__main__")
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(eval(code, namespace))  # noqa: S307  (our own documentation)
+    else:
+        exec(code, namespace)  # noqa: S102  (our own documentation)
+
+
+@pytest.fixture
+def in_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples write `chat.db` beside themselves; this is where."""
+    monkeypatch.chdir(tmp_path)
+
+
+pages = Sybil(
+    parsers=[CodeBlockParser(language="python", evaluator=run_block), SkipParser()],
+    patterns=["README.md", "docs/*.md"],
+    fixtures=["in_empty_directory"],
+)
+docstrings = Sybil(
+    parsers=[DocTestParser(optionflags=ELLIPSIS | NORMALIZE_WHITESPACE)],
+    pattern="src/**/*.py",
+    fixtures=["in_empty_directory"],
+)
+pytest_collect_file = (pages + docstrings).pytest()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each group of tests that did not run, with the reason: a skip must not look like a pass."""
+    groups: dict[tuple[str, str], int] = {}
+    for report in terminalreporter.getreports("skipped"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        group = "/".join(report.nodeid.split("::")[0].split("/")[:2])
+        key = (group, reason.removeprefix("Skipped: "))
+        groups[key] = groups.get(key, 0) + 1
+    for (group, reason), count in sorted(groups.items()):
+        terminalreporter.write_line(f"not run: {group}, {count} tests ({reason})", yellow=True)

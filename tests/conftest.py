@@ -1,0 +1,59 @@
+"""What every test may ask for, and what none may have: a key, an address or a setting from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+DEFAULT_DATA = Path(__file__).parents[2] / "shared" / "data"
+OUTSIDE = ("HOLDFAST_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_API_")
+
+# Deadlines fail on a busy machine, and a slow generator is no fault of the code under test.
+settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), max_examples=150)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Holdfast runs on asyncio (uvloop included); its drivers know no other."""
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def no_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reaches a model, or depends on a setting, by accident."""
+    for name in list(os.environ):
+        if name.startswith(OUTSIDE) and name != "HOLDFAST_TEST_DATA":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder of recorded data: `HOLDFAST_TEST_DATA`, or `../shared/data` beside the repository."""
+    folder = Path(os.environ.get("HOLDFAST_TEST_DATA") or DEFAULT_DATA)
+    if not folder.is_dir():
+        pytest.skip("HOLDFAST_TEST_DATA not found")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recordings_path(test_data: Path) -> Path:
+    """The file of the recorded airline sessions."""
+    path = test_data / "airline" / "sessions.jsonl"
+    if not path.is_file():
+        pytest.skip("HOLDFAST_TEST_DATA has no airline/sessions.jsonl")
+    return path
+
+
+@pytest.fixture(scope="session")
+def recordings(recordings_path: Path) -> list[dict[str, Any]]:
+    """The recorded airline sessions, each `{"id", "messages"}`."""
+    with recordings_path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
