@@ -1,0 +1,312 @@
+"""Token counts: what a message costs a model, without asking anyone.
+
+Two vocabularies ship with the package (`data/`), so o200k and cl100k counts are exact and need no network. A model
+whose tokenizer is not public gets an estimate, which says that it is one. tiktoken is imported here only, and both it
+and the vocabularies are loaded by the first count, not by the import (0.2 s and 0.1 s).
+
+How a message is counted, in the way OpenAI's chat format does it: its texts, plus fixed amounts for what surrounds them
+(the constants below). Fields that Holdfast does not know travel upstream too, so they are counted, as JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from holdfast.errors import HoldfastError
+from holdfast.messages import Message, Part, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import tiktoken
+
+# -- fixed amounts, in tokens -------------------------------------------------
+
+MESSAGE_OVERHEAD: Final = 4
+"""A message's frame (3) and its role (1). The 3 that prime a reply are once a call: headroom, not a message's cost."""
+NAME_OVERHEAD: Final = 1
+"""What a `name` costs beyond its text."""
+TOOL_CALL_OVERHEAD: Final = 8
+"""Per tool call, beyond name and arguments. Ids are covered by it: models see a fixed-size reference, if any."""
+TOOL_RESULT_OVERHEAD: Final = 6
+"""A tool message's reference to its call, `tool_call_id` included, beyond `MESSAGE_OVERHEAD`."""
+TOOLS_OVERHEAD: Final = 12
+"""The frame around all tool schemas of a call; none when there are no tools."""
+TOOL_OVERHEAD: Final = 8
+"""Per tool schema, beyond its JSON. The JSON is an upper bound: providers render schemas shorter."""
+
+IMAGE_LOW_DETAIL: Final = 85
+IMAGE: Final = 1445
+"""An image of unknown size: eight tiles of 170 and 85, the most that the 4o family charges."""
+AUDIO_CHARS_PER_TOKEN: Final = 512
+"""Base64 characters of compressed speech a token: 10 tokens a second, 32 kbit/s."""
+FILE_CHARS_PER_TOKEN: Final = 64
+"""Base64 characters of a document a token: about 1,500 tokens a page of 75 kB."""
+
+MEDIA: Final[dict[str, int | None]] = {
+    "image": None,
+    "image_url": None,
+    "input_image": None,
+    "audio": AUDIO_CHARS_PER_TOKEN,
+    "input_audio": AUDIO_CHARS_PER_TOKEN,
+    "video": AUDIO_CHARS_PER_TOKEN,
+    "video_url": AUDIO_CHARS_PER_TOKEN,
+    "document": FILE_CHARS_PER_TOKEN,
+    "file": FILE_CHARS_PER_TOKEN,
+    "input_file": FILE_CHARS_PER_TOKEN,
+}
+"""Media part types and their characters a token; None for images, whose cost does not follow their length.
+
+Whatever the length, a medium counts at least as an image: a mere link may stand for anything.
+"""
+
+# -- the public face ----------------------------------------------------------
+
+
+class TokenCounter(Protocol):
+    """Counts tokens for one family of models. Counting never fails and never needs a network."""
+
+    @property
+    def name(self) -> str:
+        """`o200k_base`, `cl100k_base` or `estimate`."""
+
+    @property
+    def exact(self) -> bool:
+        """True when text is counted by the model's own tokenizer."""
+
+    @property
+    def factor(self) -> float:
+        """Tokens of this counter per stored (o200k) token; 1.0 for o200k.
+
+        Fixed for a counter, so that a frontier computed with it never moves by itself. It bounds English, code and
+        JSON; other scripts can pass it (cl100k: German 1.2, Chinese 1.4, Hindi 3.7), so count what you chose.
+        """
+
+    def text(self, text: str) -> int:
+        """Tokens of `text`. Text that looks like a special token is ordinary text."""
+
+    def message(self, message: Message) -> int:
+        """Tokens of `message` in a prompt, the frame around it included."""
+
+    def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
+        """Tokens of the tool schemas of a call, as in the request's `tools`."""
+
+
+def counter_for(model: str) -> TokenCounter:
+    """The counter for `model`, by its family.
+
+    Prefixes that name a provider or a fine-tune are understood.
+
+    >>> counter_for("openai/gpt-4o-mini").name, counter_for("ft:gpt-4:acme::x1").name, counter_for("claude-x").name
+    ('o200k_base', 'cl100k_base', 'estimate')
+    """
+    family = _PROVIDER.sub("", model.strip().lower())
+    return next((counter for pattern, counter in _FAMILIES if pattern.match(family)), _ESTIMATE)
+
+
+# -- counting -----------------------------------------------------------------
+
+
+class _Counter:
+    """Counts with one vocabulary, or with the dearest of several and a margin."""
+
+    def __init__(self, name: str, *vocabularies: _Vocabulary, factor: float, margin_percent: int = 0) -> None:
+        self.name = name
+        self.exact = margin_percent == 0
+        self.factor = factor
+        self._vocabularies = vocabularies
+        self._percent = 100 + margin_percent
+
+    def __repr__(self) -> str:
+        return f"<TokenCounter {self.name}>"
+
+    def text(self, text: str) -> int:
+        if not text:
+            return 0
+        count = max(vocabulary.count(text) for vocabulary in self._vocabularies)
+        return -(-count * self._percent // 100)
+
+    def message(self, message: Message) -> int:
+        count = MESSAGE_OVERHEAD + self._content(message) + self._extra(message.extra)
+        if message.name is not None:
+            count += NAME_OVERHEAD + self.text(message.name)
+        if message.role == "tool":
+            count += TOOL_RESULT_OVERHEAD
+        return count + sum(self._call(call) for call in message.tool_calls)
+
+    def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
+        if not schemas:
+            return 0
+        return TOOLS_OVERHEAD + sum(TOOL_OVERHEAD + self.text(_json(schema)) for schema in schemas)
+
+    def _content(self, message: Message) -> int:
+        if isinstance(message.content, tuple):
+            return sum(self._part(part) for part in message.content)
+        return self.text(message.text)
+
+    def _part(self, part: Part) -> int:
+        if part.text is not None:
+            return self.text(part.text) + self._extra(part.extra)
+        if part.type in MEDIA:
+            return _media(part)
+        return self._extra(part.extra)
+
+    def _call(self, call: ToolCall) -> int:
+        texts = self.text(call.name) + self.text(call.arguments)
+        return TOOL_CALL_OVERHEAD + texts + self._extra(call.extra) + self._extra(call.function_extra)
+
+    def _extra(self, extra: Mapping[str, Any]) -> int:
+        # Clients send back what they got with its empty fields (`refusal: null`, `annotations: []`): no model sees them.
+        said = {key: value for key, value in extra.items() if value not in (None, "", [], {})}
+        return self.text(_json(said)) if said else 0
+
+
+def _media(part: Part) -> int:
+    """Tokens of a media part, by the table."""
+    chars_per_token = MEDIA[part.type]
+    if chars_per_token is not None:
+        return max(IMAGE, _longest_text(part.extra) // chars_per_token)
+    nested = part.extra.get("image_url")
+    detail = nested.get("detail") if isinstance(nested, dict) else part.extra.get("detail")
+    return IMAGE_LOW_DETAIL if detail == "low" else IMAGE
+
+
+def _longest_text(value: Any) -> int:
+    """Characters of the longest string in `value`: of a media part, its data."""
+    if isinstance(value, str):
+        return len(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max(map(_longest_text, inner), default=0)
+
+
+def _json(value: Any) -> str:
+    """`value` as compact JSON, as it goes upstream. The standard encoder, because it takes lone surrogates."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+# -- vocabularies -------------------------------------------------------------
+
+_CHUNK: Final = 65_536
+_LOOK_BACK: Final = 1_024
+# Where both patterns begin a new token whatever follows: a single space between two things that are not white space.
+_SAFE_CUT: Final = re.compile(r"(?<=\S) (?=\S)")
+
+DATA: Final = Path(__file__).with_name("data")
+
+
+class _Vocabulary:
+    """One tokenizer, loaded and verified by the first count."""
+
+    def __init__(self, name: str, *, sha256: str, pattern: str, special: dict[str, int]) -> None:
+        self.name = name
+        self.pattern = pattern
+        self.special = special
+        self._sha256 = sha256
+        self._encoding: tiktoken.Encoding | None = None
+        self._lock = threading.Lock()
+
+    def count(self, text: str) -> int:
+        """Tokens of `text`. Above 64 Ki characters it is cut, which can add a token a cut and bounds the time."""
+        encode = (self._encoding or self._load()).encode_ordinary
+        if len(text) <= _CHUNK:
+            return len(encode(text))
+        return sum(len(encode(chunk)) for chunk in _chunks(text))
+
+    def ranks(self) -> dict[bytes, int]:
+        """The tokens with their ranks, read from the packed file.
+
+        Raises:
+            HoldfastError: the file is not the one that was packed.
+        """
+        path = DATA / f"{self.name}.ranks"
+        packed = path.read_bytes()
+        if hashlib.sha256(packed).hexdigest() != self._sha256:
+            raise HoldfastError(f"{path} is damaged: its hash is not the expected one. Install holdfast again.")
+        data = zlib.decompress(packed)
+        ranks: dict[bytes, int] = {}
+        start = 0
+        while start < len(data):
+            end = start + 1 + data[start]
+            ranks[data[start + 1 : end]] = len(ranks)
+            start = end
+        return ranks
+
+    def _load(self) -> tiktoken.Encoding:
+        import tiktoken  # 20 ms that `import holdfast` need not pay
+
+        with self._lock:
+            if self._encoding is None:
+                self._encoding = tiktoken.Encoding(
+                    self.name, pat_str=self.pattern, mergeable_ranks=self.ranks(), special_tokens=self.special
+                )
+            return self._encoding
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """`text` in pieces of at most 64 Ki characters, cut where a token begins anyway if such a place is near."""
+    start = 0
+    while len(text) - start > _CHUNK:
+        end = start + _CHUNK
+        near = _SAFE_CUT.finditer(text, max(start + 1, end - _LOOK_BACK), end)
+        cut = max((found.start() for found in near), default=end)
+        yield text[start:cut]
+        start = cut
+    yield text[start:]
+
+
+# Patterns and special tokens are those of tiktoken_ext.openai_public; a test compares them.
+_O200K: Final = _Vocabulary(
+    "o200k_base",
+    sha256="237883613c799b57337f9bda254d004913ab133c879f4cd55cc4d5b66992a450",
+    pattern=(
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    special={"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
+)
+_CL100K: Final = _Vocabulary(
+    "cl100k_base",
+    sha256="f93a1dc1bc9057b7fde539f594216737bfd8ff0afc93326c685a5ce9cec68d29",
+    pattern=(
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+        r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+    ),
+    special={
+        "<|endoftext|>": 100257,
+        "<|fim_prefix|>": 100258,
+        "<|fim_middle|>": 100259,
+        "<|fim_suffix|>": 100260,
+        "<|endofprompt|>": 100276,
+    },
+)
+
+# -- the counters and their models --------------------------------------------
+
+STORED: Final[TokenCounter] = _Counter("o200k_base", _O200K, factor=1.0)
+"""The counter of stored counts."""
+_CL100K_COUNTER: Final[TokenCounter] = _Counter("cl100k_base", _CL100K, factor=1.1)
+# Private tokenizers need up to a quarter more than the public ones on English and code. On other scripts they range
+# from o200k's thrift to cl100k's waste, so the dearer of the two counts.
+_ESTIMATE: Final[TokenCounter] = _Counter("estimate", _O200K, _CL100K, factor=1.4, margin_percent=25)
+
+# `openai/gpt-4o`, `openrouter/openai/gpt-4o`, `openai:gpt-4o`, `ft:gpt-4o:acme::id`
+_PROVIDER: Final = re.compile(r"^(?:.*/)?(?:(?:ft|openai|azure):)*")
+
+
+def _family(*names: str) -> re.Pattern[str]:
+    """A pattern for model names that begin with one of `names`, as a whole word: `o1` is not `o1000`."""
+    return re.compile(rf"(?:{'|'.join(map(re.escape, names))})(?![a-z0-9])")
+
+
+# In order: gpt-4.1 is looked for before gpt-4.
+_FAMILIES: Final[list[tuple[re.Pattern[str], TokenCounter]]] = [
+    (_family("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "gpt-oss", "chatgpt-4o", "o1", "o3", "o4", "offline"), STORED),
+    (_family("gpt-4", "gpt-3.5", "gpt-35", "text-embedding-3", "text-embedding-ada-002"), _CL100K_COUNTER),
+]

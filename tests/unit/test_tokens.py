@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiktoken_ext.openai_public as openai_public
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import tokens
+from holdfast.errors import HoldfastError
+from holdfast.messages import Message, Part, ToolCall
+from holdfast.tokens import STORED, TokenCounter, counter_for
+
+CL100K = counter_for("gpt-4")
+ESTIMATE = counter_for("somebody-elses-model")
+COUNTERS = [STORED, CL100K, ESTIMATE]
+VOCABULARIES = [(tokens._O200K, openai_public.o200k_base), (tokens._CL100K, openai_public.cl100k_base)]
+
+texts = st.text() | st.text(alphabet=st.characters(categories=["L", "N", "P", "Z", "Cs", "So"]))
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("counting tokens reached for the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+# -- vocabularies -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("vocabulary", "define"), VOCABULARIES, ids=lambda value: getattr(value, "name", ""))
+def test_vocabulary_is_the_published_one(
+    vocabulary: tokens._Vocabulary, define: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda url, expected_hash: asked.append(expected_hash))
+    theirs = define()
+    original = b"".join(b"%s %d\n" % (base64.b64encode(raw), rank) for raw, rank in vocabulary.ranks().items())
+    assert [hashlib.sha256(original).hexdigest()] == asked
+    assert vocabulary.pattern == theirs["pat_str"]
+    assert vocabulary.special == theirs["special_tokens"]
+
+
+def test_damaged_vocabulary_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = bytearray((tokens.DATA / "cl100k_base.ranks").read_bytes())
+    packed[1000] ^= 1
+    (tmp_path / "cl100k_base.ranks").write_bytes(packed)
+    monkeypatch.setattr(tokens, "DATA", tmp_path)
+    with pytest.raises(HoldfastError, match="damaged"):
+        tokens._CL100K.ranks()
+
+
+def test_vocabulary_is_loaded_once_by_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = tokens._CL100K
+    fresh = tokens._Vocabulary("cl100k_base", sha256=theirs._sha256, pattern=theirs.pattern, special=theirs.special)
+    loads: list[int] = []
+
+    def load() -> dict[bytes, int]:
+        loads.append(1)
+        return theirs.ranks()
+
+    monkeypatch.setattr(fresh, "ranks", load)
+    counts: list[int] = []
+    threads = [threading.Thread(target=lambda: counts.append(fresh.count("hello world"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert loads == [1]
+    assert counts == [2] * 8
+
+
+# -- text ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "o200k", "cl100k"),
+    [
+        ("", 0, 0),
+        ("hello world", 2, 2),
+        ("tiktoken is great!", 6, 6),
+        ("antidisestablishmentarianism", 6, 6),
+        ("2 + 2 = 4", 7, 7),
+        ("お誕生日おめでとう", 8, 9),
+    ],
+)
+def test_known_counts(text: str, o200k: int, cl100k: int) -> None:
+    assert STORED.text(text) == o200k
+    assert CL100K.text(text) == cl100k
+
+
+@pytest.mark.parametrize("counter", COUNTERS, ids=lambda counter: counter.name)
+@pytest.mark.parametrize("special", ["<|endoftext|>", "<|endofprompt|>", "<|fim_prefix|>", "<|im_start|>"])
+def test_special_tokens_are_ordinary_text(counter: TokenCounter, special: str) -> None:
+    assert counter.text(special) > 1
+
+
+@given(texts)
+def test_any_text_counts(text: str) -> None:
+    for counter in COUNTERS:
+        assert 0 <= counter.text(text) <= 2 * len(text.encode("utf-8", "surrogatepass"))
+        assert (counter.text(text) == 0) == (text == "")
+
+
+@given(texts)
+def test_estimate_is_the_dearest(text: str) -> None:
+    assert ESTIMATE.text(text) >= 1.25 * max(STORED.text(text), CL100K.text(text))
+
+
+@given(st.lists(st.sampled_from(["word ", "12345", " ", "\n", "、漢字", "x", "-->", "é "])), st.integers(2, 40))
+def test_pieces_are_the_text(monkeypatch_module: pytest.MonkeyPatch, words: list[str], size: int) -> None:
+    text = "".join(words)
+    monkeypatch_module.setattr(tokens, "_CHUNK", size)
+    pieces = list(tokens._chunks(text))
+    assert "".join(pieces) == text
+    assert all(len(piece) <= size for piece in pieces)
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def test_long_prose_is_counted_exactly() -> None:
+    text = "The quick brown fox jumps over 13 lazy dogs, and so on.\n" * 6000
+    assert len(text) > 4 * tokens._CHUNK
+    for vocabulary, _ in VOCABULARIES:
+        assert vocabulary.count(text) == len(vocabulary._load().encode_ordinary(text))
+
+
+@pytest.mark.parametrize("text", ["a", " ", "^", "\n", "中", "x1", "a ", "é", "=-"])
+def test_a_megabyte_is_counted_in_reasonable_time(text: str) -> None:
+    CL100K.text("load")
+    start = time.monotonic()
+    assert CL100K.text(text * (1_000_000 // len(text))) > 1_000
+    # Quadratic behaviour would take minutes; the bound is wide, because machines are busy.
+    assert time.monotonic() - start < 20
+
+
+# -- messages -----------------------------------------------------------------
+
+
+def test_plain_message() -> None:
+    assert STORED.message(Message(role="user", content="hello world")) == tokens.MESSAGE_OVERHEAD + 2
+
+
+def test_absent_null_and_empty_content_cost_only_the_frame() -> None:
+    for message in (
+        Message(role="assistant"),
+        Message(role="assistant", content=None),
+        Message(role="user", content=""),
+    ):
+        assert STORED.message(message) == tokens.MESSAGE_OVERHEAD
+
+
+def test_parts_cost_their_text() -> None:
+    one = Message(role="user", content="hello world")
+    parts = Message(role="user", content=(Part("text", "hello"), Part("text", " world")))
+    assert STORED.message(parts) == STORED.message(one)
+
+
+def test_name_tool_calls_and_results_are_counted() -> None:
+    named = Message(role="user", content="hi", name="ada")
+    assert STORED.message(named) == tokens.MESSAGE_OVERHEAD + 1 + tokens.NAME_OVERHEAD + STORED.text("ada")
+    call = ToolCall(id="call_0123456789abcdef", name="get_user", arguments='{"id": "u1"}')
+    calling = Message(role="assistant", content=None, tool_calls=(call, call))
+    each = tokens.TOOL_CALL_OVERHEAD + STORED.text("get_user") + STORED.text('{"id": "u1"}')
+    assert STORED.message(calling) == tokens.MESSAGE_OVERHEAD + 2 * each
+    result = Message(role="tool", content="ok", tool_call_id="call_0123456789abcdef")
+    assert STORED.message(result) == tokens.MESSAGE_OVERHEAD + tokens.TOOL_RESULT_OVERHEAD + 1
+
+
+def test_unknown_fields_are_counted_and_empty_ones_are_not() -> None:
+    bare = Message(role="assistant", content="yes")
+    empty = bare.evolve(extra={"refusal": None, "annotations": [], "audio": None})
+    thinking = bare.evolve(extra={"reasoning_content": "because of the weather"})
+    assert STORED.message(empty) == STORED.message(bare)
+    assert STORED.message(thinking) >= STORED.message(bare) + STORED.text("because of the weather")
+    assert STORED.message(bare.evolve(extra={"odd": "\ud800"})) > STORED.message(bare)
+    assert STORED.message(bare.evolve(extra={"index": 0})) > STORED.message(bare)
+
+
+def image(**fields: Any) -> Message:
+    return Message(role="user", content=(Part("image_url", extra={"image_url": fields}),))
+
+
+def test_media_cost_what_the_table_says() -> None:
+    data = "data:image/png;base64," + "A" * 100_000
+    assert STORED.message(image(url=data)) == tokens.MESSAGE_OVERHEAD + tokens.IMAGE
+    assert STORED.message(image(url=data, detail="low")) == tokens.MESSAGE_OVERHEAD + tokens.IMAGE_LOW_DETAIL
+    audio = Message(role="user", content=(Part("input_audio", extra={"input_audio": {"data": "A" * 5_120_000}}),))
+    assert STORED.message(audio) == tokens.MESSAGE_OVERHEAD + 10_000
+    unknown = Message(role="user", content=(Part("hologram", extra={"url": "https://example.com/h"}),))
+    assert STORED.message(unknown) > tokens.MESSAGE_OVERHEAD
+
+
+def test_tool_schemas() -> None:
+    schema = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    one, two = STORED.tools([schema]), STORED.tools([schema, schema])
+    assert STORED.tools([]) == 0
+    assert 0 < two - one < one
+    assert ESTIMATE.tools([schema]) > one
+
+
+@given(st.lists(texts, max_size=4))
+def test_a_message_never_gets_cheaper_by_more_parts(contents: list[str]) -> None:
+    parts = tuple(Part("text", text) for text in contents)
+    for counter in COUNTERS:
+        counts = [counter.message(Message(role="user", content=parts[:end])) for end in range(len(parts) + 1)]
+        assert counts == sorted(counts)
+
+
+# -- models -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("gpt-4o", "o200k_base"),
+        ("gpt-4o-2024-08-06", "o200k_base"),
+        ("GPT-4.1-mini", "o200k_base"),
+        ("gpt-5.1-codex", "o200k_base"),
+        ("o1", "o200k_base"),
+        ("o3-mini", "o200k_base"),
+        ("chatgpt-4o-latest", "o200k_base"),
+        ("openrouter/openai/gpt-oss-120b:free", "o200k_base"),
+        ("openai:gpt-4o", "o200k_base"),
+        ("ft:gpt-4o-mini:org::id", "o200k_base"),
+        ("offline", "o200k_base"),
+        ("gpt-4", "cl100k_base"),
+        ("azure/gpt-4-turbo", "cl100k_base"),
+        ("ft:gpt-3.5-turbo:acme:name:id", "cl100k_base"),
+        ("gpt-35-turbo", "cl100k_base"),
+        ("text-embedding-3-small", "cl100k_base"),
+        ("claude-sonnet-4-5", "estimate"),
+        ("gpt-40", "estimate"),
+        ("o1000", "estimate"),
+        ("my-gpt-4o", "estimate"),
+        ("", "estimate"),
+    ],
+)
+def test_counter_for_model(model: str, name: str) -> None:
+    counter = counter_for(model)
+    assert counter.name == name
+    assert counter.exact == (name != "estimate")
+
+
+def test_factors_bound_recorded_sessions(recordings: list[dict[str, Any]]) -> None:
+    messages = [message["content"] for session in recordings for message in session["messages"] if message["content"]]
+    for counter in COUNTERS:
+        stored, counted = 0, 0
+        for text in messages[:500]:
+            stored += STORED.text(text)
+            counted += counter.text(text)
+        assert counted <= counter.factor * stored
+
+
+def test_stored_counter_is_o200k() -> None:
+    assert (STORED.name, STORED.exact, STORED.factor) == ("o200k_base", True, 1.0)
