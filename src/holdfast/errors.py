@@ -1,0 +1,296 @@
+"""Every error Holdfast raises, split by what the caller can do about it.
+
+HoldfastError
+├── UsageError                 the caller's input is wrong; the same call will fail again
+│   ├── InvalidMessage         a message, entry or transcript that is not one (`where` says which)
+│   ├── InvalidRequest         a parameter that is not one (`param` names it)
+│   ├── ConfigError            configuration: every mistake at once, each with its place
+│   ├── MissingExtra           a driver is not installed; names the extra to install
+│   └── TooLarge               a limit was passed; names the limit and its number
+├── NotFound                   nothing under that id for this tenant and user
+│   ├── SessionNotFound
+│   └── EntryNotFound
+├── Conflict                   the state is not what the call assumed; read again, then decide
+│   ├── SessionExists
+│   ├── AmbiguousSession       several users have a session of that id; name the user
+│   ├── StaleSession           `expect` is behind the log
+│   └── IdempotencyConflict    the same key with different content
+├── BudgetTooSmall             no legal working set fits; says what is needed
+├── ModelError                 the upstream model; the user's message stays in the log
+│   ├── ModelUnavailable       refused, unreachable, timed out, 5xx: try again later
+│   ├── ModelRejected          the upstream said no (4xx): its own words in `body`
+│   │   └── ContextTooLong     the prompt is over the model's window: send less; says the limit if known
+│   └── ModelProtocolError     the upstream answered with something that is not an answer
+└── StoreError                 the store could not do its work
+    ├── StoreUnavailable       cannot be opened or reached, disk full, read-only
+    ├── StoreCorrupt           what is stored does not verify
+    └── StoreClosed            used after close
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HoldfastError(Exception):
+    """Base of every error Holdfast raises on purpose.
+
+    `code` is a stable machine-readable word, used as `error.code` on the wire.
+    """
+
+    code = "holdfast_error"
+
+
+# -- the caller's input ------------------------------------------------------
+
+
+class UsageError(HoldfastError):
+    """The caller's input is wrong; the same call will fail again."""
+
+    code = "invalid_request"
+
+
+class InvalidRequest(UsageError):
+    """A parameter is missing, of the wrong type or out of range.
+
+    Args:
+        message: what was wrong and what would be right.
+        param: the parameter's name or path, for example `limit` or `messages[2].role`.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class InvalidMessage(InvalidRequest):
+    """A message, entry or transcript is not one; `param` says where."""
+
+    code = "invalid_message"
+
+
+class ConfigError(UsageError):
+    """The configuration has mistakes; all of them are told at once.
+
+    Args:
+        problems: one line a mistake, each beginning with its place.
+    """
+
+    code = "invalid_config"
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class MissingExtra(UsageError):
+    """A driver is not installed."""
+
+    code = "missing_extra"
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the extra {extra!r}: pip install 'holdfast[{extra}]'")
+        self.extra = extra
+
+
+class TooLarge(InvalidRequest):
+    """A limit was passed; the message names the limit and its number."""
+
+    code = "too_large"
+
+
+# -- not there ---------------------------------------------------------------
+
+
+class NotFound(HoldfastError):
+    """Nothing under that id for this tenant and user."""
+
+    code = "not_found"
+
+
+class SessionNotFound(NotFound):
+    """No such session for this tenant and user."""
+
+    code = "session_not_found"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"no session {session_id!r}")
+        self.session_id = session_id
+
+
+class EntryNotFound(NotFound):
+    """No live entry with that `seq` in the session."""
+
+    code = "message_not_found"
+
+    def __init__(self, session_id: str, seq: int) -> None:
+        super().__init__(f"session {session_id!r} has no live message with seq {seq}")
+        self.seq = seq
+
+
+# -- conflicts ---------------------------------------------------------------
+
+
+class Conflict(HoldfastError):
+    """The state is not what the call assumed; read again, then decide."""
+
+    code = "conflict"
+
+
+class SessionExists(Conflict):
+    """A session of that id exists already for this tenant and user."""
+
+    code = "session_exists"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"session {session_id!r} exists already")
+
+
+class AmbiguousSession(Conflict):
+    """Several users of the tenant have a session of that id."""
+
+    code = "ambiguous_session"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"several users have a session {session_id!r}: name one with user_id")
+
+
+class StaleSession(Conflict):
+    """`expect` is not the session's version: somebody appended in between."""
+
+    code = "stale_session"
+
+    def __init__(self, session_id: str, *, expected: int, version: int) -> None:
+        super().__init__(f"session {session_id!r} is at version {version}, not at {expected}: read it again")
+        self.expected = expected
+        self.version = version
+
+
+class IdempotencyConflict(Conflict):
+    """The idempotency key was used before, with different content."""
+
+    code = "idempotency_conflict"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"idempotency key {key!r} was used before with different content")
+
+
+# -- the working set ---------------------------------------------------------
+
+
+class BudgetTooSmall(HoldfastError):
+    """No legal working set fits the budget.
+
+    Args:
+        budget: tokens allowed.
+        needed: tokens the smallest legal working set takes.
+        what: what takes them, in words.
+    """
+
+    code = "budget_too_small"
+
+    def __init__(self, *, budget: int, needed: int, what: str) -> None:
+        super().__init__(f"a working set needs at least {needed} tokens ({what}), the budget is {budget}")
+        self.budget = budget
+        self.needed = needed
+
+
+# -- the model ---------------------------------------------------------------
+
+
+class ModelError(HoldfastError):
+    """The upstream model did not answer; the user's message stays in the log.
+
+    Args:
+        message: what happened.
+        status: the upstream's HTTP status, if it gave one.
+        body: the upstream's own error object, if it gave one.
+        retry_after: seconds the upstream asked to wait, if it did.
+    """
+
+    code = "upstream_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        body: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = body
+        self.retry_after = retry_after
+
+
+class ModelUnavailable(ModelError):
+    """Refused, unreachable, timed out, overloaded or 5xx: try again later."""
+
+    code = "upstream_unavailable"
+
+
+class ModelRejected(ModelError):
+    """The upstream refused the request (4xx); its own words are in `body`."""
+
+    code = "upstream_rejected"
+
+
+class ContextTooLong(ModelRejected):
+    """The prompt, or prompt and reply together, do not fit the model's context window: send less.
+
+    Args:
+        message: what happened.
+        context_limit: the window in tokens, where the upstream said it; None where it did not.
+        status, body, retry_after: as in `ModelError`.
+    """
+
+    code = "context_length_exceeded"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        context_limit: int | None = None,
+        status: int | None = None,
+        body: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, status=status, body=body, retry_after=retry_after)
+        self.context_limit = context_limit
+
+
+class ModelProtocolError(ModelError):
+    """The upstream answered with something that is not an answer."""
+
+    code = "upstream_protocol_error"
+
+
+# -- the store ---------------------------------------------------------------
+
+
+class StoreError(HoldfastError):
+    """The store could not do its work."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be opened or reached, is full or read-only."""
+
+    code = "store_unavailable"
+
+
+class StoreCorrupt(StoreError):
+    """What is stored does not verify; the message says where."""
+
+    code = "store_corrupt"
+
+
+class StoreClosed(StoreError):
+    """The store was used after it was closed."""
+
+    code = "store_closed"
+
+    def __init__(self) -> None:
+        super().__init__("the store is closed")

@@ -1,0 +1,150 @@
+"""Messages: what a model and its user say to each other, kept without loss.
+
+A `Message` is frozen and holds everything its sender sent: fields Holdfast knows by name, all others in `extra`.
+Two questions about a message are answered here and nowhere else: *what does it say* (`canonical`, the form in which
+messages are compared) and *what came before it* (`chain`, the digest that ties it to the log so far).
+
+Shapes of the wire are in `holdfast.wire`; nothing here knows one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+SYSTEM_ROLES = frozenset({"system", "developer"})
+TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
+DIGEST_SIZE = 16
+"""Bytes of a digest: 128 bits, enough that no two histories of a store meet by chance."""
+GENESIS = bytes(DIGEST_SIZE)
+"""What the first digest of a log is chained to."""
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One part of a multi-part content: text, or media passed through whole."""
+
+    type: str
+    text: str | None = None
+    """The words, for a text part; None for media."""
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Every other field of the part, unharmed."""
+
+
+class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One tool call of an assistant message. `id` is unique only within its unit."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    """The arguments as the model wrote them: a JSON text, not always a valid one."""
+    type: str = "function"
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Fields beside `id`, `type` and the function."""
+    function_extra: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Fields inside the function, beside `name` and `arguments`."""
+
+
+Content = str | tuple[Part, ...] | None | UnsetType
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One message. `content` is UNSET when its sender left the field out, None when the sender wrote null."""
+
+    role: str
+    content: Content = UNSET
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The words of the message, parts joined; empty when it has none."""
+        if isinstance(self.content, str):
+            return self.content
+        if isinstance(self.content, tuple):
+            return "".join(part.text for part in self.content if part.text is not None)
+        return ""
+
+    @property
+    def media(self) -> tuple[Part, ...]:
+        """The parts that are not text."""
+        if isinstance(self.content, tuple):
+            return tuple(part for part in self.content if part.text is None)
+        return ()
+
+    @property
+    def visible(self) -> bool:
+        """True for what a chat client shows and resends: no tool results, no assistant message with tool calls."""
+        return self.role != "tool" and not self.tool_calls
+
+    def evolve(self, **changes: Any) -> Message:
+        """A copy with `changes`, fields as in the constructor."""
+        return msgspec.structs.replace(self, **changes)
+
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_payload_encoder = msgspec.json.Encoder()
+_payload_decoder = msgspec.json.Decoder(Message)
+
+
+def encode_payload(message: Message) -> bytes:
+    """The bytes a store keeps for `message`; `decode_payload` gives an equal message back."""
+    return _payload_encoder.encode(message)
+
+
+def decode_payload(payload: bytes) -> Message:
+    """The message in `payload`, as written by `encode_payload`."""
+    return _payload_decoder.decode(payload)
+
+
+def canonical(message: Message) -> bytes:
+    """What `message` says, as bytes: equal for messages that a reader would call the same (DESIGN.md, section 6).
+
+    Text parts are joined, so `"x"` equals `[{"type": "text", "text": "x"}]`; media count by their content's hash;
+    trailing white space and unknown fields are ignored. Tool calls and the id a result answers count.
+    """
+    said: list[Any] = [message.role, _segments(message.content)]
+    if message.tool_calls:
+        said.append([[call.id, call.name, _arguments(call.arguments)] for call in message.tool_calls])
+    if message.tool_call_id is not None:
+        said.append(message.tool_call_id)
+    return _encoder.encode(said)
+
+
+def chain(previous: bytes, message: Message) -> bytes:
+    """The digest of a history that was `previous` and went on with `message`."""
+    return hashlib.blake2b(previous + canonical(message), digest_size=DIGEST_SIZE).digest()
+
+
+def _segments(content: Content) -> list[str | dict[str, str]]:
+    """Runs of text as strings, media as `{"media": hash}`, in order."""
+    if isinstance(content, str):
+        content = (Part("text", content),)
+    segments: list[str | dict[str, str]] = []
+    for part in content if isinstance(content, tuple) else ():
+        if part.text is None:
+            segments.append({"media": _media_hash(part)})
+        elif segments and isinstance(segments[-1], str):
+            segments[-1] += part.text
+        else:
+            segments.append(part.text)
+    if segments and isinstance(segments[-1], str):
+        segments[-1] = segments[-1].rstrip()
+    return [segment for segment in segments if segment != ""]
+
+
+def _media_hash(part: Part) -> str:
+    return hashlib.blake2b(_encoder.encode([part.type, part.extra]), digest_size=DIGEST_SIZE).hexdigest()
+
+
+def _arguments(arguments: str) -> bytes | str:
+    """Arguments compared as JSON where they are JSON: clients reorder keys and change white space."""
+    try:
+        return _encoder.encode(msgspec.json.decode(arguments))
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        return arguments

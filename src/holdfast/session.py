@@ -1,0 +1,378 @@
+"""A session's log: its entries, how it grows, and how a transcript somebody sent relates to it.
+
+Pure functions. A store calls `extend` inside its transaction, so that `seq`, unit, turn, running total and digest are
+worked out in one place for all stores, from what is appended and the log's `Tail` alone: appending is O(appended).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.messages import GENESIS, SYSTEM_ROLES, Message, ToolCall, canonical, chain
+
+Kind = Literal["system", "user", "assistant", "calls", "result"]
+"""What an entry is to its log: `calls` is an assistant message with tool calls, `result` a tool message."""
+Mode = Literal["auto", "transcript", "delta"]
+Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced"]
+ERASED = "[erased]"
+"""The content of an erased entry."""
+
+
+class SessionRef(msgspec.Struct, frozen=True):
+    """Which session: owner and name. The tenant is the store handle's own."""
+
+    user_id: str
+    id: str
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One message in the log, with what was worked out once, when it was written."""
+
+    seq: int
+    """Place in the log: from 0, gapless, given by the store."""
+    turn_id: int
+    """Which turn it belongs to, from 0."""
+    unit: int
+    """`seq` of the first entry of its unit: its own, or that of the assistant message whose call it answers."""
+    timestamp: int
+    """Milliseconds since the epoch; never used for order."""
+    tokens: int
+    """The message's tokens, o200k."""
+    total: int
+    """Tokens of the live path up to and with this entry."""
+    digest: bytes
+    """Chained to the last visible message before it; see `extend`."""
+    message: Message
+    metadata: dict[str, Any] | None = None
+    agent: str | None = None
+    importance: float | None = None
+    pinned: bool = False
+    retired_by: int | None = None
+    """`seq` of the entry that took its place; None while it is live."""
+    erased: bool = False
+    """Its content was erased on request; the digest stands for it."""
+
+    @property
+    def kind(self) -> Kind:
+        """What the entry is to its log."""
+        return kind_of(self.message)
+
+
+class NewEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A message about to be appended."""
+
+    message: Message
+    tokens: int
+    """o200k tokens, counted by the caller: a store counts nothing."""
+    timestamp: int
+    metadata: dict[str, Any] | None = None
+    agent: str | None = None
+    importance: float | None = None
+    pinned: bool = False
+    turn_id: int | None = None
+    """None: derived; a user message after anything but a user message opens the next turn."""
+
+
+class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call of a model used, as the provider reported it."""
+
+    model: str
+    timestamp: int
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    """Part of `prompt_tokens` that the provider read from its cache."""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Sums over a session's model calls."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+    def plus(self, call: ModelCall) -> Usage:
+        """These sums with `call` added."""
+        return Usage(
+            self.calls + 1,
+            self.prompt_tokens + call.prompt_tokens,
+            self.completion_tokens + call.completion_tokens,
+            self.cached_tokens + call.cached_tokens,
+        )
+
+
+class Tail(msgspec.Struct, frozen=True, kw_only=True):
+    """All that appending needs to know of the log before it."""
+
+    next_seq: int = 0
+    turn_id: int = -1
+    total: int = 0
+    digest: bytes = GENESIS
+    """The chain up to the last live visible message."""
+    last_seq: int = -1
+    """The last live entry; -1 when there is none."""
+    last_kind: Kind | None = None
+    unit: int = -1
+    """The unit that may still get results: the last assistant message with tool calls; -1 when there is none."""
+    open_calls: tuple[str, ...] = ()
+    """Ids of that unit's calls without a result yet; an id may stand more than once."""
+    anchor: int | None = None
+    """`seq` of the first live user message: the task anchor."""
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """A session without its log: what a store keeps in one row."""
+
+    tenant: str
+    user_id: str
+    id: str
+    agent: str | None = None
+    version: int = 0
+    """Grows by one with every write to the session."""
+    created_at: int
+    updated_at: int
+    """Milliseconds since the epoch."""
+    status: Literal["active", "closed"] = "active"
+    system_messages: tuple[Message, ...] = ()
+    state: dict[str, Any] = msgspec.field(default_factory=dict)
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    ttl: int | None = None
+    """Milliseconds of idleness after which the session ends; None: the server's setting."""
+    messages: int = 0
+    """Live entries."""
+    bytes: int = 0
+    """Payload bytes of all entries, retired ones too."""
+    usage: Usage = Usage()
+    tail: Tail
+
+    @property
+    def ref(self) -> SessionRef:
+        """Which session this is."""
+        return SessionRef(self.user_id, self.id)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the live path, o200k."""
+        return self.tail.total
+
+
+def kind_of(message: Message) -> Kind:
+    """What `message` is to a log."""
+    if message.role == "tool":
+        return "result"
+    if message.tool_calls:
+        return "calls"
+    return "system" if message.role in SYSTEM_ROLES else message.role  # type: ignore[return-value]  # user, assistant
+
+
+def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
+    """The entries that `new` becomes after `tail`, and the tail after them.
+
+    A visible message's digest is chained to the visible message before it. Tool messages and assistant messages with
+    tool calls are chained to it too, but nothing is chained to them: clients do not resend them, and a transcript
+    without them has to lead to the same digests.
+    """
+    entries: list[Entry] = []
+    for item in new:
+        entry, tail = _extend_one(tail, item)
+        entries.append(entry)
+    return entries, tail
+
+
+def _extend_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
+    kind, seq = kind_of(new.message), tail.next_seq
+    answers = kind == "result" and new.message.tool_call_id in tail.open_calls
+    unit = tail.unit if answers else seq
+    turn_id = new.turn_id if new.turn_id is not None else _turn_of(tail, kind)
+    total = tail.total + new.tokens
+    digest = chain(tail.digest, new.message)
+    entry = Entry(
+        seq=seq,
+        turn_id=turn_id,
+        unit=unit,
+        timestamp=new.timestamp,
+        tokens=new.tokens,
+        total=total,
+        digest=digest,
+        message=new.message,
+        metadata=new.metadata,
+        agent=new.agent,
+        importance=new.importance,
+        pinned=new.pinned,
+    )
+    open_unit, open_calls = _open_after(tail, entry, kind, answers=answers)
+    return entry, Tail(
+        next_seq=seq + 1,
+        turn_id=turn_id,
+        total=total,
+        digest=digest if new.message.visible else tail.digest,
+        last_seq=seq,
+        last_kind=kind,
+        unit=open_unit,
+        open_calls=open_calls,
+        anchor=seq if tail.anchor is None and kind == "user" else tail.anchor,
+    )
+
+
+def _turn_of(tail: Tail, kind: Kind) -> int:
+    opens = kind == "user" and tail.last_kind != "user"
+    return tail.turn_id + 1 if opens or tail.turn_id < 0 else tail.turn_id
+
+
+def _open_after(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> tuple[int, tuple[str, ...]]:
+    """The unit that may still get results, and its unanswered calls, after `entry`.
+
+    Only what stands directly behind its call can be sent to a provider, so any other message closes the unit: a
+    result that comes later is an orphan.
+    """
+    if kind == "calls":
+        return entry.seq, tuple(call.id for call in entry.message.tool_calls)
+    if answers:
+        calls = list(tail.open_calls)
+        calls.remove(str(entry.message.tool_call_id))
+        return tail.unit, tuple(calls)
+    if kind == "result":
+        return tail.unit, tail.open_calls
+    return -1, ()
+
+
+def rewind(tail: Tail, before: Sequence[Entry], *, digest: bytes, anchor: int | None) -> Tail:
+    """The tail of a log whose live path ends with `before`; entries after it are retired.
+
+    Args:
+        tail: the tail before the rewind; `next_seq` stays, because a retired `seq` is not given again.
+        before: the live entries of the last unit that stays, in order; empty when nothing stays.
+        digest: of the last visible entry that stays, `GENESIS` when there is none.
+        anchor: the first live user message that stays.
+    """
+    if not before:
+        return Tail(next_seq=tail.next_seq)
+    last = before[-1]
+    open_calls: list[str] = []
+    for entry in before:
+        open_calls.extend(call.id for call in entry.message.tool_calls)
+        if entry.kind == "result" and entry.message.tool_call_id in open_calls:
+            open_calls.remove(entry.message.tool_call_id)
+    return Tail(
+        next_seq=tail.next_seq,
+        turn_id=last.turn_id,
+        total=last.total,
+        digest=digest,
+        last_seq=last.seq,
+        last_kind=last.kind,
+        unit=before[0].seq if before[0].kind == "calls" else -1,
+        open_calls=tuple(open_calls),
+        anchor=anchor,
+    )
+
+
+def erased(message: Message) -> Message:
+    """What stays of `message` when its content is erased: enough that its unit is still legal."""
+    calls = tuple(ToolCall(call.id, call.name, "{}", call.type) for call in message.tool_calls)
+    content = None if calls else ERASED
+    return Message(role=message.role, content=content, tool_calls=calls, tool_call_id=message.tool_call_id)
+
+
+# -- reconcile ---------------------------------------------------------------
+
+
+class Vertebra(msgspec.Struct, frozen=True):
+    """What reconciling needs to know of a live entry: a log's spine is read without its payloads."""
+
+    seq: int
+    kind: Kind
+    digest: bytes
+
+    @property
+    def visible(self) -> bool:
+        """See `Message.visible`."""
+        return self.kind not in ("calls", "result")
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a request's messages do to the log (DESIGN.md, section 6)."""
+
+    relation: Relation
+    append: tuple[Message, ...] = ()
+    retire_from: int | None = None
+    """The first live `seq` that is retired, with all after it; None: nothing is."""
+
+
+def mode_of(incoming: Iterable[Message], mode: Mode) -> Literal["transcript", "delta"]:
+    """How `incoming` is to be read: without an assistant message it is a delta, unless the request decides."""
+    if mode != "auto":
+        return mode
+    return "transcript" if any(message.role == "assistant" for message in incoming) else "delta"
+
+
+def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
+    """Plan for messages that come after the log, even where they equal old ones.
+
+    A log that ends in just these messages, unanswered, has them already: the client tries again.
+
+    Args:
+        last: the last `len(incoming)` live entries, in order; fewer where the log has fewer.
+        incoming: the request's messages without the leading system messages.
+    """
+    if incoming and incoming[-1].role != "assistant" and len(last) == len(incoming):
+        if all(canonical(entry.message) == canonical(sent) for entry, sent in zip(last, incoming, strict=True)):
+            return Plan("replayed")
+    return Plan("delta" if last else "new", tuple(incoming))
+
+
+def reconcile_transcript(spine: Sequence[Vertebra], incoming: Sequence[Message]) -> Plan:
+    """Plan for a history that a client resent, with or without its tool messages, perhaps edited.
+
+    Visible messages are walked side by side; stored tool messages inside what is common stay, the client's copies of
+    them are not doubled. At the first difference the stored history ends and the rest of the incoming one follows.
+    """
+    stored_at, incoming_at = _common(spine, incoming)
+    if stored_at == 0 and spine:
+        return Plan("replaced", tuple(incoming), retire_from=spine[0].seq) if incoming else Plan("replayed")
+    rest = tuple(incoming[incoming_at:])
+    retired = spine[_kept(spine, stored_at, rest) :]
+    if not retired:
+        return Plan(("continued" if spine else "new") if rest else "replayed", rest)
+    return Plan("edited" if rest else "regenerated", rest, retire_from=retired[0].seq)
+
+
+def _common(spine: Sequence[Vertebra], incoming: Sequence[Message]) -> tuple[int, int]:
+    """How far both sides go together: indexes after the last message they share."""
+    stored_at = incoming_at = 0
+    digest = GENESIS
+    stored = [(at, entry) for at, entry in enumerate(spine) if entry.visible]
+    sent = [(at, message) for at, message in enumerate(incoming) if message.visible]
+    for (s, entry), (i, message) in zip(stored, sent, strict=False):
+        following = chain(digest, message)
+        if following != entry.digest:
+            break
+        digest, stored_at, incoming_at = following, s + 1, i + 1
+    return _aligned_tools(spine, incoming, stored_at, incoming_at, digest)
+
+
+def _aligned_tools(
+    spine: Sequence[Vertebra], incoming: Sequence[Message], stored_at: int, incoming_at: int, digest: bytes
+) -> tuple[int, int]:
+    """Go on over tool messages that both sides have behind the last visible message they share."""
+    while (
+        stored_at < len(spine)
+        and incoming_at < len(incoming)
+        and not spine[stored_at].visible
+        and not incoming[incoming_at].visible
+        and spine[stored_at].digest == chain(digest, incoming[incoming_at])
+    ):
+        stored_at, incoming_at = stored_at + 1, incoming_at + 1
+    return stored_at, incoming_at
+
+
+def _kept(spine: Sequence[Vertebra], stored_at: int, rest: Sequence[Message]) -> int:
+    """Index of the first stored entry that goes: tool messages behind the common part stay, unless `rest` has its own."""
+    if rest and not rest[0].visible:
+        return stored_at
+    while stored_at < len(spine) and not spine[stored_at].visible:
+        stored_at += 1
+    return stored_at

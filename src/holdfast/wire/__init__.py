@@ -1,0 +1,1 @@
+"""Other people's shapes, both ways; one file a shape."""

@@ -1,0 +1,231 @@
+"""OpenAI's Chat Completions messages, and entries as Holdfast's own routes show them (DESIGN.md, section 3).
+
+Lossless: what Holdfast has no name for is kept in `extra` and leaves again where it stood. Holdfast's own fields are
+recognised on input and never sent upstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.errors import InvalidMessage
+from holdfast.messages import ROLES, SYSTEM_ROLES, TEXT_PARTS, Content, Message, Part, ToolCall
+from holdfast.session import Entry
+
+OWN_FIELDS = frozenset(
+    {
+        "seq",
+        "turn_id",
+        "unit",
+        "timestamp",
+        "tokens",
+        "agent",
+        "metadata",
+        "importance",
+        "pinned",
+        "retired_by",
+        "digest",
+        "erased",
+    }
+)
+"""Fields of an entry that Holdfast gives or reads itself; never kept in a message's `extra`."""
+_NAMED = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"}) | OWN_FIELDS
+
+
+def message_from(data: Any, where: str = "message") -> Message:
+    """The message in `data`, a decoded JSON object or an object with `model_dump` (the SDK's own messages).
+
+    Args:
+        data: what was sent.
+        where: its place, for the error.
+
+    Raises:
+        InvalidMessage: it is no message; says the field and what would be right.
+    """
+    fields = _mapping(data, where)
+    role = fields.get("role")
+    if role not in ROLES:
+        raise InvalidMessage(f"{where}.role is {role!r}; it must be one of {', '.join(ROLES)}", param=f"{where}.role")
+    message = Message(
+        role=role,
+        content=_content(fields.get("content", UNSET), f"{where}.content"),
+        tool_calls=_tool_calls(fields.get("tool_calls"), f"{where}.tool_calls"),
+        tool_call_id=_text_or_none(fields.get("tool_call_id"), f"{where}.tool_call_id"),
+        name=_text_or_none(fields.get("name"), f"{where}.name"),
+        extra={key: value for key, value in fields.items() if key not in _NAMED},
+    )
+    _check(message, where)
+    return message
+
+
+def messages_from(data: Any, where: str = "messages") -> list[Message]:
+    """The messages in a list; `InvalidMessage` names the first that is none."""
+    if not isinstance(data, Sequence) or isinstance(data, str | bytes):
+        raise InvalidMessage(f"{where} must be a list of messages", param=where)
+    return [message_from(item, f"{where}[{at}]") for at, item in enumerate(data)]
+
+
+def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list[Message]]:
+    """The leading system messages of a request, and the rest: a system prompt stands beside the log, not in it."""
+    at = 0
+    while at < len(messages) and messages[at].role in SYSTEM_ROLES:
+        at += 1
+    return tuple(messages[:at]), list(messages[at:])
+
+
+def message_to(message: Message) -> dict[str, Any]:
+    """`message` as Chat Completions has it: role and content first, unknown fields last."""
+    data: dict[str, Any] = {"role": message.role}
+    if not isinstance(message.content, UnsetType):
+        data["content"] = _content_to(message.content)
+    if message.name is not None:
+        data["name"] = message.name
+    if message.tool_calls:
+        data["tool_calls"] = [_tool_call_to(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        data["tool_call_id"] = message.tool_call_id
+    return {**data, **message.extra} if message.extra else data
+
+
+def entry_to(entry: Entry) -> dict[str, Any]:
+    """`entry` with all that Holdfast knows of it, as its own routes and exports show it."""
+    data = {"seq": entry.seq, "turn_id": entry.turn_id, **message_to(entry.message), "timestamp": entry.timestamp}
+    if entry.agent is not None:
+        data["agent"] = entry.agent
+    if entry.metadata:
+        data["metadata"] = entry.metadata
+    data["tokens"] = entry.tokens
+    if entry.importance is not None:
+        data["importance"] = entry.importance
+    if entry.pinned:
+        data["pinned"] = True
+    if entry.retired_by is not None:
+        data["retired_by"] = entry.retired_by
+    return data
+
+
+# -- in ----------------------------------------------------------------------
+
+
+def _mapping(data: Any, where: str) -> Mapping[str, Any]:
+    if hasattr(data, "model_dump"):
+        data = data.model_dump(mode="json", exclude_unset=True)
+    if not isinstance(data, Mapping):
+        raise InvalidMessage(f"{where} must be an object with role and content, not {_kind(data)}", param=where)
+    for key in data:
+        if not isinstance(key, str):
+            raise InvalidMessage(f"{where} has a field named {key!r}: names of fields are strings", param=where)
+    _sendable(data, where)
+    return data
+
+
+def _sendable(data: Any, where: str) -> None:
+    """Refuse what no JSON body can carry (lone surrogates, NaN, other types) before anything of it is stored."""
+    try:
+        msgspec.json.encode(data).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as exc:
+        raise InvalidMessage(f"{where} cannot be written as JSON: {exc}", param=where) from exc
+
+
+def _content(value: Any, where: str) -> Content:
+    if value is None or isinstance(value, str | UnsetType):
+        return value
+    if isinstance(value, Sequence):
+        return tuple(_part(item, f"{where}[{at}]") for at, item in enumerate(value))
+    raise InvalidMessage(f"{where} must be a string, a list of parts or null, not {_kind(value)}", param=where)
+
+
+def _part(value: Any, where: str) -> Part:
+    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
+        raise InvalidMessage(f"{where} must be an object with a type, for example text", param=where)
+    kind = value["type"]
+    text = value.get("refusal" if kind == "refusal" else "text") if kind in TEXT_PARTS else None
+    if kind in TEXT_PARTS and not isinstance(text, str):
+        raise InvalidMessage(f"{where} is a {kind} part without its text", param=where)
+    known = {"type", "refusal" if kind == "refusal" else "text"} if text is not None else {"type"}
+    return Part(kind, text, {key: item for key, item in value.items() if key not in known})
+
+
+def _tool_calls(value: Any, where: str) -> tuple[ToolCall, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise InvalidMessage(f"{where} must be a list of tool calls, not {_kind(value)}", param=where)
+    return tuple(_tool_call(item, f"{where}[{at}]") for at, item in enumerate(value))
+
+
+_CUSTOM = ("custom", "custom", "input")
+_FUNCTION = ("function", "function", "arguments")
+
+
+def _tool_call(value: Any, where: str) -> ToolCall:
+    if not isinstance(value, Mapping) or not isinstance(value.get("id"), str):
+        raise InvalidMessage(f"{where} must be an object with an id and a function", param=where)
+    kind, key, arguments_key = _CUSTOM if value.get("type") == "custom" else _FUNCTION
+    function = value.get(key)
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise InvalidMessage(f"{where}.{key} must be an object with a name and {arguments_key}", param=f"{where}.{key}")
+    return ToolCall(
+        id=value["id"],
+        name=function["name"],
+        arguments=_arguments(function.get(arguments_key)),
+        type=value.get("type") or kind,
+        extra={name: item for name, item in value.items() if name not in {"id", "type", key}},
+        function_extra={name: item for name, item in function.items() if name not in {"name", arguments_key}},
+    )
+
+
+def _arguments(value: Any) -> str:
+    """Some clients send the parsed arguments; providers want the text."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _text_or_none(value: Any, where: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise InvalidMessage(f"{where} must be a string, not {_kind(value)}", param=where)
+
+
+def _check(message: Message, where: str) -> None:
+    """Refuse what no provider takes, whatever stands around it."""
+    if message.tool_calls and message.role != "assistant":
+        raise InvalidMessage(f"{where}.tool_calls: only an assistant message has them", param=f"{where}.tool_calls")
+    if message.role == "tool" and not message.tool_call_id:
+        raise InvalidMessage(
+            f"{where}.tool_call_id is missing: a tool message names the call it answers", param=f"{where}.tool_call_id"
+        )
+    if isinstance(message.content, UnsetType) and message.role != "assistant":
+        raise InvalidMessage(f"{where}.content is missing", param=f"{where}.content")
+
+
+def _kind(value: Any) -> str:
+    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return names.get(type(value), "an object" if isinstance(value, Mapping) else type(value).__name__)
+
+
+# -- out ---------------------------------------------------------------------
+
+
+def _content_to(content: str | tuple[Part, ...] | None) -> str | list[dict[str, Any]] | None:
+    if not isinstance(content, tuple):
+        return content
+    return [_part_to(part) for part in content]
+
+
+def _part_to(part: Part) -> dict[str, Any]:
+    data: dict[str, Any] = {"type": part.type}
+    if part.text is not None:
+        data["refusal" if part.type == "refusal" else "text"] = part.text
+    return {**data, **part.extra}
+
+
+def _tool_call_to(call: ToolCall) -> dict[str, Any]:
+    _, key, arguments_key = _CUSTOM if call.type == "custom" else _FUNCTION
+    function = {"name": call.name, arguments_key: call.arguments, **call.function_extra}
+    return {"id": call.id, "type": call.type, key: function, **call.extra}
