@@ -1,0 +1,1 @@
+"""The working set: from a session's log to the messages that a model should see."""

@@ -1,0 +1,231 @@
+"""The strategies: what stays in a working set that would be over its room, or over its number of messages.
+
+A policy is a pure callable `Window -> Window`; `policy` makes one from settings (DESIGN.md, section 4). Every step has
+the same order: drop what is old, cut what must stay, oldest first; what cannot be legal even then is refused by `fit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from holdfast.context.cut import MIN_CUT
+from holdfast.context.digest import fold, render
+from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.context.units import Unit
+from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
+from holdfast.errors import InvalidRequest
+from holdfast.messages import Message
+
+DIGEST_SHARE = 0.45
+"""Part of the room that a digest may take."""
+DIGEST_MOST = 3000
+"""Most tokens of a digest, however large the room."""
+DIGEST_FIRM = 0.6
+"""Part of the digest's share that it keeps when a long newest unit wants the room."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule of what stays: pure, from window to window.
+
+    Attributes:
+        budget: tokens of the conversation; None: all that the model's input budget leaves.
+        window_size: most messages of the verbatim rest; None: any number.
+        preserve_recent: newest messages that are cut before they are dropped.
+        target: part of the room that is used after the frontier has moved; None: what is over leaves, no more.
+        anchored: False where the task anchor is an ordinary unit.
+        condense: whether what left is told in a digest.
+        bounded: False for `none`: it never drops, and `fit` refuses what is too long.
+    """
+
+    name: str
+    budget: int | None = None
+    window_size: int | None = None
+    preserve_recent: int = 1
+    target: float | None = None
+    anchored: bool = True
+    condense: bool = False
+    bounded: bool = True
+
+    def due(self, window: Window) -> bool:
+        """Whether the window has to change."""
+        if self.window_size is not None and _surplus(window, self.window_size):
+            return True
+        return self.bounded and window.tokens > window.room.tokens
+
+    def __call__(self, window: Window) -> Window:
+        """The window within its number of messages and its room, as far as that can be."""
+        if self.window_size is not None:
+            window = window.drop(_surplus(window, self.window_size))
+        if self.bounded and window.tokens > window.room.tokens:
+            window = self._stepped(window)
+        return self._condensed(window) if self.condense else window.overlay(None, window.pool)
+
+    def _stepped(self, window: Window) -> Window:
+        """Move the frontier by a whole step, then cut what must stay if it is still too long."""
+        room, reserve = window.room.tokens, self._reserve(window)
+        allowed = room - int(reserve * DIGEST_FIRM)
+        goal = allowed if self.target is None else int(self.target * (room - reserve))
+        window = _with_stub(window.drop(_expendable(window, goal, allowed, self.preserve_recent)))
+        window = _squeezed(window, allowed, _older)
+        while _body(window) > allowed and len(window.units) > 1:
+            window = _with_stub(window.drop(1))
+        return _squeezed(window, allowed, _all)
+
+    def _reserve(self, window: Window) -> int:
+        return min(DIGEST_MOST, int(window.room.tokens * DIGEST_SHARE)) if self.condense else 0
+
+    def _condensed(self, window: Window) -> Window:
+        """A digest of what left and of what was cut, the earlier digest included."""
+        if not window.left and window.compaction is None and not window.cuts:
+            return window
+        covered = sorted((*window.left, *_cut_units(window)), key=lambda unit: unit.first)
+        reserve = self._reserve(window)
+        pool = fold(window.pool, covered, room=reserve)
+        tokens = min(reserve, window.room.tokens - _body(window))
+        return window.overlay(_digest(window, pool, covered, tokens), pool)
+
+
+def policy(settings: ContextSettings) -> Policy:
+    """The policy that `settings` name, with the defaults of the table for keys that are not given.
+
+    Raises:
+        InvalidRequest: this version does not have the strategy yet.
+    """
+    made = _MAKERS.get(settings.strategy)
+    if made is None:
+        known = ", ".join(_MAKERS)
+        raise InvalidRequest(f"strategy {settings.strategy!r} is not in this version; it has {known}", param="strategy")
+    defaults = {name: key.default for name, key in STRATEGIES[settings.strategy].keys.items()}
+    return made(**{**defaults, **settings.options})
+
+
+def _none() -> Policy:
+    return Policy(name="none", bounded=False)
+
+
+def _buffer_window(window_size: int, budget: int | None) -> Policy:
+    return Policy(name="buffer_window", window_size=window_size, budget=budget, anchored=False)
+
+
+def _head_tail(window_size: int, budget: int | None) -> Policy:
+    return Policy(name="head_tail", window_size=window_size, budget=budget)
+
+
+def _token_window(budget: int | None, preserve_recent: int, target: float) -> Policy:
+    return Policy(name="token_window", budget=budget, preserve_recent=preserve_recent, target=target)
+
+
+def _digest_policy(budget: int | None, target: float) -> Policy:
+    return Policy(name="digest", budget=budget, target=target, condense=True)
+
+
+_MAKERS: Mapping[str, Callable[..., Policy]] = {
+    "none": _none,
+    "buffer_window": _buffer_window,
+    "head_tail": _head_tail,
+    "token_window": _token_window,
+    "digest": _digest_policy,
+}
+
+
+# -- how much goes -----------------------------------------------------------
+
+
+def _surplus(window: Window, window_size: int) -> int:
+    """How many of the oldest units can go with `window_size` messages left: no unit is cut."""
+    left = sum(len(unit.entries) for unit in window.units)
+    for number, unit in enumerate(window.units):
+        left -= len(unit.entries)
+        if left < window_size:
+            return number
+    return 0
+
+
+def _expendable(window: Window, goal: int, allowed: int, preserve_recent: int) -> int:
+    """How many of the oldest units go until the rest takes `goal`, or only recent messages are left."""
+    keep_from = _recent(window, preserve_recent)
+    tail, head = window.tail_tokens, _head_tokens(window)
+    for number, (unit, size) in enumerate(zip(window.units, window.sizes(), strict=True)):
+        within = tail <= goal and head + tail <= allowed
+        if number >= keep_from or within:
+            return number
+        tail -= size
+        if window.protected(unit):
+            head += min(size, int(ANCHOR_SHARE * window.room.tokens)) if unit.first == window.anchor else size
+    return len(window.units) - 1
+
+
+def _recent(window: Window, messages: int) -> int:
+    """Index of the first unit that the newest `messages` messages need."""
+    at = len(window.units)
+    while at > 0 and messages > 0:
+        at -= 1
+        messages -= len(window.units[at].entries)
+    return min(at, len(window.units) - 1)
+
+
+def _head_tokens(window: Window) -> int:
+    """What the head takes once units that no longer belong there have left it."""
+    return sum(window.size(unit) for unit in window.head if window.protected(unit))
+
+
+def _body(window: Window) -> int:
+    """Tokens without the compaction, which a step makes anew."""
+    return window.head_tokens + window.tail_tokens
+
+
+# -- cutting what must stay --------------------------------------------------
+
+
+def _with_stub(window: Window) -> Window:
+    """The anchor in at most its share of the room, once it stands alone in the head."""
+    most = max(MIN_CUT, int(ANCHOR_SHARE * window.room.tokens))
+    for unit in window.head:
+        if window.anchored and unit.first == window.anchor and window.size(unit) > most:
+            return window.cut({unit.first: most})
+    return window
+
+
+def _older(window: Window) -> Iterable[Unit]:
+    return (*window.head, *window.units[:-1])
+
+
+def _all(window: Window) -> Iterable[Unit]:
+    return (*window.head, *window.units)
+
+
+def _squeezed(window: Window, allowed: int, which: Callable[[Window], Iterable[Unit]]) -> Window:
+    """With the longest messages of some units cut, oldest first, until the body takes `allowed` tokens."""
+    over = _body(window) - allowed
+    if over <= 0:
+        return window
+    caps = {}
+    for seq, tokens in window.cuttable(which(window)):
+        if over <= 0:
+            break
+        caps[seq] = max(MIN_CUT, tokens - over)
+        over -= tokens - caps[seq]
+    return window.cut(caps) if caps else window
+
+
+# -- the digest --------------------------------------------------------------
+
+
+def _cut_units(window: Window) -> list[Unit]:
+    return [unit for unit in _all(window) if any(entry.seq in window.cuts for entry in unit.entries)]
+
+
+def _digest(window: Window, pool: bytes, covered: list[Unit], tokens: int) -> Compaction | None:
+    before = window.compaction
+    if not covered and before is None:
+        return None
+    first = before.first if before else covered[0].first
+    last = max(before.last if before else 0, covered[-1].last if covered else 0)
+    overhead = window.room.count.message(Message(role="user", content=""))
+    text = render(pool, tokens - overhead, first=first, last=last, count=window.room.count)
+    if not text:
+        return None
+    size = window.room.count.message(Message(role="user", content=text))
+    return Compaction(first, last, text, size) if size <= tokens else None

@@ -1,0 +1,250 @@
+"""The strategies and their keys: one table that says what may stand under `context:` and in a request, and checks it.
+
+What a strategy does is `holdfast.context.policies`' affair; this module knows names, types, ranges and defaults only.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+
+DEFAULT_STRATEGY: Final = "digest"
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One key of a strategy."""
+
+    kind: Literal["integer", "share", "text", "texts"]
+    """A `share` is a number between 0 and 1, both ends excluded: at 1.0 nothing would be left for the next message."""
+    default: Any
+    """What the policy takes when the key is not given; None where the text says so."""
+    about: str
+    """One line for the documentation, with the unit."""
+    low: int = 0
+    """Least value of an integer; there is no greatest."""
+
+
+class Strategy(msgspec.Struct, frozen=True):
+    """One strategy: its keys, and whether this version has it."""
+
+    about: str
+    keys: Mapping[str, Key] = {}
+    available: bool = True
+
+
+class ContextSettings(msgspec.Struct, frozen=True):
+    """A strategy by name, with the options that were given; those that were not are the policy's defaults."""
+
+    strategy: str = DEFAULT_STRATEGY
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # A copy nobody else holds, so that the settings are as frozen as they look.
+        msgspec.structs.force_setattr(self, "options", dict(self.options))
+
+
+class Problem(NamedTuple):
+    """One mistake: the key it is at (`""` for the mapping itself), and what is wrong and what would be right."""
+
+    key: str
+    message: str
+
+
+# -- the table -----------------------------------------------------------------
+
+_WINDOW_SIZE = Key("integer", 20, "messages kept", low=1)
+_TARGET = Key("share", 0.33, "share of the room that is used after the frontier has moved")
+
+
+def _budget(default: int | None, about: str = "tokens of the conversation") -> Key:
+    return Key("integer", default, about, low=1)
+
+
+_BY_INPUT = "tokens of the conversation; unset: the model's input budget"
+
+STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
+    {
+        "none": Strategy("everything; refused if it is over the model's window"),
+        "buffer_window": Strategy(
+            "the last messages; the task anchor is an ordinary message",
+            {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
+        ),
+        "head_tail": Strategy(
+            "the task anchor, pins and the last messages",
+            {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
+        ),
+        "token_window": Strategy(
+            "the task anchor, pins and the newest messages that fit the budget",
+            {
+                "budget": _budget(8000),
+                "preserve_recent": Key("integer", 5, "newest messages that are cut before they are dropped"),
+                "target": _TARGET,
+            },
+        ),
+        "digest": Strategy(
+            "like token_window; what left is condensed to its facts, without a model",
+            {"budget": _budget(None, _BY_INPUT), "target": _TARGET},
+        ),
+        "salience": Strategy(
+            "drops the least important messages first",
+            {
+                "budget": _budget(None, _BY_INPUT),
+                "scorer": Key("text", None, "name of the scorer; unset: built-in signals"),
+            },
+            available=False,
+        ),
+        "summary_buffer": Strategy(
+            "past the threshold, older messages become one summary, written by a model",
+            {
+                "budget": _budget(8000),
+                "threshold": Key("share", 0.85, "share of the budget past which a summary is made"),
+                "target": Key("share", 0.7, "share of the budget that is used afterwards; less than threshold"),
+                "summarizer_llm": Key("text", None, "the llm that writes it; unset: the agent's"),
+            },
+            available=False,
+        ),
+        "clear_tool_results": Strategy(
+            "replaces older tool results by a marker",
+            {
+                "trigger": Key("integer", None, "tokens past which results are cleared; unset: when full", low=1),
+                "keep": Key("integer", 3, "newest tool results that stay"),
+                "clear_at_least": Key("integer", 4000, "tokens freed at a time, at least"),
+                "exclude_tools": Key("texts", (), "tools whose results stay"),
+            },
+            available=False,
+        ),
+    }
+)
+
+
+# -- reading -------------------------------------------------------------------
+
+
+def parse(given: object, *, where: str = "context", base: ContextSettings | None = None) -> ContextSettings:
+    """Settings from a mapping with `strategy` and its keys.
+
+        >>> parse({"strategy": "token_window", "budget": 4000})
+        ContextSettings(strategy='token_window', options={'budget': 4000})
+
+    Args:
+        given: the mapping, as it came; None values count as not given.
+        where: path of the mapping, for the message; `""` when its keys are the request's own.
+        base: what holds when `strategy` is not given: its strategy, and its options under the ones given here.
+
+    Raises:
+        InvalidRequest: with all the mistakes in one message; `param` is the first one's path.
+    """
+    settings, problems = examine(given, base=base)
+    if not problems:
+        return settings
+    paths = [".".join(filter(None, (where, problem.key))) for problem in problems]
+    text = "; ".join(f"{path}: {problem.message}" for path, problem in zip(paths, problems, strict=True))
+    raise InvalidRequest(text, param=paths[0] or None)
+
+
+def examine(given: object, *, base: ContextSettings | None = None) -> tuple[ContextSettings, list[Problem]]:
+    """Like `parse`, but hands back what is valid together with every mistake: for callers that know line numbers."""
+    base = base or ContextSettings()
+    if not isinstance(given, Mapping):
+        return base, [Problem("", f"expected a mapping with `strategy` and its keys, got {_shown(given)}")]
+    options = {key: value for key, value in given.items() if value is not None}
+    strategy = options.pop("strategy", None)
+    if strategy is None:
+        strategy, inherited = base.strategy, base.options
+    elif not isinstance(strategy, str) or strategy not in STRATEGIES:
+        return base, [Problem("strategy", _unknown_strategy(strategy))]
+    else:
+        inherited = {}
+    problems = [Problem(key, text) for key, value in options.items() if (text := _wrong(strategy, key, value))]
+    if not problems:
+        problems = _together(strategy, {**inherited, **options})
+    wrong = {problem.key for problem in problems}
+    kept = {key: value for key, value in options.items() if key not in wrong}
+    return ContextSettings(strategy, {**inherited, **kept}), problems
+
+
+def require_available(settings: ContextSettings, *, where: str = "context") -> None:
+    """Refuse a strategy that is known but not built yet.
+
+    Raises:
+        InvalidRequest: this version cannot do it; the message names those that it can.
+    """
+    if not STRATEGIES[settings.strategy].available:
+        have = ", ".join(name for name, strategy in STRATEGIES.items() if strategy.available)
+        raise InvalidRequest(
+            f"strategy {settings.strategy!r} is not available yet in this version; available: {have}",
+            param=".".join(filter(None, (where, "strategy"))),
+        )
+
+
+def _unknown_strategy(strategy: object) -> str:
+    near = difflib.get_close_matches(strategy, STRATEGIES, n=1) if isinstance(strategy, str) else []
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"unknown strategy {_shown(strategy)}; {hint}known: {', '.join(STRATEGIES)}"
+
+
+def _wrong(strategy: str, name: str, value: object) -> str | None:
+    """What is wrong with one option, None if nothing is."""
+    keys = STRATEGIES[strategy].keys
+    key = keys.get(name)
+    if key is None:
+        near = difflib.get_close_matches(str(name).replace("-", "_").lower(), keys, n=1)
+        if near and near[0] != name:
+            return f"unknown key; did you mean {near[0]!r}?"
+        return f"unknown key; keys of strategy {strategy!r}: {', '.join(keys) or 'none'}"
+    if not _fits(key, value):
+        return f"expected {_expected(key)}, got {_shown(value)}"
+    return None
+
+
+def _fits(key: Key, value: object) -> bool:
+    if key.kind == "text":
+        return isinstance(value, str) and value != ""
+    if key.kind == "texts":
+        return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if key.kind == "share":
+        return 0 < value < 1
+    return isinstance(value, int) and value >= key.low
+
+
+def _expected(key: Key) -> str:
+    match key.kind:
+        case "text":
+            return "a string"
+        case "texts":
+            return "a list of strings"
+        case "share":
+            return "a number above 0 and below 1"
+        case "integer":
+            return f"an integer, at least {key.low}"
+
+
+def _together(strategy: str, options: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with options that are right one by one."""
+    keys = STRATEGIES[strategy].keys
+    if "threshold" not in keys:
+        return []
+    threshold, target = (options.get(name, keys[name].default) for name in ("threshold", "target"))
+    if target < threshold:
+        return []
+    return [Problem("target", f"must be less than threshold ({threshold}), got {target}")]
+
+
+def _shown(value: object) -> str:
+    """A value for a message: short, and a mapping or list by its kind only."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,134 @@
+"""A view: one way of looking at a session, carried on from build to build.
+
+The log is folded unit by unit: each is taken in, and when the window has to change, the policy changes it. What has
+been worked out is a `ViewState`, saved with the session, so that a build reads what is new and what is sent and
+nothing else. Folding a log at once or in pieces gives the same state; that is what makes builds deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.context.digest import EMPTY
+from holdfast.context.policies import Policy
+from holdfast.context.units import Unit, units_of
+from holdfast.context.window import Compaction, Cut, Room, Window
+from holdfast.session import Entry
+
+VERSION = 1
+"""Of the saved form and of the rules behind it; a state of another version is made anew."""
+
+
+class ViewState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a view has worked out: everything but the entries themselves."""
+
+    version: int = VERSION
+    through: int = -1
+    """Entries up to this `seq` are folded in; no unit of theirs can change any more."""
+    frontier: int = 0
+    """`seq` of the first unit that is sent verbatim."""
+    keep: tuple[int, ...] = ()
+    """Entries before the frontier that stay."""
+    split: int = 0
+    anchor: int | None = None
+    current: int | None = None
+    cuts: dict[int, Cut] = {}
+    compaction: Compaction | None = None
+    pool: msgspec.Raw = msgspec.Raw(EMPTY)
+    """What the next compaction can be made from; decoded only when the frontier moves."""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(ViewState)
+
+
+def encode_state(state: ViewState) -> bytes:
+    """The bytes that are saved for `state`."""
+    return _encoder.encode(state)
+
+
+def decode_state(data: bytes) -> ViewState | None:
+    """The saved state, or None when it is of another version and has to be made anew from the whole log."""
+    try:
+        state = _decoder.decode(data)
+    except msgspec.MsgspecError:
+        return None
+    return state if state.version == VERSION else None
+
+
+def advance(
+    policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
+) -> tuple[Window, ViewState]:
+    """Fold the entries behind `state.through` into the view.
+
+    Args:
+        policy: the view's policy.
+        room: what this build may use. A changed room takes effect where the window has to change anyway.
+        state: as saved; None: from the beginning of the log.
+        kept: the entries that `state.keep` names.
+        entries: the live path from `state.frontier` on.
+
+    Returns:
+        The window for this build, and the state to save: without the newest unit while that can still change.
+    """
+    window, fresh = _restored(policy, room, state or ViewState(), kept, entries)
+    settled = _settled(fresh)
+    for unit in fresh[:settled]:
+        window.grow(unit)
+        if _evaluated(unit) and policy.due(window):
+            window = policy(window)
+    through = max((unit.last for unit in fresh[:settled]), default=state.through if state else -1)
+    saved = _state(window, through)
+    for unit in fresh[settled:]:
+        window.grow(unit)
+    return (policy(window) if policy.due(window) else window), saved
+
+
+def _settled(units: Sequence[Unit]) -> int:
+    """How many of `units` can no longer change: calls at the end may still get results."""
+    at = len(units)
+    while at > 0 and units[at - 1].entries[0].kind == "result":
+        at -= 1
+    return at - 1 if at > 0 and not units[at - 1].answered else len(units)
+
+
+def _evaluated(unit: Unit) -> bool:
+    """Whether a model may be called right behind `unit`: only then is it worth asking the policy."""
+    return unit.entries[0].kind != "assistant"
+
+
+def _restored(
+    policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]
+) -> tuple[Window, list[Unit]]:
+    """The window as it was after `state.through`, and the units behind it."""
+    keep = set(state.keep)
+    units = units_of(entry for entry in entries if entry.seq not in keep)
+    window = Window(room, anchor=state.anchor, anchored=policy.anchored)
+    window.cuts = dict(state.cuts)
+    window.compaction = state.compaction
+    window.split = state.split
+    window.pool = bytes(state.pool)
+    window.hold(units_of(kept))
+    for unit in units:
+        if unit.first <= state.through:
+            window.grow(unit)
+    window.current = state.current
+    return window, [unit for unit in units if unit.first > state.through]
+
+
+def _state(window: Window, through: int) -> ViewState:
+    """What is saved of `window`: cuts only of what is still there."""
+    there = {entry.seq for unit in (*window.head, *window.units) for entry in unit.entries}
+    return ViewState(
+        through=through,
+        frontier=window.units[0].first if window.units else 0,
+        keep=tuple(entry.seq for unit in window.head for entry in unit.entries),
+        split=window.split,
+        anchor=window.anchor,
+        current=window.current,
+        cuts={seq: cut for seq, cut in window.cuts.items() if seq in there},
+        compaction=window.compaction,
+        pool=msgspec.Raw(window.pool),
+    )

@@ -1,0 +1,243 @@
+"""The window: the units a policy looks at, and the only moves it has.
+
+A policy drops units, cuts messages, and lays a compaction over what it dropped. What must not go does not: dropping a
+unit that holds the task anchor, a pin or the current user message moves it to the head instead, and the newest unit
+cannot be dropped at all. So an illegal prompt cannot be expressed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.context.cut import MIN_CUT, Count, cut, stub
+from holdfast.context.digest import EMPTY
+from holdfast.context.units import Unit, spoken
+from holdfast.messages import Message
+from holdfast.session import Entry
+
+ANCHOR_SHARE = 0.25
+"""Part of the room that the task anchor may take."""
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What one build may use."""
+
+    tokens: int
+    """For the conversation: compaction included, system prompt and tool schemas not."""
+    count: Count
+    factor: float = 1.0
+    """Stored (o200k) counts times this bound the model's own counts."""
+
+
+class Compaction(msgspec.Struct, frozen=True):
+    """What stands for a range of the log that is no longer sent verbatim. The range stays in the log."""
+
+    first: int
+    last: int
+    text: str
+    tokens: int
+    """Of the message it becomes, in the model's count."""
+    kind: str = "digest"
+
+    @property
+    def message(self) -> Message:
+        """The compaction as it is sent: a user-role message of its own, labelled as data."""
+        return Message(role="user", content=self.text)
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """A message as it is sent when it is too long to be sent whole."""
+
+    tokens: int
+    message: Message
+
+
+class Window:
+    """The units of one view at one moment. Moves return a new window; only `grow`, the log's own move, changes it.
+
+    Attributes:
+        head: units before the frontier that stay all the same: anchor, pins, the current user message.
+        units: the verbatim rest, oldest first; the last one is the newest unit.
+        left: what was dropped since the last compaction was laid, oldest first.
+        compaction: what stands for all that left before that.
+        cuts: by `seq`, the messages that are sent cut, as they are sent.
+        anchored: whether the task anchor is more than an ordinary unit.
+        pool: what the next compaction can be made from.
+        split: how many units of the head stand before the compaction.
+    """
+
+    def __init__(self, room: Room, *, anchor: int | None = None, anchored: bool = True) -> None:
+        self.room = room
+        self.anchored = anchored
+        self.anchor = anchor
+        self.current: int | None = None
+        self.head: tuple[Unit, ...] = ()
+        self.units: list[Unit] = []
+        self.left: tuple[Unit, ...] = ()
+        self.compaction: Compaction | None = None
+        self.pool = EMPTY
+        self.cuts: dict[int, Cut] = {}
+        self.split = 0
+        self._sizes: list[int] = []
+        self._tail = 0
+        self._head = 0
+
+    # -- what a policy asks ------------------------------------------------
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the conversation as it would be sent."""
+        return self._head + self._tail + (self.compaction.tokens if self.compaction else 0)
+
+    @property
+    def head_tokens(self) -> int:
+        """Tokens of the head."""
+        return self._head
+
+    @property
+    def tail_tokens(self) -> int:
+        """Tokens of the verbatim rest."""
+        return self._tail
+
+    def size(self, unit: Unit) -> int:
+        """Tokens of `unit` as it would be sent, cuts included."""
+        return sum(tokens for _, tokens in self._measured(unit))
+
+    def sizes(self) -> Sequence[int]:
+        """Tokens of each unit of the verbatim rest."""
+        return self._sizes
+
+    def protected(self, unit: Unit) -> bool:
+        """True for what `drop` moves to the head instead of leaving out."""
+        if unit.first == self.current:
+            return True
+        if self.anchored and unit.first == self.anchor:
+            return True
+        return any(entry.pinned for entry in unit.entries)
+
+    # -- the moves ---------------------------------------------------------
+
+    def grow(self, unit: Unit) -> None:
+        """Take a unit in at the end: the log's move, not a policy's."""
+        if unit.asks:
+            self.current = unit.first
+            self.anchor = unit.first if self.anchor is None else self.anchor
+        self.units.append(unit)
+        size = self.size(unit)
+        self._sizes.append(size)
+        self._tail += size
+
+    def hold(self, units: Iterable[Unit]) -> None:
+        """Take units in as the head: carrying a saved view on, not a policy's move either."""
+        self.head = tuple(units)
+        self._measure()
+
+    def drop(self, number: int) -> Window:
+        """Without the `number` oldest units of the rest; the newest unit stays whatever the number."""
+        number = max(0, min(number, len(self.units) - 1))
+        older = (*self.head, *self.units[:number])
+        window = self._copy()
+        window.head = tuple(unit for unit in older if self.protected(unit))
+        window.left = (*self.left, *(unit for unit in older if not self.protected(unit)))
+        window.units = self.units[number:]
+        window.split = window._before_current()
+        window._sizes = self._sizes[number:]
+        window._measure()
+        return window
+
+    def cut(self, caps: dict[int, int]) -> Window:
+        """With messages in at most so many tokens, by `seq`; see `holdfast.context.cut`."""
+        window = self._copy()
+        window.cuts = dict(self.cuts)
+        for unit in (*self.head, *self.units):
+            for seq, message in spoken(unit):
+                if seq in caps:
+                    window.cuts[seq] = self._cut(seq, message, caps[seq])
+        window._sizes = [window.size(unit) for unit in window.units]
+        window._measure()
+        return window
+
+    def overlay(self, compaction: Compaction | None, pool: bytes) -> Window:
+        """With `compaction` for all that left, the earlier compaction's range included.
+
+        Args:
+            compaction: None when there is no room for one.
+            pool: what the next compaction can be made from.
+        """
+        window = self._copy()
+        window.compaction = compaction
+        window.pool = pool
+        window.left = ()
+        return window
+
+    def within(self, room: Room) -> Window:
+        """With another room."""
+        window = self._copy()
+        window.room = room
+        return window
+
+    # -- what is sent ------------------------------------------------------
+
+    def messages(self) -> list[Message]:
+        """The conversation: head, compaction, rest. The compaction stands before a current message in the head."""
+        placed: list[Message] = []
+        for unit in self.head[: self.split]:
+            placed += self._told(unit)
+        if self.compaction:
+            placed.append(self.compaction.message)
+        for unit in (*self.head[self.split :], *self.units):
+            placed += self._told(unit)
+        return placed
+
+    def cuttable(self, units: Iterable[Unit]) -> list[tuple[int, int]]:
+        """`(seq, tokens)` of the messages in `units` that are long enough to be cut, oldest first."""
+        measured = [item for unit in units for item in self._measured(unit)]
+        return [(seq, tokens) for seq, tokens in measured if seq is not None and tokens > MIN_CUT]
+
+    def smallest(self, units: Iterable[Unit]) -> int:
+        """Tokens of `units` with everything cut as far as it may be."""
+        return sum(min(tokens, MIN_CUT) for unit in units for _, tokens in self._measured(unit))
+
+    # -- inside ------------------------------------------------------------
+
+    def _told(self, unit: Unit) -> list[Message]:
+        if not self.cuts:
+            return [message for _, message in spoken(unit)]
+        cuts = self.cuts
+        return [cuts[seq].message if seq in cuts else message for seq, message in spoken(unit)]
+
+    def _measured(self, unit: Unit) -> list[tuple[int | None, int]]:
+        entries: dict[int | None, Entry] = {entry.seq: entry for entry in unit.entries}
+        return [(seq, self._message_tokens(entries.get(seq), message)) for seq, message in spoken(unit)]
+
+    def _message_tokens(self, entry: Entry | None, message: Message) -> int:
+        """The stored count where the message leaves as it came, a new one where it does not."""
+        if entry is not None and entry.seq in self.cuts:
+            return self.cuts[entry.seq].tokens
+        if entry is None or message is not entry.message:
+            return self.room.count.message(message)
+        return math.ceil(entry.tokens * self.room.factor)
+
+    def _cut(self, seq: int, message: Message, tokens: int) -> Cut:
+        how = stub if self.anchored and seq == self.anchor else cut
+        shorter = how(message, tokens, seq=seq, count=self.room.count)
+        return Cut(self.room.count.message(shorter), shorter)
+
+    def _before_current(self) -> int:
+        """The compaction stands before the current user message, when that is in the head and not the anchor."""
+        for at, unit in enumerate(self.head):
+            if unit.first == self.current and unit.first != self.anchor:
+                return at
+        return len(self.head)
+
+    def _measure(self) -> None:
+        self._tail = sum(self._sizes)
+        self._head = sum(self.size(unit) for unit in self.head)
+
+    def _copy(self) -> Window:
+        window = Window(self.room, anchor=self.anchor, anchored=self.anchored)
+        window.__dict__.update(self.__dict__)
+        return window
