@@ -1,0 +1,331 @@
+"""How many tokens a prompt may have: a model's window, less what must stay free.
+
+    input = context window - reply - safety headroom - tool-result headroom
+
+    >>> Budget(200_000, max_reply_tokens=4_096, safety_headroom=2_048, tool_result_headroom=8_192).input
+    185664
+
+The window comes from the configuration, else from the table of known models below, else it is `UNKNOWN_WINDOW`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+
+MAX_REPLY_TOKENS: Final = 4_096
+"""Tokens kept free for the reply, unless said otherwise; at most a quarter of the window."""
+
+SAFETY_HEADROOM: Final = 2_048
+"""Tokens kept free because counting may err, unless said otherwise; at most a sixteenth of the window."""
+
+TOOL_RESULT_HEADROOM: Final = 8_192
+"""Tokens kept free for what tools return while the turn runs, unless said otherwise; at most an eighth of the window."""
+
+UNKNOWN_WINDOW: Final = 128_000
+"""Window of a model that the table does not know.
+
+Nearly every model served today has 128k or more. Where this is too much, the provider refuses the call and says its
+limit, and `context_window` sets it right; a guess too small would leave history out of every prompt with no sign of it.
+"""
+
+STEP_DOWN: Final = 10
+"""Percent that one `step_down` takes off the input."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Budget:
+    """The tokens of one model call, shared out. All figures are tokens.
+
+    Headrooms that are not given are the usual ones, or a share of the window where that is less: reply 1/4, safety 1/16,
+    tool results 1/8. So at least 9/16 of any window is input. Headrooms that are given are taken as they are.
+
+        >>> Budget(8_192)
+        Budget(context_window=8192, max_reply_tokens=2048, safety_headroom=512, tool_result_headroom=1024)
+        >>> Budget(8_192).input
+        4608
+
+    Args:
+        context_window: what the model takes, prompt and reply together; at least 1.
+        max_reply_tokens: kept for the reply; by default 4,096.
+        safety_headroom: kept against counting errors; by default 2,048.
+        tool_result_headroom: kept for tool results of the same turn; by default 8,192.
+
+    Raises:
+        InvalidRequest: a figure is no whole number, is negative, or nothing is left for the input.
+    """
+
+    context_window: int
+    max_reply_tokens: int
+    safety_headroom: int
+    tool_result_headroom: int
+
+    # Written by hand, because three defaults depend on the first argument and the fields are plain `int` all the same.
+    def __init__(
+        self,
+        context_window: int,
+        max_reply_tokens: int | None = None,
+        safety_headroom: int | None = None,
+        tool_result_headroom: int | None = None,
+    ) -> None:
+        _check("context_window", context_window, low=1)
+        shares = {
+            "max_reply_tokens": _share(max_reply_tokens, MAX_REPLY_TOKENS, context_window // 4),
+            "safety_headroom": _share(safety_headroom, SAFETY_HEADROOM, context_window // 16),
+            "tool_result_headroom": _share(tool_result_headroom, TOOL_RESULT_HEADROOM, context_window // 8),
+        }
+        object.__setattr__(self, "context_window", context_window)
+        for name, tokens in shares.items():
+            _check(name, tokens, low=0)
+            object.__setattr__(self, name, tokens)
+        if self.input <= 0:
+            raise InvalidRequest(
+                "context_window - max_reply_tokens - safety_headroom - tool_result_headroom must be above 0: "
+                f"{context_window} - {' - '.join(map(str, shares.values()))} = {self.input}",
+                param="context_window",
+            )
+
+    @classmethod
+    def for_model(
+        cls,
+        model: str,
+        *,
+        context_window: int | None = None,
+        max_reply_tokens: int | None = None,
+        safety_headroom: int | None = None,
+        tool_result_headroom: int | None = None,
+    ) -> Budget:
+        """The budget of a model by name.
+
+        Args:
+            model: its name, `openai/…` and `ft:…` allowed.
+            context_window: tokens, when the configuration knows better than the table.
+            max_reply_tokens: what is sent as `max_tokens`, if anything is.
+            safety_headroom: see the class.
+            tool_result_headroom: see the class.
+
+        Raises:
+            InvalidRequest: nothing is left for the input.
+        """
+        known = window_of(model)
+        window = context_window or (known.context_window if known else UNKNOWN_WINDOW)
+        if max_reply_tokens is None and known:
+            max_reply_tokens = min(MAX_REPLY_TOKENS, known.max_output, window // 4)
+        if context_window is None and known and known.max_input:
+            # Some models count the prompt against a limit of its own: a larger reply must not be taken off it.
+            window = min(window, known.max_input + (max_reply_tokens or 0))
+        return cls(window, max_reply_tokens, safety_headroom, tool_result_headroom)
+
+    @property
+    def input(self) -> int:
+        """Tokens that the prompt may have, system prompt and tool schemas included."""
+        return self.context_window - self.max_reply_tokens - self.safety_headroom - self.tool_result_headroom
+
+    def step_down(self) -> Budget:
+        """The same budget with `input` a tenth smaller (never under 1): for a provider that refused the prompt as too long."""
+        smaller = max(1, self.input * (100 - STEP_DOWN) // 100)
+        return replace(self, context_window=self.context_window - (self.input - smaller))
+
+
+def _share(given: int | None, usual: int, cap: int) -> int:
+    return min(usual, cap) if given is None else given
+
+
+def _check(name: str, tokens: object, *, low: int) -> None:
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < low:
+        raise InvalidRequest(f"{name} must be a whole number of tokens, at least {low}; got {tokens!r}", param=name)
+
+
+# -- known models --------------------------------------------------------------
+
+
+class ModelWindow(msgspec.Struct, frozen=True):
+    """What a model takes and gives, in tokens."""
+
+    context_window: int
+    """Prompt and reply together."""
+    max_output: int
+    """The longest reply."""
+    max_input: int | None = None
+    """The longest prompt, where that is less than the window."""
+
+
+def window_of(model: str) -> ModelWindow | None:
+    """What is known of a model's window; None when nothing is.
+
+    The longest known prefix wins. Whatever stands before a `/` or a provider's name does not count, nor does `ft:`; case
+    neither.
+
+        >>> window_of("openai/gpt-4o-mini").context_window, window_of("ft:gpt-3.5-turbo:acme::x1").context_window
+        (128000, 16385)
+        >>> window_of("my-own-model") is None
+        True
+    """
+    plain = _PROVIDER.sub("", model.strip().lower())
+    if plain.startswith("claude"):
+        plain = plain.replace(".", "-")  # some routers write claude-sonnet-4.5
+    prefix = max((prefix for prefix in _WINDOWS if _begins(plain, prefix)), key=len, default=None)
+    return None if prefix is None else _WINDOWS[prefix]
+
+
+def window_note(model: str) -> str | None:
+    """A sentence for people when the model's window is a guess, else None."""
+    if window_of(model) is not None:
+        return None
+    return f"the context window of {model!r} is not known: {UNKNOWN_WINDOW:,} tokens are assumed; set context_window"
+
+
+def _begins(model: str, prefix: str) -> bool:
+    """Whether the model is of that family: `gpt-4` is not `gpt-4o` and not `gpt-4.1`; `gpt-` is every `gpt-…`."""
+    if not model.startswith(prefix):
+        return False
+    return prefix[-1] in "-." or model[len(prefix) : len(prefix) + 1] in {"", "-", ":", "@", "_"}
+
+
+# `openai/gpt-4o`, `openrouter/openai/gpt-4o`, `openai:gpt-4o`, `ft:gpt-4o:acme::id`, `us.anthropic.claude-…`
+_PROVIDER: Final = re.compile(
+    r"^(?:.*/)?(?:(?:ft|openai|azure|anthropic):)*"
+    r"(?:(?:[a-z-]+\.)?(?:anthropic|meta|mistral|deepseek|qwen)\.)?(?:meta-(?=llama))?"
+)
+
+_K128 = ModelWindow(131_072, 131_072)
+_GPT_5 = ModelWindow(400_000, 128_000, 272_000)
+_O_SERIES = ModelWindow(200_000, 100_000)
+_CLAUDE_1M = ModelWindow(1_000_000, 128_000)
+_GEMINI = ModelWindow(1_048_576, 65_536)
+
+# From the providers' model pages. Where a hosted model differs by host, or a name has moved to a larger model over time,
+# the smaller figure stands: it is never refused. Open models: the native window, without stretching (YaRN).
+_WINDOWS: Final[dict[str, ModelWindow]] = {
+    "offline": ModelWindow(128_000, 4_096),  # the built-in one
+    # OpenAI
+    "gpt-": ModelWindow(128_000, 16_384),
+    "gpt-5": _GPT_5,
+    "gpt-5.": _GPT_5,
+    "gpt-5-chat": ModelWindow(128_000, 16_384),
+    "gpt-5.1-chat": ModelWindow(128_000, 16_384),
+    "gpt-5.2-chat": ModelWindow(128_000, 16_384),
+    "gpt-5.4": ModelWindow(1_050_000, 128_000, 922_000),
+    "gpt-5.4-mini": _GPT_5,
+    "gpt-5.4-nano": _GPT_5,
+    "gpt-4.1": ModelWindow(1_047_576, 32_768),
+    "gpt-4.5": ModelWindow(128_000, 16_384),
+    "gpt-4o": ModelWindow(128_000, 16_384),
+    "gpt-4o-2024-05-13": ModelWindow(128_000, 4_096),
+    "chatgpt-4o": ModelWindow(128_000, 16_384),
+    "gpt-4-turbo": ModelWindow(128_000, 4_096),
+    "gpt-4-1106": ModelWindow(128_000, 4_096),
+    "gpt-4-0125": ModelWindow(128_000, 4_096),
+    "gpt-4-vision": ModelWindow(128_000, 4_096),
+    "gpt-4": ModelWindow(8_192, 8_192),
+    "gpt-4-32k": ModelWindow(32_768, 8_192),
+    "gpt-3.5-turbo": ModelWindow(16_385, 4_096),
+    "gpt-35-turbo": ModelWindow(16_385, 4_096),
+    "gpt-3.5-turbo-0301": ModelWindow(4_096, 4_096),
+    "gpt-3.5-turbo-0613": ModelWindow(4_096, 4_096),
+    "gpt-3.5-turbo-instruct": ModelWindow(4_096, 4_096),
+    "gpt-oss": _K128,
+    "o1": _O_SERIES,
+    "o1-preview": ModelWindow(128_000, 32_768),
+    "o1-mini": ModelWindow(128_000, 65_536),
+    "o3": _O_SERIES,
+    "o4": _O_SERIES,
+    # Anthropic
+    "claude-": ModelWindow(200_000, 4_096),
+    "claude-2": ModelWindow(100_000, 4_096),
+    "claude-2-1": ModelWindow(200_000, 4_096),
+    "claude-instant": ModelWindow(100_000, 4_096),
+    "claude-3-5": ModelWindow(200_000, 8_192),
+    "claude-3-7": ModelWindow(200_000, 64_000),
+    "claude-opus-4": ModelWindow(200_000, 32_000),
+    "claude-opus-4-5": ModelWindow(200_000, 64_000),
+    "claude-opus-4-6": _CLAUDE_1M,
+    "claude-opus-4-7": _CLAUDE_1M,
+    "claude-opus-4-8": _CLAUDE_1M,
+    "claude-opus-5": _CLAUDE_1M,
+    "claude-sonnet-4": ModelWindow(200_000, 64_000),
+    "claude-sonnet-4-6": _CLAUDE_1M,
+    "claude-sonnet-5": _CLAUDE_1M,
+    "claude-haiku-4": ModelWindow(200_000, 64_000),
+    "claude-fable-5": _CLAUDE_1M,
+    # Google: the window is the prompt's, the reply has its own
+    "gemini-": ModelWindow(1_048_576, 8_192),
+    "gemini-1.0": ModelWindow(32_760, 2_048),
+    "gemini-1.5-pro": ModelWindow(2_097_152, 8_192),
+    "gemini-2.5": _GEMINI,
+    "gemini-3": _GEMINI,
+    "gemini-3.": _GEMINI,
+    "gemma": ModelWindow(8_192, 8_192),
+    "gemma2": ModelWindow(8_192, 8_192),
+    "gemma-3": ModelWindow(131_072, 8_192),
+    "gemma-3-1b": ModelWindow(32_768, 8_192),
+    "gemma3": ModelWindow(131_072, 8_192),
+    "gemma3:1b": ModelWindow(32_768, 8_192),
+    # Mistral
+    "mistral": ModelWindow(32_768, 8_192),
+    "open-mistral-7b": ModelWindow(32_768, 8_192),
+    "open-mistral-nemo": ModelWindow(128_000, 8_192),
+    "mistral-nemo": ModelWindow(128_000, 8_192),
+    "mistral-large": ModelWindow(128_000, 8_192),
+    "mistral-large-2402": ModelWindow(32_768, 8_192),
+    "mistral-medium": ModelWindow(128_000, 8_192),
+    "mistral-medium-2312": ModelWindow(32_768, 8_192),
+    "mistral-small": ModelWindow(128_000, 8_192),
+    "mistral-small-2402": ModelWindow(32_768, 8_192),
+    "mistral-small-2409": ModelWindow(32_768, 8_192),
+    "ministral-": ModelWindow(128_000, 8_192),
+    "magistral-": ModelWindow(40_000, 40_000),
+    "devstral-": ModelWindow(128_000, 8_192),
+    "codestral": ModelWindow(128_000, 8_192),
+    "codestral-2405": ModelWindow(32_768, 8_192),
+    "codestral-22b": ModelWindow(32_768, 8_192),
+    "pixtral-": ModelWindow(128_000, 8_192),
+    "mixtral": ModelWindow(32_768, 8_192),
+    "mixtral-8x22b": ModelWindow(65_536, 8_192),
+    "open-mixtral-8x7b": ModelWindow(32_768, 8_192),
+    "open-mixtral-8x22b": ModelWindow(65_536, 8_192),
+    # Meta
+    "llama-2": ModelWindow(4_096, 4_096),
+    "llama2": ModelWindow(4_096, 4_096),
+    "codellama": ModelWindow(16_384, 16_384),
+    "llama-3": ModelWindow(8_192, 8_192),
+    "llama3": ModelWindow(8_192, 8_192),
+    "llama-3.": _K128,
+    "llama3.": _K128,
+    "llama3-1": _K128,
+    "llama3-2": _K128,
+    "llama3-3": _K128,
+    "llama-4": ModelWindow(1_000_000, 8_192),
+    "llama4": ModelWindow(1_000_000, 8_192),
+    "llama-4-scout": ModelWindow(10_000_000, 8_192),
+    # Qwen
+    "qwen": ModelWindow(32_768, 8_192),
+    "qwen-": ModelWindow(32_768, 8_192),
+    "qwen-plus": ModelWindow(131_072, 8_192),
+    "qwen-turbo": ModelWindow(131_072, 8_192),
+    "qwen-long": ModelWindow(1_000_000, 8_192),
+    "qwen2": ModelWindow(32_768, 8_192),
+    "qwen2.": ModelWindow(32_768, 8_192),
+    "qwen3": ModelWindow(32_768, 32_768),
+    "qwen3-": ModelWindow(32_768, 32_768),
+    "qwen3-coder": ModelWindow(262_144, 65_536),
+    "qwen3-max": ModelWindow(262_144, 32_768),
+    "qwen3-next": ModelWindow(262_144, 32_768),
+    "qwen3-4b-instruct-2507": ModelWindow(262_144, 32_768),
+    "qwen3-30b-a3b-instruct-2507": ModelWindow(262_144, 32_768),
+    "qwen3-235b-a22b-instruct-2507": ModelWindow(262_144, 32_768),
+    "qwen3-235b-a22b-thinking-2507": ModelWindow(262_144, 32_768),
+    "qwq": ModelWindow(131_072, 32_768),
+    # DeepSeek
+    "deepseek-": ModelWindow(128_000, 8_192),
+    "deepseek-reasoner": ModelWindow(128_000, 32_768),
+    "deepseek-r1": ModelWindow(128_000, 32_768),
+    "deepseek-coder": ModelWindow(16_384, 4_096),
+    "deepseek-coder-v2": ModelWindow(128_000, 8_192),
+    "deepseek-llm": ModelWindow(4_096, 4_096),
+}

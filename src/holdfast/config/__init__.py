@@ -1,0 +1,54 @@
+"""`holdfast.yaml`: one typed model of every key, a strict loader, and what the keys mean together.
+
+values    durations, sizes, masks              document  YAML with line numbers and `${VAR}`
+model     every key, its type and default      convert   from the one to the other, every mistake at once
+loading   text, file, or nothing               resolve   which model, which store, flags and environment
+report    what `config check` tells
+"""
+
+from holdfast.config.loading import DEFAULT_FILE, default, load, read
+from holdfast.config.model import LLM, Agent, Config, Database, Gateway, LLMSettings, ShortTerm, Timeouts
+from holdfast.config.report import Report, check, config_check, describe
+from holdfast.config.resolve import (
+    ServerSettings,
+    context_of,
+    database_url,
+    find_file,
+    is_loopback,
+    settings_from,
+    store_url,
+    upstream_of,
+)
+from holdfast.config.values import format_duration, format_size, mask_url, parse_duration, parse_size
+
+__all__ = [
+    "DEFAULT_FILE",
+    "LLM",
+    "Agent",
+    "Config",
+    "Database",
+    "Gateway",
+    "LLMSettings",
+    "Report",
+    "ServerSettings",
+    "ShortTerm",
+    "Timeouts",
+    "check",
+    "config_check",
+    "context_of",
+    "database_url",
+    "default",
+    "describe",
+    "find_file",
+    "format_duration",
+    "format_size",
+    "is_loopback",
+    "load",
+    "mask_url",
+    "parse_duration",
+    "parse_size",
+    "read",
+    "settings_from",
+    "store_url",
+    "upstream_of",
+]

@@ -1,0 +1,224 @@
+"""What `holdfast config check` tells: mistakes, warnings, and the configuration as it is understood, secrets hidden."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+from msgspec import inspect
+
+from holdfast.budget import window_note, window_of
+from holdfast.config.convert import fields_of, form_of, nearest
+from holdfast.config.loading import default, read
+from holdfast.config.model import DRIVERS_AVAILABLE, NOT_USED_YET, Config, Document, Settings
+from holdfast.config.resolve import (
+    BUILT_IN,
+    OFFLINE,
+    context_of,
+    find_file,
+    is_loopback,
+    store_mistake,
+    store_url,
+    upstream_of,
+)
+from holdfast.config.values import MASK, format_duration, format_size, is_secret_name, mask_url
+from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# -- warnings ----------------------------------------------------------------------
+
+
+def check(config: Config) -> list[str]:
+    """What loads and yet will not do what was meant: one line each, with its place, in the order of the file."""
+    found = [*_not_used(config), *_not_available(config), *_references(config), *_models(config), *_exposed(config)]
+    lines = [(config.lines.get(path, 0), path, message) for path, message in dict.fromkeys(found)]
+    return [
+        f"{config.source}:{line}: {path}: {message}" if line else f"{config.source}: {path}: {message}"
+        for line, path, message in sorted(lines, key=lambda found: found[0])
+    ]
+
+
+def _not_used(config: Config) -> Iterator[tuple[str, str]]:
+    for pattern in NOT_USED_YET:
+        section, star, key = pattern.partition(".*.")
+        for path in [f"{section}.{name}.{key}" for name in getattr(config, section)] if star else [pattern]:
+            if path in config.lines:
+                yield path, "not used yet by this version"
+
+
+def _not_available(config: Config) -> Iterator[tuple[str, str]]:
+    for name in [None, *config.agents]:
+        settings = context_of(config, name)
+        path = f"agents.{name}.context.strategy" if name else "context.strategy"
+        if not STRATEGIES[settings.strategy].available and path in config.lines:
+            yield path, f"strategy {settings.strategy!r} is not available yet in this version"
+    for name, database in config.databases.items():
+        if database.kind not in DRIVERS_AVAILABLE:
+            path = f"databases.{name}.{'driver' if database.driver else 'url'}"
+            yield path, f"{database.kind} is not available yet in this version"
+
+
+def _references(config: Config) -> Iterator[tuple[str, str]]:
+    mistake = store_mistake(config)
+    if mistake:
+        yield mistake
+    for key in ("memory", "index"):
+        part = getattr(config.storage, key)
+        if part and part.embedder and part.embedder not in {*config.embedders, *BUILT_IN}:
+            yield f"storage.{key}.embedder", f"no embedder {part.embedder!r}{_meant(part.embedder, config.embedders)}"
+    for name, agent in config.agents.items():
+        for other in agent.sub_agents:
+            if other not in config.agents:
+                yield f"agents.{name}.sub_agents", f"no agent {other!r}{_meant(other, config.agents)}"
+
+
+def _models(config: Config) -> Iterator[tuple[str, str]]:
+    used = [(f"agents.{name}.llm", agent.llm) for name, agent in config.agents.items()]
+    for name in [None, *config.agents]:
+        prefix = f"agents.{name}." if name else ""
+        used.append((f"{prefix}context.summarizer_llm", context_of(config, name).options.get("summarizer_llm")))
+    for path, model in used:
+        if model is None or path not in config.lines or model in {*config.llms, *BUILT_IN, OFFLINE}:
+            continue
+        if window_of(model) is None:
+            yield path, f"no llm {model!r}: taken for a model's name{_meant(model, config.llms)}"
+    for name, llm in config.llms.items():
+        note = None if llm.context_window or llm.provider == "offline" else window_note(upstream_of(config, name).model)
+        if note:
+            yield f"llms.{name}", note
+
+
+def _exposed(config: Config) -> Iterator[tuple[str, str]]:
+    if not is_loopback(config.gateway.host):
+        yield "gateway.host", f"{config.gateway.host} can be reached from other machines, and there are no keys yet"
+
+
+def _meant(name: str, known: Mapping[str, Any]) -> str:
+    near = nearest(name, list(known))
+    return f"; did you mean {near!r}?" if near else ""
+
+
+# -- the configuration, shown --------------------------------------------------------
+
+
+def describe(config: Config) -> dict[str, Any]:
+    """The configuration as plain data, in the spelling of the file, defaults included, with no secret in it."""
+    return _shown_settings(config, Document)
+
+
+def _shown_settings(settings: Settings, cls: type[Settings]) -> dict[str, Any]:
+    fields = fields_of(cls)
+    given = {name: value for name in fields if (value := getattr(settings, name)) is not None}
+    shown = {name: _shown(value, fields[name].type, name) for name, value in given.items()}
+    return {name: value for name, value in shown.items() if value not in ({}, [])}
+
+
+def _shown(value: Any, info: inspect.Type, name: str) -> Any:
+    info, form = form_of(info)
+    match value:
+        case Settings():
+            return _shown_settings(value, type(value))
+        case ContextSettings():
+            return {"strategy": value.strategy, **_masked(value.options, name="")}
+        case dict() if isinstance(info, inspect.DictType) and form is None:
+            return {key: _shown(item, info.value_type, key) for key, item in value.items()}
+        case _:
+            return _shown_leaf(value, form, name)
+
+
+def _shown_leaf(value: Any, form: str | None, name: str) -> Any:
+    match form:
+        case "secret":
+            return MASK
+        case "hidden":
+            return dict.fromkeys(value, MASK)
+        case "url":
+            return mask_url(value)
+        case "duration":
+            return format_duration(value)
+        case "size":
+            return format_size(value)
+        case _:
+            return _masked(value, name=name)
+
+
+def _masked(value: Any, *, name: str) -> Any:
+    """Free data; what stands under a name that sounds like a secret, at any depth, is hidden."""
+    if isinstance(value, dict):
+        return {key: _masked(item, name=name if is_secret_name(name) else key) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(item, name=name) for item in value]
+    hidden = is_secret_name(name) and isinstance(value, str | int | float) and not isinstance(value, bool)
+    return MASK if hidden else value
+
+
+# -- the command -----------------------------------------------------------------------
+
+
+class Report(NamedTuple):
+    """What a command prints and ends with."""
+
+    exit_code: int
+    """0: right, warnings or not; 1: mistakes; 2: there is no such file."""
+    text: str
+    data: dict[str, Any]
+    """The same for `--json`."""
+
+
+def config_check(file: str | None, env: Mapping[str, str]) -> Report:
+    """The work of `holdfast config check [FILE]`.
+
+    Args:
+        file: the file; None: the one that `serve` would read.
+        env: the environment.
+    """
+    path = find_file(file, env)
+    name = path or "defaults"
+    try:
+        config = read(path, env) if path else default(env)
+    except ConfigError as error:
+        problems = error.problems
+        missing = isinstance(error.__cause__, FileNotFoundError | IsADirectoryError)
+        count = f"{len(problems)} mistake{'s' * (len(problems) > 1)}"
+        text = problems[0] if missing else "\n".join([*problems, f"{name}: {count}"])
+        return Report(2 if missing else 1, text, {"file": path, "ok": False, "problems": problems, "warnings": []})
+    return _accepted(config, path, name)
+
+
+def _accepted(config: Config, path: str | None, name: str) -> Report:
+    warnings = check(config)
+    model = upstream_of(config)
+    try:
+        store = mask_url(store_url(config))
+    except ConfigError:  # among the warnings
+        store = "none"
+    answers = f"{model.model} at {mask_url(model.base_url)} ({model.origin})" if model.base_url else "offline, built in"
+    shown = describe(config)
+    text = "\n".join(
+        [
+            *(f"warning: {warning}" for warning in warnings),
+            f"{name}: ok" + (f", {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""),
+            f"model: {answers}",
+            f"store: {store}",
+            "",
+            yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=100).rstrip(),
+        ]
+    )
+    data = {
+        "file": path,
+        "ok": True,
+        "problems": [],
+        "warnings": warnings,
+        "model": {
+            "name": model.model,
+            "provider": model.provider,
+            "base_url": mask_url(model.base_url),
+            "origin": model.origin,
+        },
+        "store": store,
+        "config": shown,
+    }
+    return Report(0, text, data)

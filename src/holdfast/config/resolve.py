@@ -1,0 +1,245 @@
+"""What a configuration means: which model answers, where data lies, what flags and environment change."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from holdfast.config.document import kind_of
+from holdfast.config.loading import DEFAULT_FILE, default, read
+from holdfast.config.model import LLM, SCHEMES, Config, Database, LLMSettings, Mistake
+from holdfast.context.settings import ContextSettings
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OPENAI_URL: Final = "https://api.openai.com/v1"
+DEFAULT_MODEL: Final = "gpt-4o-mini"
+"""Asked for when neither configuration nor request names a model."""
+
+DEFAULT_STORE: Final = "sqlite:///holdfast.db"
+BUILT_IN: Final = ("default", "main")
+"""Names that need no entry: they fall back to what is built in."""
+
+OFFLINE: Final = "offline"
+"""The built-in model that needs no network; no entry is needed for it either."""
+
+_PORTS: Final = {"postgres": 5432, "mysql": 3306, "redis": 6379}
+
+
+# -- models ----------------------------------------------------------------------
+
+
+def upstream_of(config: Config, name: str | None = None) -> LLMSettings:
+    """The model that answers for an agent, an llm of the configuration, or a model's name.
+
+    An agent is asked for its `llm`. `default`, `main` and None mean, in this order: `--model`; `llms.default`;
+    `llms.main`; the only entry of `llms`; the built-in one. A name that is none of these is a model's name, and is asked
+    for where `default` is.
+    """
+    agent = config.agents.get(name or "")
+    wanted = (agent.llm if agent else name) or BUILT_IN[0]
+    if wanted in BUILT_IN and config.model:
+        wanted = config.model
+    if wanted in config.llms:
+        return _entry(config, wanted, name or wanted)
+    if wanted in BUILT_IN:
+        return _default(config, name or wanted)
+    return _elsewhere(config, wanted, name or wanted)
+
+
+def _default(config: Config, name: str) -> LLMSettings:
+    entries = [entry for entry in BUILT_IN if entry in config.llms] or list(config.llms)[: len(config.llms) == 1]
+    if entries:
+        return _entry(config, entries[0], name)
+    origin = "built-in" if config.fallback.provider == "offline" else "environment"
+    return _settled(config, config.fallback, name=name, origin=origin)
+
+
+def _entry(config: Config, entry: str, name: str) -> LLMSettings:
+    llm = config.llms[entry]
+    model = llm.model or (DEFAULT_MODEL if entry in BUILT_IN else entry)
+    return _settled(config, msgspec.structs.replace(llm, model=model), name=name, origin=f"llms.{entry}")
+
+
+def _elsewhere(config: Config, model: str, name: str) -> LLMSettings:
+    """Another model where the default one is: same place and key, but no figure that belongs to the other model."""
+    if model == OFFLINE:
+        return _settled(config, LLM(provider="offline"), name=name, origin="built-in")
+    there = _default(config, name)
+    if there.provider == "offline":
+        return there
+    return msgspec.structs.replace(there, model=model, context_window=None, max_tokens=None, params={})
+
+
+def _settled(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSettings:
+    # A key from the environment goes only where the environment says, never to an address that somebody wrote down.
+    place = llm if llm.base_url or llm.api_key else config.environment
+    offline = llm.provider == "offline"
+    sampling = {key: value for key in ("temperature", "top_p") if (value := getattr(llm, key)) is not None}
+    return LLMSettings(
+        name=name,
+        origin=origin,
+        provider=llm.provider,
+        model=OFFLINE if offline else llm.model or DEFAULT_MODEL,
+        base_url="" if offline else (llm.base_url or config.environment.base_url or OPENAI_URL).rstrip("/"),
+        api_key=None if offline else place.api_key,
+        context_window=llm.context_window,
+        max_tokens=llm.max_tokens,
+        timeout=llm.timeout or config.gateway.upstream_timeout,
+        headers=llm.headers,
+        params={**llm.params, **sampling},
+    )
+
+
+def context_of(config: Config, agent: str | None = None) -> ContextSettings:
+    """The context settings of an agent; those of the top level for None, or when the agent has none or is none."""
+    found = config.agents.get(agent or "")
+    return found.context if found and found.context else config.context
+
+
+# -- the store -------------------------------------------------------------------
+
+
+def store_url(config: Config) -> str:
+    """The URL of the database that sessions live in. It holds the password: show `mask_url` of it.
+
+    User, password and database are percent-encoded; a SQLite path stands as it was written.
+
+    Raises:
+        ConfigError: `storage.sessions` names a database that is not there, or one that its backend cannot use.
+    """
+    mistake = store_mistake(config)
+    if mistake:
+        raise ConfigError([_at(config, *mistake)])
+    if config.storage.sessions.backend == "inmemory":
+        return "sqlite://:memory:"
+    database = config.databases.get(_store_name(config))
+    return database_url(database) if database else DEFAULT_STORE
+
+
+def store_mistake(config: Config) -> Mistake | None:
+    """Why sessions have no store: the key it is at, and what is wrong; None when they have one."""
+    sessions, name = config.storage.sessions, _store_name(config)
+    database = config.databases.get(name)
+    if sessions.backend == "inmemory":
+        return None
+    if database is None:
+        if name in BUILT_IN and sessions.backend != "redis":
+            return None
+        known = ", ".join(config.databases) or "none"
+        return "storage.sessions.database", f"no database {name!r}; known: {known}"
+    if sessions.backend and (sessions.backend == "redis") != (database.kind == "redis"):
+        return "storage.sessions.backend", f"{sessions.backend!r} cannot use {name!r}, which is {database.kind}"
+    return None
+
+
+def _store_name(config: Config) -> str:
+    """`main` before `default`, when nothing is said."""
+    known = [name for name in reversed(BUILT_IN) if name in config.databases]
+    return config.storage.sessions.database or [*known, "main"][0]
+
+
+def database_url(database: Database) -> str:
+    """The URL of one database."""
+    if database.url is not None:
+        return database.url
+    query = f"?{urlencode(database.options)}" if database.options else ""
+    if database.driver == "sqlite":
+        return "sqlite://:memory:" if database.path == ":memory:" else f"sqlite:///{database.path}{query}"
+    assert database.driver is not None
+    assert database.host is not None
+    user = quote(database.user or "", safe="")
+    password = f":{quote(database.password, safe='')}" if database.password else ""
+    host = f"[{database.host}]" if ":" in database.host else database.host
+    port = database.port or _PORTS[database.driver]
+    login = f"{user}{password}@" if user or password else ""
+    name = quote(database.database or ("0" if database.driver == "redis" else ""), safe="")
+    return f"{SCHEMES[database.driver][0]}://{login}{host}:{port}/{name}{query}"
+
+
+def _at(config: Config, path: str, message: str) -> str:
+    line = config.lines.get(path, 0)
+    return f"{config.source}:{line}: {path}: {message}" if line else f"{config.source}: {path}: {message}"
+
+
+# -- flags and environment ---------------------------------------------------------
+
+
+class ServerSettings(NamedTuple):
+    """What `holdfast serve` runs with."""
+
+    config: Config
+    file: str | None
+    """The file that was read, if any."""
+    host: str
+    port: int
+    store: str
+    """The store's URL, password included."""
+
+
+def find_file(flag: str | None, env: Mapping[str, str]) -> str | None:
+    """The file to read: the flag's, else `HOLDFAST_CONFIG`, else `holdfast.yaml` here if it is there, else none."""
+    named = flag or env.get("HOLDFAST_CONFIG")
+    return named or (DEFAULT_FILE if Path(DEFAULT_FILE).is_file() else None)
+
+
+def settings_from(flags: Mapping[str, Any], env: Mapping[str, str]) -> ServerSettings:
+    """Flags over the environment over the file over the defaults.
+
+    Args:
+        flags: `config`, `host`, `port`, `store`, `model`; None or absent: not given.
+        env: `HOLDFAST_CONFIG`, `HOLDFAST_HOST`, `HOLDFAST_PORT`, `HOLDFAST_STORE`, and what the file refers to; empty ones
+            count as not given.
+
+    Raises:
+        ConfigError: with all mistakes of the file, the flags and the environment.
+    """
+    file = find_file(flags.get("config"), env)
+    problems: list[str] = []
+    config = None
+    try:
+        config = read(file, env) if file else default(env)
+    except ConfigError as error:
+        problems += error.problems
+    host = flags.get("host") or env.get("HOLDFAST_HOST")
+    port = _port(flags, env, problems)
+    store = flags.get("store") or env.get("HOLDFAST_STORE")
+    if config is not None:
+        config = msgspec.structs.replace(config, model=flags.get("model") or None)
+        try:
+            store = store or store_url(config)
+        except ConfigError as error:
+            problems += error.problems
+    if problems or config is None:
+        raise ConfigError(problems)
+    port = config.gateway.port if port is None else port
+    return ServerSettings(config, file, host or config.gateway.host, port, store or DEFAULT_STORE)
+
+
+def _port(flags: Mapping[str, Any], env: Mapping[str, str], problems: list[str]) -> int | None:
+    name, given = "--port", flags.get("port")
+    if given is None:
+        name, given = "HOLDFAST_PORT", env.get("HOLDFAST_PORT") or None
+    if given is None:
+        return None
+    text = str(given).strip()
+    if kind_of(text) == "integer" and 0 <= int(text) <= 65_535:
+        return int(text)
+    problems.append(f"{name}: expected an integer from 0 to 65535, got {text!r}")
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a server that listens there is reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:  # a name: whoever answers for it decides where it leads
+        return False

@@ -1,0 +1,397 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from holdfast import config
+from holdfast.config import LLM, Agent, Config, Database, Gateway, ShortTerm, Timeouts
+from holdfast.config.convert import fields_of
+from holdfast.config.model import NOT_USED_YET, Document, SessionStorage
+from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.errors import ConfigError
+
+SECRET = "sk-not-to-be-seen"
+
+
+def load(text: str, **env: str) -> Config:
+    return config.load(text, env=env)
+
+
+# -- defaults --------------------------------------------------------------------
+
+
+def test_with_no_file_there_is_sqlite_beside_you_and_the_offline_model() -> None:
+    found = config.default({})
+    upstream = config.upstream_of(found)
+    assert config.store_url(found) == "sqlite:///holdfast.db"
+    assert (upstream.provider, upstream.model, upstream.origin) == ("offline", "offline", "built-in")
+    assert found.context == ContextSettings("digest")
+    assert (found.short_term.max_history_turns, found.short_term.max_sessions) == (0, 10_000)
+    assert found.short_term.session_ttl == 86_400
+    assert (found.gateway.host, found.gateway.port, found.gateway.max_body) == ("127.0.0.1", 8377, 32 << 20)
+    assert config.check(found) == []
+
+
+@pytest.mark.parametrize("text", ["", "\n# nothing\n", "---\n", "~", "agents:\nllms:\ngateway:\n  port:\n"])
+def test_nothing_said_is_the_default(text: str) -> None:
+    assert config.describe(load(text)) == config.describe(config.default({}))
+
+
+def test_the_environment_names_the_upstream() -> None:
+    found = config.default({"OPENAI_API_KEY": f" {SECRET}\n", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1/"})
+    upstream = config.upstream_of(found)
+    assert (upstream.provider, upstream.base_url, upstream.api_key) == ("openai", "http://127.0.0.1:1/v1", SECRET)
+    assert upstream.origin == "environment"
+    assert config.upstream_of(config.default({"OPENAI_API_KEY": SECRET})).base_url == "https://api.openai.com/v1"
+    assert config.upstream_of(config.default({"OPENAI_API_KEY": "", "OPENAI_BASE_URL": " "})).provider == "offline"
+
+
+def test_an_environment_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.default({"OPENAI_BASE_URL": "localhost:1234", "OPENAI_API_KEY": "a\nb"})
+    first, second = caught.value.problems
+    assert first.startswith("defaults: environment variable OPENAI_BASE_URL: expected a URL")
+    assert second.startswith("defaults: environment variable OPENAI_API_KEY: must be printable")
+
+
+# -- models ----------------------------------------------------------------------------
+
+MODELS = """
+llms:
+  default: {model: gpt-4o, base_url: "https://a.example/v1/", api_key: k1, context_window: 9000, params: {seed: 1}}
+  fast: {model: gpt-4o-mini, vendor: openai, temperature: 0.5, timeout: 60s}
+  gpt-4.1: {timeout: {read: 30s}, max_tokens: 100}
+  local: {provider: offline}
+agents:
+  assistant: {llm: fast}
+  writer: {llm: gpt-5}
+  plain:
+"""
+
+
+def test_which_model_answers() -> None:
+    found = load(MODELS, OPENAI_API_KEY="k2")
+    fast = config.upstream_of(found, "assistant")
+    assert (fast.name, fast.origin, fast.model, fast.api_key) == ("assistant", "llms.fast", "gpt-4o-mini", "k2")
+    assert (fast.base_url, fast.params) == ("https://api.openai.com/v1", {"temperature": 0.5})
+    assert fast.timeout == Timeouts(total=60)
+    assert config.upstream_of(found, "gpt-4.1").model == "gpt-4.1"
+    assert config.upstream_of(found, "gpt-4.1").timeout == Timeouts(read=30)
+    assert config.upstream_of(found, "local").model == "offline"
+    assert config.upstream_of(found, "offline").provider == "offline"
+    for name in (None, "default", "main", "plain"):
+        default = config.upstream_of(found, name)
+        assert (default.model, default.base_url, default.api_key) == ("gpt-4o", "https://a.example/v1", "k1")
+        assert default.timeout == found.gateway.upstream_timeout
+
+
+def test_an_unknown_name_is_a_model_where_the_default_is() -> None:
+    found = config.upstream_of(load(MODELS), "writer")
+    assert (found.model, found.base_url, found.api_key) == ("gpt-5", "https://a.example/v1", "k1")
+    assert (found.context_window, found.params) == (None, {})
+    assert config.upstream_of(config.default({"OPENAI_API_KEY": "k"}), "gpt-5").model == "gpt-5"
+    assert config.upstream_of(config.default({}), "gpt-5").provider == "offline"
+
+
+def test_the_key_of_the_environment_goes_nowhere_else() -> None:
+    found = load("llms: {a: {base_url: 'https://elsewhere.example/v1'}}", OPENAI_API_KEY=SECRET)
+    assert config.upstream_of(found, "a").api_key is None
+
+
+def test_the_only_llm_is_the_default() -> None:
+    assert config.upstream_of(load("llms: {mine: {model: m}}")).model == "m"
+    assert config.upstream_of(load("llms: {a: {}, b: {}}")).provider == "offline"
+    assert config.upstream_of(load("llms: {a: {}, main: {model: m}}"), "default").model == "m"
+
+
+# -- the store ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("storage: {sessions: {backend: inmemory}}", "sqlite://:memory:"),
+        ("storage: {sessions: {backend: sql}}", "sqlite:///holdfast.db"),
+        ("storage: {sessions: {backend: sql, database: main}}", "sqlite:///holdfast.db"),
+        ("databases: {main: {driver: sqlite, path: data/a b.db}}", "sqlite:///data/a b.db"),
+        ("databases: {main: {driver: sqlite, path: /var/x.db}}", "sqlite:////var/x.db"),
+        ("databases: {default: {driver: sqlite, path: ':memory:'}}", "sqlite://:memory:"),
+        ("databases: {other: {driver: sqlite, path: x}}", "sqlite:///holdfast.db"),
+        (
+            "databases: {main: {driver: postgres, host: h, database: d/e, user: 'a@b', password: 'p:/?#%', options: {sslmode: require}}}",
+            "postgresql://a%40b:p%3A%2F%3F%23%25@h:5432/d%2Fe?sslmode=require",
+        ),
+        ("databases: {main: {driver: mysql, host: '::1', port: 1, database: d, user: u}}", "mysql://u@[::1]:1/d"),
+        (
+            "databases: {r: {driver: redis, host: h, password: p}}\nstorage: {sessions: {backend: redis, database: r}}",
+            "redis://:p@h:6379/0",
+        ),
+        ("databases: {main: {url: 'postgresql://u:p@h/d'}}", "postgresql://u:p@h/d"),
+    ],
+)
+def test_store_urls(text: str, url: str) -> None:
+    assert config.store_url(load(text)) == url
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "storage: {sessions: {backend: sql, database: x}}",
+            "holdfast.yaml:1: storage.sessions.database: no database 'x'",
+        ),
+        ("storage: {sessions: {backend: redis, database: main}}", "storage.sessions.database: no database 'main'"),
+        (
+            "databases: {r: {driver: redis, host: h}}\nstorage: {sessions: {backend: sql, database: r}}",
+            "holdfast.yaml:2: storage.sessions.backend: 'sql' cannot use 'r', which is redis",
+        ),
+    ],
+)
+def test_a_store_that_is_not_there_is_a_warning_and_then_an_error(text: str, message: str) -> None:
+    found = load(text)
+    assert any(message in warning for warning in config.check(found))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        config.store_url(found)
+
+
+# -- flags, environment, file ---------------------------------------------------------
+
+
+def test_flags_win_over_the_environment_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("gateway: {host: 127.0.0.3, port: 3}\ndatabases: {main: {driver: sqlite, path: three.db}}\n")
+    env = {"HOLDFAST_CONFIG": str(file)}
+    assert config.settings_from({}, env)[1:] == (str(file), "127.0.0.3", 3, "sqlite:///three.db")
+    env |= {"HOLDFAST_HOST": "127.0.0.2", "HOLDFAST_PORT": "2", "HOLDFAST_STORE": "sqlite:///two.db"}
+    assert config.settings_from({}, env)[2:] == ("127.0.0.2", 2, "sqlite:///two.db")
+    flags = {"host": "127.0.0.1", "port": 0, "store": "sqlite:///one.db", "config": None, "model": None}
+    assert config.settings_from(flags, env)[2:] == ("127.0.0.1", 0, "sqlite:///one.db")
+
+
+def test_the_file_beside_you_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert config.settings_from({}, {}).file is None
+    (tmp_path / "holdfast.yaml").write_text("gateway: {port: 5}\n")
+    assert config.settings_from({}, {})[1:4] == ("holdfast.yaml", "127.0.0.1", 5)
+
+
+def test_the_model_flag_names_an_llm_or_a_model(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(MODELS)
+    for model, name in (("fast", "gpt-4o-mini"), ("gpt-9", "gpt-9"), ("offline", "offline")):
+        found = config.settings_from({"config": str(file), "model": model}, {}).config
+        assert config.upstream_of(found).model == name
+        assert config.upstream_of(found, "assistant").model == "gpt-4o-mini"
+
+
+def test_mistakes_of_file_and_environment_come_together(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("gatway: {}\n")
+    with pytest.raises(ConfigError) as caught:
+        config.settings_from({"config": str(file)}, {"HOLDFAST_PORT": "many"})
+    assert [problem.rpartition("/")[2].split(":")[0] for problem in caught.value.problems] == [
+        "own.yaml",
+        "HOLDFAST_PORT",
+    ]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
+def test_loopback(host: str) -> None:
+    assert config.is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", ""])
+def test_not_loopback(host: str) -> None:
+    assert not config.is_loopback(host)
+
+
+# -- warnings, and the whole shown ---------------------------------------------------------
+
+LATER = """
+storage:
+  memory:
+    backend: vector
+    embedder: default
+    vector_provider: {type: chromem, chromem: {persist_path: .x/vectors, compress: true}}
+  index: {type: vector, embedder: mine}
+  artifacts: {path: here}
+embedders:
+  default: {provider: openai, model: text-embedding-3-small, api_key: "${KEY}"}
+agents:
+  coordinator.v1: {llm: fsat, sub_agents: [writer, riter], tools: [search], search: {enabled: true, max_results: 5}}
+  writer: {context: {strategy: summary_buffer, summarizer_llm: fast}}
+llms: {fast: {model: gpt-4o-mini}, odd: {model: my-own-model}}
+databases: {pg: {driver: postgres, host: h, database: d}}
+gateway: {host: 0.0.0.0, upstream_auth: passthrough, match_system: strict}
+auth: {keys: [sk-not-to-be-seen], pin: 1234}
+hooks: {transcripts_dir: t, webhooks: [{url: "https://x/?t=sk-not-to-be-seen"}]}
+dreaming: {enabled: true, token: sk-not-to-be-seen}
+telemetry: {headers: sk-not-to-be-seen}
+"""
+
+
+def test_keys_of_later_versions_load_and_are_told() -> None:
+    warnings = config.check(load(LATER, KEY="k"))
+    not_used = {line.split(": ")[1] for line in warnings if line.endswith("not used yet by this version")}
+    assert not_used == {pattern.replace("*", "coordinator.v1") for pattern in NOT_USED_YET}
+    text = "\n".join(warnings)
+    assert "no llm 'fsat': taken for a model's name; did you mean 'fast'?" in text
+    assert "no agent 'riter'; did you mean 'writer'?" in text
+    assert "no embedder 'mine'" in text
+    assert "holdfast.yaml:13: agents.writer.context.strategy: strategy 'summary_buffer' is not available" in text
+    assert "databases.pg.driver: postgres is not available" in text
+    assert "llms.odd: the context window of 'my-own-model' is not known" in text
+    assert "gateway.host: 0.0.0.0 can be reached from other machines" in text
+    lines = [int(line.split(":")[1]) for line in warnings]
+    assert lines == sorted(lines)
+
+
+SECRETS = f"""
+llms: {{a: {{api_key: {SECRET}, headers: {{X: {SECRET}}}, base_url: "https://u:{SECRET}@h/v1", params: {{x_key: {SECRET}, max_completion_tokens: 5}}}}}}
+databases: {{main: {{driver: postgres, host: h, database: d, password: {SECRET}, options: {{sslpassword: {SECRET}}}}},
+  b: {{url: "redis://:{SECRET}@h/0?x={SECRET}"}}}}
+"""
+
+
+def test_secrets_are_never_shown(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.yaml"
+    later = [line for line in LATER.splitlines() if not line.startswith(("llms:", "databases:"))]
+    file.write_text("\n".join([SECRETS, *later]))
+    report = config.config_check(str(file), {"KEY": SECRET})
+    found = config.read(file, {"KEY": SECRET})
+    assert report.exit_code == 0
+    for shown in (report.text, repr(report.data), repr(found), repr(config.upstream_of(found, "a"))):
+        assert SECRET not in shown
+        assert "1234" not in shown
+    assert report.data["config"]["llms"]["a"]["params"] == {"x_key": "***", "max_completion_tokens": 5}
+    assert report.data["store"] == "postgresql://:***@h:5432/d?***"
+
+
+def test_what_is_described_loads_and_means_the_same() -> None:
+    shown = config.describe(load(MODELS))
+    again = load(yaml.safe_dump(shown, sort_keys=False).replace("'***'", "k1"))
+    assert config.describe(again) == shown
+    assert again.llms == load(MODELS).llms
+
+
+def test_config_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    report = config.config_check(None, {})
+    assert report.exit_code == 0
+    assert report.text.startswith("defaults: ok\nmodel: offline, built in\nstore: sqlite:///holdfast.db\n")
+    assert report.data["warnings"] == report.data["problems"] == []
+    (tmp_path / "holdfast.yaml").write_text("gatway: {}\nagents: 5\n")
+    report = config.config_check(None, {})
+    assert (report.exit_code, report.data["ok"]) == (1, False)
+    assert report.text.splitlines() == [*report.data["problems"], "holdfast.yaml: 2 mistakes"]
+    report = config.config_check("none.yaml", {})
+    assert (report.exit_code, report.text) == (2, "none.yaml: cannot be read: No such file or directory")
+
+
+# -- blocks people have written for other systems ------------------------------------------
+
+BLOCKS = [
+    "storage: {sessions: {backend: inmemory}}",
+    "storage: {sessions: {backend: sql, database: main}}",
+    """
+databases:
+  main:
+    driver: postgres
+    host: localhost
+    port: 5432
+    database: chat
+    user: ${DB_USER}
+    password: ${DB_PASSWORD}
+storage: {sessions: {backend: sql, database: main}}
+""",
+    """
+agents:
+  assistant:
+    instruction: |
+      User's preferred language: {user:language}
+      Current topic: {current_topic?}
+""",
+    "agents: {assistant: {context: {strategy: none}}}",
+    "agents: {assistant: {context: {strategy: buffer_window, window_size: 20}}}",
+    "agents: {assistant: {context: {strategy: token_window, budget: 8000, preserve_recent: 5}}}",
+    """
+agents:
+  assistant:
+    context: {strategy: summary_buffer, budget: 8000, threshold: 0.85, target: 0.7, summarizer_llm: fast}
+""",
+    "storage: {memory: {backend: keyword}}",
+    "storage: {memory: {backend: vector, embedder: default}}",
+    "embedders: {default: {provider: openai, model: text-embedding-3-small, api_key: '${OPENAI_API_KEY}'}}",
+    """
+storage:
+  memory:
+    backend: vector
+    embedder: default
+    vector_provider:
+      type: chromem
+      chromem: {persist_path: .chat/vectors, compress: true}
+""",
+    "agents: {assistant: {llm: gpt-4o, search: {enabled: true, max_results: 5}}}",
+    "context: {strategy: summary_buffer, budget: 8000, threshold: 0.85, target: 0.7}",
+    "context: {strategy: token_window, budget: 4000, preserve_recent: 3}",
+    "databases: {main: {driver: sqlite, path: .chat/chat.db}}\nstorage: {sessions: {backend: sql, database: main}}",
+    "storage: {index: {type: vector, embedder: default}}\nagents: {assistant: {llm: default}}",
+    """
+agents:
+  coordinator: {llm: default, sub_agents: [researcher, writer], context: {strategy: buffer_window, window_size: 30}}
+  researcher: {llm: default, tools: [search]}
+  writer: {llm: default, tools: [text_editor]}
+""",
+    "short_term:\n  max_history_turns: 50",
+    "short_term:\n  max_sessions: 10000",
+    "short_term:\n  session_ttl: 24h",
+]
+
+
+@pytest.mark.parametrize("text", BLOCKS)
+def test_blocks_load_as_they_stand(text: str) -> None:
+    found = load(text, DB_USER="u", DB_PASSWORD="p", OPENAI_API_KEY="k")
+    assert config.store_url(found)
+    assert config.upstream_of(found, "assistant").model
+    for warning in config.check(found):
+        assert re.search("not used yet|not available yet|taken for a model's name", warning), warning
+
+
+def test_an_agent_with_nothing_after_its_name_is_one() -> None:
+    assert load("agents:\n  a:\n  b: {}\n").agents == {"a": Agent(), "b": Agent()}
+
+
+def test_agents_build_on_the_context_of_the_top_level() -> None:
+    found = load("""
+agents:
+  same:
+  keys: {context: {budget: 500}}
+  own: {context: {strategy: token_window}}
+  other: {context: {strategy: buffer_window, window_size: 3}}
+context: {strategy: token_window, budget: 4000, preserve_recent: 2}
+""")
+    assert config.context_of(found, "same") == config.context_of(found) == config.context_of(found, "nobody")
+    assert config.context_of(found, "keys").options == {"budget": 500, "preserve_recent": 2}
+    assert config.context_of(found, "own") == ContextSettings("token_window")
+    assert config.context_of(found, "other") == ContextSettings("buffer_window", {"window_size": 3})
+
+
+# -- the page about it ----------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_the_page_names_every_key() -> None:
+    used = (LLM, Database, SessionStorage, ShortTerm, Agent, Gateway, Document, Timeouts)
+    keys = {key for model in used for key in fields_of(model)}
+    keys |= {key for strategy in STRATEGIES.values() for key in strategy.keys} | set(STRATEGIES)
+    keys -= {"storage"}  # told by its parts
+    assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", PAGE)} == set()
+
+
+@pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+def test_the_examples_of_the_page_load_without_a_warning(text: str) -> None:
+    assert config.check(load(text, OPENAI_API_KEY="k")) == []

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.context import settings
+from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.errors import InvalidRequest
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_takes_its_own_defaults(strategy: str) -> None:
+    keys = STRATEGIES[strategy].keys
+    given_keys = {name: key.default for name, key in keys.items() if key.default is not None}
+    found = settings.parse({"strategy": strategy, **given_keys})
+    assert found == ContextSettings(strategy, given_keys)
+
+
+@given(
+    st.sampled_from(sorted(STRATEGIES)), st.dictionaries(st.text(max_size=12), st.none() | st.booleans() | st.floats())
+)
+def test_settings_are_right_or_refused_never_anything_else(strategy: str, options: dict[str, Any]) -> None:
+    try:
+        found = settings.parse({**options, "strategy": strategy})
+    except InvalidRequest as error:
+        at = error.param or "context"
+    else:
+        at = "context"
+        assert set(found.options) <= set(STRATEGIES[strategy].keys)
+    assert at.startswith("context")
+
+
+def test_all_mistakes_of_a_request_come_together() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        settings.parse({"strategy": "token_window", "budget": 0, "target": 1.0, "preserve_resent": 3}, where="")
+    assert caught.value.param == "budget"
+    for part in (
+        "budget: expected an integer, at least 1, got 0",
+        "target: expected",
+        "did you mean 'preserve_recent'?",
+    ):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [1.0, 1, 0, 1.5, -0.1, float("nan"), float("inf"), True, "0.5"])
+@pytest.mark.parametrize("key", ["threshold", "target"])
+def test_a_watermark_is_below_one(key: str, value: object) -> None:
+    with pytest.raises(InvalidRequest):
+        settings.parse({"strategy": "summary_buffer", key: value})
+
+
+def test_what_is_not_built_yet_is_refused_when_it_is_used() -> None:
+    settings.require_available(ContextSettings())
+    with pytest.raises(InvalidRequest, match="not available yet") as caught:
+        settings.require_available(settings.parse({"strategy": "salience"}), where="agents.a.context")
+    assert caught.value.param == "agents.a.context.strategy"
+
+
+def test_settings_do_not_change_with_the_mapping_they_came_from() -> None:
+    options = {"budget": 5}
+    found = ContextSettings("digest", options)
+    options["budget"] = 6
+    assert found.options == {"budget": 5}
