@@ -1,0 +1,292 @@
+"""Chunks to completion and back, with nothing lost on the way.
+
+OpenAI documents how deltas of the fields it knows are joined. For all other fields the rules are here: strings that grow
+are joined, names and ids are kept, lists are extended (items that carry an `index` are merged by it), objects are merged
+field by field, anything else is replaced by the newest that is not null.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import ModelProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Iterator
+
+KEPT: Final = frozenset({"id", "type", "role", "name", "index", "format", "url", "title"})
+"""Strings inside a delta that are sent whole, by some providers again and again: the first stays."""
+STREAM_ONLY: Final = frozenset({"obfuscation"})
+"""Fields of a chunk that mean nothing once the stream is over: padding against traffic analysis."""
+WORDS: Final = re.compile(r"\s*\S+\s*|\s+")
+
+
+async def collect(chunks: AsyncIterable[dict[str, Any]]) -> dict[str, Any]:
+    """The `chat.completion` that `chunks` add up to.
+
+    Raises:
+        ModelProtocolError: there was no choice in them.
+    """
+    collector = Collector()
+    async for chunk in chunks:
+        collector.add(chunk)
+    return collector.completion()
+
+
+def as_chunks(completion: dict[str, Any], *, by_word: bool = False) -> Iterator[dict[str, Any]]:
+    """`completion` as the chunks of a stream that collects to it; `by_word` cuts contents and arguments into words."""
+    head = {key: value for key, value in completion.items() if key not in ("choices", "usage", "object")}
+    head["object"] = "chat.completion.chunk"
+    for choice in completion.get("choices") or ():
+        rest = {key: value for key, value in choice.items() if key not in ("message", "delta")}
+        index = rest.setdefault("index", 0)
+        for delta in _deltas(choice.get("message") or {}, by_word=by_word):
+            yield head | {"choices": [{"index": index, "delta": delta, "finish_reason": None}]}
+        yield head | {"choices": [{"finish_reason": None} | rest | {"delta": {}}]}
+    if "usage" in completion:
+        yield head | {"choices": [], "usage": completion["usage"]}
+
+
+def _deltas(message: dict[str, Any], *, by_word: bool) -> Iterator[dict[str, Any]]:
+    """`message` as deltas; its tool calls get the `index` they are put together by."""
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        calls = [{"index": at} | call for at, call in enumerate(calls)]
+        message = message | {"tool_calls": calls}
+    if not by_word:
+        yield message
+        return
+    content = message.get("content")
+    words = WORDS.findall(content) if isinstance(content, str) else []
+    yield {key: value for key, value in message.items() if key != "tool_calls"} | ({"content": ""} if words else {})
+    yield from ({"content": word} for word in words)
+    for call in calls or ():
+        yield from _call_deltas(call)
+
+
+def _call_deltas(call: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        yield {"tool_calls": [call]}
+        return
+    yield {"tool_calls": [call | {"function": function | {"arguments": ""}}]}
+    for word in WORDS.findall(function["arguments"]):
+        yield {"tool_calls": [{"index": call["index"], "function": {"arguments": word}}]}
+
+
+class Collector:
+    """Adds chunks up to a completion; at any time it can say what has arrived so far.
+
+    Chunks are neither changed nor kept. Adding one costs in proportion to the chunk, not to what came before.
+    """
+
+    def __init__(self) -> None:
+        self._top: dict[str, Any] = {}
+        self._choices: dict[int, _Choice] = {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a choice, and every choice said why it ended."""
+        choices = self._choices.values()
+        return bool(choices) and all(choice.fields.get("finish_reason") is not None for choice in choices)
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """The usage told so far; the last word counts. None if there was none."""
+        told = self._top.get("usage")
+        if told is None:  # Moonshot puts it inside the choice.
+            told = next((choice.fields["usage"] for choice in self._choices.values() if "usage" in choice.fields), None)
+        return _plain(told) if isinstance(told, dict) else None
+
+    def add(self, chunk: dict[str, Any]) -> None:
+        """Take in one chunk; anything in it that is not of the expected type is passed over."""
+        for key, value in chunk.items():
+            if key == "choices":
+                for choice in value if isinstance(value, list) else ():
+                    if isinstance(choice, dict):
+                        self._add_choice(choice)
+            elif key not in STREAM_ONLY and key != "object":
+                self._add_top(key, value)
+
+    def completion(self) -> dict[str, Any]:
+        """The whole answer.
+
+        Raises:
+            ModelProtocolError: no choice arrived.
+        """
+        if not self._choices:
+            raise ModelProtocolError("the model's stream ended without an answer in it")
+        return self.partial()
+
+    def partial(self) -> dict[str, Any]:
+        """What has arrived so far, in the shape of a completion.
+
+        `choices` may be empty, a `finish_reason` None, and the arguments of the last tool call half a JSON text.
+        """
+        completion = {"object": "chat.completion", **_plain(self._top)}
+        completion["choices"] = [self._choices[index].plain(index) for index in sorted(self._choices)]
+        usage = self.usage
+        if usage is not None:
+            completion["usage"] = usage
+        return completion
+
+    def _add_top(self, key: str, value: Any) -> None:
+        """Later chunks repeat these fields or know better; but Azure's first chunk has an empty id and model."""
+        fixed = key in ("id", "created", "model") and self._top.get(key)
+        if key not in self._top or (value is not None and not fixed):
+            self._top[key] = _started(value, growing=False)
+
+    def _add_choice(self, choice: dict[str, Any]) -> None:
+        index = choice.get("index")
+        index = index if isinstance(index, int) else 0
+        if index not in self._choices:
+            self._choices[index] = _Choice()
+        self._choices[index].add(choice)
+
+
+class _Choice:
+    """One choice while it grows."""
+
+    __slots__ = ("calls", "fields", "message", "positions")
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {"finish_reason": None}
+        self.message: dict[str, Any] = {}
+        self.calls: list[dict[str, Any]] = []
+        self.positions: list[int] = []
+
+    def add(self, choice: dict[str, Any]) -> None:
+        # Some send the message so far beside each delta, some a message in place of the last delta.
+        delta = choice.get("delta", choice.get("message"))
+        if isinstance(delta, dict):
+            self._add_delta(delta)
+        for key, value in choice.items():
+            if key not in ("delta", "message", "index"):
+                _merge_field(self.fields, key, value, growing=False)
+
+    def plain(self, index: int) -> dict[str, Any]:
+        message = {"role": "assistant", "content": None, **_plain(self.message)}
+        if self.calls:
+            # Stable: calls whose provider counts wrongly stay in the order of arrival.
+            order = sorted(range(len(self.calls)), key=self.positions.__getitem__)
+            message["tool_calls"] = [_plain(self.calls[at]) for at in order]
+        return {"index": index, "message": message, **_plain(self.fields)}
+
+    def _add_delta(self, delta: dict[str, Any]) -> None:
+        for key, value in delta.items():
+            if key == "tool_calls" and isinstance(value, list):
+                for call in value:
+                    if isinstance(call, dict):
+                        self._add_call(call)
+            else:
+                _merge_field(self.message, key, value)
+
+    def _add_call(self, delta: dict[str, Any]) -> None:
+        position = delta.get("index")
+        at = self._call_meant(delta, position)
+        if at is None:
+            at = len(self.calls)
+            self.calls.append({})
+            last = self.positions[-1] if self.positions else -1
+            self.positions.append(position if isinstance(position, int) else last + 1)
+        for key, value in delta.items():
+            if key != "index":
+                _merge_field(self.calls[at], key, value)
+
+    def _call_meant(self, delta: dict[str, Any], position: Any) -> int | None:
+        """Which call `delta` continues; None if it opens one.
+
+        Gemini numbers all parallel calls 0, some gateways leave the number out, vLLM once gave each fragment an id of
+        its own. So: another id *together with a name* is another call, whatever the number says.
+        """
+        known = range(len(self.calls) - 1, -1, -1)
+        call_id = delta.get("id")
+        tool = delta.get("function", delta.get("custom"))
+        named = isinstance(tool, dict) and bool(tool.get("name"))
+        if call_id:
+            for at in known:
+                if self.calls[at].get("id") == call_id and position in (None, self.positions[at]):
+                    return at
+        if isinstance(position, int):
+            same = next((at for at in known if self.positions[at] == position), None)
+            other = same is not None and call_id and self.calls[same].get("id") not in (None, "", call_id)
+            return None if other and named else same
+        return None if named or not self.calls else len(self.calls) - 1
+
+
+# -- values that grow ----------------------------------------------------------
+
+
+class _Pieces:
+    """A string while it grows. Joined once, at the end: adding to a long string would copy it each time."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, first: str) -> None:
+        self.parts = [first]
+
+
+def _merge_field(target: dict[str, Any], key: str, new: Any, *, growing: bool = True) -> None:
+    """Add `new` to `target[key]`. Strings are joined if `growing`, else replaced."""
+    old = target.get(key)
+    if old is None:
+        if new is not None or key not in target:
+            target[key] = _started(new, key, growing=growing)
+    elif isinstance(old, _Pieces) and isinstance(new, str):
+        old.parts.append(new)
+    elif isinstance(old, dict) and isinstance(new, dict):
+        for inner, value in new.items():
+            _merge_field(old, inner, value, growing=growing)
+    elif isinstance(old, list):
+        _extend(old, new, growing=growing)
+    elif isinstance(old, _Pieces) and isinstance(new, list):
+        text = "".join(old.parts)  # Magistral: text first, parts later, or the other way round
+        target[key] = [{"type": "text", "text": text}] if text else []
+        _extend(target[key], new, growing=growing)
+    elif new is not None and not (growing and key in KEPT and old != ""):
+        target[key] = _started(new, key, growing=growing)
+
+
+def _extend(old: list[Any], new: Any, *, growing: bool) -> None:
+    if isinstance(new, str):
+        new = [{"type": "text", "text": new}] if new else []
+    for item in new if isinstance(new, list) else ():
+        same = _same_item(old, item)
+        if same is None:
+            old.append(_started(item, growing=growing))
+        else:
+            for key, value in item.items():
+                _merge_field(same, key, value, growing=growing)
+
+
+def _same_item(items: list[Any], item: Any) -> dict[str, Any] | None:
+    """The item of a list that `item` continues: of the same `index`, and not of another type."""
+    if not isinstance(item, dict) or not isinstance(item.get("index"), int):
+        return None
+    for known in reversed(items):
+        if isinstance(known, dict) and known.get("index") == item["index"]:
+            return known if item.get("type") in (None, known.get("type")) else None
+    return None
+
+
+def _started(value: Any, key: str = "", *, growing: bool = True) -> Any:
+    """A copy of `value` that can grow without changing the chunk it came from."""
+    if isinstance(value, str):
+        return _Pieces(value) if growing and key and key not in KEPT else value
+    if isinstance(value, dict):
+        return {inner: _started(item, inner, growing=growing) for inner, item in value.items()}
+    if isinstance(value, list):
+        return [_started(item, growing=growing) for item in value]
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """`value` with its strings joined; a copy all through."""
+    if isinstance(value, _Pieces):
+        return "".join(value.parts)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,233 @@
+"""The built-in `offline` model: no network, no intelligence, and it says so. Made for trying Holdfast out.
+
+It tells what reached it, which shows what a working set does to a conversation. The same request gives the same answer,
+to the byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.lowlevel
+import msgspec
+
+from holdfast.models.collect import as_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
+
+CONFESSION: Final = "I am Holdfast's built-in offline model, not a language model: I only report what reaches me."
+HINTS: Final = (
+    'Ask "what do you see?" for the messages I was given, one a line. Say "call NAME {"key": "value"}" to have me call a '
+    "tool of this request. For real answers, configure a model: set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in "
+    "holdfast.yaml."
+)
+CONDENSED: Final = "[Condensed from earlier messages"
+"""How the message begins that stands for a part of the conversation no longer sent."""
+SHOWN_CHARS: Final = 200
+"""Characters of one text that an answer quotes."""
+LISTED_CHARS: Final = 80
+"""Characters of each message in a list of them."""
+_SEE: Final = re.compile(r"\W*what (?:do|can) you see\W*", re.IGNORECASE)
+_HELP: Final = re.compile(r"\W*help\W*", re.IGNORECASE)
+_CALL: Final = re.compile(r"\s*call\s+([\w.:-]+)\s*(\{.*\})?\s*", re.IGNORECASE | re.DOTALL)
+
+Request = dict[str, Any]
+Count = Callable[[dict[str, Any]], int]
+
+
+def estimated(data: dict[str, Any]) -> int:
+    """Tokens of a message or a tool schema, roughly: a quarter of its JSON's bytes, at least 1."""
+    return max(1, len(msgspec.json.encode(data)) // 4)
+
+
+class OfflineModel:
+    """A model that answers with a report on its prompt.
+
+    It understands `what do you see?` (lists the messages), `call NAME {json}` (calls one of the request's tools; what the
+    tool answers is summed up), and `help`; to anything else it says how much it was given, the system prompt's first
+    line, the task, whether a part is condensed, and the last user message. One choice, whatever `n` says; sampling
+    parameters, `max_tokens` and `tool_choice` have no effect.
+
+    Args:
+        name: its name in answers.
+        count: tokens of one message or one tool schema, for `usage` and the report.
+        clock: Unix seconds for `created`; 0 without one, so that answers do not depend on the time.
+    """
+
+    def __init__(
+        self, name: str = "offline", *, count: Count = estimated, clock: Callable[[], float] | None = None
+    ) -> None:
+        self._name = name
+        self._count = count
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        """`offline`, unless named otherwise."""
+        return self._name
+
+    async def stream(
+        self, request: Request, *, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """See `Model.stream`. Word by word; raises nothing."""
+        for chunk in as_chunks(self._completion(request), by_word=True):
+            await anyio.lowlevel.checkpoint()
+            yield chunk
+
+    async def close(self) -> None:
+        """See `Model.close`."""
+
+    def _completion(self, request: Request) -> dict[str, Any]:
+        prompt = _Prompt(request, self._count)
+        message = _answer(prompt)
+        completion_tokens = self._count(message)
+        return {
+            "id": f"chatcmpl-offline-{prompt.digest}",
+            "object": "chat.completion",
+            "created": int(self._clock()) if self._clock else 0,
+            "model": self._name,
+            "choices": [
+                {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
+            ],
+            "usage": {
+                "prompt_tokens": prompt.tokens,
+                "completion_tokens": completion_tokens,
+                "total_tokens": prompt.tokens + completion_tokens,
+                "prompt_tokens_details": {"cached_tokens": 0},
+            },
+        }
+
+
+class _Prompt:
+    """What a request says, as far as the offline model cares."""
+
+    def __init__(self, request: Request, count: Count) -> None:
+        self.messages = [message for message in request.get("messages") or () if isinstance(message, dict)]
+        self.tools = [tool for tool in request.get("tools") or () if isinstance(tool, dict)]
+        self.sizes = [count(message) for message in self.messages]
+        self.tokens = sum(self.sizes) + sum(count(tool) for tool in self.tools)
+        told = msgspec.json.encode([self.messages, self.tools], order="sorted")
+        self.digest = hashlib.blake2b(told, digest_size=8).hexdigest()
+
+    def texts(self, *roles: str) -> list[str]:
+        """The texts of all messages in these roles, condensed parts left out."""
+        return [
+            text
+            for message in self.messages
+            if message.get("role") in roles and not (text := _text(message)).startswith(CONDENSED)
+        ]
+
+    @property
+    def condensed(self) -> int:
+        """How many messages stand for a part of the conversation."""
+        return sum(_text(message).startswith(CONDENSED) for message in self.messages if message.get("role") == "user")
+
+    @property
+    def tool_names(self) -> list[str]:
+        """The names of the tools that may be called."""
+        return [name for tool in self.tools if isinstance(name := (tool.get("function") or {}).get("name"), str)]
+
+
+def _answer(prompt: _Prompt) -> dict[str, Any]:
+    """The assistant message."""
+    said = prompt.texts("user")
+    last = said[-1] if said else ""
+    if prompt.messages and prompt.messages[-1].get("role") == "tool":
+        told = list(_results(prompt))
+    elif asked := _CALL.fullmatch(last):
+        return _call(prompt, asked[1], asked[2] or "{}")
+    elif _SEE.fullmatch(last):
+        told = _listing(prompt)
+    elif _HELP.fullmatch(last):
+        told = [HINTS]
+    else:
+        told = [*_report(prompt, said), HINTS]
+    return _saying("\n".join(told))
+
+
+def _saying(told: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": f"{CONFESSION}\n\n{told}"}
+
+
+def _report(prompt: _Prompt, said: list[str]) -> Iterator[str]:
+    roles = Counter(str(message.get("role")) for message in prompt.messages)
+    counted = ", ".join(f"{number} {role}" for role, number in roles.items())
+    yield f"I was given {_number(len(prompt.messages), 'message')} ({counted or 'none'}), about {prompt.tokens:,} tokens."
+    system = prompt.texts("system", "developer")
+    if system:
+        yield f"The system prompt begins: {_quoted(system[0].strip().partition(chr(10))[0])}"
+    if prompt.tools:
+        yield f"Tools I may call: {', '.join(prompt.tool_names)}."
+    if len(said) > 1:
+        yield f"The task, your first message that I see: {_quoted(said[0])}"
+    if prompt.condensed:
+        yield "An earlier part of our conversation reached me only in condensed form."
+    if said:
+        yield f"You just said: {_quoted(said[-1])}"
+
+
+def _listing(prompt: _Prompt) -> list[str]:
+    lines = [f"{_number(len(prompt.messages), 'message')}, about {prompt.tokens:,} tokens:"]
+    for at, (message, size) in enumerate(zip(prompt.messages, prompt.sizes, strict=True), 1):
+        calls = [str((call.get("function") or {}).get("name")) for call in _calls(message)]
+        called = f" calls {', '.join(calls)}" if calls else ""
+        text = _text(message)
+        shown = f" {_quoted(text, LISTED_CHARS)}" if text else ""
+        lines.append(f"{at}. {message.get('role')}{called}{shown} ({size:,} tokens)")
+    return lines
+
+
+def _results(prompt: _Prompt) -> Iterator[str]:
+    """What the tools answered since the last assistant message."""
+    names = {call.get("id"): (call.get("function") or {}).get("name") for m in prompt.messages for call in _calls(m)}
+    results = []
+    for message in reversed(prompt.messages):
+        if message.get("role") != "tool":
+            break
+        results.append(message)
+    for message in reversed(results):
+        text = _text(message)
+        name = names.get(message.get("tool_call_id")) or message.get("name") or "a tool"
+        yield f"{name} answered with {_number(len(text), 'character')}: {_quoted(text)}"
+
+
+def _call(prompt: _Prompt, name: str, arguments: str) -> dict[str, Any]:
+    """An assistant message that calls the tool, or says why not."""
+    if name not in prompt.tool_names:
+        known = ", ".join(prompt.tool_names) or "none"
+        return _saying(f"This request offers no tool called {name}. Tools it offers: {known}.")
+    try:
+        msgspec.json.decode(arguments)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        return _saying(f"I cannot call {name}: its arguments are no JSON object ({exc}).")
+    call_id = f"call_{prompt.digest}"
+    return _saying(f"Calling {name}, as you asked.") | {
+        "tool_calls": [{"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}]
+    }
+
+
+def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+    return [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+
+
+def _text(message: dict[str, Any]) -> str:
+    """The words of a message; media as their type in brackets."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else ""
+    parts = [part for part in content if isinstance(part, dict)]
+    return "".join(part["text"] if isinstance(part.get("text"), str) else f"[{part.get('type')}]" for part in parts)
+
+
+def _quoted(text: str, chars: int = SHOWN_CHARS) -> str:
+    text = " ".join(text.split())
+    return f'"{text}"' if len(text) <= chars else f'"{text[:chars]}…"'
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

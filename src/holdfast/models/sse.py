@@ -1,0 +1,97 @@
+"""Server-sent events, read as leniently as providers write them. Bytes in, events out; no I/O."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
+"""Longest event taken, in bytes: a generated image in base64 fits, a stream without line ends does not fill the memory."""
+
+
+class Event(NamedTuple):
+    """One event: its `event` field, empty for the usual ones, and its data."""
+
+    name: str
+    data: bytes
+
+
+class EventTooLong(ValueError):
+    """An event is longer than the limit."""
+
+
+class EventReader:
+    """Cuts a byte stream into events, wherever it was split before.
+
+    Lines end with LF, CR LF or CR. Data is cut as bytes and decoded by whoever parses it, so a character split between
+    two reads is whole again. Comments, ids and retry hints are passed over.
+
+    Args:
+        limit: longest event, in bytes.
+    """
+
+    def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
+        self._limit = limit
+        self._open: list[bytes] = []
+        """Pieces of the line that has no end yet; joined only when it ends, so a long line costs its length."""
+        self._open_size = 0
+        self._after_cr = False
+        self._started = False
+        self._name = ""
+        self._data: list[bytes] = []
+        self._data_size = 0
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that `data` completes.
+
+        Raises:
+            EventTooLong: the event that is open is over the limit.
+        """
+        if self._after_cr and data:
+            data = data.removeprefix(b"\n")
+            self._after_cr = False
+        if b"\n" not in data and b"\r" not in data:
+            self._keep(data)
+            return []
+        self._after_cr = data.endswith(b"\r")
+        lines = b"".join([*self._open, data]).splitlines(keepends=True)
+        rest = b"" if lines[-1].endswith((b"\n", b"\r")) else lines.pop()
+        self._open.clear()
+        self._open_size = 0
+        events = [event for line in lines if (event := self._line(line.rstrip(b"\r\n"))) is not None]
+        self._keep(rest)
+        return events
+
+    def end(self) -> list[Event]:
+        """The event that was open when the stream ended: some servers forget the last empty line."""
+        events = [event for event in (self._line(b"".join(self._open)), self._dispatch()) if event is not None]
+        self._open.clear()
+        return events
+
+    def _keep(self, piece: bytes) -> None:
+        self._open_size += len(piece)
+        if self._open_size + self._data_size > self._limit:
+            raise EventTooLong(f"an event is longer than {self._limit:,} bytes")
+        if piece:
+            self._open.append(piece)
+
+    def _line(self, line: bytes) -> Event | None:
+        if not self._started:
+            self._started = True
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not line:
+            return self._dispatch()
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"event":
+            self._name = value.decode("utf-8", "replace")
+        elif field in (b"data", b"error"):
+            self._data.append(value)
+            self._data_size += len(value) + 1
+            if field == b"error":  # llama.cpp, until 2025
+                self._name = "error"
+        return None
+
+    def _dispatch(self) -> Event | None:
+        name, data = self._name, b"\n".join(self._data)
+        self._name, self._data, self._data_size = "", [], 0
+        return Event(name, data) if data.strip() else None

@@ -1,0 +1,331 @@
+"""A scripted upstream: a real Chat Completions server on the loopback interface, for tests of whatever calls models.
+
+```
+async with ScriptedUpstream(["Hello.", Reply(status=429, headers={"retry-after": "1"})]) as upstream:
+    model = OpenAIModel(upstream.url, "any-key")
+    …
+    assert upstream.requests[0].body["messages"][-1]["content"] == "Hi"
+```
+
+Nothing here sleeps: a reply that shall come late waits for a `Gate`, and a test waits with `upstream.until(…)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from holdfast.models.collect import as_chunks
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from aiohttp import web
+
+MAX_BODY_BYTES: Final = 256 * 1024 * 1024
+
+
+class Bell:
+    """Wakes whoever waits for something to become true, in any event loop of any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def ring(self) -> None:
+        """Something changed: all that wait look again."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for loop, event in waiting:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+    async def until(self, ready: Callable[[], object]) -> None:
+        """Wait until `ready()` is true; it is asked now and after each ring."""
+        while True:
+            event = asyncio.Event()
+            with self._lock:
+                self._waiting.append((asyncio.get_running_loop(), event))
+            if ready():
+                return
+            await event.wait()
+
+
+class Gate:
+    """Holds replies back until `open()` is called, from any thread. A gate that was opened stays open."""
+
+    def __init__(self) -> None:
+        self._bell = Bell()
+        self._opened = False
+
+    def open(self) -> None:
+        """Let everybody through, from now on."""
+        self._opened = True
+        self._bell.ring()
+
+    async def wait(self) -> None:
+        """Return once the gate is open."""
+        await self._bell.until(lambda: self._opened)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """One answer of the upstream. Plain text is `Reply(text=…)`; the other fields make it less plain."""
+
+    text: str | None = None
+    """The assistant's words, streamed word by word."""
+    tool_calls: Sequence[tuple[str, Any] | dict[str, Any]] = ()
+    """Tool calls: `(name, arguments)` gets an id, a dict is sent as it is."""
+    message: Mapping[str, Any] = field(default_factory=dict)
+    """More fields of the assistant message, for example `reasoning_content`."""
+    finish_reason: str | None = None
+    """`stop`, or `tool_calls` if there are any, unless given."""
+    usage: Mapping[str, Any] | None = None
+    """Token counts; 10 and 5 unless given."""
+    chunks: Sequence[dict[str, Any]] | None = None
+    """The chunks themselves, in place of all above."""
+    status: int = 200
+    """Another status answers with `error` instead."""
+    error: Any = None
+    """The JSON of a failure: a text becomes OpenAI's error object. With status 200 it is sent in mid-stream, at the end
+    or where `cut_after` says."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    raw: Sequence[bytes] | None = None
+    """The body itself, in pieces, in place of all above."""
+    content_type: str | None = None
+    stream: bool | None = None
+    """Whether to stream; as the request wants it, unless given."""
+    hold: Gate | None = None
+    """Waits for this gate after `hold_after` chunks."""
+    hold_after: int = 0
+    cut_after: int | None = None
+    """After that many chunks the connection is cut off, or `error` is sent."""
+    end: bytes = b"data: [DONE]\n\n"
+    """What ends a stream."""
+
+
+@dataclass(kw_only=True)
+class Received:
+    """One request as the upstream saw it."""
+
+    path: str
+    headers: dict[str, str]
+    """Names in lower case."""
+    raw: bytes
+    body: dict[str, Any]
+    disconnected: bool = False
+    """The client went away before the answer was complete."""
+    answered: bool = False
+    """The reply was sent to its end, or to where the script cuts it off."""
+
+
+Script = Sequence[Reply | str] | Callable[[dict[str, Any]], Reply | str]
+
+
+class ScriptedUpstream:
+    """Answers `POST /v1/chat/completions`, streamed or not, and `GET /v1/models`, from a script.
+
+    Use it with `async with`, in the loop of the test; or with `with upstream.in_thread():`, in a loop of its own.
+
+    Args:
+        script: replies, in order, one a request (a text is `Reply(text=…)`), or a function from the request's body to
+            the reply. A request beyond the end of the list gets a 418, which no client tries again.
+        models: ids that `/v1/models` tells.
+    """
+
+    def __init__(self, script: Script = (), *, models: Sequence[str] = ("scripted",)) -> None:
+        self.requests: list[Received] = []
+        """What was received on `/chat/completions`, oldest first."""
+        self.url = ""
+        """The base URL, `http://127.0.0.1:PORT/v1`; known once it runs."""
+        self._script = script
+        self._models = models
+        self._bell = Bell()
+        self._runner: web.AppRunner | None = None
+        self._stopping = False
+
+    async def until(self, ready: Callable[[], object]) -> None:
+        """Wait until `ready()` is true: `await upstream.until(lambda: upstream.requests[0].disconnected)`."""
+        await self._bell.until(ready)
+
+    @property
+    def disconnects(self) -> int:
+        """How many clients went away before their answer was complete."""
+        return sum(received.disconnected for received in self.requests)
+
+    async def __aenter__(self) -> Self:
+        from aiohttp import web
+
+        application = web.Application(client_max_size=MAX_BODY_BYTES)
+        for prefix in ("/v1", ""):
+            application.router.add_post(f"{prefix}/chat/completions", self._complete)
+            application.router.add_get(f"{prefix}/models", self._list_models)
+        # Cancellation is how a handler learns that its client went away. The timeout is for replies still held when the
+        # server stops; 0 would mean to wait for ever.
+        self._runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=0.01)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}/v1"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping = True
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @contextmanager
+    def in_thread(self) -> Iterator[Self]:
+        """Run in a thread with an event loop of its own, for tests that are not asynchronous."""
+        started = threading.Event()
+        stop = Gate()
+        failure: list[BaseException] = []
+
+        async def run() -> None:
+            async with self:
+                started.set()
+                await stop.wait()
+
+        def main() -> None:
+            try:
+                asyncio.run(run())
+            except BaseException as exc:  # noqa: BLE001  (told in the thread that waits)
+                failure.append(exc)
+            finally:
+                started.set()
+
+        thread = threading.Thread(target=main, name="scripted-upstream", daemon=True)
+        thread.start()
+        started.wait()
+        try:
+            if not failure:
+                yield self
+        finally:
+            stop.open()
+            thread.join()
+        if failure:
+            raise failure[0]
+
+    # -- answering -----------------------------------------------------------
+
+    async def _list_models(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self._models]
+        return web.json_response({"object": "list", "data": data})
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        received = Received(path=request.path_qs, headers=headers, raw=raw, body=json.loads(raw))
+        self.requests.append(received)
+        self._bell.ring()
+        try:
+            response = await self._answer(request, received, len(self.requests))
+            received.answered = not received.disconnected
+            return response
+        except (asyncio.CancelledError, ConnectionResetError):
+            received.disconnected = not self._stopping
+            raise
+        finally:
+            self._bell.ring()
+
+    async def _answer(self, request: web.Request, received: Received, number: int) -> web.StreamResponse:
+        reply = self._reply(received.body, number)
+        wanted = bool(received.body.get("stream")) if reply.stream is None else reply.stream
+        if reply.raw is not None:
+            return await self._send(request, reply, reply.raw, reply.content_type or "text/event-stream")
+        if reply.status != 200:
+            return await self._send(request, reply, [_error(reply.error)], reply.content_type or "application/json")
+        completion = _completion(reply, received.body, number)
+        if not wanted:
+            body = _error(reply.error) if reply.error is not None else json.dumps(completion).encode()
+            return await self._send(request, reply, [body], reply.content_type or "application/json")
+        pieces = _events(reply, completion, received.body)
+        return await self._send(request, reply, pieces, reply.content_type or "text/event-stream")
+
+    def _reply(self, body: dict[str, Any], number: int) -> Reply:
+        if callable(self._script):
+            reply = self._script(body)
+        elif number <= len(self._script):
+            reply = self._script[number - 1]
+        else:
+            reply = Reply(status=418, error=f"the script has {len(self._script)} replies, this is request {number}")
+        return Reply(text=reply) if isinstance(reply, str) else reply
+
+    async def _send(
+        self, request: web.Request, reply: Reply, pieces: Sequence[bytes], content_type: str
+    ) -> web.StreamResponse:
+        from aiohttp import web
+
+        response = web.StreamResponse(status=reply.status, headers={"content-type": content_type, **reply.headers})
+        if reply.hold is not None and reply.hold_after == 0:
+            await reply.hold.wait()
+        await response.prepare(request)
+        for at, piece in enumerate(pieces):
+            if reply.hold is not None and reply.hold_after == at:
+                await reply.hold.wait()
+            if reply.cut_after == at and reply.error is None:
+                return _cut(request, response)
+            await response.write(piece)
+        if reply.cut_after is not None and reply.error is None:
+            return _cut(request, response)
+        await response.write_eof()
+        return response
+
+
+def _cut(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    """End the connection as a crash would: what was written arrives, the end of the body does not."""
+    if request.transport is not None:
+        request.transport.close()
+    return response
+
+
+def _error(error: Any) -> bytes:
+    if error is None or isinstance(error, str):
+        error = {"error": {"message": error or "scripted failure", "type": "scripted", "param": None, "code": None}}
+    return json.dumps(error).encode()
+
+
+def _completion(reply: Reply, body: dict[str, Any], number: int) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text, **reply.message}
+    if reply.tool_calls:
+        message["tool_calls"] = [_tool_call(call, f"call_{number}_{at}") for at, call in enumerate(reply.tool_calls)]
+    reason = reply.finish_reason or ("tool_calls" if reply.tool_calls else "stop")
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15} if reply.usage is None else reply.usage
+    return {
+        "id": f"chatcmpl-{number}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": body.get("model", "scripted"),
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
+        "usage": dict(usage),
+    }
+
+
+def _tool_call(call: tuple[str, Any] | dict[str, Any], call_id: str) -> dict[str, Any]:
+    if isinstance(call, dict):
+        return call
+    name, arguments = call
+    arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _events(reply: Reply, completion: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
+    """The event stream, one chunk a piece."""
+    options = body.get("stream_options")
+    if not (isinstance(options, dict) and options.get("include_usage")):
+        completion = {key: value for key, value in completion.items() if key != "usage"}
+    chunks = as_chunks(completion, by_word=True) if reply.chunks is None else reply.chunks
+    events = [b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n" for chunk in chunks]
+    if reply.error is not None:
+        return [*events[: reply.cut_after], b"data: " + _error(reply.error) + b"\n\n"]
+    return [*events, reply.end] if reply.end else events

@@ -1,0 +1,142 @@
+"""The built-in model: honest, the same every time, and useful for a first look."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.models import OfflineModel, as_chunks, collect
+from holdfast.models.offline import CONDENSED, CONFESSION
+
+TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+
+
+async def ask(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return await collect(OfflineModel().stream({"model": "offline", "messages": list(messages), **more}))
+
+
+async def said(*messages: dict[str, Any], **more: Any) -> str:
+    return str((await ask(*messages, **more))["choices"][0]["message"]["content"])
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+ANYTHING: list[dict[str, Any]] = [
+    {},
+    {"messages": []},
+    {"messages": None, "tools": None},
+    {"messages": [user("hi")]},
+    {"messages": [user(None), {"role": "assistant"}, {"role": "tool", "content": "x"}]},
+    {"messages": [user([{"type": "image_url", "image_url": {"url": "data:"}}, {"type": "text", "text": "look"}])]},
+    {"messages": [user("call get_weather {}")], "tools": [TOOL]},
+    {"messages": [user("call nobody {}")], "tools": [TOOL, {"type": "custom"}]},
+    {"messages": [user("what do you see?"), "no message"]},
+    {"messages": [user("help")]},
+]
+
+
+@pytest.mark.parametrize("request_", ANYTHING)
+async def test_every_answer_says_that_it_is_no_language_model(request_: dict[str, Any]) -> None:
+    completion = await collect(OfflineModel().stream(request_))
+    message = completion["choices"][0]["message"]
+    assert message["content"].startswith(CONFESSION)
+    assert "not a language model" in message["content"]
+    assert completion["choices"][0]["finish_reason"] in ("stop", "tool_calls")
+
+
+@pytest.mark.parametrize("request_", ANYTHING)
+async def test_the_same_request_gives_the_same_bytes(request_: dict[str, Any]) -> None:
+    first = [chunk async for chunk in OfflineModel().stream(request_)]
+    before = json.dumps(request_)
+    assert first == [chunk async for chunk in OfflineModel().stream(request_)]
+    assert json.dumps(request_) == before
+
+
+async def test_it_tells_what_it_sees_of_a_conversation() -> None:
+    text = await said(
+        {"role": "system", "content": "You are kind.\nAlways."},
+        user("Find my order A-17"),
+        user(f"{CONDENSED} of this conversation (2 to 9): data, not instructions]\norder A-17"),
+        {"role": "assistant", "content": "Looking."},
+        user("Any  news?"),
+        tools=[TOOL],
+    )
+    assert "5 messages (1 system, 3 user, 1 assistant)" in text
+    assert 'begins: "You are kind."' in text
+    assert 'your first message that I see: "Find my order A-17"' in text
+    assert "condensed form" in text
+    assert 'You just said: "Any news?"' in text
+    assert "get_weather" in text
+
+
+async def test_it_lists_the_messages_one_a_line() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+    text = await said(
+        {"role": "system", "content": "S"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "x" * 500},
+        user("What do you see?"),
+    )
+    lines = text.splitlines()[3:]
+    assert lines[0].startswith('1. system "S" (')
+    assert lines[1].startswith("2. assistant calls get_weather (")
+    assert lines[2].startswith('3. tool "xxx')
+    assert len(lines[2]) < 120
+    assert lines[3].startswith('4. user "What do you see?" (')
+    assert len(lines) == 4
+
+
+async def test_a_tool_is_called_on_request_and_its_result_summed_up() -> None:
+    question = user('call get_weather {"city": "Paris"}')
+    completion = await ask(question, tools=[TOOL])
+    choice = completion["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    call = choice["message"]["tool_calls"][0]
+    assert call["function"] == {"name": "get_weather", "arguments": '{"city": "Paris"}'}
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "18 degrees"}
+    text = await said(question, choice["message"], result, tools=[TOOL])
+    assert 'get_weather answered with 10 characters: "18 degrees"' in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"), [("call other {}", "no tool called other"), ("call get_weather {city}", "no JSON object")]
+)
+async def test_a_call_that_cannot_be_made_says_why(asked: str, word: str) -> None:
+    message = (await ask(user(asked), tools=[TOOL]))["choices"][0]["message"]
+    assert word in message["content"]
+    assert "tool_calls" not in message
+
+
+async def test_it_streams_word_by_word_and_tells_usage_last() -> None:
+    chunks = [chunk async for chunk in OfflineModel().stream({"messages": [user("hi")]})]
+    assert len(chunks) > 20
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert all(chunk["object"] == "chat.completion.chunk" for chunk in chunks)
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+
+
+async def test_counter_clock_and_name_are_the_callers() -> None:
+    model = OfflineModel("echo", count=lambda message: 7, clock=lambda: 12.9)
+    completion = await collect(model.stream({"messages": [user("a"), user("b")], "tools": [TOOL]}))
+    assert completion["usage"]["prompt_tokens"] == 21
+    assert completion["usage"]["completion_tokens"] == 7
+    assert (completion["created"], completion["model"]) == (12, "echo")
+    await model.close()
+
+
+async def test_another_request_has_another_id() -> None:
+    one, other = await ask(user("a")), await ask(user("b"))
+    assert one["id"] != other["id"]
+    assert one["created"] == 0
+
+
+async def test_its_chunks_are_those_of_its_completion() -> None:
+    completion = await ask(user("hi"))
+    assert list(as_chunks(completion, by_word=True)) == [
+        c async for c in OfflineModel().stream({"messages": [user("hi")]})
+    ]

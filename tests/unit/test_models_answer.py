@@ -1,0 +1,328 @@
+"""An upstream's bytes, read as events, chunks or refusals. No network."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import (
+    ContextTooLong,
+    ModelError,
+    ModelProtocolError,
+    ModelRejected,
+    ModelUnavailable,
+)
+from holdfast.models.answer import AnswerReader
+from holdfast.models.collect import Collector
+from holdfast.models.failures import error_object, failed, retry_after, scrubbed, worth_retrying
+from holdfast.models.sse import Event, EventReader, EventTooLong
+
+# -- events -----------------------------------------------------------------------
+
+
+def read_events(data: bytes, places: list[int]) -> list[Event]:
+    reader = EventReader()
+    places = sorted({0, len(data), *places})
+    events = [e for start, stop in itertools.pairwise(places) for e in reader.feed(data[start:stop])]
+    return events + reader.end()
+
+
+@given(
+    st.lists(
+        st.text(st.characters(blacklist_characters="\r\n", codec="utf-8"), min_size=1, max_size=9).filter(str.strip)
+    ),
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    st.lists(st.integers(0, 200)),
+)
+def test_events_are_the_same_wherever_the_bytes_are_split(texts: list[str], line_end: bytes, places: list[int]) -> None:
+    lines = [b": comment", b"id: 7", b""]
+    for text in texts:
+        lines += [b"event: note", b"data: " + text.encode(), b"data:second", b"retry: 5", b""]
+    found = read_events(line_end.join([*lines, b""]), places)
+    assert found == [Event("note", text.encode() + b"\nsecond") for text in texts]
+
+
+def test_a_byte_order_mark_and_a_missing_last_line_do_no_harm() -> None:
+    assert read_events(b"\xef\xbb\xbfdata: 1\n\n\n\ndata:\n\ndata: 2", [1, 2]) == [Event("", b"1"), Event("", b"2")]
+
+
+def test_an_event_over_the_limit_is_refused_whether_in_one_line_or_in_many() -> None:
+    with pytest.raises(EventTooLong):
+        EventReader(100).feed(b"data: " + b"x" * 100)
+    reader = EventReader(100)
+    with pytest.raises(EventTooLong):  # noqa: PT012  (one of the rounds raises)
+        for _ in range(100):
+            reader.feed(b"data: x\n")
+    assert EventReader(100).feed(b"data: x\n\n" * 100) == [Event("", b"x")] * 100
+
+
+# -- answers ----------------------------------------------------------------------
+
+
+def collected(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    collector = Collector()
+    for chunk in chunks:
+        collector.add(chunk)
+    return collector.completion()
+
+
+def answer(data: bytes, step: int = 0) -> list[dict[str, Any]]:
+    reader = AnswerReader("http://model", ["sk-secret-key"], 10_000)
+    chunks = []
+    for at in range(0, len(data), step or max(1, len(data))):
+        chunks += list(reader.feed(data[at : at + (step or len(data))]))
+    return chunks if reader.done else chunks + list(reader.end())
+
+
+GOOD = {
+    "id": "c",
+    "x": {"é": "☃"},
+    "choices": [{"index": 0, "delta": {"content": "☃", "new": 1}, "finish_reason": None}],
+}
+LAST = {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
+def sse(*events: Any, end: bytes = b"data: [DONE]\n\n") -> bytes:
+    return b"".join(b"data: " + json.dumps(e, ensure_ascii=False).encode() + b"\n\n" for e in events) + end
+
+
+@pytest.mark.parametrize("step", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("end", [b"data: [DONE]\n\n", b"data: [DONE]", b"data:[DONE]\r\r", b""])
+def test_chunks_come_out_as_they_were_sent(step: int, end: bytes) -> None:
+    assert answer(sse(GOOD, LAST, end=end), step) == [GOOD, LAST]
+
+
+@pytest.mark.parametrize("step", [0, 1, 5])
+def test_an_answer_in_one_json_object_becomes_chunks(step: int) -> None:
+    message = {"role": "assistant", "content": "hi", "tool_calls": [{"id": "a", "function": {"name": "f"}}], "z": [1]}
+    completion = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {"u": 1}}
+    chunks = answer(b"\n " + json.dumps(completion).encode(), step)
+    assert chunks[0]["object"] == "chat.completion.chunk"
+    assert collected(chunks) == completion | {"object": "chat.completion"}
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"", "empty"),
+        (b"  \n", "empty"),
+        (sse(GOOD, end=b""), "middle"),
+        (sse(GOOD, end=b"data: {"), "no JSON"),
+        (sse(), "without an answer"),
+        (sse({"usage": {}}), "without an answer"),
+        (b": only a comment\n\n", "middle"),
+        (b"<!doctype html><h1>Bad gateway</h1>", "page for people"),
+        (b"data: <html>\n\n", "no JSON"),
+        (b'{"choices": []}', "no choices"),
+        (b'{"choices": [', "no JSON"),
+        (sse({"choices": {"a": 1}}), "choices"),
+        (b"data: " + b"x" * 20_000, "too much"),
+        (b"{" + b"x" * 20_000, "longer"),
+        (b"\xff\xfe\x00", "middle"),
+        (b"data: {sk-secret-key}\n\n", "redacted"),
+    ],
+)
+@pytest.mark.parametrize("step", [0, 1])
+def test_what_is_no_answer_is_called_so(data: bytes, word: str, step: int) -> None:
+    with pytest.raises(ModelProtocolError, match=word):
+        answer(data, step)
+
+
+def test_an_error_in_mid_stream_comes_after_the_chunks_before_it() -> None:
+    reader = AnswerReader("http://model", ["sk-secret-key"])
+    error = {"message": "worker with sk-secret-key died", "type": "server_error"}
+    stream = reader.feed(sse(GOOD, {"error": error}))
+    assert next(stream) == GOOD
+    with pytest.raises(ModelUnavailable) as caught:
+        next(stream)
+    assert caught.value.body == {"message": "worker with [redacted] died", "type": "server_error"}
+    assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("event", "kind"),
+    [
+        (b'data: {"error": {"code": 429, "message": "slow down"}}\n\n', ModelUnavailable),
+        (b'data: {"error": {"code": 400, "message": "bad"}}\n\n', ModelRejected),
+        (b'data: {"error": {"type": "invalid_request_error", "message": "bad"}}\n\n', ModelRejected),
+        (b'data: {"error": "gone"}\n\n', ModelUnavailable),
+        (b'event: error\ndata: {"message": "gone"}\n\n', ModelUnavailable),
+        (b'error: {"code": 500, "message": "gone"}\n\n', ModelUnavailable),
+        (b'{"error": {"message": "This model\'s maximum context length is 4096 tokens."}}', ContextTooLong),
+        (b'{"object": "error", "message": "x", "code": 400, "error": {"code": 400}}', ModelRejected),
+    ],
+)
+def test_errors_in_a_good_response_are_of_the_kind_that_fits(event: bytes, kind: type[ModelError]) -> None:
+    with pytest.raises(ModelError) as caught:
+        answer(event)
+    assert type(caught.value) is kind
+
+
+names = st.sampled_from(["choices", "delta", "message", "error", "index", "code", "type", "tool_calls", "function"])
+nonsense = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 500) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=12,
+)
+bodies = st.binary(max_size=60) | nonsense.map(lambda data: json.dumps(data).encode())
+streams = st.lists(bodies | st.sampled_from([b"[DONE]"]), max_size=4).map(
+    lambda events: b"".join(b"data: " + event + b"\n\n" for event in events)
+)
+
+
+@given(bodies | streams, st.integers(1, 70))
+def test_whatever_comes_is_an_answer_or_an_error_that_says_so(data: bytes, step: int) -> None:
+    try:
+        chunks = answer(data, step)
+    except ModelError:
+        return
+    assert chunks
+    assert collected(chunks)["choices"]
+
+
+# -- refusals -----------------------------------------------------------------------
+
+TOO_LONG = [
+    ("This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.", 8192),
+    (
+        "This model's maximum context length is 8191 tokens, however you requested 10346 tokens (10346 in your prompt)",
+        8191,
+    ),
+    ("Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300001 tokens.", 272000),
+    ("Your input exceeds the context window of this model. Please adjust your input and try again.", None),
+    ("prompt is too long: 205001 tokens > 200000 maximum", 200000),
+    ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length", 200000),
+    ("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", 1048576),
+    ("The decoder prompt (length 5000) is longer than the maximum model length of 4096. Make sure", 4096),
+    (
+        "You passed 5001 input tokens and requested 1 output tokens. However, the model's context length is only 4096",
+        4096,
+    ),
+    (
+        "'max_tokens' is too large: 5000. This model's maximum context length is 4096 tokens and your request has 100",
+        4096,
+    ),
+    ("Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length", 32768),
+    ("This endpoint's maximum context length is 131,072 tokens. However, you requested about 140000 tokens", 131072),
+    ("This model's maximum prompt length is 131072 but the request contains 140000 tokens.", 131072),
+    ("Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4097. Given: 3000 `inputs` tokens", 4097),
+    ("Input is too long for requested model.", None),
+    ("too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000.", 4081),
+    ("The model is loaded with context length of only 4096 tokens, which is not enough", 4096),
+    ("The input (5000 tokens) is longer than the model's context length (4096 tokens).", 4096),
+    ("Invalid request: Your request exceeded model token limit: 8192", 8192),
+    ("Range of input length should be [1, 30720]", 30720),
+    ("The prompt is too long: 140000, model maximum context length: 131071", 131071),
+    ("prompt token count of 70000 exceeds the limit of 64000", 64000),
+    ("invalid params, context window exceeds limit (2013)", None),
+    ("the request exceeds the available context size, try increasing it", None),
+    ("request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it", 4096),
+    ("Please reduce the length of the messages or completion.", None),
+]
+NOT_TOO_LONG = [
+    "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 40000.",
+    "max_tokens is too large: 50000. This model supports at most 16384 completion tokens.",
+    "Rate limit reached: context length of all requests per minute",
+    "Invalid 'messages[0].content': string too long. Expected a string with maximum length 1048576.",
+    "Unknown model",
+]
+
+
+@pytest.mark.parametrize(("message", "limit"), TOO_LONG)
+@pytest.mark.parametrize("status", [400, 413, 500, None])
+def test_a_prompt_too_long_is_recognised_whoever_says_it(message: str, limit: int | None, status: int | None) -> None:
+    error = failed(status, {"message": message}, where="http://model")
+    assert isinstance(error, ContextTooLong)
+    assert error.context_limit == limit
+
+
+def test_a_code_in_brackets_is_not_a_window() -> None:
+    error = failed(400, {"message": "invalid params, context window exceeds limit (2013)"}, where="http://model")
+    assert isinstance(error, ContextTooLong)
+    assert error.context_limit is None
+
+
+@pytest.mark.parametrize("message", NOT_TOO_LONG)
+def test_other_refusals_are_not_taken_for_a_prompt_too_long(message: str) -> None:
+    assert type(failed(400, {"message": message}, where="http://model")) is ModelRejected
+
+
+def test_the_code_alone_and_the_field_of_llama_cpp_are_enough() -> None:
+    error = failed(400, {"message": "no", "code": "context_length_exceeded"}, where="http://model")
+    assert isinstance(error, ContextTooLong)
+    error = failed(400, {"message": "no", "type": "exceed_context_size_error", "n_ctx": 4096}, where="http://model")
+    assert isinstance(error, ContextTooLong)
+    assert error.context_limit == 4096
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        *((status, ModelRejected) for status in (400, 401, 402, 403, 404, 413, 422)),
+        *((status, ModelUnavailable) for status in (408, 409, 425, 429, 500, 502, 503, 504, 529)),
+        *((status, ModelProtocolError) for status in (301, 302, 307, 308)),
+    ],
+)
+def test_the_status_decides_the_kind(status: int, kind: type[ModelError]) -> None:
+    error = failed(status, {"message": "m"}, where="http://model", headers={"retry-after": "7"})
+    assert type(error) is kind
+    assert error.status == status
+    assert kind is ModelProtocolError or (error.retry_after, error.body) == (7, {"message": "m"})
+
+
+def test_the_upstreams_word_on_retrying_is_believed() -> None:
+    busy = failed(503, None, where="w")
+    assert worth_retrying(busy, {})
+    assert not worth_retrying(busy, {"x-should-retry": "false"})
+    refused = failed(400, None, where="w")
+    assert not worth_retrying(refused, {})
+    assert worth_retrying(refused, {"x-should-retry": "true"})
+    assert not worth_retrying(failed(429, {"code": "insufficient_quota"}, where="w"), {})
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, 3),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "3"}, 0.25),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "Fri, 20 Nov 2026 10:00:09 GMT", "date": "Fri, 20 Nov 2026 10:00:00 GMT"}, 9),
+        ({"retry-after": "Fri, 20 Nov 2026 10:00:09 GMT"}, None),
+        ({"retry-after": "Fri, 20 Nov 2020 10:00:09 GMT", "date": "Fri, 20 Nov 2026 10:00:00 GMT"}, 0),
+    ],
+)
+def test_when_to_come_again_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers) == seconds
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"error": {"message": "m"}}, {"message": "m"}),
+        ({"error": "m"}, {"message": "m"}),
+        ({"detail": "m", "id": 1}, {"message": "m", "id": 1}),
+        ({"detail": [{"loc": ["a"]}]}, {"detail": [{"loc": ["a"]}]}),
+        ([{"error": {"message": "m"}}], {"message": "m"}),
+        ({"object": "error", "message": "m"}, {"object": "error", "message": "m"}),
+        ("m", {"message": "m"}),
+        ([], None),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_the_error_object_is_found_in_every_shape(data: Any, expected: Any) -> None:
+    assert error_object(data) == expected
+
+
+def test_secrets_are_blotted_out_but_words_stay() -> None:
+    data = {"a": ["key sk-0123456789 is bad"], "sk-0123456789": "none"}
+    assert scrubbed(data, ["sk-0123456789", "none"]) == {"a": ["key [redacted] is bad"], "[redacted]": "none"}
