@@ -1,7 +1,72 @@
-"""Holdfast: session memory for LLM agents."""
+"""Holdfast: session memory for LLM agents.
+
+    async with holdfast.open("sqlite:///chat.db") as hf:
+        session = await hf.session("support-42", user_id="ada")
+
+The names below are the public ones; each is imported when it is first used, so that `import holdfast` is quick.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from holdfast._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from holdfast.agents import Agent, Llm, Roster
+    from holdfast.budget import Budget
+    from holdfast.context.settings import ContextSettings
+    from holdfast.errors import HoldfastError
+    from holdfast.handles import Context, OpenTurn, SessionHandle
+    from holdfast.holdfast import Holdfast
+    from holdfast.holdfast import open_holdfast as open
+    from holdfast.messages import Message
+    from holdfast.models import OpenAIModel
+
+__all__ = [
+    "Agent",
+    "Budget",
+    "Context",
+    "ContextSettings",
+    "Holdfast",
+    "HoldfastError",
+    "Llm",
+    "Message",
+    "OpenAIModel",
+    "OpenTurn",
+    "Roster",
+    "SessionHandle",
+    "__version__",
+    "open",
+]
+
+_HOMES = {
+    "Agent": "holdfast.agents",
+    "Budget": "holdfast.budget",
+    "Context": "holdfast.handles",
+    "ContextSettings": "holdfast.context.settings",
+    "Holdfast": "holdfast.holdfast",
+    "HoldfastError": "holdfast.errors",
+    "Llm": "holdfast.agents",
+    "Message": "holdfast.messages",
+    "OpenAIModel": "holdfast.models",
+    "OpenTurn": "holdfast.handles",
+    "Roster": "holdfast.agents",
+    "SessionHandle": "holdfast.handles",
+    "open": "holdfast.holdfast:open_holdfast",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = home.partition(":")
+    value = getattr(import_module(module), attribute or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

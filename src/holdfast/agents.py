@@ -1,0 +1,145 @@
+"""Agents and models by name: who answers a turn, with which instruction and which view of the session."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.budget import Budget
+from holdfast.context.settings import ContextSettings
+from holdfast.errors import InvalidRequest
+from holdfast.messages import Message
+from holdfast.models import Model, OfflineModel
+from holdfast.tokens import STORED, TokenCounter, counter_for
+from holdfast.wire.openai import message_from
+
+DEFAULT = "default"
+"""The name under which the default model answers."""
+
+
+class Llm(msgspec.Struct, frozen=True, kw_only=True):
+    """One model that can be called."""
+
+    name: str
+    """What it is called here."""
+    model: str
+    """What it is called upstream."""
+    client: Model
+    context_window: int | None = None
+    """Tokens; None: what is known of the model."""
+    max_tokens: int | None = None
+    """Tokens of the longest reply; None: the usual headroom."""
+    params: Mapping[str, Any] = {}
+    """Sent in every request that does not set them itself."""
+    cache_key: bool = False
+    """Whether `prompt_cache_key` is sent: some providers refuse fields they do not know."""
+
+    @property
+    def counter(self) -> TokenCounter:
+        """Counts tokens as this model does."""
+        return counter_for(self.model)
+
+    def budget(self, max_reply_tokens: int | None = None) -> Budget:
+        """The model's window shared out, with the reply that a request asks for."""
+        reply = max_reply_tokens if max_reply_tokens is not None else self.max_tokens
+        return Budget.for_model(self.model, context_window=self.context_window, max_reply_tokens=reply)
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent from the configuration."""
+
+    name: str
+    llm: str | None = None
+    """Name of an `Llm`, or a model's name; None: the default."""
+    instruction: str | None = None
+    description: str | None = None
+    context: ContextSettings = ContextSettings()
+
+    @property
+    def system(self) -> tuple[Message, ...]:
+        """The instruction as a system message; nothing when there is none."""
+        return (Message(role="system", content=self.instruction),) if self.instruction else ()
+
+
+class Voice(msgspec.Struct, frozen=True, kw_only=True):
+    """Who answers one turn: a model, an agent if there is one, and the context settings that hold."""
+
+    llm: Llm
+    agent: Agent | None
+    context: ContextSettings
+
+    def view_key(self, input_budget: int) -> str:
+        """Names the view: what its saved state depends on. Overlays belong to a view, never to another."""
+        agent = self.agent.name if self.agent else None
+        counter = self.llm.counter
+        said = [agent, self.context.strategy, self.context.options, counter.name, input_budget]
+        return hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=12).hexdigest()
+
+
+class Roster:
+    """All agents and models of one Holdfast.
+
+    Args:
+        llms: by name; `default` answers where nothing else is named.
+        agents: by name.
+        context: holds for sessions without an agent.
+    """
+
+    def __init__(
+        self,
+        llms: Mapping[str, Llm] | None = None,
+        agents: Mapping[str, Agent] | None = None,
+        context: ContextSettings | None = None,
+    ) -> None:
+        self.llms = dict(llms or {})
+        if DEFAULT not in self.llms:
+            self.llms[DEFAULT] = next(iter(self.llms.values()), None) or offline()
+        self.agents = dict(agents or {})
+        self.context = context or ContextSettings()
+
+    def voice(self, *, agent: str | None = None, model: str | None = None) -> Voice:
+        """Who answers.
+
+        Args:
+            agent: an agent's name; `InvalidRequest` when it is unknown.
+            model: an agent's name, an llm's, or a model's, which is then asked for where the default model is.
+        """
+        if agent is None and model in self.agents:
+            agent, model = model, None
+        if agent is None:
+            return Voice(llm=self.llm(model), agent=None, context=self.context)
+        found = self.agents.get(agent)
+        if found is None:
+            known = ", ".join(self.agents) or "none"
+            raise InvalidRequest(f"no agent {agent!r}; known: {known}", param="agent")
+        wanted = found.llm if model in (None, agent) else model
+        return Voice(llm=self.llm(wanted), agent=found, context=found.context)
+
+    def llm(self, name: str | None) -> Llm:
+        """The model of that name, or the default one asked for another model."""
+        if name is None:
+            return self.llms[DEFAULT]
+        if name in self.llms:
+            return self.llms[name]
+        there = self.llms[DEFAULT]
+        if isinstance(there.client, OfflineModel):
+            return there
+        return msgspec.structs.replace(there, name=name, model=name, context_window=None, max_tokens=None, params={})
+
+    async def close(self) -> None:
+        """Close every model's client, each once."""
+        for client in {id(llm.client): llm.client for llm in self.llms.values()}.values():
+            await client.close()
+
+
+def offline() -> Llm:
+    """The built-in model that needs no network and says what it is."""
+    return Llm(name="offline", model="offline", client=OfflineModel(count=_counted))
+
+
+def _counted(data: dict[str, Any]) -> int:
+    """Tokens of a message or of a tool schema."""
+    return STORED.message(message_from(data)) if "role" in data else STORED.tools([data])

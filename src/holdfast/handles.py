@@ -1,0 +1,332 @@
+"""What a user of the library holds: one session, and one turn of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+
+from holdfast.agents import Voice
+from holdfast.context.build import Run, WorkingSet, build
+from holdfast.context.dialects import Dialect
+from holdfast.context.settings import ContextSettings, parse
+from holdfast.errors import InvalidRequest
+from holdfast.messages import Message
+from holdfast.models import Collector
+from holdfast.session import Entry, Mode, NewEntry, Session, SessionRef
+from holdfast.stores.base import Append, Appended, SessionPatch, verify
+from holdfast.turn import Engine, Turn, TurnRequest, build_prompt, counted, reconcile, respond, working_set_request
+from holdfast.wire.openai import entry_to, message_from, message_to, messages_from, split_system
+
+Sendable = str | Mapping[str, Any] | Message | Any
+"""A user's text, a message as a dict, one of the SDK's own, or a `Message`."""
+
+
+class Context(msgspec.Struct, frozen=True):
+    """A working set, ready to send, and how it came about."""
+
+    messages: list[dict[str, Any]]
+    """Chat Completions messages, system prompt first."""
+    tokens: int
+    """Of the conversation: what a strategy's budget limits."""
+    total_tokens: int
+    """Of all that is sent."""
+    budget: int
+    """Tokens the conversation could use."""
+    hash: str
+    """Equal for equal log, policy and budget."""
+    decisions: list[Run]
+    """What became of each entry of the live path."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look-only working set is built for: nothing is called and nothing stored."""
+
+    voice: Voice
+    settings: ContextSettings
+    max_tokens: int | None = None
+    """Tokens for everything that is sent; None: the model's input budget."""
+    system: tuple[Message, ...] = ()
+    tools: Sequence[Mapping[str, Any]] = ()
+    dialect: Dialect = "openai"
+    at_turn: int | None = None
+    """As the model saw the session at its last call in that turn; None: as it stands."""
+
+
+class SessionHandle:
+    """One session of a `Holdfast`. Cheap: it holds no log, every method reads or writes the store."""
+
+    def __init__(self, engine: Engine, ref: SessionRef, voice: Voice) -> None:
+        self._engine = engine
+        self.voice = voice
+        self.ref = ref
+
+    def __repr__(self) -> str:
+        return f"<session {self.ref.id!r} of user {self.ref.user_id!r}>"
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.ref.id
+
+    @property
+    def user_id(self) -> str:
+        """Whose session it is."""
+        return self.ref.user_id
+
+    async def info(self) -> Session:
+        """The session without its log: version, counts, usage, state. Raises `SessionNotFound`."""
+        return await self._engine.store.get(self.ref)
+
+    async def messages(self) -> list[dict[str, Any]]:
+        """The whole live path as Chat Completions messages."""
+        return [message_to(entry.message) for entry in await self.entries()]
+
+    async def entries(self, *, retired: bool = False) -> tuple[Entry, ...]:
+        """The log with all that is known of each message; with the retired branches if asked."""
+        return await self._engine.store.entries(self.ref, retired=retired)
+
+    async def append(
+        self,
+        messages: Sendable | Sequence[Sendable],
+        *,
+        expect: int | None = None,
+        idempotency_key: str | None = None,
+        fingerprint: bytes = b"",
+    ) -> Appended:
+        """Write messages to the end of the log, all or none.
+
+        Args:
+            messages: one or several.
+            expect: the version the log must be at; None: any.
+            idempotency_key: a key seen before writes nothing and answers what it wrote then.
+            fingerprint: what the key stands for.
+
+        Raises:
+            InvalidMessage: one of them is no message.
+            StaleSession: the log is not at `expect`.
+            IdempotencyConflict: the key was used with another fingerprint.
+        """
+        made = _messages(messages)
+        counts = await counted(made)
+        now = self._engine.clock()
+        entries = [NewEntry(message=m, tokens=t, timestamp=now) for m, t in zip(made, counts, strict=True)]
+        return await self.write(entries, expect=expect, idempotency_key=idempotency_key, fingerprint=fingerprint)
+
+    async def write(
+        self,
+        entries: Sequence[NewEntry],
+        *,
+        expect: int | None = None,
+        idempotency_key: str | None = None,
+        fingerprint: bytes = b"",
+    ) -> Appended:
+        """Write entries that are made already; see `append`."""
+        write = Append(
+            entries=entries,
+            timestamp=self._engine.clock(),
+            expect=expect,
+            idempotency_key=idempotency_key,
+            fingerprint=fingerprint,
+        )
+        return await self._engine.store.append(self.ref, write)
+
+    async def update(self, **changes: Any) -> Session:
+        """Change the session's own fields; see `SessionPatch` for their names."""
+        return await self._engine.store.update(self.ref, SessionPatch(**changes), timestamp=self._engine.clock())
+
+    async def context(
+        self,
+        strategy: str | None = None,
+        *,
+        model: str | None = None,
+        dialect: Dialect = "openai",
+        at_turn: int | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        **options: Any,
+    ) -> Context:
+        """Build a working set without calling a model.
+
+        Args:
+            strategy: its name; None: the agent's.
+            model: whose window and tokenizer count; None: the agent's.
+            dialect: whose rules the messages obey: openai, anthropic, gemini.
+            at_turn: as the model saw the session in that turn.
+            tools: tool schemas that will be sent too.
+            options: the strategy's keys, for example `budget=8000`.
+
+        Raises:
+            InvalidRequest: an unknown strategy or key.
+            BudgetTooSmall: no legal working set fits.
+        """
+        given = {**({"strategy": strategy} if strategy else {}), **options}
+        settings = parse(given, where="", base=self.voice.context) if given else self.voice.context
+        voice = self.voice
+        if model is not None:
+            voice = msgspec.structs.replace(voice, llm=msgspec.structs.replace(voice.llm, model=model))
+        look = Look(voice=voice, settings=settings, tools=tools, dialect=dialect, at_turn=at_turn)
+        return told(await looked(self._engine, self.ref, look))
+
+    @asynccontextmanager
+    async def turn(
+        self, messages: Sendable | Sequence[Sendable] | None = None, *, mode: Mode = "auto", **body: Any
+    ) -> AsyncIterator[OpenTurn]:
+        """One turn: what came is in the log before the block begins, what was added before it ends.
+
+        Args:
+            messages: the user's text, or messages: new ones, results of open calls, or a whole transcript.
+            mode: how they relate to the log; see DESIGN.md, section 6.
+            body: what else the model call will have, because it takes room: `tools`, `max_tokens`.
+        """
+        system, incoming = split_system(_messages(messages) if messages is not None else [])
+        request = TurnRequest(
+            ref=self.ref, voice=self.voice, incoming=tuple(incoming), system=system, mode=mode, body=body
+        )
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._engine.queue(self.ref))
+            turn = Turn(self._engine, request)
+            await reconcile(turn)
+            await build_prompt(turn)
+            opened = OpenTurn(turn)
+            try:
+                yield opened
+            finally:
+                await self._engine.settle(self.ref, opened.flush())
+
+    async def send(self, messages: Sendable | Sequence[Sendable], **body: Any) -> dict[str, Any]:
+        """A whole turn with the session's own model: the completion, as Chat Completions has it.
+
+        Raises:
+            ModelError: the model did not answer; the user's message is in the log.
+        """
+        system, incoming = split_system(_messages(messages))
+        request = TurnRequest(ref=self.ref, voice=self.voice, incoming=tuple(incoming), system=system, body=body)
+        collector = Collector()
+        async for chunk in respond(Turn(self._engine, request)):
+            collector.add(chunk)
+        return collector.completion()
+
+    async def export(self) -> list[dict[str, Any]]:
+        """The live path with all of Holdfast's own fields."""
+        return [entry_to(entry) for entry in await self.entries()]
+
+    async def delete(self) -> bool:
+        """Remove the session and all that belongs to it; whether there was one."""
+        return await self._engine.store.delete(self.ref)
+
+    async def verify(self) -> int:
+        """Re-derive the log's order, totals and digest chain; how many entries were read. Raises `StoreCorrupt`."""
+        return await verify(self._engine.store, self.ref)
+
+
+class OpenTurn:
+    """A turn under way.
+
+    Attributes:
+        messages: the working set, ready to send; made anew by `next`.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._added: list[Message] = []
+        self.messages: list[dict[str, Any]] = self._told()
+
+    @property
+    def session(self) -> Session:
+        """The session as it was after the last write."""
+        return self._turn.session
+
+    def add(self, message: Sendable) -> None:
+        """Take a reply or a tool result in; it is written by `next`, and at the end of the turn.
+
+        Args:
+            message: a dict, one of the SDK's own messages, or text, which is an assistant's.
+
+        Raises:
+            InvalidMessage: it is no message.
+        """
+        if isinstance(message, str):
+            message = Message(role="assistant", content=message)
+        self._added.append(message if isinstance(message, Message) else message_from(message))
+
+    async def next(self) -> list[dict[str, Any]]:
+        """Write what was added, and build the working set for the next call: for turns with tools."""
+        await self.flush()
+        await build_prompt(self._turn)
+        self.messages = self._told()
+        return self.messages
+
+    async def flush(self) -> None:
+        """Write what was added so far."""
+        added, self._added = self._added, []
+        if added:
+            await self._turn.append(added)
+
+    def explain(self) -> str:
+        """What the last working set kept, what not, and why; a line a run of messages."""
+        built = self._turn.working_set
+        assert built is not None, "a turn begins with a working set"
+        head = f"{len(built.messages)} messages, {built.tokens} of {built.budget} tokens"
+        return "\n".join([head, *(_line(run) for run in built.decisions())])
+
+    def _told(self) -> list[dict[str, Any]]:
+        built = self._turn.working_set
+        return [message_to(message) for message in built.messages] if built else []
+
+
+def _line(run: Run) -> str:
+    place = f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
+    return f"  {place:>11}  {run.decision:<9}  {run.tokens:>7} tokens  {run.reason}"
+
+
+def _messages(given: Sendable | Sequence[Sendable]) -> list[Message]:
+    if isinstance(given, str):
+        return [Message(role="user", content=given)]
+    if isinstance(given, Message):
+        return [given]
+    if isinstance(given, Mapping) or hasattr(given, "model_dump"):
+        return [message_from(given)]
+    if not isinstance(given, Sequence):
+        raise InvalidRequest(f"a message is text, a dict or a Message, not {type(given).__name__}", param="messages")
+    if all(isinstance(item, Message) for item in given):
+        return list(given)
+    return messages_from(given)
+
+
+async def looked(engine: Engine, ref: SessionRef, look: Look) -> WorkingSet:
+    """Build the working set that `look` asks for from the log as it stands, and store nothing."""
+    rows = await engine.store.window(ref, None)
+    voice = msgspec.structs.replace(look.voice, context=look.settings)
+    asked = TurnRequest(
+        ref=ref, voice=voice, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
+    )
+    request = working_set_request(asked, rows.session)
+    if look.max_tokens is not None:
+        request = msgspec.structs.replace(request, input_budget=min(look.max_tokens, request.input_budget))
+    entries = rows.entries if look.at_turn is None else _until(rows.entries, look.at_turn)
+    return await anyio.to_thread.run_sync(build, request, None, (), entries)
+
+
+def _until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
+    """The entries that the model had at its last call in a turn: without the reply that ended it."""
+    before = [entry for entry in entries if entry.turn_id <= turn_id]
+    if not before or before[-1].turn_id != turn_id:
+        raise InvalidRequest(f"the session has no turn {turn_id}", param="at_turn")
+    while before and before[-1].kind == "assistant" and before[-1].turn_id == turn_id:
+        before.pop()
+    return before
+
+
+def told(built: WorkingSet) -> Context:
+    """A working set as it is shown and sent."""
+    return Context(
+        messages=[message_to(message) for message in built.messages],
+        tokens=built.tokens,
+        total_tokens=built.total_tokens,
+        budget=built.budget,
+        hash=built.hash,
+        decisions=built.decisions(),
+    )

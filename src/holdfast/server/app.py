@@ -1,0 +1,89 @@
+"""The table of all routes, and the ASGI app made from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from holdfast.holdfast import Holdfast
+from holdfast.server import meta, sessions
+from holdfast.server.chat import Chat
+from holdfast.server.http import Call, Endpoint, Handler, Reply, no_route
+from holdfast.server.observe import LoopbackOnly, Metrics, Observed
+from holdfast.server.openapi import describe
+
+MAX_BODY = 32 * 1024 * 1024
+"""Bytes of the largest request body, unless configured."""
+
+ROUTES: Mapping[str, Mapping[str, Handler]] = {
+    "/v1/models": {"GET": meta.models},
+    "/v1/sessions": {"GET": sessions.list_sessions, "POST": sessions.create},
+    "/v1/sessions/{session_id}": {
+        "GET": sessions.export,
+        "PUT": sessions.install,
+        "PATCH": sessions.change,
+        "DELETE": sessions.delete,
+    },
+    "/v1/sessions/{session_id}/messages": {"GET": sessions.page, "POST": sessions.append},
+    "/v1/sessions/{session_id}/messages/{seq:int}": {"PATCH": sessions.annotate, "DELETE": sessions.erase},
+    "/v1/sessions/{session_id}/context": {"POST": sessions.context},
+    "/v1/sessions/{session_id}/history": {"GET": sessions.history},
+    "/sessions": {"GET": sessions.short_list},
+    "/sessions/{session_id}": {"GET": sessions.short_get, "DELETE": sessions.delete},
+    "/healthz": {"GET": meta.health},
+    "/readyz": {"GET": meta.ready},
+    "/": {"GET": meta.home},
+}
+"""Every route but the gateway's own, the metrics and the description, which need more than a call. One route a path."""
+CHAT = "/v1/chat/completions"
+
+
+def make_app(hf: Holdfast, *, max_body: int = MAX_BODY, close: bool = True) -> Starlette:
+    """The server of one `Holdfast`; it opens it when it starts and closes it when it ends.
+
+    Args:
+        hf: not open yet, unless `close` is False: then its owner opens and closes it.
+        max_body: bytes of the largest request body.
+        close: whether the app owns the lifetime of `hf`.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        if not close:
+            yield
+            return
+        async with hf:
+            yield
+
+    def current() -> Holdfast:
+        return hf
+
+    metrics = Metrics()
+    table: dict[str, Mapping[str, Handler]] = {
+        **ROUTES,
+        "/metrics": {"GET": meta.metrics_of(metrics)},
+        "/openapi.json": {"GET": _description(lambda: table)},
+    }
+    routes = [Route(path, Endpoint(handlers, current, max_body)) for path, handlers in table.items()]
+    chat = Endpoint({}, current, max_body, post=Chat(current, max_body))
+    rest = Endpoint({method: no_route for method in _METHODS}, current, max_body)
+    return Starlette(
+        routes=[Route(CHAT, chat), *routes, Route("/{path:path}", rest)],
+        middleware=[Middleware(Observed, metrics), Middleware(LoopbackOnly)],
+        lifespan=lifespan,
+    )
+
+
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+
+def _description(table: Callable[[], Mapping[str, Mapping[str, Handler]]]) -> Handler:
+    async def openapi(_: Call) -> Reply:
+        """This description."""
+        return Reply(describe(table()))
+
+    return openapi

@@ -1,0 +1,216 @@
+"""The gateway: `POST /v1/chat/completions`, OpenAI's own, with the session's memory in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, get_args
+from urllib.parse import quote
+
+import anyio
+import msgspec
+from starlette.types import Message as Event
+from starlette.types import Receive, Scope, Send
+
+from holdfast import errors
+from holdfast.holdfast import DEFAULT_USER, Holdfast
+from holdfast.models import Collector, closing
+from holdfast.server.http import Call, failure, named_session, respond
+from holdfast.session import Mode, Session
+from holdfast.turn import Turn, TurnRequest
+from holdfast.turn import respond as answer
+from holdfast.wire.openai import messages_from, split_system
+
+OWN_FIELDS = frozenset({"session_id", "session_mode", "session_match", "agent"})
+"""Fields of the body that are Holdfast's own and do not travel upstream."""
+MODES: tuple[str, ...] = get_args(Mode)
+MAX_CHOICES = 128
+_encoder = msgspec.json.Encoder()
+
+
+class Chat:
+    """The ASGI app of the route. Raw, because the reply is a stream that ends when whoever asked has gone."""
+
+    def __init__(self, hf: Callable[[], Holdfast], max_body: int) -> None:
+        self._hf = hf
+        self._max_body = max_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            call = Call(scope, receive, self._hf(), self._max_body)
+            body = await call.body()
+            turn, session = await opened(call, body)
+        except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
+            await respond(failure(exc))(scope, receive, send)
+            return
+        scope.setdefault("state", {})["session_id"] = session.id
+        work = _streamed if body.get("stream") else _collected
+        await _while_connected(receive, lambda: work(turn, session, body, send, scope, receive))
+
+
+async def opened(call: Call, body: dict[str, Any]) -> tuple[Turn, Session]:
+    """The turn that a request asks for, and its session, made if there is none yet."""
+    check(body)
+    hf = call.hf
+    system, incoming = split_system(messages_from(body.get("messages")))
+    key = call.header("idempotency-key")
+    session = await _session(call, body, key)
+    voice = hf.voice(session, agent=body.get("agent"), model=body.get("model"))
+    request = TurnRequest(
+        ref=session.ref,
+        voice=voice,
+        incoming=tuple(incoming),
+        system=system,
+        mode=body.get("session_mode") or "auto",
+        body={name: value for name, value in body.items() if name not in OWN_FIELDS and name != "messages"},
+        idempotency_key=key,
+        fingerprint=_fingerprint(body) if key else b"",
+    )
+    return Turn(hf.engine, request), session
+
+
+def check(body: Mapping[str, Any]) -> None:
+    """Refuse what cannot be right before a session is made for it. Raises `InvalidRequest` with the parameter."""
+    kinds: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
+        ("model", str, "a string"),
+        ("stream", bool, "true or false"),
+        ("user", str, "a string"),
+        ("session_id", str, "a string"),
+        ("agent", str, "a string"),
+        ("tools", list, "a list of tools"),
+        ("stream_options", dict, "an object"),
+    )
+    for name, kind, words in kinds:
+        if body.get(name) is not None and not isinstance(body[name], kind):
+            raise errors.InvalidRequest(f"{name} must be {words}", param=name)
+    for name, low, high in (("max_tokens", 1, 2**31), ("max_completion_tokens", 1, 2**31), ("n", 1, MAX_CHOICES)):
+        value = body.get(name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high):
+            raise errors.InvalidRequest(f"{name} must be a whole number from {low} to {high}", param=name)
+    if body.get("session_mode") not in (None, *MODES):
+        raise errors.InvalidRequest(f"session_mode must be one of {', '.join(MODES)}", param="session_mode")
+    if body.get("session_match") not in (None, "off", "on"):
+        raise errors.InvalidRequest("session_match must be on or off", param="session_match")
+    if not body.get("messages"):
+        raise errors.InvalidRequest("messages is missing or empty; send at least the new message", param="messages")
+
+
+async def _session(call: Call, body: Mapping[str, Any], key: str | None) -> Session:
+    """The session named by body or header, else a new one; one for each idempotency key, so that a retry finds it."""
+    hf, user = call.hf, body.get("user")
+    session_id = _session_id(call, body)
+    if session_id is None and key is not None:
+        session_id = "sess_" + hashlib.blake2b(key.encode(), key=b"idempotency", digest_size=16).hexdigest()
+    if session_id is not None:
+        try:
+            return await named_session(hf, session_id, user)
+        except errors.SessionNotFound:
+            pass
+    hf.roster.voice(agent=body.get("agent"), model=body.get("model"))
+    agent = body.get("agent") or (body["model"] if body.get("model") in hf.roster.agents else None)
+    return await hf.ensure(session_id, user_id=user or DEFAULT_USER, agent=agent)
+
+
+def _session_id(call: Call, body: Mapping[str, Any]) -> str | None:
+    named, header = body.get("session_id"), call.header("x-session-id")
+    if named and header and named != header:
+        raise errors.InvalidRequest("session_id and the header X-Session-Id name different sessions", param="session_id")
+    return named or header or None
+
+
+def _fingerprint(body: Mapping[str, Any]) -> bytes:
+    said = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+    return hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=16).digest()
+
+
+# -- replies -----------------------------------------------------------------
+
+
+async def _while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
+    """Do `work` until it is done or the client has gone; then it is cancelled, and writes down what it has."""
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        await work()
+        group.cancel_scope.cancel()
+
+
+async def _collected(
+    turn: Turn, session: Session, body: Mapping[str, Any], send: Send, scope: Scope, receive: Receive
+) -> None:
+    collector = Collector()
+    try:
+        async with closing(answer(turn)) as chunks:
+            async for chunk in chunks:
+                collector.add(chunk)
+        completion = {**collector.completion(), "session_id": session.id, "session": turn.summary()}
+    except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
+        await _refused(exc, session, send, scope, receive)
+        return
+    await send(_start(session, b"application/json"))
+    await send({"type": "http.response.body", "body": _encoder.encode(completion)})
+
+
+async def _streamed(
+    turn: Turn, session: Session, body: Mapping[str, Any], send: Send, scope: Scope, receive: Receive
+) -> None:
+    """Server-sent events. Until the first chunk there is time for a proper error; after it, an error is an event."""
+    started = False
+    usage = bool((body.get("stream_options") or {}).get("include_usage"))
+    try:
+        async with closing(_told(turn, session, usage=usage)) as chunks:
+            async for chunk in chunks:
+                if not started:
+                    started = True
+                    await send(_start(session, b"text/event-stream; charset=utf-8"))
+                await send(_event(chunk))
+    except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes an event
+        if not started:
+            await _refused(exc, session, send, scope, receive)
+            return
+        await send(_event(failure(exc).body))
+    await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+
+async def _told(turn: Turn, session: Session, *, usage: bool) -> AsyncGenerator[dict[str, Any], None]:
+    """The reply's chunks as the client is sent them: the one that ends it says what the session is now."""
+    ended = False
+    async with closing(answer(turn)) as chunks:
+        async for chunk in chunks:
+            if not usage and not chunk.get("choices"):
+                continue
+            if not ended and any(choice.get("finish_reason") for choice in chunk.get("choices") or ()):
+                ended = True
+                chunk = {**chunk, "session_id": session.id, "session": turn.summary()}
+            yield chunk
+
+
+async def _refused(exc: Exception, session: Session, send: Send, scope: Scope, receive: Receive) -> None:
+    """Tell of an error with the session's id: the user's message is in its log."""
+    reply = failure(exc)
+    named = msgspec.structs.replace(reply, headers={**reply.headers, "x-session-id": _header(session.id).decode()})
+    await respond(named)(scope, receive, send)
+
+
+def _event(data: Any) -> Event:
+    return {"type": "http.response.body", "body": b"data: " + _encoder.encode(data) + b"\n\n", "more_body": True}
+
+
+def _start(session: Session, kind: bytes) -> Event:
+    headers = [
+        (b"content-type", kind),
+        (b"cache-control", b"no-cache"),
+        (b"x-session-id", _header(session.id)),
+    ]
+    return {"type": "http.response.start", "status": 200, "headers": headers}
+
+
+def _header(value: str) -> bytes:
+    """A header can carry printable ASCII only; any other id is percent-encoded in it, and stands whole in the body."""
+    return quote(value, safe="!#$&'()*+,/:;=?@[]~ ").encode()
+

@@ -1,0 +1,241 @@
+"""What every endpoint is made of: a call comes in, a reply goes out, and errors have OpenAI's shape."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast import errors
+from holdfast.holdfast import DEFAULT_USER, Holdfast
+from holdfast.session import Session, SessionRef
+
+_log = logging.getLogger("holdfast.server")
+MAX_DEPTH = 64
+"""Objects and lists inside each other in a request body."""
+_encoder = msgspec.json.Encoder()
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What an endpoint answers: something that JSON can say, a status, headers."""
+
+    body: Any
+    status: int = 200
+    headers: Mapping[str, str] = {}
+
+
+class Call:
+    """One request, with what an endpoint needs of it."""
+
+    def __init__(self, scope: Scope, receive: Receive, hf: Holdfast, max_body: int) -> None:
+        self.request = Request(scope, receive)
+        self.hf = hf
+        self._max_body = max_body
+
+    @property
+    def path(self) -> Mapping[str, Any]:
+        """The parameters in the path."""
+        return self.request.path_params
+
+    def header(self, name: str) -> str | None:
+        """A header, or None."""
+        return self.request.headers.get(name)
+
+    async def body(self) -> dict[str, Any]:
+        """The request's JSON object. Raises `InvalidRequest`, or `TooLarge` over the server's limit."""
+        data = decoded(await self._bytes())
+        if not isinstance(data, dict):
+            raise errors.InvalidRequest("the body must be a JSON object")
+        return data
+
+    async def _bytes(self) -> bytes:
+        declared = self.header("content-length")
+        if declared is not None and declared.isdigit() and int(declared) > self._max_body:
+            raise self._too_large()
+        pieces, size = [], 0
+        async for piece in self.request.stream():
+            size += len(piece)
+            if size > self._max_body:
+                raise self._too_large()
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def _too_large(self) -> errors.TooLarge:
+        return errors.TooLarge(f"the body is larger than {self._max_body} bytes, the server's gateway.max_body")
+
+    # -- parameters --------------------------------------------------------
+
+    def text(self, name: str) -> str | None:
+        """A query parameter, or None."""
+        return self.request.query_params.get(name) or None
+
+    def number(self, name: str, default: int, low: int, high: int) -> int:
+        """A whole number from the query. Raises `InvalidRequest` outside of `low` to `high`."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if not re.fullmatch(r"-?\d{1,18}", value) or not low <= int(value) <= high:
+            raise errors.InvalidRequest(f"{name} must be a whole number from {low} to {high}, not {value!r}", param=name)
+        return int(value)
+
+    def choice(self, name: str, default: str, *known: str) -> str:
+        """A query parameter that is one of some words. Raises `InvalidRequest` for any other."""
+        value = self.text(name) or default
+        if value not in known:
+            raise errors.InvalidRequest(f"{name} must be one of {', '.join(known)}, not {value!r}", param=name)
+        return value
+
+    # -- sessions ----------------------------------------------------------
+
+    async def session(self) -> Session:
+        """The session that the path names: the `user_id`'s of the query, else the only one of that id."""
+        return await named_session(self.hf, self.path["session_id"], self.text("user_id"))
+
+
+async def named_session(hf: Holdfast, session_id: str, user_id: str | None) -> Session:
+    """A session by id: of the user if one is named, else the only one of that id among all users."""
+    if user_id is not None:
+        return await hf.store.get(SessionRef(user_id, session_id))
+    try:
+        return await hf.store.get(SessionRef(DEFAULT_USER, session_id))
+    except errors.SessionNotFound:
+        return await hf.store.find(session_id)
+
+
+def decoded(body: bytes) -> Any:
+    """The JSON in a body. Raises `InvalidRequest`: no JSON, no UTF-8, or nested deeper than `MAX_DEPTH`."""
+    try:
+        data = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        raise errors.InvalidRequest(f"the body is not JSON: {exc}") from exc
+    _check_depth(data, MAX_DEPTH)
+    return data
+
+
+def _check_depth(data: Any, left: int) -> None:
+    if left == 0:
+        raise errors.InvalidRequest(f"the body is nested more than {MAX_DEPTH} deep")
+    for item in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        if isinstance(item, dict | list):
+            _check_depth(item, left - 1)
+
+
+# -- endpoints ---------------------------------------------------------------
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+class Endpoint:
+    """An ASGI app for one path: a handler a method, errors told in OpenAI's shape.
+
+    Args:
+        handlers: by method.
+        hf: the `Holdfast` to work on.
+        max_body: bytes of the largest body.
+        post: an ASGI app that answers POST by itself, because its reply is a stream.
+    """
+
+    def __init__(
+        self, handlers: Mapping[str, Handler], hf: Callable[[], Holdfast], max_body: int, *, post: ASGIApp | None = None
+    ) -> None:
+        self._handlers = handlers
+        self._hf = hf
+        self._max_body = max_body
+        self._post = post
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._post is not None and scope["method"] == "POST":
+            await self._post(scope, receive, send)
+            return
+        handler = self._handlers.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        try:
+            if handler is None:
+                known = [*self._handlers, *(["POST"] if self._post else [])]
+                reply = _not_allowed(scope["method"], known)
+            else:
+                reply = await handler(Call(scope, receive, self._hf(), self._max_body))
+        except ClientDisconnect:
+            return
+        except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
+            reply = failure(exc)
+        await respond(reply)(scope, receive, send)
+
+
+def respond(reply: Reply) -> Response:
+    """A reply as a response; a body of bytes leaves as it is, None as no body."""
+    headers = dict(reply.headers)
+    if reply.body is None:
+        return Response(status_code=reply.status, headers=headers)
+    if isinstance(reply.body, bytes):
+        return Response(reply.body, reply.status, headers)
+    return Response(_encoder.encode(reply.body), reply.status, headers, media_type="application/json")
+
+
+def _not_allowed(method: str, methods: Iterable[str]) -> Reply:
+    known = ", ".join(sorted(methods))
+    body = error_body(f"{method} is not possible here; {known} is", kind="invalid_request_error", code="method_not_allowed")
+    return Reply(body, 405, {"allow": known})
+
+
+async def no_route(call: Call) -> Reply:
+    """What is answered where no route is."""
+    path = call.request.url.path
+    message = f"there is no {call.request.method} {path}; GET /openapi.json lists what there is"
+    return Reply(error_body(message, kind="invalid_request_error", code="not_found"), 404)
+
+
+# -- errors ------------------------------------------------------------------
+
+
+def error_body(message: str, *, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
+    """An error in OpenAI's shape."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+_STATUS: tuple[tuple[type[errors.HoldfastError], int, str], ...] = (
+    (errors.TooLarge, 413, "invalid_request_error"),
+    (errors.UsageError, 400, "invalid_request_error"),
+    (errors.NotFound, 404, "invalid_request_error"),
+    (errors.IdempotencyConflict, 422, "invalid_request_error"),
+    (errors.StaleSession, 412, "invalid_request_error"),
+    (errors.Conflict, 409, "invalid_request_error"),
+    (errors.BudgetTooSmall, 400, "invalid_request_error"),
+    (errors.StoreUnavailable, 503, "server_error"),
+)
+"""The first that fits holds."""
+
+
+def failure(exc: Exception) -> Reply:
+    """The reply that tells of `exc`. What nobody expected is logged whole and told without its words."""
+    if isinstance(exc, errors.ModelError):
+        return _model_failure(exc)
+    for kind, status, told in _STATUS:
+        if isinstance(exc, kind):
+            param = getattr(exc, "param", None)
+            return Reply(error_body(str(exc), kind=told, code=exc.code, param=param), status)
+    _log.error("a request failed unexpectedly", exc_info=exc)
+    return Reply(error_body("the server failed; its log says how", kind="server_error", code="internal_error"), 500)
+
+
+def _model_failure(exc: errors.ModelError) -> Reply:
+    """The upstream's own words and status where the caller can mend it; 502 where only the server's owner can."""
+    told = exc.body.get("error", exc.body) if exc.body else {}
+    param = told.get("param") if isinstance(told, dict) else None
+    code = told.get("code") if isinstance(told, dict) else None
+    headers = {"retry-after": f"{exc.retry_after:.0f}"} if exc.retry_after is not None else {}
+    if isinstance(exc, errors.ModelRejected) and exc.status not in (401, 403, 407):
+        body = error_body(str(exc), kind="invalid_request_error", code=_text(code) or exc.code, param=_text(param))
+        return Reply(body, exc.status or 400, headers)
+    status = {429: 429, 503: 503, 504: 504}.get(exc.status or 0, 502)
+    kind = "rate_limit_error" if status == 429 else "server_error"
+    return Reply(error_body(str(exc), kind=kind, code=exc.code), status, headers)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,55 @@
+"""Health, models, metrics, and the page that greets whoever opens the address in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from holdfast._version import __version__
+from holdfast.server.http import Call, Reply
+from holdfast.server.observe import Metrics
+
+
+async def health(_: Call) -> Reply:
+    """The process is up."""
+    return Reply({"status": "ok", "version": __version__})
+
+
+async def ready(call: Call) -> Reply:
+    """The store can be read and written; 503 otherwise."""
+    await call.hf.store.ping()
+    return Reply({"status": "ready", "version": __version__})
+
+
+async def models(call: Call) -> Reply:
+    """Agents and models, by the names that a request's `model` may have."""
+    roster = call.hf.roster
+    agents = [{"id": name, "object": "model", "created": 0, "owned_by": "holdfast-agent"} for name in roster.agents]
+    llms = [
+        {"id": name, "object": "model", "created": 0, "owned_by": llm.model}
+        for name, llm in roster.llms.items()
+        if name not in roster.agents
+    ]
+    return Reply({"object": "list", "data": [*agents, *llms]})
+
+
+async def home(_: Call) -> Reply:
+    """Where to go from here."""
+    return Reply(
+        {
+            "name": "holdfast",
+            "version": __version__,
+            "chat": "POST /v1/chat/completions",
+            "sessions": "GET /v1/sessions",
+            "api": "GET /openapi.json",
+        }
+    )
+
+
+def metrics_of(metrics: Metrics) -> Callable[[Call], Awaitable[Reply]]:
+    """The endpoint that Prometheus reads."""
+
+    async def scrape(_: Call) -> Reply:
+        """Prometheus metrics."""
+        return Reply(metrics.render(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    return scrape

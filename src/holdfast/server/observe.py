@@ -1,0 +1,133 @@
+"""What the server tells of itself: a request id, a log line a request, metrics; and whom it talks to at all."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import re
+import time
+import uuid
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.config import is_loopback
+from holdfast.server.http import error_body, respond
+from holdfast.server.http import Reply as _Reply
+
+_log = logging.getLogger("holdfast.access")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+request_id: contextvars.ContextVar[str | None] = contextvars.ContextVar("request_id", default=None)
+"""The id of the request that is being answered."""
+
+
+class Metrics:
+    """The server's Prometheus metrics; a registry of its own, so that two servers in one process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "holdfast_requests", "Requests answered", ["method", "route", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "holdfast_request_seconds", "Time to the end of the reply", ["route"], registry=self.registry
+        )
+        self.running = Gauge("holdfast_requests_running", "Requests being answered", registry=self.registry)
+
+    def render(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)
+
+
+class Observed:
+    """ASGI middleware: names each request, times it, counts it, and logs one line when it ends."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        named = _named(scope)
+        token = request_id.set(named)
+        started, status = time.perf_counter(), 0
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], (b"x-request-id", named.encode())]}
+            await send(message)
+
+        self._metrics.running.inc()
+        try:
+            await self._app(scope, receive, observed)
+        finally:
+            self._metrics.running.dec()
+            self._note(scope, status, time.perf_counter() - started)
+            request_id.reset(token)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        self._metrics.requests.labels(scope["method"], route, str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        session = scope.get("state", {}).get("session_id") or scope.get("path_params", {}).get("session_id")
+        told = {"method": scope["method"], "route": route, "status": status, "ms": round(seconds * 1000, 1)}
+        _log.info("request", extra={"fields": {**told, **({"session_id": session} if session else {})}})
+
+
+def _named(scope: Scope) -> str:
+    """The client's own request id where it is a harmless one, else a new one."""
+    given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
+    return given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+
+
+class LoopbackOnly:
+    """ASGI middleware: refuse requests that name another host.
+
+    A page in a browser can make a name of its own point to 127.0.0.1 and read what a server there answers (DNS
+    rebinding); the Host header gives it away. So does a foreign Origin on a request that changes something.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            host, origin = headers.get(b"host", ""), headers.get(b"origin")
+            if not _local(host) or (origin not in (None, "null") and not _local(str(origin).partition("://")[2])):
+                message = f"this server answers on loopback only, not to host {host!r}" + (
+                    f" from {origin!r}" if origin else ""
+                )
+                body = error_body(message, kind="invalid_request_error", code="host_not_allowed")
+                await respond(_Reply(body, 403))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _local(host: str) -> bool:
+    name = re.sub(r":\d+$", "", host).strip("[]")
+    return is_loopback(name)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line, with the request's id where there is one. No message content, no keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if request_id.get():
+            said["request_id"] = request_id.get()
+        said.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            said["error"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False, default=str)

@@ -1,0 +1,173 @@
+"""From a configuration to a listening server, and to its clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio.to_thread
+import uvicorn
+
+from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
+from holdfast.config import Config, LLMSettings, ServerSettings, context_of, is_loopback, mask_url, upstream_of
+from holdfast.context.settings import require_available
+from holdfast.errors import ConfigError
+from holdfast.holdfast import Holdfast
+from holdfast.models import OpenAIModel
+from holdfast.server.app import make_app
+from holdfast.server.observe import JsonLines
+from holdfast.tokens import STORED
+
+_CACHE_KEY_HOSTS = ("openai.com", "azure.com")
+"""Providers that take `prompt_cache_key`; others may refuse a field they do not know."""
+
+
+def roster_of(config: Config) -> Roster:
+    """Agents and models as configured. Raises `ConfigError` for a strategy that this version does not have."""
+    names = [DEFAULT, *config.llms, *(agent.llm for agent in config.agents.values() if agent.llm)]
+    llms = {name: _llm(name, upstream_of(config, name)) for name in names}
+    agents = {}
+    for name, agent in config.agents.items():
+        settings = context_of(config, name)
+        require_available(settings)
+        agents[name] = Agent(
+            name=name,
+            llm=agent.llm,
+            instruction=agent.instruction,
+            description=agent.description,
+            context=settings,
+        )
+    require_available(config.context)
+    return Roster(llms, agents, config.context)
+
+
+def _llm(name: str, settings: LLMSettings) -> Llm:
+    if settings.provider == "offline":
+        return offline()
+    client = OpenAIModel(
+        settings.base_url,
+        settings.api_key,
+        connect_timeout=settings.timeout.connect,
+        read_timeout=settings.timeout.read,
+        headers=settings.headers,
+    )
+    return Llm(
+        name=name,
+        model=settings.model,
+        client=client,
+        context_window=settings.context_window,
+        max_tokens=settings.max_tokens,
+        params={key: value for key, value in settings.params.items() if key != "prompt_cache_key"},
+        cache_key=_takes_cache_key(settings),
+    )
+
+
+def _takes_cache_key(settings: LLMSettings) -> bool:
+    """As `params.prompt_cache_key` says (true or false), else by the provider."""
+    said = settings.params.get("prompt_cache_key")
+    if isinstance(said, bool):
+        return said
+    host = urlsplit(settings.base_url).hostname or ""
+    return is_loopback(host) or any(host == known or host.endswith(f".{known}") for known in _CACHE_KEY_HOSTS)
+
+
+def serve(settings: ServerSettings) -> int:
+    """Run the server until it is told to stop; its exit code.
+
+    Prints where it listens, which model answers, where data lies, and one command to try.
+
+    Raises:
+        ConfigError: the configuration cannot be served.
+        StoreUnavailable: the store cannot be opened.
+    """
+    if not is_loopback(settings.host):
+        raise ConfigError(
+            [f"host {settings.host!r} is not loopback: without API keys this version serves 127.0.0.1, ::1 or localhost only"]
+        )
+    hf = Holdfast(settings.store, roster=roster_of(settings.config))
+    log_to(sys.stderr)
+    with asyncio.Runner(loop_factory=_loop) as runner:
+        return runner.run(_serve(hf, settings))
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """uvloop where it can be had: it sends several times the events a second."""
+    try:
+        import uvloop  # noqa: PLC0415 - not there on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
+    listening = _listen(settings.host, settings.port)
+    gateway = settings.config.gateway
+    async with hf:
+        await hf.store.ping()
+        # Loading the tokenizer takes a fifth of a second: not the first request's.
+        await anyio.to_thread.run_sync(STORED.text, "ready")
+        app = make_app(hf, max_body=gateway.max_body, close=False)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=True,
+            timeout_graceful_shutdown=max(1, int(gateway.shutdown_grace)),
+        )
+        server = uvicorn.Server(config)
+        print(banner(settings, hf, listening.getsockname()[1]), flush=True)
+        await server.serve(sockets=[listening])
+    return 0
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A bound socket, before anything is opened. Raises `ConfigError` when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host.strip("[]"), port))
+    except OSError as exc:
+        listening.close()
+        raise ConfigError([f"cannot listen on {host}:{port}: {exc.strerror or exc}"]) from exc
+    return listening
+
+
+def banner(settings: ServerSettings, hf: Holdfast, port: int) -> str:
+    """What `serve` prints: address, model, data, and one command to try."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"http://{host}:{port}"
+    llm = hf.roster.llm(None)
+    where = "" if llm.model == "offline" else f" at {upstream_of(settings.config).base_url}"
+    note = " (built in; set OPENAI_API_KEY or OPENAI_BASE_URL for a real one)" if llm.model == "offline" else ""
+    body = '{"session_id":"try-it","messages":[{"role":"user","content":"What do you see?"}]}'
+    return "\n".join(
+        [
+            f"Holdfast listens on {address}",
+            f"  model   {llm.model}{where}{note}",
+            f"  data    {mask_url(settings.store)}",
+            f"  config  {settings.file or 'none, defaults'}",
+            f"  base    {address}/v1  (any OpenAI client)",
+            "  try     " + f"curl {address}/v1/chat/completions -H 'content-type: application/json' -d '{body}'",
+        ]
+    )
+
+
+def log_to(stream: Any) -> None:
+    """Send Holdfast's and the server's own log to `stream`, as JSON lines."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    for name, level in _LEVELS.items():
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
+
+
+_LEVELS: Mapping[str, int] = {"holdfast": logging.INFO, "uvicorn": logging.WARNING}

@@ -1,0 +1,287 @@
+"""The REST API over sessions: create, list, export, import, change, delete; their messages, working sets, history."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast import errors
+from holdfast.context.dialects import checked
+from holdfast.context.settings import parse
+from holdfast.handles import Look, SessionHandle, looked, told
+from holdfast.holdfast import DEFAULT_USER
+from holdfast.server.http import Call, Reply, named_session
+from holdfast.session import Session
+from holdfast.stores.base import MAX_PAGE, NewSession, SessionPatch
+from holdfast.wire.exports import export_to, import_from, milliseconds, own_fields, session_to, system_messages_from
+from holdfast.wire.openai import entry_to, messages_from
+from holdfast.wire.voice import contents, plain
+
+PAGE = 20
+"""Items of a page unless the request says otherwise."""
+_CONTEXT_FIELDS = frozenset({"model", "agent", "dialect", "at_turn", "tools", "explain", "max_tokens", "system_messages"})
+"""Fields of a context request that are not keys of the strategy."""
+
+
+def listed(items: list[dict[str, Any]], *, has_more: bool, **further: Any) -> dict[str, Any]:
+    """A page in OpenAI's list shape; entries are named by their `seq`."""
+    ids = [item.get("id", item.get("seq")) for item in items]
+    ends = {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
+    return {"object": "list", "data": items, "has_more": has_more, **ends, **further}
+
+
+# -- sessions ----------------------------------------------------------------
+
+
+async def create(call: Call) -> Reply:
+    """Make a session."""
+    body = await call.body()
+    _known(body, "id", "user_id", "agent", "system_messages", "state", "metadata", "ttl")
+    agent = _optional(body, "agent", str, "a string")
+    call.hf.roster.voice(agent=agent)
+    session = await call.hf.create(
+        _optional(body, "id", str, "a string"),
+        user_id=_optional(body, "user_id", str, "a string") or DEFAULT_USER,
+        agent=agent,
+        system_messages=system_messages_from(body.get("system_messages") or []),
+        state=_optional(body, "state", dict, "an object") or {},
+        metadata=_optional(body, "metadata", dict, "an object") or {},
+        ttl=milliseconds(body, "ttl"),
+    )
+    return Reply(session_to(session), 201)
+
+
+async def list_sessions(call: Call) -> Reply:
+    """A page of sessions, the most recently used first."""
+    page = await _page(call)
+    return Reply(listed([session_to(session) for session in page.sessions], has_more=page.has_more))
+
+
+async def short_list(call: Call) -> Reply:
+    """The short form of seed 002."""
+    page = await _page(call, limit=MAX_PAGE)
+    return Reply({"sessions": [_short(session) for session in page.sessions]})
+
+
+async def short_get(call: Call) -> Reply:
+    """One session in the short form, with its messages."""
+    session = await call.session()
+    handle = call.hf.handle(session)
+    return Reply({**_short(session), "messages": await handle.messages(), "state": session.state})
+
+
+def _short(session: Session) -> dict[str, Any]:
+    when = datetime.fromtimestamp(session.updated_at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"id": session.id, "agent": session.agent, "updated_at": when}
+
+
+async def _page(call: Call, limit: int = PAGE) -> Any:
+    after = call.text("after")
+    user = call.text("user_id")
+    at = None
+    if after is not None:
+        at = (await named_session(call.hf, after, user)).ref
+    return await call.hf.sessions(
+        user_id=user,
+        agent=call.text("agent"),
+        status=call.text("status"),
+        limit=call.number("limit", limit, 1, MAX_PAGE),
+        after=at,
+        descending=call.choice("order", "desc", "asc", "desc") == "desc",
+    )
+
+
+async def export(call: Call) -> Reply:
+    """A session whole."""
+    session = await call.session()
+    entries = await call.hf.store.entries(session.ref)
+    return Reply(export_to(session, entries))
+
+
+async def install(call: Call) -> Reply:
+    """Import a session under the id of the path, in place of one that is there."""
+    read = import_from(await call.body())
+    hf = call.hf
+    new = NewSession(
+        id=call.path["session_id"],
+        user_id=call.text("user_id") or read.user_id or DEFAULT_USER,
+        timestamp=hf.clock(),
+        agent=read.agent,
+        system_messages=read.system_messages,
+        state=read.state,
+        metadata=read.metadata,
+        ttl=read.ttl,
+    )
+    entries = await hf.new_entries(read.messages, read.fields)
+    installed = await hf.install(new, entries)
+    return Reply(session_to(installed.session))
+
+
+async def change(call: Call) -> Reply:
+    """Change a session's system messages, metadata, state or ttl."""
+    body = await call.body()
+    _known(body, "system_messages", "metadata", "ttl", "state", "agent")
+    agent = _optional(body, "agent", str, "a string") if "agent" in body else UNSET
+    if isinstance(agent, str):
+        call.hf.roster.voice(agent=agent)
+    patch = SessionPatch(
+        agent=agent,
+        system_messages=system_messages_from(body["system_messages"] or []) if "system_messages" in body else UNSET,
+        metadata=(_optional(body, "metadata", dict, "an object") or {}) if "metadata" in body else UNSET,
+        state=(_optional(body, "state", dict, "an object") or {}) if "state" in body else UNSET,
+        ttl=milliseconds(body, "ttl") if "ttl" in body else UNSET,
+    )
+    session = await call.session()
+    changed = await call.hf.store.update(session.ref, patch, timestamp=call.hf.clock(), expect=_if_match(call))
+    return Reply(session_to(changed))
+
+
+async def delete(call: Call) -> Reply:
+    """Remove a session and all that belongs to it. One that is not there is a 404."""
+    session = await call.session()
+    await call.hf.store.delete(session.ref)
+    return Reply({"id": session.id, "object": "session", "deleted": True})
+
+
+# -- messages ----------------------------------------------------------------
+
+
+async def append(call: Call) -> Reply:
+    """Write messages to the end of a session's log."""
+    body = await call.body()
+    _known(body, "messages")
+    messages = messages_from(body.get("messages"))
+    if not messages:
+        raise errors.InvalidRequest("messages is empty", param="messages")
+    fields = [own_fields(item, f"messages[{at}]") for at, item in enumerate(body["messages"])]
+    session = await call.session()
+    entries = await call.hf.new_entries(messages, fields)
+    handle = call.hf.handle(session)
+    key = call.header("idempotency-key")
+    fingerprint = hashlib.blake2b(msgspec.json.encode(body, order="sorted"), digest_size=16).digest() if key else b""
+    written = await handle.write(entries, expect=_if_match(call), idempotency_key=key, fingerprint=fingerprint)
+    told_entries = [entry_to(entry) for entry in written.entries]
+    version = written.session.version
+    return Reply(listed(told_entries, has_more=False, version=version), headers={"etag": f'"{version}"'})
+
+
+async def page(call: Call) -> Reply:
+    """A page of a session's messages."""
+    session = await call.session()
+    limit = call.number("limit", PAGE, 1, MAX_PAGE)
+    descending = call.choice("order", "asc", "asc", "desc") == "desc"
+    after = call.number("after", -1, 0, 2**53) if call.text("after") else None
+    start, stop = 0, None
+    if after is not None:
+        start, stop = (0, after) if descending else (after + 1, None)
+    retired = call.choice("retired", "false", "true", "false") == "true"
+    found = await call.hf.store.entries(
+        session.ref, start=start, stop=stop, limit=limit + 1, descending=descending, retired=retired
+    )
+    items = [entry_to(entry) for entry in found[:limit]]
+    return Reply(listed(items, has_more=len(found) > limit, version=session.version))
+
+
+async def annotate(call: Call) -> Reply:
+    """Pin a message, or say how important it is."""
+    body = await call.body()
+    _known(body, "pinned", "importance")
+    own = own_fields(body, "body")
+    session = await call.session()
+    importance = own.get("importance") if "importance" in body else UNSET
+    entry = await call.hf.store.annotate(session.ref, _seq(call), pinned=own.get("pinned"), importance=importance)
+    return Reply(entry_to(entry))
+
+
+async def erase(call: Call) -> Reply:
+    """Erase a message's content; its place in the log stays."""
+    session = await call.session()
+    entry = await call.hf.store.erase(session.ref, _seq(call))
+    return Reply({**entry_to(entry), "deleted": True})
+
+
+def _seq(call: Call) -> int:
+    value: int = call.path["seq"]
+    return value
+
+
+# -- working sets and history ------------------------------------------------
+
+
+async def context(call: Call) -> Reply:
+    """Build a working set without calling a model."""
+    body = await call.body()
+    session = await call.session()
+    options = {name: value for name, value in body.items() if name not in _CONTEXT_FIELDS and value is not None}
+    handle = call.hf.handle(session, agent=body.get("agent"), model=_optional(body, "model", str, "a string"))
+    built = await looked(call.hf.engine, session.ref, _look(handle, body, options))
+    shown = told(built)
+    reply = {
+        "object": "context",
+        "session_id": session.id,
+        "version": session.version,
+        **{name: getattr(shown, name) for name in ("messages", "tokens", "total_tokens", "budget", "hash")},
+    }
+    if body.get("explain"):
+        reply["decisions"] = [run.to_wire() for run in shown.decisions]
+    return Reply(reply)
+
+
+def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) -> Look:
+    """What is asked for. `budget` is a key of most strategies; for those without one it bounds everything."""
+    settings = parse(options, where="", base=handle.voice.context) if options else handle.voice.context
+    at_turn = body.get("at_turn")
+    if at_turn is not None and (not isinstance(at_turn, int) or isinstance(at_turn, bool) or at_turn < 0):
+        raise errors.InvalidRequest("at_turn must be a whole number from 0", param="at_turn")
+    tools = _optional(body, "tools", list, "a list of tools") or []
+    return Look(
+        voice=handle.voice,
+        settings=settings,
+        system=system_messages_from(body.get("system_messages") or []),
+        tools=tools,
+        dialect=checked(_optional(body, "dialect", str, "a string") or "openai"),
+        at_turn=at_turn,
+    )
+
+
+async def history(call: Call) -> Reply:
+    """What was said: the voice form of seed 003, or role and content alone."""
+    session = await call.session()
+    entries = await call.hf.store.entries(session.ref)
+    if call.choice("view", "voice", "voice", "plain") == "plain":
+        return Reply({"messages": plain(entries)})
+    return Reply({"contents": contents(entries)})
+
+
+# -- bodies ------------------------------------------------------------------
+
+
+def _known(body: dict[str, Any], *names: str) -> None:
+    """Refuse fields that nobody reads: a misspelt one would be lost silently."""
+    for name in body:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(names)}"
+            raise errors.InvalidRequest(f"unknown field {name!r}{hint}", param=name)
+
+
+def _optional(body: dict[str, Any], name: str, kind: type, words: str) -> Any:
+    value = body.get(name)
+    if value is not None and not isinstance(value, kind):
+        raise errors.InvalidRequest(f"{name} must be {words}", param=name)
+    return value
+
+
+def _if_match(call: Call) -> int | None:
+    """The version that the log must be at, from `If-Match`."""
+    value = (call.header("if-match") or "").strip().strip('"')
+    if not value or value == "*":
+        return None
+    if not value.isascii() or not value.isdigit() or len(value) > 18:
+        raise errors.InvalidRequest("If-Match must be the session's version, a whole number", param="If-Match")
+    return int(value)

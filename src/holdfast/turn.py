@@ -1,0 +1,423 @@
+"""One turn, as an onion of named layers (DESIGN.md, section 5).
+
+    respond -> reconcile -> open_turn -> build -> call_model -> close_turn
+
+Streaming is the only path inside. Nothing is locked or held open in a database while a model is thinking. What must
+not be lost is written before the next thing happens: the user's message before the model is called, the reply before
+the last chunk of it leaves; and the part of a reply that arrived is written even when whoever asked has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import anyio.to_thread
+import msgspec
+
+from holdfast.agents import Voice
+from holdfast.context.build import Request, WorkingSet, build
+from holdfast.context.dialects import Dialect
+from holdfast.context.policies import policy
+from holdfast.context.view import decode_state, encode_state
+from holdfast.errors import InvalidMessage, InvalidRequest, ModelProtocolError, StaleSession
+from holdfast.messages import Message
+from holdfast.models import Collector, as_chunks, closing
+from holdfast.session import (
+    Entry,
+    Mode,
+    ModelCall,
+    NewEntry,
+    Plan,
+    Session,
+    SessionRef,
+    mode_of,
+    reconcile_delta,
+    reconcile_transcript,
+)
+from holdfast.stores.base import Append, Appended, SavedView, Store, WindowRows
+from holdfast.tokens import STORED
+from holdfast.wire.openai import message_from, message_to
+
+T = TypeVar("T")
+_log = logging.getLogger("holdfast.turn")
+_RACES = 16
+"""Times a transcript is reconciled anew because somebody else appended in between."""
+_THREAD_CHARS = 64_000
+"""Characters of a message from which counting its tokens leaves the event loop."""
+_THREAD_ENTRIES = 2_000
+"""Entries to fold from which building leaves the event loop."""
+
+
+class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody asks of a session."""
+
+    ref: SessionRef
+    voice: Voice
+    incoming: tuple[Message, ...]
+    """Without the leading system messages."""
+    system: tuple[Message, ...] = ()
+    """The request's own leading system messages; without any, the session's hold."""
+    mode: Mode = "auto"
+    body: Mapping[str, Any] = {}
+    """The rest of the request: tools, sampling, fields nobody here knows. Travels upstream."""
+    dialect: Dialect = "openai"
+    idempotency_key: str | None = None
+    fingerprint: bytes = b""
+
+
+class Engine:
+    """What turns share: the store, the clock, a queue a session, and writes that outlive whoever asked for them.
+
+    Args:
+        store: where sessions live.
+        clock: milliseconds since the epoch.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
+        self.store = store
+        self.clock = clock
+        self._queues: dict[SessionRef, tuple[asyncio.Lock, int]] = {}
+        self._settling: dict[SessionRef, asyncio.Task[Any]] = {}
+
+    @asynccontextmanager
+    async def queue(self, ref: SessionRef) -> AsyncIterator[None]:
+        """Turns of one session in this process, one after the other; the write of a turn given up included."""
+        lock, users = self._queues.get(ref, (asyncio.Lock(), 0))
+        self._queues[ref] = (lock, users + 1)
+        try:
+            async with lock:
+                left_over = self._settling.get(ref)
+                if left_over is not None:
+                    await asyncio.wait([left_over])
+                yield
+        finally:
+            lock, users = self._queues.pop(ref)
+            if users > 1:
+                self._queues[ref] = (lock, users - 1)
+
+    async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work` to its end, whatever happens to the caller."""
+        task = asyncio.ensure_future(work)
+        self._settling[ref] = task
+        task.add_done_callback(lambda done: self._settled(ref, done))
+        return await asyncio.shield(task)
+
+    def _settled(self, ref: SessionRef, task: asyncio.Task[Any]) -> None:
+        if self._settling.get(ref) is task:
+            del self._settling[ref]
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a turn of session %r could not be written", ref.id, exc_info=task.exception())
+
+    async def close(self) -> None:
+        """Wait for every write under way."""
+        while self._settling:
+            await asyncio.wait(list(self._settling.values()))
+
+
+class Turn:
+    """One turn in progress, and what is known of it so far."""
+
+    def __init__(self, engine: Engine, request: TurnRequest) -> None:
+        self.engine = engine
+        self.request = request
+        self.plan: Plan | None = None
+        self.working_set: WorkingSet | None = None
+        self.answered: Entry | None = None
+        self._session: Session | None = None
+        self._view: tuple[str, SavedView] | None = None
+
+    @property
+    def session(self) -> Session:
+        """The session as it was after the last write."""
+        assert self._session is not None, "the turn has not begun"
+        return self._session
+
+    @session.setter
+    def session(self, session: Session) -> None:
+        self._session = session
+
+    def summary(self) -> dict[str, Any]:
+        """What a response tells about the session."""
+        tail = self.session.tail
+        told: dict[str, Any] = {"turn": tail.turn_id, "version": self.session.version}
+        if self.plan is not None:
+            told["reconciled"] = self.plan.relation
+        if self.working_set is not None:
+            built = self.working_set
+            told["working_set"] = {
+                "tokens": built.tokens,
+                "total_tokens": built.total_tokens,
+                "budget": built.budget,
+                "messages": len(built.messages),
+                "kept": built.kept(),
+            }
+        return told
+
+    # -- writing -----------------------------------------------------------
+
+    async def append(
+        self,
+        messages: Sequence[Message],
+        *,
+        plan: Plan | None = None,
+        expect: int | None = None,
+        metadata: dict[str, Any] | None = None,
+        calls: Sequence[ModelCall] = (),
+    ) -> Appended:
+        """Write messages to the log, with what the view has worked out."""
+        request, now = self.request, self.engine.clock()
+        opening = plan is not None
+        agent = request.voice.agent.name if request.voice.agent and not opening else None
+        counts = await counted(messages)
+        entries = [
+            NewEntry(message=message, tokens=tokens, timestamp=now, metadata=metadata, agent=agent)
+            for message, tokens in zip(messages, counts, strict=True)
+        ]
+        views = dict([self._view]) if self._view else None
+        write = Append(
+            entries=entries,
+            timestamp=now,
+            expect=expect,
+            retire_from=plan.retire_from if plan else None,
+            idempotency_key=request.idempotency_key if opening else None,
+            fingerprint=request.fingerprint if opening else b"",
+            calls=calls,
+            views=views,
+        )
+        appended = await self.engine.store.append(request.ref, write)
+        self.session = appended.session
+        self._view = None
+        return appended
+
+    def remember(self, key: str, rows: WindowRows, built: WorkingSet) -> None:
+        """Save the view with the next write, where a build moved its frontier: nothing else is worth a write."""
+        before = rows.view.frontier if rows.view else 0
+        if built.state.frontier != before:
+            state = built.state
+            saved = SavedView(state.frontier, encode_state(state), state.keep, rows.session.version)
+            self._view = (key, saved)
+
+
+# -- the layers --------------------------------------------------------------
+
+
+async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
+    """Answer a turn: the reply as Chat Completions chunks. The last ones leave when the reply is in the log.
+
+    Raises:
+        SessionNotFound: no such session.
+        BudgetTooSmall: no legal prompt fits; the user's message is in the log.
+        ModelError: the model did not answer, or not to the end; what arrived is in the log.
+    """
+    async with turn.engine.queue(turn.request.ref):
+        await reconcile(turn)
+        if turn.answered is not None:
+            for chunk in _told_again(turn, turn.answered):
+                yield chunk
+            return
+        await build_prompt(turn)
+        async with closing(close_turn(turn, call_model(turn))) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+async def reconcile(turn: Turn) -> None:
+    """Relate what came to the log, and open the turn with what is new of it."""
+    request = turn.request
+    for _ in range(_RACES):
+        session = await turn.engine.store.get(request.ref)
+        transcript = mode_of(request.incoming, request.mode) == "transcript"
+        plan = await (_plan_transcript if transcript else _plan_delta)(turn)
+        if not plan.append and session.messages == 0:
+            raise InvalidRequest("messages is empty, and so is the session: there is nothing to answer", param="messages")
+        try:
+            await open_turn(turn, session, plan, expect=session.version if transcript else None)
+        except StaleSession:
+            continue
+        return
+    raise StaleSession(request.ref.id, expected=session.version, version=session.version + 1)
+
+
+async def _plan_transcript(turn: Turn) -> Plan:
+    spine = await turn.engine.store.spine(turn.request.ref)
+    return reconcile_transcript(spine, turn.request.incoming)
+
+
+async def _plan_delta(turn: Turn) -> Plan:
+    incoming = turn.request.incoming
+    if not incoming:
+        return Plan("replayed")
+    last = await turn.engine.store.entries(turn.request.ref, limit=len(incoming), descending=True)
+    return reconcile_delta(last[::-1], incoming)
+
+
+async def open_turn(turn: Turn, session: Session, plan: Plan, *, expect: int | None) -> None:
+    """Write ahead: what came is durable before the model is called."""
+    turn.plan = plan
+    turn.session = session
+    if not plan.append and plan.retire_from is None:
+        return
+    appended = await turn.append(plan.append, plan=plan, expect=expect)
+    if appended.replayed:
+        turn.plan = Plan("replayed")
+        turn.answered = await _reply_behind(turn, appended.entries)
+
+
+async def _reply_behind(turn: Turn, entries: Sequence[Entry]) -> Entry | None:
+    """The reply that a first request with the same idempotency key got, if it got one."""
+    if not entries:
+        return None
+    behind = await turn.engine.store.entries(turn.request.ref, start=entries[-1].seq + 1, limit=1)
+    whole = [entry for entry in behind if entry.message.role == "assistant" and not (entry.metadata or {}).get("interrupted")]
+    return whole[0] if whole else None
+
+
+async def build_prompt(turn: Turn) -> WorkingSet:
+    """Build the working set for the next call from the log as it stands."""
+    request = turn.request
+    made = working_set_request(request, turn.session)
+    key = request.voice.view_key(made.input_budget)
+    rows = await turn.engine.store.window(request.ref, key)
+    state = decode_state(rows.view.state) if rows.view else None
+    if rows.view is not None and state is None:
+        rows = await turn.engine.store.window(request.ref, None)
+    if len(rows.entries) > _THREAD_ENTRIES:
+        built = await anyio.to_thread.run_sync(build, made, state, rows.head, rows.entries)
+    else:
+        built = build(made, state, rows.head, rows.entries)
+    turn.working_set = built
+    turn.remember(key, rows, built)
+    return built
+
+
+def working_set_request(request: TurnRequest, session: Session) -> Request:
+    """What the working set of a turn is built for: agent's instruction first, then the request's or session's system."""
+    voice, body = request.voice, request.body
+    instruction = voice.agent.system if voice.agent else ()
+    reply = body.get("max_completion_tokens") or body.get("max_tokens")
+    return Request(
+        policy=policy(voice.context),
+        count=voice.llm.counter,
+        input_budget=voice.llm.budget(reply).input,
+        system=(*instruction, *(request.system or session.system_messages)),
+        tools=body.get("tools") or (),
+        dialect=request.dialect,
+    )
+
+
+async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
+    """Call the model with the working set; its chunks as they come."""
+    assert turn.working_set is not None, "the working set is built first"
+    llm = turn.request.voice.llm
+    body = {**llm.params, **turn.request.body}
+    body["model"] = llm.model
+    body["messages"] = [message_to(message) for message in turn.working_set.messages]
+    if llm.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & body.keys():
+        body["max_tokens"] = llm.max_tokens
+    if llm.cache_key:
+        body.setdefault("prompt_cache_key", cache_key(turn.session))
+    async with closing(llm.client.stream(body)) as chunks:
+        async for chunk in chunks:
+            yield chunk
+
+
+async def close_turn(turn: Turn, chunks: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[dict[str, Any], None]:
+    """Pass the reply on and write it down: whole, or what arrived of it, marked as interrupted.
+
+    The chunks from the one that says why the reply ended are held back until the reply is durable.
+    """
+    collector, held, whole = Collector(), list[dict[str, Any]](), False
+    try:
+        async with closing(chunks):
+            async for chunk in chunks:
+                collector.add(chunk)
+                if held or collector.finished:
+                    held.append(chunk)
+                else:
+                    yield chunk
+        whole = True
+    finally:
+        await turn.engine.settle(turn.request.ref, _record(turn, collector, whole=whole))
+    for chunk in held:
+        yield chunk
+
+
+async def _record(turn: Turn, collector: Collector, *, whole: bool) -> None:
+    completion = collector.completion() if whole else collector.partial()
+    reply = _reply(completion, whole=whole)
+    call = _usage(turn, completion)
+    if reply is None and call is None:
+        return
+    stopped = None if whole else {"interrupted": True, "interrupt_timestamp": turn.engine.clock()}
+    await turn.append([reply] if reply else [], metadata=stopped, calls=[call] if call else [])
+
+
+def _reply(completion: Mapping[str, Any], *, whole: bool) -> Message | None:
+    """The first choice's message. Of a cut one the text that arrived: half a tool call is of no use to anyone."""
+    choices = completion.get("choices") or [{}]
+    data = dict(choices[0].get("message") or {})
+    if not whole:
+        data.pop("tool_calls", None)
+        if not data.get("content"):
+            return None
+    for at, call in enumerate(data.get("tool_calls") or []):
+        if isinstance(call, dict) and not call.get("id"):
+            call["id"] = f"call_{at}"
+    try:
+        return message_from({**data, "role": "assistant"}, "the model's reply")
+    except InvalidMessage as exc:
+        raise ModelProtocolError(f"the model answered with something that is no message: {exc}") from exc
+
+
+def _usage(turn: Turn, completion: Mapping[str, Any]) -> ModelCall | None:
+    usage = completion.get("usage")
+    if not isinstance(usage, Mapping):
+        return None
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
+    return ModelCall(
+        model=str(completion.get("model") or turn.request.voice.llm.model),
+        timestamp=turn.engine.clock(),
+        prompt_tokens=_whole_number(usage.get("prompt_tokens")),
+        completion_tokens=_whole_number(usage.get("completion_tokens")),
+        cached_tokens=_whole_number(cached),
+    )
+
+
+def _whole_number(value: Any) -> int:
+    """A count as a provider reported it; nonsense is 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
+
+
+def _told_again(turn: Turn, entry: Entry) -> list[dict[str, Any]]:
+    """The stored reply as chunks, for a request that is answered a second time."""
+    reason = "tool_calls" if entry.message.tool_calls else "stop"
+    completion = {
+        "id": f"chatcmpl-{turn.session.id}-{entry.seq}",
+        "object": "chat.completion",
+        "created": entry.timestamp // 1000,
+        "model": turn.request.voice.llm.model,
+        "choices": [{"index": 0, "message": message_to(entry.message), "finish_reason": reason}],
+    }
+    return list(as_chunks(completion))
+
+
+async def counted(messages: Sequence[Message]) -> list[int]:
+    """Stored (o200k) token counts; long messages are counted off the event loop."""
+    return [
+        await anyio.to_thread.run_sync(STORED.message, message)
+        if len(message.text) > _THREAD_CHARS
+        else STORED.message(message)
+        for message in messages
+    ]
+
+
+def cache_key(session: Session) -> str:
+    """Names a session's prompts to a provider's cache without naming tenant, user or session."""
+    said = msgspec.json.encode([session.tenant, session.user_id, session.id])
+    return f"hf-{hashlib.blake2b(said, digest_size=16).hexdigest()}"
