@@ -1,0 +1,374 @@
+"""The store contract: what every database promises, in prose. `tests/stores` holds every store to it.
+
+A `Store` is a handle made with a tenant; no method works without one, and nothing of another tenant can be seen or
+told apart from what is not there. A session is named by (tenant, user, id): two users may both have a `support-42`.
+Identifiers compare byte for byte: case, trailing spaces, NUL and every Unicode character count.
+
+**Order.** A log's `seq` is given by the store, from 0, gapless over live and retired entries; it is the order. Clocks
+are not: equal timestamps and clocks that run backwards change nothing.
+
+**Writing.** Every method that writes is one transaction, all or nothing, and when it returns the write survives the
+process and the machine. A write that raises has written nothing. `append` is O(what is appended); nothing reads or
+rewrites a whole session. Concurrent appends without `expect` all succeed, one after the other; with `expect` one of
+several wins and the others get `StaleSession`. Every write adds one to the session's `version`.
+
+**Retiring.** `retire_from=n` retires the live entries with `seq >= n`: they stay in the log, `retired_by` the `seq`
+that the first appended entry gets. The live path is what is not retired. Running totals, digests, units and turns of
+what is appended follow the live path (`holdfast.session.extend` after `rewind`).
+
+**Idempotency.** `append` with an `idempotency_key` that the session has seen writes nothing and answers what the first
+call answered, with `replayed` true; with another `fingerprint` it raises `IdempotencyConflict`. Keys live as long as
+their session.
+
+A replay's session is the one that stands now; its `version` is that of the first answer.
+
+**Views.** A view's saved state is forgotten when an entry it may have seen is retired, erased, pinned or unpinned, or the
+log is replaced: the write that does so drops all views of the session, except those it saves itself. Saving a view with
+an append does not change the version, or `updated_at`, by itself; saving one for a session that is gone is `SessionNotFound`.
+
+**Reading.** Reads see every write that was acknowledged before they began. They cost what they return, at any length
+of the session. A read does not keep a session alive.
+
+**Cancellation.** A cancelled write is either done or not, never half; the handle stays usable, and no other caller
+ever gets its result.
+
+**Limits.** An identifier that is empty or too long, or not Unicode, is `InvalidRequest`; a message that is too large is
+`TooLarge`, and one that cannot be written as JSON, or whose turn is before the log's, is `InvalidMessage`.
+
+**Time** is never read by a store: timestamps come in arguments.
+
+**Foreign errors** do not leak: a full disk, a lost connection or a file that is no database is a `StoreError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.errors import StoreCorrupt
+from holdfast.messages import Message
+from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, Tail, Vertebra, extend
+
+MAX_PAGE = 1000
+"""Most sessions one page may ask for, and the size of `verify`'s own pages."""
+MAX_ID_BYTES = 512
+"""Longest identifier in UTF-8: tenant, user, session, idempotency key, view key. None may be empty."""
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+"""Largest message, as `encode_payload` writes it: media are passed through whole."""
+
+
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session about to be made."""
+
+    id: str
+    user_id: str
+    timestamp: int
+    """Milliseconds since the epoch."""
+    agent: str | None = None
+    system_messages: tuple[Message, ...] = ()
+    state: dict[str, Any] = msgspec.field(default_factory=dict)
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    ttl: int | None = None
+
+    @property
+    def ref(self) -> SessionRef:
+        """Which session it will be."""
+        return SessionRef(self.user_id, self.id)
+
+
+class SavedView(msgspec.Struct, frozen=True):
+    """What a view has worked out so far, so that building its working set need not read the log again."""
+
+    frontier: int
+    """Entries from this `seq` on are read to build the working set."""
+    state: bytes
+    """Opaque to the store."""
+    keep: tuple[int, ...] = ()
+    """Entries before the frontier that are read too: the anchor, pins, what a policy kept."""
+    built_at: int | None = None
+    """The session's version when it was worked out: one from before the last retirement, erasure or change of a pin is
+    not saved. None: worked out in the write that saves it. Not read back."""
+
+
+class SessionPatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes of a session's own fields; UNSET leaves a field as it is."""
+
+    agent: str | None | UnsetType = UNSET
+    system_messages: tuple[Message, ...] | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    """Replaces the whole of it."""
+    state: dict[str, Any] | UnsetType = UNSET
+    """Merged key by key; None deletes the key."""
+    ttl: int | None | UnsetType = UNSET
+
+
+class Append(msgspec.Struct, frozen=True, kw_only=True):
+    """One write to a log."""
+
+    entries: Sequence[NewEntry] = ()
+    timestamp: int
+    """Milliseconds: becomes the session's `updated_at`."""
+    expect: int | None = None
+    """The version the log must be at; None: any."""
+    retire_from: int | None = None
+    state_delta: Mapping[str, Any] | None = None
+    """Merged into the state key by key; None as a value deletes the key."""
+    idempotency_key: str | None = None
+    fingerprint: bytes = b""
+    """What the key stands for; the same key with another one is refused."""
+    calls: Sequence[ModelCall] = ()
+    """Model calls to record and to add to the session's usage."""
+    views: Mapping[str, SavedView] | None = None
+    """View states to save, by view key."""
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """What a write did."""
+
+    session: Session
+    """The session after it; of a replay, the session as it stands now."""
+    entries: tuple[Entry, ...]
+    """The entries written, by this call or by the first one with its idempotency key, as they stand now."""
+    version: int
+    """The session's version after the write: of a replay, after the first one."""
+    replayed: bool = False
+
+
+class SessionPage(msgspec.Struct, frozen=True):
+    """Some sessions and whether there are more."""
+
+    sessions: tuple[Session, ...]
+    has_more: bool
+
+
+class Store(Protocol):
+    """A store handle of one tenant. See the module for what all methods promise."""
+
+    tenant: str
+
+    def for_tenant(self, tenant: str) -> Store:
+        """A handle of another tenant on the same opened database: cheap, nothing is opened.
+
+        The handle that `open_store` gave owns the database: closing it closes all. Closing another closes only that.
+        """
+        ...
+
+    async def create(self, new: NewSession) -> Session:
+        """Make a session with an empty log. Raises `SessionExists`."""
+        ...
+
+    async def get(self, ref: SessionRef) -> Session:
+        """The session without its log. Raises `SessionNotFound`."""
+        ...
+
+    async def find(self, session_id: str) -> Session:
+        """The one session of that id among all users of the tenant.
+
+        Raises `SessionNotFound`, or `AmbiguousSession` when several users have one.
+        """
+        ...
+
+    async def list(
+        self,
+        *,
+        user_id: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        limit: int = 20,
+        after: SessionRef | None = None,
+        descending: bool = True,
+    ) -> SessionPage:
+        """Sessions by `updated_at` (ties by user, then id), newest first unless told otherwise.
+
+        Args:
+            after: continue behind this session, wherever it stands now; `SessionNotFound` when it is gone.
+            limit: 1 to `MAX_PAGE`.
+        """
+        ...
+
+    async def update(
+        self, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
+    ) -> Session:
+        """Change a session's own fields. Raises `SessionNotFound`, `StaleSession`."""
+        ...
+
+    async def delete(self, ref: SessionRef) -> bool:
+        """Remove a session and all that belongs to it; whether there was one."""
+        ...
+
+    async def append(self, ref: SessionRef, write: Append) -> Appended:
+        """The one primitive that grows a log. Raises `SessionNotFound`, `StaleSession`, `IdempotencyConflict`."""
+        ...
+
+    async def replace(self, new: NewSession, entries: Sequence[NewEntry]) -> Appended:
+        """Install a session whole, in place of one of the same name if there is one.
+
+        Nothing of the old one stays, except that its version goes on by one: what expects it is stale.
+        """
+        ...
+
+    async def annotate(
+        self, ref: SessionRef, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
+    ) -> Entry:
+        """Set an entry's pin or importance. Views of the session are forgotten. Raises `EntryNotFound`."""
+        ...
+
+    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
+        """Replace an entry's content by `holdfast.session.erased`, on disk too. Its digest stays, so the chain holds.
+
+        Its metadata goes as well: it may quote the content. A retired entry can be erased too. Views of the session
+        are forgotten; later running totals follow. Raises `EntryNotFound`.
+
+        Args:
+            tokens: of what stays, counted by the caller; None keeps the old count.
+        """
+        ...
+
+    async def entries(
+        self,
+        ref: SessionRef,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        limit: int | None = None,
+        descending: bool = False,
+        retired: bool = False,
+    ) -> tuple[Entry, ...]:
+        """Entries with `start <= seq < stop`, in order of `seq`, at most `limit` of them.
+
+        Args:
+            limit: None: all of them.
+            descending: newest first; with `limit`, the last ones of the range.
+            retired: with the retired ones; otherwise the live path.
+        """
+        ...
+
+    async def spine(self, ref: SessionRef) -> tuple[Vertebra, ...]:
+        """The whole live path without payloads, for reconciling a resent transcript."""
+        ...
+
+    async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
+        """All that building a working set reads, seen at one moment.
+
+        Args:
+            view: the view key; None reads the whole live path.
+        """
+        ...
+
+    async def calls(self, ref: SessionRef, *, limit: int = 100) -> tuple[ModelCall, ...]:
+        """The session's recorded model calls, newest first."""
+        ...
+
+    async def ping(self) -> None:
+        """Return when the store can be read and written. Raises `StoreUnavailable`."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go of everything. Closing twice is fine."""
+        ...
+
+
+class WindowRows(msgspec.Struct, frozen=True):
+    """What a store gives for building a working set."""
+
+    session: Session
+    view: SavedView | None
+    """The view's saved state; None when there is none, and then `entries` is the whole live path."""
+    head: tuple[Entry, ...]
+    """The entries that the view's `keep` names, in order of `seq`; empty without a view."""
+    entries: tuple[Entry, ...]
+    """The live path from the view's frontier on."""
+
+
+# -- verify ------------------------------------------------------------------
+
+
+async def verify(store: Store, ref: SessionRef, *, page: int = MAX_PAGE) -> int:
+    """Re-derive a session's log from its messages and compare: order, gaps, totals, units and the digest chain.
+
+    Returns:
+        How many entries were read.
+
+    Raises:
+        StoreCorrupt: something does not fit; says the session and `seq`.
+        SessionNotFound: no such session.
+    """
+    while True:
+        session = await store.get(ref)
+        try:
+            return await _verify_at(store, session, page)
+        except StoreCorrupt:
+            # What was read page by page need not fit together when somebody wrote in between.
+            if (await store.get(ref)).version == session.version:
+                raise
+
+
+async def _verify_at(store: Store, session: Session, page: int) -> int:
+    path, end = _Path(session), session.tail.next_seq
+    for start in range(0, end, page):
+        for entry in await store.entries(session.ref, start=start, stop=min(start + page, end), retired=True):
+            path.grow(entry)
+    path.finish()
+    return path.read
+
+
+class _Path:
+    """The live path as it was at each entry of a log, read in order.
+
+    An entry was live until the one that retired it. So a stack tells what each entry came after: entries that leave
+    together stand in it as one, hence it is as deep as rewinds are nested, not as the log is long.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._stack: list[tuple[float, Tail, int]] = [(math.inf, Tail(), 0)]
+        """When it leaves, the tail there, and how many entries are live up to there."""
+        self.read = 0
+
+    def grow(self, entry: Entry) -> None:
+        """The next entry of the log."""
+        leaves = math.inf if entry.retired_by is None else entry.retired_by
+        self._check(entry.seq == self.read, "is missing")
+        self._leave(entry.seq)
+        until, tail, live = self._stack[-1]
+        self._check(entry.seq < leaves <= until, "is retired by the wrong entry")
+        self._check(leaves == math.inf or leaves <= self._session.tail.next_seq, "is retired by the future")
+        tail = self._derived(tail, entry)
+        if leaves == until:
+            self._stack.pop()
+        self._stack.append((leaves, tail, live + 1))
+        self.read += 1
+
+    def finish(self) -> None:
+        """The end of the log: the session's own counters have to agree."""
+        self._check(self.read == self._session.tail.next_seq, "is missing")
+        self._leave(math.inf)
+        _, tail, live = self._stack[-1]
+        tail = msgspec.structs.replace(tail, next_seq=self.read)
+        if tail != self._session.tail or live != self._session.messages:
+            raise StoreCorrupt(f"session {self._session.id!r}: its counters are not those of its log")
+
+    def _derived(self, tail: Tail, entry: Entry) -> Tail:
+        """The tail after `entry`, worked out anew; what is stored has to be the same."""
+        self._check(entry.turn_id >= max(tail.turn_id, 0), "is in a turn before the one before it")
+        new = NewEntry(message=entry.message, tokens=entry.tokens, timestamp=entry.timestamp, turn_id=entry.turn_id)
+        (again,), after = extend(msgspec.structs.replace(tail, next_seq=entry.seq), [new])
+        self._check(again.total == entry.total, "has a wrong running total")
+        self._check(again.unit == entry.unit, "is in a wrong unit")
+        if entry.erased:  # its stored digest stands for what it said
+            return msgspec.structs.replace(after, digest=entry.digest if entry.message.visible else tail.digest)
+        self._check(again.digest == entry.digest, "has a wrong digest: it or one before it was changed")
+        return after
+
+    def _leave(self, seq: float) -> None:
+        """Take from the path what `seq` or an entry before it retired."""
+        while len(self._stack) > 1 and self._stack[-1][0] <= seq and self._stack[-1][0] != math.inf:
+            self._stack.pop()
+
+    def _check(self, holds: bool, complaint: str) -> None:  # noqa: FBT001  # reads as a sentence
+        if not holds:
+            raise StoreCorrupt(f"session {self._session.id!r}: message {self.read} {complaint}")

@@ -1,0 +1,121 @@
+"""What every store refuses before it begins: the limits of `holdfast.stores.base`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UnsetType
+
+from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
+from holdfast.messages import ROLES, Message, encode_payload
+from holdfast.session import NewEntry, SessionRef
+from holdfast.stores.base import MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_PAGE, Append, NewSession, SessionPatch
+
+_UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+"""What encoding to JSON raises; a lone surrogate is a ValueError."""
+_encode = msgspec.json.Encoder().encode
+
+
+def check_id(value: str, param: str) -> None:
+    """Refuse an identifier that is empty, too long or not Unicode."""
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest(f"{param} has a lone surrogate, which is no Unicode character", param=param) from exc
+    if not 0 < size <= MAX_ID_BYTES:
+        raise InvalidRequest(f"{param} must have 1 to {MAX_ID_BYTES} bytes, not {size}", param=param)
+
+
+def check_ref(ref: SessionRef) -> None:
+    """Refuse a reference that cannot name a session."""
+    check_id(ref.user_id, "user_id")
+    check_id(ref.id, "session_id")
+
+
+def check_limit(limit: int, *, lowest: int = 1, highest: int | None = MAX_PAGE) -> None:
+    """Refuse a limit out of range."""
+    if limit < lowest or (highest is not None and limit > highest):
+        upper = "" if highest is None else f" and at most {highest}"
+        raise InvalidRequest(f"limit must be at least {lowest}{upper}, not {limit}", param="limit")
+
+
+def check_importance(importance: float | None | UnsetType, param: str = "importance") -> None:
+    """Refuse an importance that orders nothing."""
+    if isinstance(importance, int | float) and not math.isfinite(importance):
+        raise InvalidMessage("importance must be a finite number", param=param)
+
+
+def check_new_session(new: NewSession) -> None:
+    """Refuse a session whose fields cannot be stored."""
+    check_ref(new.ref)
+    _check_agent(new.agent)
+    _check_fields(new.system_messages, new.state, new.metadata)
+
+
+def check_patch(patch: SessionPatch) -> None:
+    """Refuse a patch whose fields cannot be stored."""
+    _check_agent(patch.agent)
+    _check_fields(patch.system_messages, patch.state, patch.metadata)
+
+
+def check_append(write: Append) -> None:
+    """Refuse what stands beside the entries of `write` and cannot be stored."""
+    if write.idempotency_key is not None:
+        check_id(write.idempotency_key, "idempotency_key")
+    for key in write.views or ():
+        check_id(key, "view")
+    for call in write.calls:
+        check_id(call.model, "model")
+    if write.state_delta:
+        _check_json(write.state_delta, "state")
+
+
+def payloads_of(entries: Sequence[NewEntry]) -> list[bytes]:
+    """The bytes to store for the messages of `entries`; refuses what cannot be stored."""
+    return [_payload_of(entry, f"messages[{at}]") for at, entry in enumerate(entries)]
+
+
+def _payload_of(entry: NewEntry, param: str) -> bytes:
+    _check_agent(entry.agent)
+    if entry.tokens < 0:
+        raise InvalidMessage(f"tokens must not be negative: {entry.tokens}", param=f"{param}.tokens")
+    check_importance(entry.importance, f"{param}.importance")
+    if entry.metadata is not None:
+        _check_json(entry.metadata, f"{param}.metadata")
+    return _message_payload(entry.message, param)
+
+
+def _message_payload(message: Message, param: str) -> bytes:
+    if message.role not in ROLES:
+        raise InvalidMessage(f"role must be one of {', '.join(ROLES)}, not {message.role!r}", param=f"{param}.role")
+    try:
+        payload = encode_payload(message)
+    except _UNWRITABLE as exc:
+        raise InvalidMessage(f"{param} cannot be written as JSON: {exc}", param=param) from exc
+    if len(payload) > MAX_MESSAGE_BYTES:
+        raise TooLarge(f"{param} has {len(payload)} bytes; a message may have {MAX_MESSAGE_BYTES}", param=param)
+    return payload
+
+
+def _check_agent(agent: str | None | UnsetType) -> None:
+    if isinstance(agent, str):
+        check_id(agent, "agent")
+
+
+def _check_fields(system_messages: Any, state: Any, metadata: Any) -> None:
+    if not isinstance(system_messages, UnsetType):
+        for at, message in enumerate(system_messages):
+            _message_payload(message, f"system_messages[{at}]")
+    for name, value in (("state", state), ("metadata", metadata)):
+        if not isinstance(value, UnsetType):
+            _check_json(value, name)
+
+
+def _check_json(value: Any, param: str) -> None:
+    try:
+        _encode(value)
+    except _UNWRITABLE as exc:
+        raise InvalidRequest(f"{param} cannot be written as JSON: {exc}", param=param) from exc

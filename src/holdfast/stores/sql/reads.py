@@ -1,0 +1,97 @@
+"""What each read asks. A store runs the steps of one read in one transaction."""
+
+from __future__ import annotations
+
+from holdfast.errors import AmbiguousSession, SessionNotFound
+from holdfast.session import Entry, ModelCall, Session, SessionRef, Vertebra
+from holdfast.stores.base import SavedView, SessionPage, WindowRows
+from holdfast.stores.sql.rows import ENDLESS, call_of, decode_ids, entry_of, session_of, vertebra_of
+from holdfast.stores.sql.steps import Query, Row, Steps
+
+
+def session_row(tenant: str, ref: SessionRef) -> Steps[Row]:
+    """The session's row; raises `SessionNotFound`."""
+    rows = yield Query("session_get", (tenant, ref.id, ref.user_id))
+    if not rows:
+        raise SessionNotFound(ref.id)
+    return rows[0]
+
+
+def get(tenant: str, ref: SessionRef) -> Steps[Session]:
+    """See `Store.get`."""
+    return session_of((yield from session_row(tenant, ref)))
+
+
+def find(tenant: str, session_id: str) -> Steps[Session]:
+    """See `Store.find`."""
+    rows = yield Query("session_find", (tenant, session_id))
+    if not rows:
+        raise SessionNotFound(session_id)
+    if len(rows) > 1:
+        raise AmbiguousSession(session_id)
+    return session_of(rows[0])
+
+
+def list_sessions(
+    tenant: str,
+    *,
+    user_id: str | None,
+    agent: str | None,
+    status: str | None,
+    limit: int,
+    after: SessionRef | None,
+    descending: bool,
+) -> Steps[SessionPage]:
+    """See `Store.list`."""
+    place: Row = (ENDLESS, user_id or "", "") if descending else (-ENDLESS, user_id or "", "")
+    if after is not None:
+        last = session_of((yield from session_row(tenant, after)))
+        place = (last.updated_at, last.user_id if user_id is None else user_id, last.id)
+    name = ("list_newest" if descending else "list_oldest") + ("" if user_id is None else "_of_user")
+    rows = yield Query(name, (tenant, *place, agent, status, limit + 1))
+    return SessionPage(tuple(session_of(row) for row in rows[:limit]), len(rows) > limit)
+
+
+def entries(
+    tenant: str, ref: SessionRef, *, start: int, stop: int | None, limit: int | None, descending: bool, retired: bool
+) -> Steps[tuple[Entry, ...]]:
+    """See `Store.entries`."""
+    row = yield from session_row(tenant, ref)
+    name = ("log" if retired else "live") + ("_backward" if descending else "_forward")
+    bounds = (start, ENDLESS if stop is None else stop, ENDLESS if limit is None else limit)
+    rows = yield Query(name, (row[0], *bounds))
+    return tuple(entry_of(found) for found in rows)
+
+
+def spine(tenant: str, ref: SessionRef) -> Steps[tuple[Vertebra, ...]]:
+    """See `Store.spine`."""
+    row = yield from session_row(tenant, ref)
+    rows = yield Query("live_spine", (row[0],))
+    return tuple(vertebra_of(found) for found in rows)
+
+
+def window(tenant: str, ref: SessionRef, view: str | None) -> Steps[WindowRows]:
+    """See `Store.window`."""
+    row = yield from session_row(tenant, ref)
+    session, pk = session_of(row), row[0]
+    saved: SavedView | None = None
+    if view is not None:
+        views = yield Query("view_get", (pk, view))
+        saved = SavedView(views[0][0], views[0][1], decode_ids(views[0][2])) if views else None
+    head: list[Entry] = []
+    for seq in saved.keep if saved else ():
+        head += [entry_of(found) for found in (yield Query("entry_live", (pk, seq)))]
+    rows = yield Query("live_forward", (pk, saved.frontier if saved else 0, ENDLESS, ENDLESS))
+    return WindowRows(session, saved, tuple(head), tuple(entry_of(found) for found in rows))
+
+
+def calls(tenant: str, ref: SessionRef, limit: int) -> Steps[tuple[ModelCall, ...]]:
+    """See `Store.calls`."""
+    row = yield from session_row(tenant, ref)
+    rows = yield Query("calls_newest", (row[0], limit))
+    return tuple(call_of(found) for found in rows)
+
+
+def ping() -> Steps[None]:
+    """Anything that reaches the database."""
+    yield Query("ping", ())

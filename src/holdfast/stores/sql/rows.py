@@ -1,0 +1,182 @@
+"""Rows to structs and back: the one place that knows the order of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import msgspec
+
+from holdfast.messages import Message, decode_payload
+from holdfast.session import Entry, Kind, ModelCall, Session, Tail, Usage, Vertebra, kind_of
+from holdfast.stores.sql.steps import Row
+
+KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
+"""A kind's number in the database is its place here; statements rely on the last two."""
+_NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
+ENDLESS = 2**62
+"""Stands for no upper bound, in every dialect."""
+
+_encode = msgspec.json.Encoder().encode
+_decode_messages = msgspec.json.Decoder(tuple[Message, ...]).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_ids = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_seqs = msgspec.json.Decoder(tuple[int, ...]).decode
+
+
+def session_of(row: Row) -> Session:
+    """A session from a row of `session_rows`."""
+    (_, tenant, user_id, id_, agent, version, created_at, updated_at, status, ttl, messages, size) = row[:12]
+    calls, prompt_tokens, completion_tokens, cached_tokens = row[12:16]
+    system_messages, state, metadata = row[25:28]
+    return Session(
+        tenant=tenant,
+        user_id=user_id,
+        id=id_,
+        agent=agent,
+        version=version,
+        created_at=created_at,
+        updated_at=updated_at,
+        status=cast(Literal["active", "closed"], status),
+        system_messages=() if system_messages is None else _decode_messages(system_messages),
+        state={} if state is None else _decode_object(state),
+        metadata={} if metadata is None else _decode_object(metadata),
+        ttl=ttl,
+        messages=messages,
+        bytes=size,
+        usage=Usage(calls, prompt_tokens, completion_tokens, cached_tokens),
+        tail=_tail_of(row[16:25]),
+    )
+
+
+def _tail_of(row: Row) -> Tail:
+    next_seq, turn_id, total, digest, last_seq, last_kind, unit, open_calls, anchor = row
+    return Tail(
+        next_seq=next_seq,
+        turn_id=turn_id,
+        total=total,
+        digest=digest,
+        last_seq=last_seq,
+        last_kind=None if last_kind is None else KINDS[last_kind],
+        unit=unit,
+        open_calls=() if open_calls is None else _decode_ids(open_calls),
+        anchor=anchor,
+    )
+
+
+def counters(session: Session) -> Row:
+    """The columns of `session` from `messages` to `anchor`, in order."""
+    usage, tail = session.usage, session.tail
+    return (
+        session.messages,
+        session.bytes,
+        usage.calls,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.cached_tokens,
+        tail.next_seq,
+        tail.turn_id,
+        tail.total,
+        tail.digest,
+        tail.last_seq,
+        None if tail.last_kind is None else _NUMBER_OF[tail.last_kind],
+        tail.unit,
+        _encode(tail.open_calls) if tail.open_calls else None,
+        tail.anchor,
+    )
+
+
+def profile(session: Session) -> Row | None:
+    """The large fields of `session`; None when all are empty."""
+    if not (session.system_messages or session.state or session.metadata):
+        return None
+    return _encode(session.system_messages), _encode(session.state), _encode(session.metadata)
+
+
+def entry_of(row: Row) -> Entry:
+    """An entry from a row of `entry_rows`."""
+    (
+        _,
+        seq,
+        turn_id,
+        unit_back,
+        timestamp,
+        tokens,
+        total,
+        digest,
+        agent,
+        importance,
+        pinned,
+        retired_by,
+        erased,
+        metadata,
+        payload,
+    ) = row
+    return Entry(
+        seq=seq,
+        turn_id=turn_id,
+        unit=seq - unit_back,
+        timestamp=timestamp,
+        tokens=tokens,
+        total=total,
+        digest=digest,
+        message=decode_payload(payload),
+        metadata=None if metadata is None else _decode_object(metadata),
+        agent=agent,
+        importance=importance,
+        pinned=pinned == 1,
+        retired_by=retired_by,
+        erased=erased == 1,
+    )
+
+
+def entry_row(session: int, entry: Entry, payload: bytes) -> Row:
+    """The parameters of `entry_insert`."""
+    return (
+        session,
+        entry.seq,
+        entry.turn_id,
+        entry.seq - entry.unit,
+        entry.timestamp,
+        entry.tokens,
+        entry.total,
+        _NUMBER_OF[kind_of(entry.message)],
+        entry.digest,
+        entry.agent,
+        entry.importance,
+        1 if entry.pinned else 0,
+        None if entry.metadata is None else _encode(entry.metadata),
+        payload,
+    )
+
+
+def encode_ids(seqs: Sequence[int]) -> bytes | None:
+    """A view's kept entries as a column; NULL for none."""
+    return _encode(seqs) if seqs else None
+
+
+def decode_ids(column: bytes | None) -> tuple[int, ...]:
+    """The kept entries from their column."""
+    return () if column is None else _decode_seqs(column)
+
+
+def vertebra_of(row: Row) -> Vertebra:
+    """A vertebra from a row of `live_spine`."""
+    return Vertebra(row[0], KINDS[row[1]], row[2])
+
+
+def call_of(row: Row) -> ModelCall:
+    """A model call from a row of `calls_newest`."""
+    model, timestamp, prompt_tokens, completion_tokens, cached_tokens = row
+    return ModelCall(
+        model=model,
+        timestamp=timestamp,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cached_tokens=cached_tokens,
+    )
+
+
+def call_row(session: int, call: ModelCall) -> Row:
+    """The parameters of `call_insert`."""
+    return session, call.timestamp, call.model, call.prompt_tokens, call.completion_tokens, call.cached_tokens

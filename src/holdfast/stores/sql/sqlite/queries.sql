@@ -1,0 +1,210 @@
+-- Every statement the SQL stores run, SQLite's dialect. `-- name --`, then what it is for, then the statement.
+-- The columns of session_rows and entry_rows, in order, are what `holdfast.stores.sql.rows` decodes.
+
+-- session_get --
+-- One session by its name.
+SELECT * FROM session_rows WHERE tenant = ?1 AND id = ?2 AND user_id = ?3
+
+-- session_find --
+-- Sessions of that id among all users of a tenant; two are enough to know that it is ambiguous.
+SELECT * FROM session_rows WHERE tenant = ?1 AND id = ?2 LIMIT 2
+
+-- session_insert --
+-- A new session.
+INSERT INTO sessions (tenant, user_id, id, agent, version, created_at, updated_at, status, ttl, messages, bytes, calls,
+                      prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq,
+                      last_kind, unit, open_calls, anchor)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)
+RETURNING pk
+
+-- session_advance --
+-- A session after its log grew: everything that an append changes.
+UPDATE sessions
+SET version = ?2, updated_at = ?3, status = ?4, messages = ?5, bytes = ?6, calls = ?7, prompt_tokens = ?8,
+    completion_tokens = ?9, cached_tokens = ?10, next_seq = ?11, turn_id = ?12, total = ?13, digest = ?14,
+    last_seq = ?15, last_kind = ?16, unit = ?17, open_calls = ?18, anchor = ?19
+WHERE pk = ?1
+
+-- session_patch --
+-- A session's own fields.
+UPDATE sessions SET version = ?2, updated_at = ?3, agent = ?4, ttl = ?5 WHERE pk = ?1
+
+-- session_touch --
+-- A session one of whose entries changed.
+UPDATE sessions SET version = ?2, total = ?3, bytes = ?4 WHERE pk = ?1
+
+-- session_delete --
+-- The session's row; what hangs on it is deleted by the statements below.
+DELETE FROM sessions WHERE pk = ?1
+
+-- profile_put --
+-- The large fields of a session.
+INSERT INTO profiles (session, system_messages, state, metadata) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (session) DO UPDATE
+SET system_messages = excluded.system_messages, state = excluded.state, metadata = excluded.metadata
+
+-- profile_delete --
+-- With its session.
+DELETE FROM profiles WHERE session = ?1
+
+-- list_newest --
+-- A tenant's sessions, newest first, behind a place.
+SELECT * FROM session_rows
+WHERE tenant = ?1 AND (updated_at, user_id, id) < (?2, ?3, ?4)
+  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+ORDER BY updated_at DESC, user_id DESC, id DESC LIMIT ?7
+
+-- list_oldest --
+-- A tenant's sessions, oldest first, behind a place.
+SELECT * FROM session_rows
+WHERE tenant = ?1 AND (updated_at, user_id, id) > (?2, ?3, ?4)
+  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+ORDER BY updated_at, user_id, id LIMIT ?7
+
+-- list_newest_of_user --
+-- A user's sessions, newest first, behind a place.
+SELECT * FROM session_rows
+WHERE tenant = ?1 AND user_id = ?3 AND (updated_at, id) < (?2, ?4)
+  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+ORDER BY updated_at DESC, id DESC LIMIT ?7
+
+-- list_oldest_of_user --
+-- A user's sessions, oldest first, behind a place.
+SELECT * FROM session_rows
+WHERE tenant = ?1 AND user_id = ?3 AND (updated_at, id) > (?2, ?4)
+  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+ORDER BY updated_at, id LIMIT ?7
+
+-- entry_insert --
+-- One entry at the end of the log.
+INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
+                     retired_by, erased, metadata, payload)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, NULL, 0, ?13, ?14)
+
+-- entry_annotate --
+-- Pin and importance of a live entry.
+UPDATE entries SET pinned = ?3, importance = ?4 WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
+
+-- entry_erase_live --
+-- What stays of an erased entry of the live path; its total follows by `entries_shift`.
+UPDATE entries SET payload = ?3, tokens = ?4, erased = 1, metadata = NULL
+WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
+
+-- entry_erase_retired --
+-- What stays of an erased entry that is retired.
+UPDATE entries SET payload = ?3, tokens = ?4, erased = 1, metadata = NULL
+WHERE session = ?1 AND seq = ?2 AND retired_by IS NOT NULL
+
+-- entries_shift_live --
+-- Running totals of live entries, after an entry on their path got another count.
+UPDATE entries SET total = total + ?4 WHERE session = ?1 AND seq >= ?2 AND seq < ?3 AND retired_by IS NULL
+
+-- entries_shift_retired --
+-- Running totals of retired entries, after an entry on their path got another count.
+UPDATE entries SET total = total + ?4 WHERE session = ?1 AND seq >= ?2 AND seq < ?3 AND retired_by IS NOT NULL
+
+-- entries_retire --
+-- The end of the live path leaves it.
+UPDATE entries SET retired_by = ?3 WHERE session = ?1 AND seq >= ?2 AND retired_by IS NULL
+
+-- entries_count_from --
+-- How many live entries would be retired.
+SELECT count(*) FROM entries WHERE session = ?1 AND seq >= ?2 AND retired_by IS NULL
+
+-- entries_delete_live --
+-- With their session.
+DELETE FROM entries WHERE session = ?1 AND retired_by IS NULL
+
+-- entries_delete_retired --
+-- With their session.
+DELETE FROM entries WHERE session = ?1 AND retired_by IS NOT NULL
+
+-- entry_live --
+-- One live entry.
+SELECT * FROM entry_rows WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
+
+-- entry_retired --
+-- One retired entry.
+SELECT * FROM entry_rows WHERE session = ?1 AND seq = ?2 AND retired_by IS NOT NULL
+
+-- live_forward --
+-- A range of the live path.
+SELECT * FROM entry_rows WHERE session = ?1 AND seq >= ?2 AND seq < ?3 AND retired_by IS NULL ORDER BY seq LIMIT ?4
+
+-- live_backward --
+-- A range of the live path, newest first.
+SELECT * FROM entry_rows WHERE session = ?1 AND seq >= ?2 AND seq < ?3 AND retired_by IS NULL ORDER BY seq DESC LIMIT ?4
+
+-- log_forward --
+-- A range of the whole log, merged from its two indexes.
+SELECT * FROM entry_rows WHERE session = ?1 AND seq >= ?2 AND seq < ?3 AND retired_by IS NULL
+UNION ALL
+SELECT * FROM entry_rows WHERE session = ?1 AND seq >= ?2 AND seq < ?3 AND retired_by IS NOT NULL
+ORDER BY seq LIMIT ?4
+
+-- log_backward --
+-- A range of the whole log, newest first.
+SELECT * FROM entry_rows WHERE session = ?1 AND seq >= ?2 AND seq < ?3 AND retired_by IS NULL
+UNION ALL
+SELECT * FROM entry_rows WHERE session = ?1 AND seq >= ?2 AND seq < ?3 AND retired_by IS NOT NULL
+ORDER BY seq DESC LIMIT ?4
+
+-- live_spine --
+-- The live path without payloads.
+SELECT seq, kind, digest FROM entries WHERE session = ?1 AND retired_by IS NULL ORDER BY seq
+
+-- last_not_result --
+-- Where the last unit before a place begins: results (kind 4) stand behind their calls.
+SELECT seq FROM entries WHERE session = ?1 AND seq < ?2 AND retired_by IS NULL AND kind <> 4 ORDER BY seq DESC LIMIT 1
+
+-- last_visible --
+-- The digest of the last message before a place that clients see: not calls (3), not results (4).
+SELECT digest FROM entries WHERE session = ?1 AND seq < ?2 AND retired_by IS NULL AND kind < 3 ORDER BY seq DESC LIMIT 1
+
+-- view_get --
+-- A saved view.
+SELECT frontier, state, kept FROM saved_views WHERE session = ?1 AND key = ?2
+
+-- view_put --
+-- A view's state, in place of the one before.
+INSERT INTO saved_views (session, key, frontier, state, kept) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (session, key) DO UPDATE
+SET frontier = excluded.frontier, state = excluded.state, kept = excluded.kept
+
+-- views_stale --
+-- From now on views that were built before this version are not saved.
+UPDATE sessions SET views_from = ?2 WHERE pk = ?1
+
+-- views_delete --
+-- All views of a session.
+DELETE FROM saved_views WHERE session = ?1
+
+-- idempotency_get --
+-- What a key stood for.
+SELECT fingerprint, version, first_seq, entries FROM idempotency WHERE session = ?1 AND key = ?2
+
+-- idempotency_put --
+-- A key that was used.
+INSERT INTO idempotency (session, key, fingerprint, version, first_seq, entries) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+
+-- idempotency_delete --
+-- With their session.
+DELETE FROM idempotency WHERE session = ?1
+
+-- call_insert --
+-- A model call.
+INSERT INTO model_calls (session, timestamp, model, prompt_tokens, completion_tokens, cached_tokens)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+
+-- calls_newest --
+-- A session's model calls.
+SELECT model, timestamp, prompt_tokens, completion_tokens, cached_tokens
+FROM model_calls WHERE session = ?1 ORDER BY pk DESC LIMIT ?2
+
+-- calls_delete --
+-- With their session.
+DELETE FROM model_calls WHERE session = ?1
+
+-- ping --
+-- Anything that reads.
+SELECT max(number) FROM holdfast_migrations

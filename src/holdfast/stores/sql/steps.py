@@ -1,0 +1,32 @@
+"""How an operation asks its database: a generator that yields statements and is sent their rows.
+
+No I/O here: the same steps run on a thread with a blocking driver and on a loop with an async one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+Row = Sequence[Any]
+Rows = Sequence[Row]
+T = TypeVar("T")
+
+
+class Query(msgspec.Struct, frozen=True):
+    """One statement, by name, to be run once; its rows are sent back."""
+
+    name: str
+    params: Row
+
+
+class Many(msgspec.Struct, frozen=True):
+    """One statement, by name, to be run for each row of parameters; no rows are sent back."""
+
+    name: str
+    rows: Sequence[Row]
+
+
+Steps = Generator[Query | Many, Rows, T]

@@ -1,0 +1,181 @@
+"""The store contract on top of any SQL database: what a driver has to bring is a `Database`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, Self, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from holdfast.errors import StoreClosed
+from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, Vertebra
+from holdfast.stores import checks
+from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, WindowRows
+from holdfast.stores.sql import reads, writes
+from holdfast.stores.sql.steps import Steps
+
+T = TypeVar("T")
+
+
+class Database(Protocol):
+    """What runs steps. `steps` makes them anew each time it is called: they may have to be run again."""
+
+    async def read(self, steps: Callable[[], Steps[T]]) -> T:
+        """What `steps` gives, all of it seen at one moment."""
+        ...
+
+    async def write(self, steps: Callable[[], Steps[T]], *, scrub: bool = False) -> T:
+        """What `steps` did, durable. With `scrub`, what it removed leaves the files as well."""
+        ...
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        ...
+
+
+class SQLStore:
+    """A handle of one tenant; see `holdfast.stores.base.Store`. It checks, and leaves the rest to the steps."""
+
+    def __init__(self, database: Database, tenant: str, *, owner: bool) -> None:
+        checks.check_id(tenant, "tenant")
+        self.tenant = tenant
+        self._database = database
+        self._owner = owner
+        self._closed = False
+
+    def for_tenant(self, tenant: str) -> Self:
+        """See `Store.for_tenant`."""
+        return type(self)(self._database, tenant, owner=False)
+
+    async def create(self, new: NewSession) -> Session:
+        """See `Store.create`."""
+        checks.check_new_session(new)
+        return await self._write(partial(writes.create, self.tenant, new))
+
+    async def get(self, ref: SessionRef) -> Session:
+        """See `Store.get`."""
+        checks.check_ref(ref)
+        return await self._read(partial(reads.get, self.tenant, ref))
+
+    async def find(self, session_id: str) -> Session:
+        """See `Store.find`."""
+        checks.check_id(session_id, "session_id")
+        return await self._read(partial(reads.find, self.tenant, session_id))
+
+    async def list(
+        self,
+        *,
+        user_id: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        limit: int = 20,
+        after: SessionRef | None = None,
+        descending: bool = True,
+    ) -> SessionPage:
+        """See `Store.list`."""
+        checks.check_limit(limit)
+        steps = partial(
+            reads.list_sessions,
+            self.tenant,
+            user_id=user_id,
+            agent=agent,
+            status=status,
+            limit=limit,
+            after=after,
+            descending=descending,
+        )
+        return await self._read(steps)
+
+    async def update(
+        self, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
+    ) -> Session:
+        """See `Store.update`."""
+        checks.check_ref(ref)
+        checks.check_patch(patch)
+        return await self._write(partial(writes.update, self.tenant, ref, patch, timestamp, expect))
+
+    async def delete(self, ref: SessionRef) -> bool:
+        """See `Store.delete`."""
+        checks.check_ref(ref)
+        return await self._write(partial(writes.delete, self.tenant, ref), scrub=True)
+
+    async def append(self, ref: SessionRef, write: Append) -> Appended:
+        """See `Store.append`."""
+        checks.check_ref(ref)
+        checks.check_append(write)
+        payloads = checks.payloads_of(write.entries)
+        return await self._write(partial(writes.append, self.tenant, ref, write, payloads))
+
+    async def replace(self, new: NewSession, entries: Sequence[NewEntry]) -> Appended:
+        """See `Store.replace`."""
+        checks.check_new_session(new)
+        payloads = checks.payloads_of(entries)
+        return await self._write(partial(writes.replace, self.tenant, new, entries, payloads), scrub=True)
+
+    async def annotate(
+        self, ref: SessionRef, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
+    ) -> Entry:
+        """See `Store.annotate`."""
+        checks.check_ref(ref)
+        checks.check_importance(importance)
+        return await self._write(partial(writes.annotate, self.tenant, ref, seq, pinned=pinned, importance=importance))
+
+    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
+        """See `Store.erase`."""
+        checks.check_ref(ref)
+        return await self._write(partial(writes.erase, self.tenant, ref, seq, tokens), scrub=True)
+
+    async def entries(
+        self,
+        ref: SessionRef,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        limit: int | None = None,
+        descending: bool = False,
+        retired: bool = False,
+    ) -> tuple[Entry, ...]:
+        """See `Store.entries`."""
+        checks.check_ref(ref)
+        if limit is not None:
+            checks.check_limit(limit, lowest=0, highest=None)
+        flags = {"descending": descending, "retired": retired}
+        return await self._read(partial(reads.entries, self.tenant, ref, start=start, stop=stop, limit=limit, **flags))
+
+    async def spine(self, ref: SessionRef) -> tuple[Vertebra, ...]:
+        """See `Store.spine`."""
+        checks.check_ref(ref)
+        return await self._read(partial(reads.spine, self.tenant, ref))
+
+    async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
+        """See `Store.window`."""
+        checks.check_ref(ref)
+        return await self._read(partial(reads.window, self.tenant, ref, view))
+
+    async def calls(self, ref: SessionRef, *, limit: int = 100) -> tuple[ModelCall, ...]:
+        """See `Store.calls`."""
+        checks.check_ref(ref)
+        checks.check_limit(limit)
+        return await self._read(partial(reads.calls, self.tenant, ref, limit))
+
+    async def ping(self) -> None:
+        """See `Store.ping`."""
+        await self._read(reads.ping)
+        await self._write(reads.ping)
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        self._closed = True
+        if self._owner:
+            await self._database.close()
+
+    async def _read(self, steps: Callable[[], Steps[T]]) -> T:
+        if self._closed:
+            raise StoreClosed
+        return await self._database.read(steps)
+
+    async def _write(self, steps: Callable[[], Steps[T]], *, scrub: bool = False) -> T:
+        if self._closed:
+            raise StoreClosed
+        return await self._database.write(steps, scrub=scrub)

@@ -1,0 +1,330 @@
+"""What each write does. A store runs the steps of one write in one transaction; a write that raises has to be undone.
+
+Everything that can refuse a write comes before its first change, so that undoing is rarely anything to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import UnsetType
+from msgspec.structs import replace as evolve
+
+from holdfast.errors import (
+    EntryNotFound,
+    IdempotencyConflict,
+    InvalidMessage,
+    SessionExists,
+    StaleSession,
+)
+from holdfast.messages import GENESIS, encode_payload
+from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, Tail, erased, extend, rewind
+from holdfast.stores.base import Append, Appended, NewSession, SavedView, SessionPatch
+from holdfast.stores.sql.reads import session_row
+from holdfast.stores.sql.rows import (
+    ENDLESS,
+    call_row,
+    counters,
+    encode_ids,
+    entry_of,
+    entry_row,
+    profile,
+    session_of,
+)
+from holdfast.stores.sql.steps import Many, Query, Row, Steps
+
+_HANGING_ON_A_SESSION = (
+    "entries_delete_live",
+    "entries_delete_retired",
+    "views_delete",
+    "idempotency_delete",
+    "calls_delete",
+    "profile_delete",
+    "session_delete",
+)
+
+
+# -- sessions ----------------------------------------------------------------
+
+
+def create(tenant: str, new: NewSession) -> Steps[Session]:
+    """See `Store.create`."""
+    if (yield Query("session_get", (tenant, new.id, new.user_id))):
+        raise SessionExists(new.id)
+    session = _fresh(tenant, new)
+    yield from _insert(session)
+    return session
+
+
+def update(tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, expect: int | None) -> Steps[Session]:
+    """See `Store.update`."""
+    row = yield from session_row(tenant, ref)
+    old = session_of(row)
+    _check_version(old, expect)
+    session = evolve(
+        old,
+        version=old.version + 1,
+        updated_at=timestamp,
+        agent=_or(patch.agent, old.agent),
+        ttl=_or(patch.ttl, old.ttl),
+        system_messages=_or(patch.system_messages, old.system_messages),
+        metadata=_or(patch.metadata, old.metadata),
+        state=old.state if isinstance(patch.state, UnsetType) else _merged(old.state, patch.state),
+    )
+    yield Query("session_patch", (row[0], session.version, session.updated_at, session.agent, session.ttl))
+    yield from _save_profile(row[0], session, old)
+    return session
+
+
+def delete(tenant: str, ref: SessionRef) -> Steps[bool]:
+    """See `Store.delete`."""
+    rows = yield Query("session_get", (tenant, ref.id, ref.user_id))
+    if not rows:
+        return False
+    yield from _delete(rows[0][0])
+    return True
+
+
+def replace(tenant: str, new: NewSession, entries: Sequence[NewEntry], payloads: Sequence[bytes]) -> Steps[Appended]:
+    """See `Store.replace`."""
+    fresh = _fresh(tenant, new)
+    written, tail = _extended(Tail(), entries)
+    rows = yield Query("session_get", (tenant, new.id, new.user_id))
+    if rows:
+        yield from _delete(rows[0][0])
+    session = evolve(
+        fresh,
+        version=session_of(rows[0]).version + 1 if rows else 0,
+        messages=len(written),
+        bytes=_size(payloads),
+        tail=tail,
+    )
+    pk = yield from _insert(session)
+    yield Many(
+        "entry_insert", [entry_row(pk, entry, payload) for entry, payload in zip(written, payloads, strict=True)]
+    )
+    return Appended(session, tuple(written), session.version)
+
+
+# -- the log -----------------------------------------------------------------
+
+
+def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes]) -> Steps[Appended]:
+    """See `Store.append`."""
+    row = yield from session_row(tenant, ref)
+    pk, session = row[0], session_of(row)
+    if write.idempotency_key is not None:
+        first = yield from _replayed(pk, session, write.idempotency_key, write.fingerprint)
+        if first is not None:
+            return first
+    _check_version(session, write.expect)
+    retired, base = yield from _rewound(pk, session.tail, write.retire_from)
+    written, tail = _extended(base, write.entries)
+    after = _advanced(session, write, tail, live=len(written) - retired, size=_size(payloads))
+    if retired:
+        yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
+    yield from _write_log(pk, written, payloads, write.calls)
+    yield from _write_session(pk, session, after)
+    if retired:
+        yield from _forget_views(pk, after.version)
+    yield from _save_views(pk, write.views, row[-1] if not retired else 0)
+    if write.idempotency_key is not None:
+        first_seq = session.tail.next_seq
+        key = (write.idempotency_key, write.fingerprint, after.version, first_seq, len(written))
+        yield Query("idempotency_put", (pk, *key))
+    return Appended(after, tuple(written), after.version)
+
+
+def annotate(
+    tenant: str, ref: SessionRef, seq: int, *, pinned: bool | None, importance: float | None | UnsetType
+) -> Steps[Entry]:
+    """See `Store.annotate`."""
+    row = yield from session_row(tenant, ref)
+    pk, session = row[0], session_of(row)
+    rows = yield Query("entry_live", (pk, seq))
+    if not rows:
+        raise EntryNotFound(ref.id, seq)
+    old = entry_of(rows[0])
+    entry = evolve(old, pinned=old.pinned if pinned is None else pinned, importance=_or(importance, old.importance))
+    yield Query("entry_annotate", (pk, seq, 1 if entry.pinned else 0, entry.importance))
+    yield Query("session_touch", (pk, session.version + 1, session.tail.total, session.bytes))
+    yield from _forget_views(pk, session.version + 1)
+    return entry
+
+
+def erase(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[Entry]:
+    """See `Store.erase`."""
+    row = yield from session_row(tenant, ref)
+    pk, session = row[0], session_of(row)
+    rows = (yield Query("entry_live", (pk, seq))) or (yield Query("entry_retired", (pk, seq)))
+    if not rows:
+        raise EntryNotFound(ref.id, seq)
+    old = entry_of(rows[0])
+    live = old.retired_by is None
+    message = erased(old.message)
+    payload = encode_payload(message)
+    count = old.tokens if tokens is None else tokens
+    shift = count - old.tokens
+    yield Query("entry_erase_live" if live else "entry_erase_retired", (pk, seq, payload, count))
+    # What was written while the entry was on the live path counts it: up to the entry that retired it.
+    bounds = (pk, seq, ENDLESS if old.retired_by is None else old.retired_by, shift)
+    if shift:
+        yield Query("entries_shift_live", bounds)
+        yield Query("entries_shift_retired", bounds)
+    size = session.bytes - len(rows[0][-1]) + len(payload)
+    yield Query("session_touch", (pk, session.version + 1, session.tail.total + (shift if live else 0), size))
+    yield from _forget_views(pk, session.version + 1)
+    return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
+
+
+# -- parts of them -----------------------------------------------------------
+
+
+def _replayed(pk: int, session: Session, key: str, fingerprint: bytes) -> Steps[Appended | None]:
+    """What the first write with `key` did; None when there was none."""
+    rows = yield Query("idempotency_get", (pk, key))
+    if not rows:
+        return None
+    stored, version, first_seq, count = rows[0]
+    if stored != fingerprint:
+        raise IdempotencyConflict(key)
+    found: Sequence[Row] = ()
+    if count:
+        found = yield Query("log_forward", (pk, first_seq, first_seq + count, count))
+    return Appended(session, tuple(entry_of(row) for row in found), version, replayed=True)
+
+
+def _rewound(pk: int, tail: Tail, before: int | None) -> Steps[tuple[int, Tail]]:
+    """How many live entries retiring from `before` retires, and the tail without them."""
+    if before is None or tail.last_seq < before:
+        return 0, tail
+    retired = (yield Query("entries_count_from", (pk, before)))[0][0]
+    begin = yield Query("last_not_result", (pk, before))
+    kept = yield Query("live_forward", (pk, begin[0][0] if begin else 0, before, ENDLESS))
+    visible = yield Query("last_visible", (pk, before))
+    anchor = tail.anchor if tail.anchor is not None and tail.anchor < before else None
+    digest = visible[0][0] if visible else GENESIS
+    return retired, rewind(tail, [entry_of(row) for row in kept], digest=digest, anchor=anchor)
+
+
+def _extended(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
+    written, after = extend(tail, new)
+    turn_id = max(tail.turn_id, 0)
+    for entry in written:
+        if entry.turn_id < turn_id:
+            raise InvalidMessage(f"turn_id {entry.turn_id} is before the log's turn {turn_id}", param="turn_id")
+        turn_id = entry.turn_id
+    return written, after
+
+
+def _advanced(session: Session, write: Append, tail: Tail, *, live: int, size: int) -> Session:
+    """The session after `write`; the same object when it only saves views."""
+    if write.views and not (write.entries or write.calls or write.state_delta) and write.retire_from is None:
+        return session
+    usage = session.usage
+    for call in write.calls:
+        usage = usage.plus(call)
+    return evolve(
+        session,
+        version=session.version + 1,
+        updated_at=write.timestamp,
+        status="active" if write.entries else session.status,
+        messages=session.messages + live,
+        bytes=session.bytes + size,
+        usage=usage,
+        tail=tail,
+        state=_merged(session.state, write.state_delta) if write.state_delta else session.state,
+    )
+
+
+def _write_log(pk: int, written: Sequence[Entry], payloads: Sequence[bytes], calls: Sequence[ModelCall]) -> Steps[None]:
+    if len(written) == 1:
+        yield Query("entry_insert", entry_row(pk, written[0], payloads[0]))
+    elif written:
+        rows = [entry_row(pk, entry, payload) for entry, payload in zip(written, payloads, strict=True)]
+        yield Many("entry_insert", rows)
+    if calls:
+        yield Many("call_insert", [call_row(pk, call) for call in calls])
+
+
+def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
+    if after is before:
+        return
+    yield Query("session_advance", (pk, after.version, after.updated_at, after.status, *counters(after)))
+    if after.state is not before.state:
+        yield from _save_profile(pk, after, before)
+
+
+def _forget_views(pk: int, version: int) -> Steps[None]:
+    """Drop a session's views, and those that are being built right now on what has just changed."""
+    yield Query("views_delete", (pk,))
+    yield Query("views_stale", (pk, version))
+
+
+def _save_views(pk: int, views: Mapping[str, SavedView] | None, views_from: int) -> Steps[None]:
+    """Save the views that were not built before `views_from`."""
+    rows = [
+        (pk, key, view.frontier, view.state, encode_ids(view.keep))
+        for key, view in (views or {}).items()
+        if view.built_at is None or view.built_at >= views_from
+    ]
+    if rows:
+        yield Many("view_put", rows)
+
+
+def _fresh(tenant: str, new: NewSession) -> Session:
+    return Session(
+        tenant=tenant,
+        user_id=new.user_id,
+        id=new.id,
+        agent=new.agent,
+        created_at=new.timestamp,
+        updated_at=new.timestamp,
+        system_messages=new.system_messages,
+        state=_merged({}, new.state),
+        metadata=new.metadata,
+        ttl=new.ttl,
+        tail=Tail(),
+    )
+
+
+def _insert(session: Session) -> Steps[int]:
+    names = (session.tenant, session.user_id, session.id, session.agent)
+    times = (session.version, session.created_at, session.updated_at, session.status, session.ttl)
+    rows = yield Query("session_insert", (*names, *times, *counters(session)))
+    pk: int = rows[0][0]
+    large = profile(session)
+    if large is not None:
+        yield Query("profile_put", (pk, *large))
+    return pk
+
+
+def _save_profile(pk: int, after: Session, before: Session) -> Steps[None]:
+    large = profile(after)
+    if large == profile(before):
+        return
+    yield Query("profile_delete", (pk,)) if large is None else Query("profile_put", (pk, *large))
+
+
+def _delete(pk: int) -> Steps[None]:
+    for name in _HANGING_ON_A_SESSION:
+        yield Query(name, (pk,))
+
+
+def _check_version(session: Session, expect: int | None) -> None:
+    if expect is not None and expect != session.version:
+        raise StaleSession(session.id, expected=expect, version=session.version)
+
+
+def _merged(state: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
+    """`state` with `delta` on top; None deletes a key."""
+    return {key: value for key, value in {**state, **delta}.items() if value is not None}
+
+
+def _or(value: Any, old: Any) -> Any:
+    return old if isinstance(value, UnsetType) else value
+
+
+def _size(payloads: Iterable[bytes]) -> int:
+    return sum(map(len, payloads))

@@ -1,0 +1,78 @@
+"""Several processes on one SQLite file, and processes that die."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast.stores import open_store
+from holdfast.stores.base import Store, verify
+from tests.stores.kit import REF, session
+
+PROGRAM = Path(__file__).with_name("writer_process.py")
+
+
+def _writer(database: Path, name: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, str(PROGRAM), f"sqlite:///{database}", name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+async def _opened(database: Path) -> Store:
+    return await open_store(f"sqlite:///{database}", tenant="acme")
+
+
+async def _made(database: Path) -> None:
+    store = await _opened(database)
+    await store.create(session())
+    await store.close()
+
+
+def _acknowledged(lines: str) -> dict[int, str]:
+    """What a writer said; a last line that its death cut off does not count."""
+    whole = lines[: lines.rfind("\n") + 1].splitlines()
+    return {int(seq): text for seq, text in (line.split(" ") for line in whole)}
+
+
+async def test_two_processes_append_to_one_session(database: Path) -> None:
+    """Neither ever meets a locked database; the log has every entry once, where its writer was told."""
+    await _made(database)
+    writers = [_writer(database, name, 200) for name in ("one", "two")]
+    said: dict[int, str] = {}
+    for writer in writers:
+        out, err = writer.communicate(timeout=120)
+        assert (writer.returncode, err) == (0, "")
+        said |= _acknowledged(out)
+    store = await _opened(database)
+    assert {entry.seq: entry.message.text for entry in await store.entries(REF)} == said
+    assert await verify(store, REF) == 400
+    await store.close()
+
+
+async def test_two_processes_open_a_new_file_at_once(database: Path) -> None:
+    """Both find the schema made, by one of them."""
+    writers = [_writer(database, name, 0) for name in ("one", "two", "three")]
+    for writer in writers:
+        _, err = writer.communicate(timeout=120)
+        assert (writer.returncode, err) == (0, "")
+
+
+async def test_what_was_acknowledged_survives_kill_9(database: Path) -> None:
+    """Round after round a writer is killed in the middle: everything it was told is there once, and the chain holds."""
+    await _made(database)
+    said: dict[int, str] = {}
+    for round_ in range(12):
+        writer = _writer(database, f"r{round_}", 100_000)
+        assert writer.stdout is not None
+        heard = "".join(writer.stdout.readline() for _ in range(1 + 17 * round_))
+        writer.kill()
+        out, err = writer.communicate(timeout=120)
+        assert err == ""
+        said |= _acknowledged(heard + out)
+        store = await _opened(database)
+        entries = {entry.seq: entry.message.text for entry in await store.entries(REF)}
+        assert said.items() <= entries.items()
+        assert len(set(entries.values())) == len(entries)
+        assert await verify(store, REF) == len(entries)
+        await store.close()
+    assert len(said) > 500

@@ -1,0 +1,181 @@
+"""The contract, races: many writers, cancelled callers, two openings of one store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import anyio
+
+from holdfast.errors import HoldfastError, SessionExists, StaleSession
+from holdfast.session import SessionRef
+from holdfast.stores import open_store
+from holdfast.stores.base import Append, Appended, Store, verify
+from tests.stores.kit import REF, assistant, live, seqs, session, texts, user
+
+
+async def test_fifty_writers_on_one_session(store: Store) -> None:
+    """All succeed, each one's entries stand together, and nothing is lost or doubled."""
+    await store.create(session())
+    answers: list[Appended] = []
+
+    async def write(name: int) -> None:
+        for at in range(10):
+            entries = [user(f"{name}.{at}.a"), assistant(f"{name}.{at}.b")]
+            answers.append(await store.append(REF, Append(entries=entries, timestamp=2)))
+
+    async with anyio.create_task_group() as group:
+        for name in range(50):
+            group.start_soon(write, name)
+    log = await store.entries(REF)
+    assert seqs(log) == list(range(1000))
+    assert sorted(answer.version for answer in answers) == list(range(1, 501))
+    for answer in answers:
+        first, second = answer.entries
+        assert second.seq == first.seq + 1
+        assert log[first.seq : second.seq + 1] == (first, second)
+    assert await verify(store, REF) == 1000
+
+
+async def test_two_hundred_writers_on_many_sessions(store: Store) -> None:
+    """Each session gets its own entries, in its writer's order."""
+    refs = [SessionRef(f"u{at % 7}", f"s{at}") for at in range(200)]
+
+    async def write(ref: SessionRef) -> None:
+        await store.create(session(ref))
+        for at in range(5):
+            await store.append(ref, Append(entries=[user(f"{ref.id}.{at}")], timestamp=2))
+            assert (await store.window(ref, "v")).entries[-1].message.text == f"{ref.id}.{at}"
+
+    async with anyio.create_task_group() as group:
+        for ref in refs:
+            group.start_soon(write, ref)
+    for ref in refs:
+        assert await live(store, ref) == [f"{ref.id}.{at}" for at in range(5)]
+
+
+async def test_a_window_is_seen_at_one_moment(store: Store) -> None:
+    """While others append and rewind, the session, its counters and its entries belong together."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("first")], timestamp=2))
+    writing = True
+
+    async def write() -> None:
+        nonlocal writing
+        for at in range(1, 150):
+            await store.append(REF, Append(entries=[user("a"), user("b")], retire_from=at, timestamp=2))
+        writing = False
+
+    async def read() -> None:
+        while writing:
+            rows = await store.window(REF, None)
+            assert rows.entries[-1].seq == rows.session.tail.last_seq
+            assert len(rows.entries) == rows.session.messages
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(write)
+        for _ in range(4):
+            group.start_soon(read)
+
+
+async def test_of_several_that_expect_one_wins(store: Store) -> None:
+    """The others get `StaleSession`; round after round exactly one entry is written."""
+    await store.create(session())
+    for version in range(10):
+        writes = [store.append(REF, Append(entries=[user(str(at))], timestamp=2, expect=version)) for at in range(8)]
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        assert Counter(type(outcome) for outcome in outcomes) == {Appended: 1, StaleSession: 7}
+    assert (await store.get(REF)).messages == 10
+
+
+async def test_of_several_that_make_a_session_one_wins(store: Store) -> None:
+    """The others get `SessionExists`."""
+    outcomes = await asyncio.gather(*(store.create(session()) for _ in range(8)), return_exceptions=True)
+    assert sum(isinstance(outcome, SessionExists) for outcome in outcomes) == 7
+
+
+async def test_of_several_with_one_key_one_writes(store: Store) -> None:
+    """The others are replays of it, with the same entries."""
+    await store.create(session())
+    write = Append(entries=[user("a")], timestamp=2, idempotency_key="k", fingerprint=b"f")
+    answers = await asyncio.gather(*(store.append(REF, write) for _ in range(20)))
+    assert sum(not answer.replayed for answer in answers) == 1
+    assert len({answer.entries[0].seq for answer in answers}) == 1
+    assert await live(store) == ["a"]
+
+
+async def test_a_refused_write_does_not_hurt_its_neighbours(store: Store) -> None:
+    """Good and bad writes at once, some of which fail in the middle: each gets its own outcome."""
+    await store.create(session())
+    writes = [
+        Append(entries=[user(str(at)), user("bad", timestamp=2**70 if at % 3 == 0 else 1)], timestamp=2)
+        for at in range(30)
+    ]
+    outcomes = await asyncio.gather(*(store.append(REF, write) for write in writes), return_exceptions=True)
+    for at, outcome in enumerate(outcomes):
+        assert isinstance(outcome, HoldfastError) if at % 3 == 0 else isinstance(outcome, Appended)
+    kept = [text for at in range(30) if at % 3 for text in (str(at), "bad")]
+    assert Counter(await live(store)) == Counter(kept)
+    assert await verify(store, REF) == 40
+
+
+async def test_a_storm_of_cancellations(store: Store) -> None:
+    """Callers that give up at any moment: a write is done or not, and nobody gets another's answer."""
+    await store.create(session())
+    answered: list[str] = []
+
+    async def write(marker: str) -> None:
+        done = await store.append(REF, Append(entries=[user(marker), assistant(marker)], timestamp=2))
+        assert texts(done.entries) == [marker, marker]
+        answered.append(marker)
+
+    async def read(marker: str) -> None:
+        ref = SessionRef("reader", marker)
+        await store.create(session(ref, metadata={"marker": marker}))
+        assert (await store.get(ref)).metadata == {"marker": marker}
+
+    for storm in range(20):
+        tasks = [asyncio.create_task(write(f"{storm}.{at}")) for at in range(20)]
+        tasks += [asyncio.create_task(read(f"{storm}.{at}")) for at in range(10)]
+        for hops, task in enumerate(tasks[::2]):
+            for _ in range(hops % 4):
+                await asyncio.sleep(0)
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            assert outcome is None or isinstance(outcome, asyncio.CancelledError)
+    counts = Counter(await live(store))
+    assert set(counts.values()) == {2}
+    assert set(answered) <= set(counts)
+    assert await verify(store, REF) == 2 * len(counts)
+
+
+async def test_close_finishes_what_was_accepted(url: str) -> None:
+    """Writes that wait when the store is closed are done and acknowledged."""
+    store = await open_store(url, tenant="acme")
+    await store.create(session())
+    writes = [asyncio.create_task(store.append(REF, Append(entries=[user("a")], timestamp=2))) for _ in range(20)]
+    await asyncio.sleep(0)
+    await store.close()
+    answers = await asyncio.gather(*writes)
+    assert sorted(answer.version for answer in answers) == list(range(1, 21))
+
+
+async def test_two_openings_of_one_store(shared_url: str) -> None:
+    """Each sees what the other acknowledged, and both append to one log."""
+    one, two = await asyncio.gather(*(open_store(shared_url, tenant="acme") for _ in range(2)))
+    await one.create(session())
+    for at in range(10):
+        await (one, two)[at % 2].append(REF, Append(entries=[user(str(at))], timestamp=2))
+        assert (await (two, one)[at % 2].get(REF)).messages == at + 1
+
+    async def write(store: Store) -> None:
+        for _ in range(25):
+            await store.append(REF, Append(entries=[user("more")], timestamp=2))
+
+    async with anyio.create_task_group() as group:
+        for store in (one, two) * 4:
+            group.start_soon(write, store)
+    assert await verify(one, REF) == await verify(two, REF) == 210
+    await one.close()
+    assert (await two.get(REF)).messages == 210
+    await two.close()
