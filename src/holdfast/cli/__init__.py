@@ -1,0 +1,42 @@
+"""The command line: `holdfast serve | replay | sessions | config`.
+
+frame     the outermost command: errors as one line, exit codes, colour
+terminal  what reaches a terminal: cleaned text, JSON, tables, progress bars
+stores    which store a command works on, and which session is meant
+serve, replay, sessions, transfer (export, import), config   a file a command
+transcript  a session as text      lines  sessions out of JSON lines
+
+Nothing slow is imported before a command needs it: `holdfast --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+from holdfast._version import __version__
+from holdfast.cli import config, replay, serve, sessions
+from holdfast.cli.frame import QUIT, Frame
+
+PROGRAM = "holdfast"
+
+commands = Frame(
+    name=PROGRAM,
+    version=__version__,
+    help="Session memory for LLM agents: keep the whole log, send the model a bounded working set.",
+    commands=[serve.serve, replay.replay, sessions.sessions, config.config],
+)
+"""The root of all commands; tests call it through click's own runner."""
+
+
+def main() -> Any:
+    """The console script. Ends the process: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal's encoding lacks is shown escaped; it does not end the command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return commands.main(prog_name=PROGRAM)
+    except KeyboardInterrupt:
+        return QUIT

@@ -1,0 +1,35 @@
+"""`holdfast config check`."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from holdfast.cli.frame import FAILED
+from holdfast.cli.stores import json_option
+from holdfast.cli.terminal import plain, show_json
+
+
+@click.group
+def config() -> None:
+    """Look at the configuration."""
+
+
+@config.command
+@click.argument("file", required=False)
+@json_option
+@click.pass_context
+def check(ctx: click.Context, file: str | None, *, as_json: bool) -> None:
+    """Check a configuration and show how it is understood, secrets hidden.
+
+    FILE is the one that `serve` would read, unless given. Ends with 1 when it has mistakes.
+    """
+    from holdfast.config import config_check
+
+    report = config_check(file, os.environ)
+    if as_json:
+        show_json(report.data)
+    else:
+        click.echo(plain(report.text), err=report.exit_code > FAILED)
+    ctx.exit(report.exit_code)

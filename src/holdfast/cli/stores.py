@@ -1,0 +1,90 @@
+"""Which store a command works on, and which session of it is meant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.cli.frame import Failure
+from holdfast.errors import AmbiguousSession, StoreUnavailable
+
+if TYPE_CHECKING:
+    from holdfast.holdfast import Holdfast
+    from holdfast.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+def place_options(command: F) -> F:
+    """`--store` and `--config`; flags win over the environment, that over the file."""
+    store = click.option("--store", metavar="URL", help="Where sessions live, like sqlite:///chat.db  [HOLDFAST_STORE]")
+    config = click.option(
+        "--config", metavar="FILE", help="Configuration.  [default: holdfast.yaml, if it is there; HOLDFAST_CONFIG]"
+    )
+    return store(config(command))
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+user_option = click.option("--user", metavar="ID", help="Whose sessions.")
+ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True)
+
+
+def work(do: Callable[[Holdfast], Awaitable[T]], *, store: str | None, config: str | None, makes: bool = False) -> T:
+    """Open the store that flags, environment and file name, do something with it, and close it.
+
+    Args:
+        do: what to do.
+        store: the flag.
+        config: the flag.
+        makes: whether a database that is not there is made; a look at one that is not there is a mistake.
+    """
+    import anyio
+
+    from holdfast.config import settings_from
+    from holdfast.holdfast import Holdfast
+
+    url = settings_from({"store": store, "config": config}, os.environ).store
+    if not makes:
+        _require(url)
+
+    async def opened() -> T:
+        async with Holdfast(url) as hf:
+            return await do(hf)
+
+    return anyio.run(opened)
+
+
+def _require(url: str) -> None:
+    """Refuse a SQLite file that is not there: opening it would make it."""
+    if not url.startswith("sqlite:"):
+        return
+    from holdfast.stores.sqlite import MEMORY, path_of
+
+    path = path_of(url)
+    if path != MEMORY and not Path(path).exists():
+        raise StoreUnavailable(
+            f"{path}: there is no such database; --store names another, `holdfast serve` and `holdfast sessions import` make one"
+        )
+
+
+async def found(hf: Holdfast, session_id: str, user: str | None) -> Session:
+    """The session of that id: the user's, else the only one."""
+    from holdfast.session import SessionRef
+
+    if user is not None:
+        return await hf.store.get(SessionRef(user, session_id))
+    try:
+        return await hf.store.find(session_id)
+    except AmbiguousSession as exc:
+        raise Failure(f"several users have a session {session_id!r}: say whose with --user") from exc
+
+
+async def all_found(hf: Holdfast, ids: Sequence[str], user: str | None) -> list[Session]:
+    """Each session once, in the order of `ids`; an error before anything is done with one when another is not there."""
+    sessions = [await found(hf, session_id, user) for session_id in ids]
+    return list({session.ref: session for session in sessions}.values())

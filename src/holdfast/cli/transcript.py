@@ -1,0 +1,112 @@
+"""A session as text for a terminal: what was said, in order; calls and results folded to a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from holdfast.cli.terminal import counted, line, moment, plain
+from holdfast.messages import Message
+from holdfast.session import Entry, Session
+
+LONGEST = 600
+"""Characters of a text that are shown, unless all of it is wanted."""
+MOST_LINES = 12
+FOLDED = 110
+"""Characters of a call or a result in its one line."""
+_COLORS = {"user": "green", "assistant": "cyan", "tool": "yellow", "system": "magenta", "developer": "magenta"}
+
+
+def transcript(session: Session, entries: Sequence[Entry], *, full: bool) -> Iterator[str]:
+    """The lines of a session.
+
+    Args:
+        session: the session itself.
+        entries: its live path.
+        full: whether long texts, calls and results are shown whole.
+    """
+    yield from _heading(session)
+    for message in session.system_messages:
+        yield from ("", _role(message.role), *_said(message, full=full))
+    turn = -1
+    tools: dict[str, str] = {}
+    for entry in entries:
+        if entry.turn_id != turn:
+            turn = entry.turn_id
+            yield from ("", click.style(f"turn {turn}", bold=True) + f"  {moment(entry.timestamp)}")
+        yield f"  {entry.seq:>4}  {_role(entry.message.role)}  {', '.join(_notes(entry))}"
+        yield from _said(entry.message, full=full, tools=tools)
+
+
+def _heading(session: Session) -> Iterator[str]:
+    whose = f" of user {line(session.user_id)}"
+    agent = f", agent {line(session.agent)}" if session.agent else ""
+    yield click.style(f"session {line(session.id)}", bold=True) + whose + agent
+    yield ", ".join(
+        (
+            f"{session.status}, version {session.version}",
+            counted(session.tail.turn_id + 1, "turn"),
+            counted(session.messages, "message"),
+            counted(session.tokens, "token"),
+        )
+    )
+    yield f"created {moment(session.created_at)}, updated {moment(session.updated_at)}"
+    usage = session.usage
+    if usage.calls:
+        prompt = f"{usage.prompt_tokens:,} prompt tokens ({usage.cached_tokens:,} cached)"
+        yield f"{counted(usage.calls, 'model call')}, {prompt}, {usage.completion_tokens:,} completion tokens"
+
+
+def _role(role: str) -> str:
+    return click.style(role, fg=_COLORS.get(role), bold=True)
+
+
+def _notes(entry: Entry) -> Iterator[str]:
+    """What is worth knowing of an entry beside its role."""
+    yield counted(entry.tokens, "token")
+    if entry.agent:
+        yield line(entry.agent, 60)
+    metadata = entry.metadata or {}
+    if metadata.get("source"):
+        yield line(str(metadata["source"]), 60)
+    if metadata.get("interrupted"):
+        yield "interrupted"
+    if entry.importance is not None:
+        yield f"importance {entry.importance:g}"
+    if entry.pinned:
+        yield "pinned"
+    if entry.erased:
+        yield "erased"
+
+
+def _said(message: Message, *, full: bool, tools: dict[str, str] | None = None) -> Iterator[str]:
+    """The words of a message, its media, its calls; indented so far that no text can pass for a heading."""
+    tools = {} if tools is None else tools
+    if message.role == "tool":
+        name = tools.get(str(message.tool_call_id)) or message.name or str(message.tool_call_id)
+        yield from _folded(f"<- {line(name, 60)}: ", message.text, full=full)
+    elif message.text:
+        yield from _text(message.text, full=full)
+    for part in message.media:
+        yield f"        [{line(part.type, 60)}]"
+    for call in message.tool_calls:
+        tools[call.id] = call.name
+        yield from _folded(f"-> {line(call.name, 60)} ", call.arguments, full=full)
+
+
+def _folded(prefix: str, text: str, *, full: bool) -> Iterator[str]:
+    """A call or a result in one line, or with all its lines."""
+    if not full:
+        yield f"        {prefix}{line(text, FOLDED)}"
+        return
+    first, *rest = plain(text).split("\n")
+    yield f"        {prefix}{first}"
+    yield from (f"           {following}" for following in rest)
+
+
+def _text(text: str, *, full: bool) -> Iterator[str]:
+    shown = text if full else "\n".join(text[:LONGEST].split("\n")[:MOST_LINES])
+    yield from (f"        {one}" for one in plain(shown).split("\n"))
+    if len(shown) < len(text):
+        yield click.style(f"        … {len(text) - len(shown):,} more characters, see --full", dim=True)

@@ -1,0 +1,269 @@
+"""The command line as a whole: what it imports, how it ends, `serve` and `config check`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast import __version__, errors
+from holdfast.cli import commands
+from holdfast.cli.terminal import json_line, line, moment, plain
+from holdfast.config import ServerSettings
+
+HEAVY = {"aiohttp", "anyio", "apsw", "msgspec", "prometheus_client", "rich", "starlette", "tiktoken", "uvicorn", "yaml"}
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+def invoke(*args: str, **more: Any) -> Result:
+    return CliRunner().invoke(commands, args, prog_name="holdfast", **more)
+
+
+def program(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", *args], capture_output=True, text=True, timeout=120, check=False, **more
+    )
+
+
+def modules_after(code: str) -> set[str]:
+    printed = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sorted(sys.modules), file=sys.stderr)"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return set(printed.stderr.split())
+
+
+# -- start -------------------------------------------------------------------
+
+
+def test_importing_holdfast_imports_nothing_else() -> None:
+    loaded = modules_after("import holdfast")
+    assert not loaded & HEAVY
+    assert {name for name in loaded if name.startswith("holdfast.")} == {"holdfast._version"}
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["serve", "--help"], ["sessions", "import", "--help"]])
+def test_help_imports_nothing_slow(args: list[str]) -> None:
+    code = f"from holdfast.cli import commands\ntry:\n    commands.main({args!r})\nexcept SystemExit:\n    pass"
+    assert not modules_after(code) & (HEAVY | {"asyncio"})
+
+
+def test_it_says_its_version() -> None:
+    assert invoke("--version").output == f"holdfast {__version__}\n"
+
+
+def test_it_runs_as_a_module_and_is_called_holdfast() -> None:
+    done = program("--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: holdfast ")
+    assert all(name in done.stdout for name in ("serve", "replay", "sessions", "config"))
+
+
+def test_the_shell_completes_commands_and_strategies() -> None:
+    env = {**os.environ, "_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": "holdfast ses", "COMP_CWORD": "1"}
+    assert program(env=env).stdout == "plain,sessions\n"
+    env |= {"COMP_WORDS": "holdfast replay --strategy none,dig", "COMP_CWORD": "3"}
+    assert program(env=env).stdout == "plain,none,digest\n"
+    assert "_HOLDFAST_COMPLETE" in program(env={**os.environ, "_HOLDFAST_COMPLETE": "bash_source"}).stdout
+
+
+# -- ends --------------------------------------------------------------------
+
+
+def ended_by(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Result:
+    def fail(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr("holdfast.config.config_check", fail)
+    return invoke("config", "check")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            errors.ConfigError(["a.yaml:3: x: wrong", "a.yaml:4: y: wrong"]),
+            2,
+            "a.yaml:3: x: wrong\na.yaml:4: y: wrong\n",
+        ),
+        (errors.InvalidRequest("limit must be at least 1", param="limit"), 2, "Error: limit must be at least 1\n"),
+        (errors.InvalidMessage("f:3: no JSON"), 1, "Error: f:3: no JSON\n"),
+        (errors.TooLarge("more than 32 MiB"), 1, "Error: more than 32 MiB\n"),
+        (errors.SessionNotFound("s\x1b"), 1, "Error: no session 's\\x1b'\n"),
+        (errors.StoreUnavailable("disk\x1b[2J full"), 1, "Error: disk\\x1b[2J full\n"),
+        (PermissionError(13, "Permission denied", "chat.db"), 1, "Error: chat.db: Permission denied\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_an_error_is_a_line_and_an_exit_code(
+    error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = ended_by(error, monkeypatch)
+    assert (result.exit_code, result.stderr, result.stdout) == (code, said, "")
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(ended_by(ZeroDivisionError(), monkeypatch).exception, ZeroDivisionError)
+
+
+def test_wrong_usage_ends_with_2() -> None:
+    assert invoke("replay").exit_code == 2
+    assert invoke("sessoins").exit_code == 2
+    assert program("sessions", "list", "--limit", "0").returncode == 2
+
+
+# -- what reaches the terminal -------------------------------------------------
+
+
+def test_text_cannot_control_the_terminal_or_hide() -> None:
+    assert plain("\x1b[31mred\x07 \x9b2J \u202eabc \r over") == r"\x1b[31mred\x07 \x9b2J \u202eabc \r over"
+    assert plain("\U000e0041") == r"\U000e0041"
+    assert plain("a\tb\r\nc") == "a\tb\nc"
+    assert plain("किताब नमस्‍ते 👩‍👩‍👧 مرحبا é") == "किताब नमस्‍ते 👩‍👩‍👧 مرحبا é"
+    assert line(" a\n\n b\t\x00c ", 40) == r"a b \x00c"
+    assert line("abcdef", 4) == "abc…"
+
+
+def test_json_is_safe_to_show_and_lossless() -> None:
+    value = {"a": '\x1b\x9b\x7f\u202e"\\ \u2028é'}
+    written = json_line(value)
+    assert json.loads(written) == value
+    assert not {"\x1b", "\x9b", "\x7f", "\u202e", "\u2028"} & set(written.decode())
+    assert "é" in written.decode()
+
+
+def test_any_number_can_be_a_moment() -> None:
+    assert len(moment(1_700_000_000_000)) == len("2023-11-14 22:13:20")
+    assert moment(2**53 - 1) == f"{2**53 - 1} ms"
+
+
+# -- config check --------------------------------------------------------------
+
+
+def test_config_check_tells_what_holds() -> None:
+    result = invoke("config", "check")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("defaults: ok\nmodel: offline")
+
+
+def test_config_check_tells_every_mistake(tmp_path: Path) -> None:
+    Path("wrong.yaml").write_text("gateway:\n  port: 80000\n  hots: x\n")
+    result = invoke("config", "check", "wrong.yaml")
+    assert result.exit_code == 1
+    assert "wrong.yaml:2: gateway.port" in result.stdout
+    assert "did you mean 'host'?" in result.stdout
+    told = json.loads(invoke("config", "check", "wrong.yaml", "--json").stdout)
+    assert told["ok"] is False
+    assert len(told["problems"]) == 2
+
+
+def test_config_check_of_a_file_that_is_not_there() -> None:
+    result = invoke("config", "check", "nowhere.yaml")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "nowhere.yaml" in result.stderr
+
+
+# -- serve ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
+    """Settings that `serve` was called with; nothing listens."""
+    calls: list[ServerSettings] = []
+
+    def serve(settings: ServerSettings) -> int:
+        calls.append(settings)
+        return 0
+
+    monkeypatch.setattr("holdfast.server.run.serve", serve)
+    return calls
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(served: list[ServerSettings]) -> None:
+    Path("h.yaml").write_text("gateway: {host: localhost, port: 1111}\n")
+    env = {"HOLDFAST_CONFIG": "h.yaml", "HOLDFAST_PORT": "2222", "HOLDFAST_STORE": "sqlite:///env.db"}
+    assert invoke("serve", env=env).exit_code == 0
+    assert (
+        invoke("serve", "--port", "3333", "--store", "sqlite:///flag.db", "--model", "gpt-4o", env=env).exit_code == 0
+    )
+    first, second = served
+    assert (first.file, first.host, first.port, first.store) == ("h.yaml", "localhost", 2222, "sqlite:///env.db")
+    assert (second.port, second.store, second.config.model) == (3333, "sqlite:///flag.db", "gpt-4o")
+
+
+def test_serve_tells_every_mistake_of_the_configuration(served: list[ServerSettings]) -> None:
+    Path("holdfast.yaml").write_text("gateway: {port: no}\nagent: {}\n")
+    result = invoke("serve", env={"HOLDFAST_PORT": "many"})
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 3
+    assert "did you mean 'agents'?" in result.stderr
+    assert "HOLDFAST_PORT" in result.stderr
+    assert served == []
+
+
+def test_a_taken_port_is_no_mistake_of_usage() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = program("serve", "--port", str(port))
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_store_that_cannot_be_opened() -> None:
+    Path("other.db").write_text("This is no database, and long enough to tell. " * 20)
+    done = program("serve", "--port", "0", "--store", "sqlite:///other.db")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert "other.db" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def until_it_answers(address: str) -> None:
+    for _ in range(200):
+        try:
+            with urlopen(f"{address}/healthz", timeout=10):
+                return
+        except URLError:
+            time.sleep(0.05)
+    pytest.fail(f"nothing answers at {address}")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
+def test_ctrl_c_ends_the_server_quietly() -> None:
+    command = [sys.executable, "-m", "holdfast", "serve", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        banner = [server.stdout.readline() for _ in range(6)]
+        until_it_answers(banner[0].split()[-1])
+        server.send_signal(signal.SIGINT)
+        left, said = server.communicate(timeout=60)
+    assert "http://127.0.0.1:" in banner[0]
+    assert "curl" in "".join(banner)
+    assert server.returncode in (0, 130)
+    assert left == ""
+    assert "Traceback" not in said
+    assert "Aborted" not in said

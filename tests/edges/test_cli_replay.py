@@ -1,0 +1,214 @@
+"""`holdfast replay`: what it reads, what it prints, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import commands
+
+KEYS = ["strategy", "budget", "calls", "refused", "tokens_per_call", "recall", "bound", "cached", "cost_per_call"]
+KEYS += ["orphans", "tasks_lost", "build_ms"]
+
+
+def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+    }
+
+
+MESSAGES = [
+    {"role": "system", "content": "Help."},
+    {"role": "user", "content": "Where is order A-1733?"},
+    call("find_order", {"order": "A-1733"}),
+    {"role": "tool", "tool_call_id": "c1", "content": '{"state": "sent"}'},
+    {"role": "assistant", "content": "It was sent."},
+]
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write("s.jsonl", {"id": "a", "messages": MESSAGES}, {"id": "b", "messages": MESSAGES})
+
+
+def write(name: str, *lines: object) -> None:
+    text = [one if isinstance(one, str) else json.dumps(one) for one in lines]
+    Path(name).write_text("\n".join(text) + "\n" if text else "")
+
+
+def replay(*args: str, **more: Any) -> Result:
+    return CliRunner().invoke(commands, ["replay", *args], prog_name="holdfast", **more)
+
+
+def results(*args: str, **more: Any) -> list[dict[str, Any]]:
+    result = replay(*args, "--json", **more)
+    assert result.exit_code == 0, result.stderr
+    told: list[dict[str, Any]] = json.loads(result.stdout)
+    return told
+
+
+def test_json_has_a_row_for_each_strategy_and_budget_with_just_the_keys() -> None:
+    told = results("s.jsonl", "--strategy", "token_window,none", "--budget", "500, 1000")
+    assert [(row["strategy"], row["budget"]) for row in told] == [
+        ("token_window", 500),
+        ("none", 500),
+        ("token_window", 1000),
+        ("none", 1000),
+    ]
+    assert all(list(row) == KEYS for row in told)
+    assert all(row["calls"] == 4 and row["refused"] == 0 and row["recall"] == 1.0 for row in told)
+
+
+def test_without_options_the_usual_strategies_at_three_budgets() -> None:
+    told = results("s.jsonl")
+    assert {row["strategy"] for row in told} == {"none", "buffer_window", "head_tail", "token_window", "digest"}
+    assert {row["budget"] for row in told} == {1024, 4096, 16384}
+
+
+def test_options_may_be_given_several_times_and_count_once() -> None:
+    told = results("s.jsonl", "--strategy", "none", "--strategy", "digest,none", "--budget", "900,900")
+    assert [row["strategy"] for row in told] == ["none", "digest"]
+
+
+def test_the_table_is_no_wider_than_100_columns() -> None:
+    result = replay("s.jsonl", "--budget", "1024,128000")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert {"strategy", "refused", "recall", "cached", "orphans"} <= set(lines[1].split())
+    row = next(one.split() for one in lines if one.startswith("token_window"))
+    assert row[:6] == ["token_window", "1,024", "4", "0", row[4], "100%"]
+    assert "128,000" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_a_file_of_no_tool_calls_has_no_recall() -> None:
+    write("talk.jsonl", [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}])
+    row = next(one.split() for one in replay("talk.jsonl").stdout.splitlines() if one.startswith("none"))
+    assert row[5] == "-"
+
+
+def test_colour_is_as_the_environment_asks() -> None:
+    assert "\x1b" in replay("s.jsonl", "--strategy", "none", env={"FORCE_COLOR": "1"}).stdout
+    coloured = replay("s.jsonl", "--strategy", "none", env={"NO_COLOR": "1", "FORCE_COLOR": "1"}).stdout
+    assert "\x1b[3" not in coloured
+
+
+def test_chain_joins_the_sessions_of_each_file() -> None:
+    write("t.jsonl", {"id": "c", "messages": MESSAGES})
+    apart, (joined,) = (
+        results("s.jsonl", "--strategy", "none", "--budget", "900"),
+        results("s.jsonl", "t.jsonl", "--chain", "--strategy", "none", "--budget", "900"),
+    )
+    assert apart[0]["calls"] == 4
+    assert joined["calls"] == 6
+    assert joined["tokens_per_call"] > apart[0]["tokens_per_call"]
+
+
+def test_the_standard_input_is_a_file_too() -> None:
+    (row,) = results("-", "--strategy", "none", "--budget", "900", input=json.dumps(MESSAGES))
+    assert row["calls"] == 2
+
+
+def test_messages_of_one_a_line() -> None:
+    lines = "\n".join(json.dumps({**message, "session_id": "x"}) for message in MESSAGES)
+    (row,) = results("-", "--strategy", "none", "--budget", "900", input=lines)
+    assert row["calls"] == 2
+
+
+# -- what is wrong -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["bad.jsonl", "-"])
+def test_a_bad_line_is_named_by_file_and_line(source: str) -> None:
+    write("bad.jsonl", {"id": "a", "messages": MESSAGES}, "{no", {"id": "b", "messages": [{"role": "robot"}]})
+    given = Path("bad.jsonl").read_text()
+    result = replay(source, "--strategy", "none", input=given)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert f"{source}:2: no JSON" in result.stderr
+    skipped = replay(source, "--strategy", "none", "--budget", "900", "--skip-bad", "--json", input=given)
+    assert skipped.exit_code == 0
+    assert f"Skipped 2 bad lines; the first: {source}:2" in skipped.stderr
+    assert json.loads(skipped.stdout)[0]["calls"] == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--strategy", "digset", "did you mean 'digest'?"),
+        ("--strategy", "none,tokenwindow", "did you mean 'token_window'?"),
+        ("--strategy", "salience", "not in this version"),
+        ("--strategy", ",", "nothing is named"),
+        ("--budget", "8k", "'8k' is no number of tokens"),
+        ("--budget", "0", "'0' is no number of tokens"),
+        ("--budget", "9" * 5000, "is no number of tokens"),
+        ("--budget", "-5", "'-5' is no number of tokens"),
+    ],
+)
+def test_a_wrong_option_says_what_would_be_right(option: str, value: str, said: str) -> None:
+    result = replay("s.jsonl", option, value)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_file_that_is_not_there() -> None:
+    result = replay("nowhere.jsonl")
+    assert result.exit_code == 2
+    assert "nowhere.jsonl" in result.stderr
+
+
+def test_an_empty_file() -> None:
+    write("empty.jsonl")
+    result = replay("empty.jsonl")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: no sessions in empty.jsonl\n"
+
+
+def test_a_recording_without_a_call_says_so() -> None:
+    result = replay("-", input=json.dumps([{"role": "user", "content": "Hello?"}]))
+    assert result.exit_code == 0
+    assert "There is no call to judge" in result.stderr
+
+
+# -- a terminal ----------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are of POSIX")
+def test_progress_is_shown_on_a_terminal_and_only_there() -> None:
+    terminal, end = os.openpty()
+    command = [sys.executable, "-m", "holdfast", "replay", "s.jsonl", "--strategy", "none", "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=end, timeout=60, check=True)
+    os.close(end)
+    shown = os.read(terminal, 100_000)
+    os.close(terminal)
+    assert b"none 1024" in shown
+    assert len(json.loads(done.stdout)) == 3
+
+
+# -- the recorded sessions -------------------------------------------------------
+
+
+def test_the_airline_sessions(recordings_path: Path) -> None:
+    args = (str(recordings_path), "--strategy", "none,token_window", "--budget", "1024")
+    told = results(*args)
+    assert [(row["strategy"], row["calls"], row["orphans"]) for row in told] == [
+        ("none", 1381, 0),
+        ("token_window", 1381, 0),
+    ]
+    assert all(0 <= row[key] <= 1 for row in told for key in ("recall", "bound", "cached", "orphans", "tasks_lost"))
+    table = replay(*args)
+    assert table.exit_code == 0
+    assert table.stdout.count("1,381") == 2

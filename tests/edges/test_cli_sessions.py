@@ -1,0 +1,266 @@
+"""`holdfast sessions list | show | delete`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import commands
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "find_order", "arguments": '{"order":\n "A-1733"}'}}
+SUPPORT: dict[str, Any] = {
+    "id": "support-42",
+    "user_id": "ada",
+    "agent": "helper",
+    "system_messages": [{"role": "system", "content": "Help people."}],
+    "messages": [
+        {"role": "user", "content": "Where is my order?", "pinned": True, "metadata": {"source": "message"}},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": '{"state":\n  "sent"}'},
+        {"role": "assistant", "content": "Sent.", "metadata": {"interrupted": True}, "importance": 0.5},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "A picture"}, {"type": "image_url", "image_url": {"url": "x"}}],
+        },
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+
+def sessions(*args: str, **more: Any) -> Result:
+    return CliRunner().invoke(commands, ["sessions", *args], prog_name="holdfast", **more)
+
+
+def store(*given: dict[str, Any]) -> None:
+    result = sessions("import", "-", input="\n".join(json.dumps(one) for one in given))
+    assert result.exit_code == 0, result.stderr
+
+
+def said(text: str, *, name: str = "s") -> dict[str, Any]:
+    return {"id": name, "messages": [{"role": "user", "content": text}]}
+
+
+def ids(*args: str) -> list[str]:
+    return [one["id"] for one in json.loads(sessions("list", "--json", *args).stdout)]
+
+
+# -- where ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("args", [["list"], ["show", "x"], ["export", "--all"], ["delete", "x", "--yes"]])
+def test_looking_at_a_database_that_is_not_there_does_not_make_it(args: list[str], tmp_path: Path) -> None:
+    result = sessions(*args)
+    assert result.exit_code == 1
+    assert "holdfast.db: there is no such database" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_store_is_found_as_serve_finds_it() -> None:
+    Path("holdfast.yaml").write_text("databases: {main: {driver: sqlite, path: file.db}}\n")
+    store(said("in the file's", name="file"))
+    for place in ("env", "flag"):
+        args = ("import", "-", "--store", f"sqlite:///{place}.db")
+        assert sessions(*args, input=json.dumps(said("x", name=place))).exit_code == 0
+    env = {"HOLDFAST_STORE": "sqlite:///env.db"}
+    assert "file " in sessions("list").stdout
+    assert "env " in sessions("list", env=env).stdout
+    assert "flag " in sessions("list", "--store", "sqlite:///flag.db", env=env).stdout
+
+
+@pytest.mark.parametrize("url", ["chat.db", "sqlite://chat.db", "mongodb://x/y", "postgresql://x/y"])
+def test_a_url_that_is_no_store(url: str) -> None:
+    result = sessions("list", "--store", url)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_wrong_configuration_is_told_in_full() -> None:
+    Path("holdfast.yaml").write_text("agent: {}\ngatway: {}\n")
+    result = sessions("list")
+    assert result.exit_code == 2
+    assert result.stderr.count("did you mean") == 2
+
+
+# -- list ----------------------------------------------------------------------
+
+
+def test_list_is_a_table_or_json() -> None:
+    store(SUPPORT, said("Hi", name="other"))
+    head, _, *rows = sessions("list").stdout.splitlines()
+    assert head.split() == ["id", "user", "agent", "updated", "turns", "messages", "tokens"]
+    row = next(one.split() for one in rows if one.startswith("support-42"))
+    assert row[:3] == ["support-42", "ada", "helper"]
+    assert row[5:7] == ["2", "5"]
+    assert set(ids()) == {"support-42", "other"}
+    assert ids("--user", "ada") == ["support-42"]
+    assert ids("--agent", "helper") == ["support-42"]
+    assert ids("--user", "nobody") == []
+
+
+def test_list_says_when_there_are_more_or_none() -> None:
+    store(*(said("x", name=f"s{at}") for at in range(3)))
+    result = sessions("list", "--limit", "2")
+    assert len(result.stdout.splitlines()) == 4
+    assert "there are more" in result.stderr
+    assert "no such sessions" in sessions("list", "--user", "nobody").stderr
+
+
+def test_names_cannot_control_the_terminal_nor_are_they_markup() -> None:
+    store({**said("x", name="[red]\x1b[2J\nnew"), "user_id": "\u202eada"})
+    listed = sessions("list").stdout
+    assert r"[red]\x1b[2J new" in listed
+    assert r"\u202eada" in listed
+
+
+# -- show ----------------------------------------------------------------------
+
+
+def test_show_is_a_transcript() -> None:
+    store(SUPPORT)
+    shown = sessions("show", "support-42").stdout
+    lines = [one.strip() for one in shown.splitlines()]
+    assert lines[0] == "session support-42 of user ada, agent helper"
+    assert "2 turns, 5 messages" in lines[1]
+    assert lines[lines.index("system") + 1] == "Help people."
+    assert [one.split("  ")[0] for one in lines if one.startswith("turn ")] == ["turn 0", "turn 1"]
+    assert '-> find_order {"order": "A-1733"}' in lines
+    assert '<- find_order: {"state": "sent"}' in lines
+    assert "[image_url]" in lines
+    heads = [one for one in lines if one[:1].isdigit()]
+    assert [one.split()[:2] for one in heads] == [
+        ["0", "user"],
+        ["1", "assistant"],
+        ["2", "tool"],
+        ["3", "assistant"],
+        ["4", "user"],
+    ]
+    assert heads[0].endswith("message, pinned")
+    assert heads[3].endswith("interrupted, importance 0.5")
+
+
+def test_long_texts_are_shortened_unless_all_is_wanted() -> None:
+    text, result = "\n".join(f"line {at}" for at in range(50)), "value " * 100 + "end"
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    tool = {"role": "tool", "tool_call_id": "c1", "content": result}
+    store({"id": "s", "messages": [*said(text)["messages"], {"role": "assistant", "tool_calls": [call]}, tool]})
+    short = sessions("show", "s").stdout
+    assert "line 11\n" in short
+    assert "line 12\n" not in short
+    assert "more characters, see --full" in short
+    assert "end" not in short
+    full = sessions("show", "s", "--full").stdout
+    assert "line 49\n" in full
+    assert "value end" in full
+    assert "--full" not in full
+
+
+def test_stored_text_cannot_control_the_terminal_or_pass_for_a_heading() -> None:
+    store(said("\x1b]0;title\x07 \x9b2J\r\n\nturn 7\n   9  system  1 token\n[bold]x[/bold]"))
+    shown = sessions("show", "s").stdout
+    assert not {"\x1b", "\x07", "\x9b", "\r"} & set(shown)
+    assert r"\x1b]0;title\x07 \x9b2J" in shown
+    assert "\n        turn 7\n" in shown
+    assert "[bold]x[/bold]" in shown
+
+
+def test_show_as_json_is_the_export() -> None:
+    store(SUPPORT)
+    shown = json.loads(sessions("show", "support-42", "--json").stdout)
+    assert shown == json.loads(sessions("export", "support-42").stdout)
+    assert shown["messages"][0]["content"] == "Where is my order?"
+
+
+def test_colour_is_asked_for_by_the_environment() -> None:
+    store(said("x"))
+    assert "\x1b[" not in sessions("show", "s").stdout
+    assert "\x1b[" in sessions("show", "s", env={"FORCE_COLOR": "1"}).stdout
+    assert "\x1b[" not in sessions("show", "s", env={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stdout
+
+
+# -- which session -------------------------------------------------------------
+
+
+def test_a_session_that_is_not_there() -> None:
+    store(SUPPORT)
+    for args in (["show", "nope"], ["show", "support-42", "--user", "bob"], ["delete", "nope", "--yes"]):
+        result = sessions(*args)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Error: no session ")
+
+
+def test_an_id_that_several_users_have_asks_whose() -> None:
+    store(SUPPORT, {**SUPPORT, "user_id": "bob"})
+    for args in (["show", "support-42"], ["export", "support-42"], ["delete", "support-42", "--yes"]):
+        result = sessions(*args)
+        assert result.exit_code == 1
+        assert "--user" in result.stderr
+    assert "of user bob" in sessions("show", "support-42", "--user", "bob").stdout
+
+
+# -- delete --------------------------------------------------------------------
+
+
+def test_delete_takes_several_and_says_how_many() -> None:
+    store(said("x", name="a"), said("x", name="b"), said("x", name="c"))
+    result = sessions("delete", "a", "b", "a", "--yes")
+    assert result.stdout == "Deleted 2 sessions.\n"
+    assert ids() == ["c"]
+    assert json.loads(sessions("delete", "c", "--yes", "--json").stdout) == [{"id": "c", "user_id": "default"}]
+
+
+def test_delete_deletes_nothing_when_one_is_not_there() -> None:
+    store(said("x", name="a"))
+    assert sessions("delete", "a", "b", "--yes").exit_code == 1
+    assert ids() == ["a"]
+
+
+def test_delete_needs_a_yes_where_nobody_can_be_asked() -> None:
+    store(said("x", name="a"))
+    result = sessions("delete", "a", input="y\n")
+    assert result.exit_code == 2
+    assert "--yes" in result.stderr
+    assert ids() == ["a"]
+
+
+@pytest.mark.parametrize(("typed", "code", "left"), [("y\n", 0, []), ("n\n", 1, ["a"]), ("\n", 1, ["a"])])
+def test_delete_asks_on_a_terminal(typed: str, code: int, left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    store(said("x", name="a"))
+    monkeypatch.setattr("holdfast.cli.sessions.attended", lambda: True)
+    result = sessions("delete", "a", input=typed)
+    assert result.exit_code == code
+    assert "a of user default, 1 message" in result.stderr
+    assert ids() == left
+
+
+# -- a real process --------------------------------------------------------------
+
+
+def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+    store(*(said("x" * 20_000, name=f"s{at}") for at in range(20)))
+    for args in (["export", "--all"], ["show", "s1", "--full"], ["list"]):
+        command = [sys.executable, "-m", "holdfast", "sessions", *args]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.close()
+            process.stdout = None
+            _, told = process.communicate(timeout=60)
+        assert told == ""
+
+
+def test_a_terminal_without_the_characters_gets_escapes() -> None:
+    store(said("naïve 👩"))
+    command = [sys.executable, "-m", "holdfast", "sessions", "show", "s"]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True, env={"PYTHONIOENCODING": "latin-1"})
+    assert b"na\xefve \\U0001f469" in done.stdout
