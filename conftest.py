@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import threading
+import time
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -41,14 +44,43 @@ def in_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(scope="session")
+def gateway() -> Iterator[str]:
+    """A real server with the offline model, in a thread; its base URL."""
+    import uvicorn
+
+    from holdfast.holdfast import Holdfast
+    from holdfast.server.app import make_app
+
+    config = uvicorn.Config(make_app(Holdfast("sqlite://:memory:")), port=0, log_config=None)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def example_client(gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`OpenAI()` in an example talks to a gateway of the tests' own."""
+    monkeypatch.setenv("OPENAI_BASE_URL", gateway)
+    monkeypatch.setenv("OPENAI_API_KEY", "unused")
+
+
 pages = Sybil(
     parsers=[CodeBlockParser(language="python", evaluator=run_block), SkipParser()],
     patterns=["README.md", "docs/*.md"],
-    fixtures=["in_empty_directory"],
+    fixtures=["in_empty_directory", "example_client"],
 )
 docstrings = Sybil(
     parsers=[DocTestParser(optionflags=ELLIPSIS | NORMALIZE_WHITESPACE)],
-    pattern="src/**/*.py",
+    # From the right, so one a depth: `**` is one folder here.
+    patterns=[f"src/{'*/' * depth}*.py" for depth in (1, 2, 3, 4)],
     fixtures=["in_empty_directory"],
 )
 pytest_collect_file = (pages + docstrings).pytest()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
     from holdfast.handles import Context, OpenTurn, SessionHandle
     from holdfast.holdfast import Holdfast
-    from holdfast.holdfast import open_holdfast as open
+    from holdfast.holdfast import open_holdfast as open  # noqa: A004  # `holdfast.open`, as the design has it
     from holdfast.messages import Message
     from holdfast.models import OpenAIModel
 
