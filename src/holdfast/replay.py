@@ -2,7 +2,8 @@
 
 For each recorded assistant message the working set that the model would have got is built from what came before it.
 What the recorded agent then did tells what it needed: the *argument recall* is the share of the values it used in its
-tool calls, of those that occur verbatim in earlier messages, that are still in the working set.
+tool calls, of those that occur verbatim in earlier messages, that are still in the working set. The *bound recall* asks
+more: a value that first came from a tool result has to stand with what it belongs to.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import STRATEGIES, ContextSettings, parse
 from holdfast.context.view import ViewState
 from holdfast.errors import BudgetTooSmall, InvalidMessage, InvalidRequest
-from holdfast.messages import Message
+from holdfast.messages import Message, ToolCall
 from holdfast.session import Entry, NewEntry, Tail, extend
 from holdfast.tokens import STORED, TokenCounter
 from holdfast.wire.openai import split_system
@@ -54,7 +55,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.calls = self.refused = self.orphans = self.tasks_lost = 0
-        self.tokens = self.cached = self.used = self.found = 0
+        self.tokens = self.cached = self.used = self.found = self.bound = 0
         self.cost = self.seconds = 0.0
 
     def result(self, name: str, budget: int) -> Result:
@@ -67,7 +68,7 @@ class Tally:
             refused=self.refused,
             tokens_per_call=round(self.tokens / sent, 1),
             recall=round(self.found / self.used, 4) if self.used else None,
-            bound=None,
+            bound=round(self.bound / self.used, 4) if self.used else None,
             cached=round(self.cached / max(1, self.tokens), 4),
             cost_per_call=round(self.cost / sent, 1),
             orphans=round(self.orphans / sent, 4),
@@ -170,12 +171,12 @@ def _play_one(session: Recording, rule: Policy, budget: int, tally: Tally) -> No
     player = _Player(rule, budget, system)
     task = next((message for message in messages if message.role == "user"), None)
     before: tuple[Message, ...] = ()
-    said: list[str] = []
+    said = _Said()
     for message in messages:
         if message.role == "assistant" and player.entries:
-            before = _call(player, message, task, before, said, tally)
+            before = _call(player, message, task, before, said, tally=tally)
         player.append(message)
-        said.append(_haystack(message))
+        said.add(message)
 
 
 def _call(
@@ -183,12 +184,13 @@ def _call(
     recorded: Message,
     task: Message | None,
     before: tuple[Message, ...],
-    said: list[str],
+    said: _Said,
+    *,
     tally: Tally,
 ) -> tuple[Message, ...]:
     """Build for one recorded call and add to the sums; the prompt, for the next call's common prefix."""
     tally.calls += 1
-    used = [value for value in values_of(recorded) if any(value in text for text in said)]
+    used = {value: origin for value in values_of(recorded) if (origin := said.origin(value)) is not None}
     tally.used += len(used)
     started = time.perf_counter()
     try:
@@ -198,8 +200,9 @@ def _call(
         return before
     tally.seconds += time.perf_counter() - started
     conversation = built.messages[len(player.request.system) :]
-    present = "\n".join(_haystack(message) for message in conversation)
-    tally.found += sum(value in present for value in used)
+    blocks = _blocks(built, conversation)
+    tally.found += sum(any(value in block for block in blocks) for value in used)
+    tally.bound += sum(_is_bound(value, origin, blocks) for value, origin in used.items())
     tally.tokens += built.total_tokens
     cached = _cached(before, built.messages, player.count)
     tally.cached += cached
@@ -222,18 +225,64 @@ def _cached(before: Sequence[Message], now: Sequence[Message], count: TokenCount
 # -- what is looked for ------------------------------------------------------
 
 
+class _Said:
+    """What a session said so far, and where a value first came from."""
+
+    def __init__(self) -> None:
+        self._texts: list[tuple[str, tuple[str, ...]]] = []
+        self._calls: dict[str, tuple[str, ...]] = {}
+
+    def add(self, message: Message) -> None:
+        for call in message.tool_calls:
+            self._calls[call.id] = tuple(value for value in _arguments(call) if isinstance(value, str) and value)
+        belongs = self._calls.get(str(message.tool_call_id), ()) if message.role == "tool" else ()
+        self._texts.append((_haystack(message), belongs))
+
+    def origin(self, value: str) -> tuple[str, ...] | None:
+        """The string arguments of the call whose result first held `value`; None where it was never said.
+
+        Empty where it was first said in conversation, or the call had none.
+        """
+        return next((belongs for text, belongs in self._texts if value in text), None)
+
+
+def _blocks(built: WorkingSet, conversation: Sequence[Message]) -> list[str]:
+    """What counts as standing together: a unit, or one line of a compaction."""
+    compaction = built.window.compaction
+    blocks: list[str] = []
+    for message in conversation:
+        if compaction is not None and message.content == compaction.text:
+            blocks += compaction.text.splitlines()
+        elif message.role == "tool" and blocks:
+            blocks[-1] += "\n" + _haystack(message)
+        else:
+            blocks.append(_haystack(message))
+    return blocks
+
+
+def _is_bound(value: str, origin: tuple[str, ...], blocks: Sequence[str]) -> bool:
+    """Whether `value` stands there, and with one of the arguments it was found by if it was found by any."""
+    holding = (block for block in blocks if value in block)
+    return any(not origin or any(argument in block for argument in origin) for block in holding)
+
+
 def values_of(message: Message) -> list[str]:
     """The distinct argument values of a message's tool calls: strings of 4 or more characters, numbers of 4 or more digits."""
     found: dict[str, None] = {}
     for call in message.tool_calls:
-        try:
-            arguments = msgspec.json.decode(call.arguments)
-        except (msgspec.MsgspecError, ValueError):
-            continue
-        for value in _scalars(arguments):
+        for value in _arguments(call):
             if len(value if isinstance(value, str) else "".join(filter(str.isdigit, str(value)))) >= 4:
                 found[str(value)] = None
     return list(found)
+
+
+def _arguments(call: ToolCall) -> Iterator[str | int | float]:
+    """The scalars in a call's arguments; nothing where they are no JSON."""
+    try:
+        arguments = msgspec.json.decode(call.arguments)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return
+    yield from _scalars(arguments)
 
 
 def _scalars(value: Any) -> Iterator[str | int | float]:
@@ -255,7 +304,7 @@ def has_orphan(messages: Sequence[Message]) -> bool:
     open_calls: set[str] = set()
     for before, message in pairwise((Message(role="user"), *messages, Message(role="user"))):
         if message.role == "tool":
-            if before.role != "tool" and not before.tool_calls or message.tool_call_id not in open_calls:
+            if (before.role != "tool" and not before.tool_calls) or message.tool_call_id not in open_calls:
                 return True
             open_calls.discard(str(message.tool_call_id))
         elif open_calls:

@@ -10,20 +10,29 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from holdfast.context.choosing import Shown
 from holdfast.context.cut import MIN_CUT
 from holdfast.context.digest import fold, render
+from holdfast.context.facts import asked_of
 from holdfast.context.settings import STRATEGIES, ContextSettings
-from holdfast.context.units import Unit
+from holdfast.context.units import Unit, spoken
 from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
 
-DIGEST_SHARE = 0.45
+DIGEST_SHARE = 0.75
 """Part of the room that a digest may take."""
-DIGEST_MOST = 3000
+DIGEST_MOST = 2000
 """Most tokens of a digest, however large the room."""
-DIGEST_FIRM = 0.6
+DIGEST_FIRM = 0.8
 """Part of the digest's share that it keeps when a long newest unit wants the room."""
+RECENT_LEAST = 0.5
+"""Part of `target` of the room beside the digest that the newest messages get at least."""
+SHOWN = 12
+"""Newest units that a digest is chosen beside: what they hold needs less telling."""
+DIGEST_FILLS = 1024
+"""Room up to which a digest takes all that is free: in a room this small a step comes with nearly every message anyway, so
+that keeping some of it free for the next ones would leave out facts and hardly ever save a step."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,14 +59,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def due(self, window: Window) -> bool:
         """Whether the window has to change."""
-        if self.window_size is not None and _surplus(window, self.window_size):
+        if self.window_size is not None and (_surplus(window, self.window_size) or _stale(window)):
             return True
         return self.bounded and window.tokens > window.room.tokens
 
     def __call__(self, window: Window) -> Window:
         """The window within its number of messages and its room, as far as that can be."""
         if self.window_size is not None:
-            window = window.drop(_surplus(window, self.window_size))
+            window = _with_stub(window.drop(_surplus(window, self.window_size)))
         if self.bounded and window.tokens > window.room.tokens:
             window = self._stepped(window)
         return self._condensed(window) if self.condense else window.overlay(None, window.pool)
@@ -66,12 +75,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Move the frontier by a whole step, then cut what must stay if it is still too long."""
         room, reserve = window.room.tokens, self._reserve(window)
         allowed = room - int(reserve * DIGEST_FIRM)
-        goal = allowed if self.target is None else int(self.target * (room - reserve))
+        goal = allowed if self.target is None else self._goal(room, reserve)
         window = _with_stub(window.drop(_expendable(window, goal, allowed, self.preserve_recent)))
         window = _squeezed(window, allowed, _older)
         while _body(window) > allowed and len(window.units) > 1:
             window = _with_stub(window.drop(1))
         return _squeezed(window, allowed, _all)
+
+    def _goal(self, room: int, reserve: int) -> int:
+        """Tokens that the rest may take after a step: what the digest leaves of `target`, or a little in a small room."""
+        target = self.target or 0.0
+        return max(int(target * room) - reserve, int(target * (room - reserve) * RECENT_LEAST))
 
     def _reserve(self, window: Window) -> int:
         return min(DIGEST_MOST, int(window.room.tokens * DIGEST_SHARE)) if self.condense else 0
@@ -80,11 +94,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """A digest of what left and of what was cut, the earlier digest included."""
         if not window.left and window.compaction is None and not window.cuts:
             return window
-        covered = sorted((*window.left, *_cut_units(window)), key=lambda unit: unit.first)
+        cut = _cut_units(window)
+        covered = sorted((*window.left, *cut), key=lambda unit: unit.first)
         reserve = self._reserve(window)
-        pool = fold(window.pool, covered, room=reserve)
-        tokens = min(reserve, window.room.tokens - _body(window))
-        return window.overlay(_digest(window, pool, covered, tokens), pool)
+        pool = fold(window.pool, window.left, room=reserve)
+        # What was cut is told only as long as it is cut: when it leaves, it is folded in like anything that leaves.
+        told = fold(pool, cut, room=reserve) if cut else pool
+        free = window.room.tokens - _body(window)
+        tokens = free if window.room.tokens <= DIGEST_FILLS else min(reserve, free)
+        return window.overlay(_digest(window, told, covered, tokens), pool)
 
 
 def policy(settings: ContextSettings) -> Policy:
@@ -143,6 +161,11 @@ def _surplus(window: Window, window_size: int) -> int:
     return 0
 
 
+def _stale(window: Window) -> bool:
+    """Whether the head holds what no longer belongs there: a user message that is not the current one any more."""
+    return not all(map(window.protected, window.head))
+
+
 def _expendable(window: Window, goal: int, allowed: int, preserve_recent: int) -> int:
     """How many of the oldest units go until the rest takes `goal`, or only recent messages are left."""
     keep_from = _recent(window, preserve_recent)
@@ -198,16 +221,28 @@ def _all(window: Window) -> Iterable[Unit]:
 
 def _squeezed(window: Window, allowed: int, which: Callable[[Window], Iterable[Unit]]) -> Window:
     """With the longest messages of some units cut, oldest first, until the body takes `allowed` tokens."""
-    over = _body(window) - allowed
-    if over <= 0:
-        return window
+    tried: dict[int, int] = {}
+    while (over := _body(window) - allowed) > 0:
+        caps = _caps(window.cuttable(which(window)), over, tried)
+        if not caps:
+            break
+        tried |= caps
+        window = window.cut(caps)
+    return window
+
+
+def _caps(cuttable: Iterable[tuple[int, int]], over: int, tried: Mapping[int, int]) -> dict[int, int]:
+    """How short to make which messages to save `over` tokens; one that did not get that short is asked for the least."""
     caps = {}
-    for seq, tokens in window.cuttable(which(window)):
+    for seq, tokens in cuttable:
         if over <= 0:
             break
-        caps[seq] = max(MIN_CUT, tokens - over)
+        failed = tokens > tried.get(seq, tokens)
+        if failed and tried[seq] == MIN_CUT:
+            continue
+        caps[seq] = MIN_CUT if failed else max(MIN_CUT, tokens - over)
         over -= tokens - caps[seq]
-    return window.cut(caps) if caps else window
+    return caps
 
 
 # -- the digest --------------------------------------------------------------
@@ -217,6 +252,23 @@ def _cut_units(window: Window) -> list[Unit]:
     return [unit for unit in _all(window) if any(entry.seq in window.cuts for entry in unit.entries)]
 
 
+def _shown(window: Window) -> Shown:
+    """What is sent beside the digest; of a long rest only the newest messages, which say what is talked about now."""
+    shown = Shown()
+    for unit in (*window.head, *window.units[-SHOWN:]):
+        parts = []
+        for seq, message in spoken(unit):
+            sent = window.cuts[seq].message if seq in window.cuts else message
+            text = "\n".join((sent.text, *(call.arguments for call in sent.tool_calls)))
+            shown.add(unit.first, text, said=sent.role != "tool")
+            parts.append(text)
+            for call in sent.tool_calls:
+                shown.asked.update(asked_of(call.arguments))
+        if any(entry.seq in window.cuts for entry in unit.entries):
+            shown.parts[unit.first] = "\n".join(parts)
+    return shown
+
+
 def _digest(window: Window, pool: bytes, covered: list[Unit], tokens: int) -> Compaction | None:
     before = window.compaction
     if not covered and before is None:
@@ -224,7 +276,7 @@ def _digest(window: Window, pool: bytes, covered: list[Unit], tokens: int) -> Co
     first = before.first if before else covered[0].first
     last = max(before.last if before else 0, covered[-1].last if covered else 0)
     overhead = window.room.count.message(Message(role="user", content=""))
-    text = render(pool, tokens - overhead, first=first, last=last, count=window.room.count)
+    text = render(pool, tokens - overhead, first=first, last=last, count=window.room.count, shown=_shown(window))
     if not text:
         return None
     size = window.room.count.message(Message(role="user", content=text))

@@ -1,0 +1,268 @@
+"""Replay: what is read, what is looked for, and sums done by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.context.build import PRIMING
+from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.messages import Message, ToolCall
+from holdfast.replay import CACHE_LEAST, chained, has_orphan, has_task, play, read, settings_for, values_of
+from holdfast.tokens import STORED
+from holdfast.wire.transcripts import BadLine, Recording
+
+
+def asking(*arguments: str, ids: str = "abcdef") -> Message:
+    """An assistant message with calls of these arguments."""
+    calls = tuple(ToolCall(call_id, "look_up", text) for call_id, text in zip(ids, arguments, strict=False))
+    return Message(role="assistant", tool_calls=calls)
+
+
+def answer(call_id: str, text: str = "done") -> Message:
+    """A tool result."""
+    return Message(role="tool", tool_call_id=call_id, content=text)
+
+
+def user(text: str) -> Message:
+    """A user message."""
+    return Message(role="user", content=text)
+
+
+# -- what is looked for ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        ('{"name": "Anna", "to": "JFK"}', ["Anna"]),
+        ('{"amount": 1234, "few": 123}', ["1234"]),
+        ('{"price": 123.4, "low": -12.5, "big": -1234}', ["123.4", "-1234"]),
+        ('{"ok": true, "no": null, "list": ["abcd", {"deep": ["efgh", 5678]}]}', ["abcd", "efgh", "5678"]),
+        ('{"twice": "abcd", "again": "abcd", "number": 1234, "text": "1234"}', ["abcd", "1234"]),
+        ('"just a text"', ["just a text"]),
+        ("{no json", []),
+        ("", []),
+        ("[" * 100_000, []),
+    ],
+)
+def test_argument_values(arguments: str, values: list[str]) -> None:
+    """Strings of four characters and numbers of four digits, nested ones too, each once; nothing of what is no JSON."""
+    assert values_of(asking(arguments)) == values
+
+
+def test_values_of_all_calls() -> None:
+    """Parallel calls count together; a message without calls has none."""
+    assert values_of(asking('{"a": "first"}', '{"a": "second"}')) == ["first", "second"]
+    assert values_of(user("hello there")) == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "orphan"),
+    [
+        ([], False),
+        ([user("x"), asking("{}", "{}"), answer("b"), answer("a"), user("y")], False),
+        ([asking("{}"), answer("a"), asking("{}"), answer("a")], False),
+        ([answer("a")], True),
+        ([user("x"), answer("a")], True),
+        ([asking("{}")], True),
+        ([asking("{}", "{}"), answer("a")], True),
+        ([asking("{}", "{}"), answer("a"), user("x"), answer("b")], True),
+        ([asking("{}"), answer("a"), answer("a")], True),
+        ([asking("{}"), answer("z")], True),
+        ([asking("{}"), user("x"), answer("a")], True),
+    ],
+)
+def test_orphans(messages: list[Message], orphan: bool) -> None:
+    """Each call has its one result directly behind it, or there is an orphan."""
+    assert has_orphan(messages) is orphan
+
+
+def test_the_task_is_found_whole_or_as_a_stub() -> None:
+    """By its opening words, in a user message."""
+    task = user("Please book me a flight to Lisbon on Friday, and a hotel near the river.")
+    assert has_task([task], task)
+    assert has_task([user(f"[original task: {task.text[:45]}\n[… cut …]]")], task)
+    assert not has_task([user("Please book me")], task)
+    assert not has_task([Message(role="assistant", content=task.text)], task)
+    assert not has_task([], task)
+    assert has_task([], None)
+
+
+# -- reading -------------------------------------------------------------------------
+
+ONE = {"id": "s1", "messages": [{"role": "user", "content": "one"}]}
+
+
+def written(folder: Path, *lines: Any, name: str = "sessions.jsonl") -> Path:
+    """A JSONL file; a text is a line as it stands."""
+    path = folder / name
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return path
+
+
+def told(path: Path) -> list[tuple[str, list[str]]]:
+    """Ids and texts of a file's recordings."""
+    found = read([path], skip_bad=False, on_bad=lambda bad: pytest.fail(str(bad)))
+    return [(item.id, [message.text for message in item.messages]) for item in found]
+
+
+def test_shapes_of_files(tmp_path: Path) -> None:
+    """An object with messages, a bare list, or a message a line with its session, which are gathered in order."""
+    path = written(
+        tmp_path,
+        ONE,
+        "",
+        [{"role": "user", "content": "bare"}],
+        {"session_id": "b", "role": "user", "content": "b1"},
+        {"session_id": 7, "role": "user", "content": "c1"},
+        {"session_id": "b", "role": "assistant", "content": "b2"},
+        {"session_id": "named", "messages": []},
+    )
+    assert told(path) == [
+        ("s1", ["one"]),
+        (f"{path}:3", ["bare"]),
+        ("named", []),
+        ("b", ["b1", "b2"]),
+        ("7", ["c1"]),
+    ]
+
+
+def test_a_line_end_of_windows_and_none_at_the_end(tmp_path: Path) -> None:
+    """Line ends are white space."""
+    path = tmp_path / "crlf.jsonl"
+    path.write_bytes(json.dumps(ONE).encode() + b"\r\n" + json.dumps({**ONE, "id": "s2"}).encode())
+    assert [name for name, _ in told(path)] == ["s1", "s2"]
+
+
+BAD = [
+    ("{", "no JSON"),
+    ("\ufeff{}", "no JSON"),
+    ("7", "a line is an object with messages"),
+    ("{}", "neither messages nor a role"),
+    ('{"role": "user", "content": "x"}', "neither messages nor a role"),
+    ('{"id": "s", "messages": 7}', "messages must be a list"),
+    ('{"id": "s", "messages": [{"role": "user", "content": "x"}, {"role": "robot"}]}', "messages[1].role is 'robot'"),
+    ('[{"role": "tool", "content": "x"}]', "messages[0].tool_call_id is missing"),
+    ('{"session_id": "s", "role": "user"}', "message.content is missing"),
+]
+
+
+@pytest.mark.parametrize(("line", "problem"), BAD)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
+    """By file and number, and what is wrong with it."""
+    path = written(tmp_path, ONE, line, ONE)
+    with pytest.raises(InvalidMessage) as caught:
+        told(path)
+    assert str(caught.value).startswith(f"{path}:2: {problem}")
+
+
+def test_bad_lines_are_skipped_on_request(tmp_path: Path) -> None:
+    """With `skip_bad` the others are read, and each bad one is told."""
+    path = written(tmp_path, *(line for line, _ in BAD), ONE)
+    bad: list[BadLine] = []
+    found = read([path], skip_bad=True, on_bad=bad.append)
+    assert [item.id for item in found] == ["s1"]
+    assert [(item.source, item.line) for item in bad] == [(str(path), at) for at in range(1, len(BAD) + 1)]
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """It is named."""
+    with pytest.raises(InvalidRequest, match=r"missing\.jsonl: No such file"):
+        told(tmp_path / "missing.jsonl")
+
+
+def test_files_are_read_in_order(tmp_path: Path) -> None:
+    """Several files make one list."""
+    paths = [written(tmp_path, {**ONE, "id": name}, name=name) for name in ("b", "a")]
+    assert [item.id for item in read(paths, skip_bad=False, on_bad=lambda bad: None)] == ["b", "a"]
+
+
+def test_chained_sessions_are_one() -> None:
+    """All conversations in order, under the first one's system prompt."""
+    sessions = [
+        Recording(name, (Message(role="system", content=f"be {name}"), user(f"{name}1"), user(f"{name}2")))
+        for name in "ab"
+    ]
+    [chain] = chained(sessions)
+    assert [message.text for message in chain.messages] == ["be a", "a1", "a2", "b1", "b2"]
+    assert chained([]) == []
+
+
+# -- sums by hand ---------------------------------------------------------------------
+
+RECORDED = Recording(
+    "by hand",
+    (
+        Message(role="system", content="The code word is sesame."),
+        user("My booking is QX7781, my name is Anna Weiss."),
+        asking('{"booking": "QX7781", "code": "sesame"}'),  # QX7781 was said; sesame only in the system prompt
+        answer("a", '{"passenger": "P-4471", "seat": "12A"}'),
+        asking('{"passenger": "P-4471", "again": "QX7781"}', ids="b"),
+        answer("b", "ok " * 40),
+        user("And what about tomorrow?"),
+        asking('{"passenger": "P-4471", "guess": "never said"}', ids="c"),
+    ),
+)
+
+
+def test_everything_has_full_recall() -> None:
+    """With everything sent: three calls, four values that were said before, all there; cost by the tokens sent."""
+    result = play([RECORDED], "none", 10_000, on_session=lambda: None)
+    assert (result.calls, result.refused, result.recall) == (3, 0, 1.0)
+    assert (result.orphans, result.tasks_lost) == (0.0, 0.0)
+    counts = [STORED.message(message) for message in RECORDED.messages]
+    sent = [PRIMING + sum(counts[:until]) for until in (2, 4, 7)]
+    assert max(sent) < CACHE_LEAST, "nothing is cached in a recording this short"
+    assert result.tokens_per_call == round(sum(sent) / 3, 1)
+    assert (result.cached, result.cost_per_call) == (0.0, round(1.25 * sum(sent) / 3, 1))
+
+
+def test_recall_counts_what_left() -> None:
+    """With 24 messages of small talk before the last call, the last 20 messages no longer hold what it uses.
+
+    The first two calls have their three values. The calls are made over 1, 3, 5, 7, … 27 and 30 messages; from 21 on
+    the task, which is the first, is gone: five of fifteen.
+    """
+    small_talk = [Message(role="assistant", content="Well."), user("Hm.")] * 12
+    longer = Recording("longer", (*RECORDED.messages[:6], *small_talk, *RECORDED.messages[6:]))
+    result = play([longer], "buffer_window", 10_000, on_session=lambda: None)
+    assert (result.calls, result.refused) == (15, 0)
+    assert (result.recall, result.tasks_lost) == (0.75, round(5 / 15, 4))
+
+
+def test_refusals_are_counted_and_lose_their_values() -> None:
+    """`none` under a small budget refuses the later calls: what they needed counts as not there."""
+    counts = [STORED.message(message) for message in RECORDED.messages]
+    result = play([RECORDED], "none", sum(counts[1:4]), on_session=lambda: None)
+    assert (result.calls, result.refused) == (3, 1)
+    assert result.recall == 0.75
+
+
+def test_progress_is_told_after_each_session() -> None:
+    """Once a session."""
+    told: list[int] = []
+    play([RECORDED, RECORDED], "token_window", 500, on_session=lambda: told.append(1))
+    assert told == [1, 1]
+
+
+def test_the_cached_share_is_that_of_the_common_prefix() -> None:
+    """A long first message is read from the cache at the second call, and costs a tenth."""
+    long = user("kelp " * 1500)
+    recorded = Recording("long", (long, Message(role="assistant", content="ok"), user("go on"), asking("{}")))
+    result = play([recorded], "none", 100_000, on_session=lambda: None)
+    counts = [STORED.message(message) for message in recorded.messages]
+    first, second = PRIMING + counts[0], PRIMING + sum(counts[:3])
+    assert result.cached == round(counts[0] / (first + second), 4)
+    cost = 1.25 * first + 0.1 * counts[0] + 1.25 * (second - counts[0])
+    assert result.cost_per_call == round(cost / 2, 1)
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    """With the names that are known."""
+    with pytest.raises(InvalidRequest, match="token_window"):
+        settings_for("tokenwindow", 500)
