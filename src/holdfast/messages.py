@@ -142,9 +142,12 @@ def _media_hash(part: Part) -> str:
     return hashlib.blake2b(_encoder.encode([part.type, part.extra]), digest_size=DIGEST_SIZE).hexdigest()
 
 
-def _arguments(arguments: str) -> bytes | str:
-    """Arguments compared as JSON where they are JSON: clients reorder keys and change white space."""
+def _arguments(arguments: str) -> bytes | list[str]:
+    """Arguments compared as JSON where they are JSON: clients reorder keys and change white space.
+
+    What is no JSON stands in a list, so that it is never taken for the base64 that bytes become.
+    """
     try:
         return _encoder.encode(msgspec.json.decode(arguments))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-        return arguments
+        return [arguments]

@@ -245,7 +245,8 @@ def rewind(tail: Tail, before: Sequence[Entry], *, digest: bytes, anchor: int | 
 
     Args:
         tail: the tail before the rewind; `next_seq` stays, because a retired `seq` is not given again.
-        before: the live entries of the last unit that stays, in order; empty when nothing stays.
+        before: the live entries that stay, in order, from the last one on that is no tool result; empty when nothing
+            stays. (Not the last unit: an orphan result may stand inside one that is still open.)
         digest: of the last visible entry that stays, `GENESIS` when there is none.
         anchor: the first live user message that stays.
     """
@@ -318,9 +319,9 @@ def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
         last: the last `len(incoming)` live entries, in order; fewer where the log has fewer.
         incoming: the request's messages without the leading system messages.
     """
-    if incoming and incoming[-1].role != "assistant" and len(last) == len(incoming):
-        if all(canonical(entry.message) == canonical(sent) for entry, sent in zip(last, incoming, strict=True)):
-            return Plan("replayed")
+    unanswered = bool(incoming) and incoming[-1].role != "assistant" and len(last) == len(incoming)
+    if unanswered and all(canonical(e.message) == canonical(sent) for e, sent in zip(last, incoming, strict=True)):
+        return Plan("replayed")
     return Plan("delta" if last else "new", tuple(incoming))
 
 

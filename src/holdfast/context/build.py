@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -21,26 +21,31 @@ from holdfast.session import Entry
 
 PRIMING = 3
 """Tokens that a provider adds to every prompt to begin the reply."""
-_TRIES = 4
+_TRIES = 8
+"""Times that a window is made smaller before it is refused; each time in proportion to what it is over."""
 
 
-class ModelCount(Count):
+class ModelCount(Count, Protocol):
     """What building needs of a counter; `holdfast.tokens` has them."""
 
-    exact: bool
-    factor: float
+    @property
+    def exact(self) -> bool:
+        """Whether the model's own tokenizer counts."""
+
+    @property
+    def factor(self) -> float:
+        """Stored (o200k) counts times this bound the counter's for ordinary text; 1.0 for o200k itself."""
 
     def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
         """Tokens of tool schemas."""
-        ...
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What a working set is built for."""
 
     policy: Policy
-    count: Any
-    """A `ModelCount`: the model's own counter."""
+    count: ModelCount
+    """The model's own counter."""
     input_budget: int
     """Tokens the prompt may have in all: `Budget.input`."""
     system: tuple[Message, ...] = ()
@@ -48,20 +53,23 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     dialect: Dialect = "openai"
 
     def overhead(self) -> int:
-        """Tokens of everything that is sent beside the conversation."""
+        """Tokens of everything that is sent beside the conversation, counted anew each time."""
         system = sum(self.count.message(message) for message in self.system)
         tools = self.count.tools(self.tools) if self.tools else 0
-        return PRIMING + system + tools + (0 if self.dialect == "openai" else RESERVE)
+        return PRIMING + system + tools
 
-    def room(self) -> Room:
-        """What the conversation may use. Raises `BudgetTooSmall` when system prompt and tools leave nothing."""
-        overhead = self.overhead()
+    def limit(self, overhead: int) -> int:
+        """Tokens the conversation may have beside `overhead`. Raises `BudgetTooSmall` when that leaves nothing."""
         left = self.input_budget - overhead
         if left <= 0:
             what = "system prompt and tool schemas alone"
             raise BudgetTooSmall(budget=self.input_budget, needed=overhead + 1, what=what)
-        tokens = left if self.policy.budget is None else min(left, self.policy.budget)
-        return Room(tokens, self.count, self.count.factor)
+        return left if self.policy.budget is None else min(left, self.policy.budget)
+
+    def room(self, limit: int) -> Room:
+        """What a window may use of `limit`: all but what the dialect may add when the messages leave."""
+        reserve = 0 if self.dialect == "openai" else RESERVE
+        return Room(max(1, limit - reserve), self.count, self.count.factor)
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -85,10 +93,21 @@ class Run(msgspec.Struct, frozen=True):
         }
 
 
+class Fitted(NamedTuple):
+    """A window that can be sent, and what is sent of it."""
+
+    window: Window
+    conversation: list[Message]
+    tokens: int
+    """Of the conversation, by the model's own counter."""
+
+
 class WorkingSet:
     """The messages for one call, and how they came about.
 
     Attributes:
+        request: what it was built for.
+        window: the units it was made from.
         messages: system prompt and conversation, ready to send.
         tokens: of the conversation: what a strategy's budget limits.
         total_tokens: of all that is sent, tool schemas included: what the model's input budget limits.
@@ -96,18 +115,14 @@ class WorkingSet:
         state: what the view has worked out, to be saved with the session.
     """
 
-    def __init__(self, request: Request, window: Window, state: ViewState, conversation: list[Message]) -> None:
+    def __init__(self, request: Request, fitted: Fitted, state: ViewState, *, budget: int, overhead: int) -> None:
         self.request = request
-        self.window = window
+        self.window = fitted.window
         self.state = state
-        self.messages: tuple[Message, ...] = (*request.system, *conversation)
-        self.budget = window.room.tokens
-        self.tokens = window.tokens
-
-    @cached_property
-    def total_tokens(self) -> int:
-        """Tokens of all that is sent."""
-        return self.tokens + self.request.overhead()
+        self.messages: tuple[Message, ...] = (*request.system, *fitted.conversation)
+        self.budget = budget
+        self.tokens = fitted.tokens
+        self.total_tokens = fitted.tokens + overhead
 
     @cached_property
     def hash(self) -> str:
@@ -142,64 +157,67 @@ def build(request: Request, state: ViewState | None, kept: Sequence[Entry], entr
     Raises:
         BudgetTooSmall: no legal working set fits; says what is needed.
     """
-    room = request.room()
-    window, saved = advance(request.policy, room, state, kept, entries)
-    return WorkingSet(request, *fit(window, saved, request, room))
+    overhead = request.overhead()
+    limit = request.limit(overhead)
+    window, saved = advance(request.policy, request.room(limit), state, kept, entries)
+    return WorkingSet(request, fit(window, request, limit), saved, budget=limit, overhead=overhead)
 
 
-def fit(window: Window, saved: ViewState, request: Request, room: Room) -> tuple[Window, ViewState, list[Message]]:
-    """Check a window against the model's own count, and make it smaller while that is over.
+def fit(window: Window, request: Request, limit: int) -> Fitted:
+    """What is sent of a window, by the model's own count; the window made smaller while that is over the limit.
 
-    Stored counts times the counter's factor bound the model's count for ordinary text; what they do not bound is counted
-    here before it is sent.
+    A window goes by stored counts times the counter's factor. For ordinary text they bound the model's count; for what
+    they do not bound, the room shrinks here until the count fits, for this one build.
+
+    Raises:
+        BudgetTooSmall: not even the least that can be sent fits.
     """
-    smaller = room
     for _ in range(_TRIES):
-        if window.tokens > smaller.tokens:
+        fitted = _fitted(window, request)
+        if fitted.tokens <= limit:
+            return fitted
+        smaller = min(window.room.tokens - 1, window.tokens * limit // fitted.tokens)
+        window = window.within(msgspec.structs.replace(window.room, tokens=smaller))
+        if not request.policy.due(window):
             break
-        conversation = adapted(window.messages(), request.dialect)
-        over = _over(window, request, room)
-        if over <= 0:
-            return window.within(room), saved, conversation
-        smaller = Room(smaller.tokens - over, room.count, room.factor)
-        window = window.within(smaller)
-        window = request.policy(window) if request.policy.due(window) else window
-    raise _refusal(window, request, room)
+        window = request.policy(window)
+    least = _fitted(window.smallest() if request.policy.bounded else window, request)
+    if least.tokens <= limit:
+        return least
+    raise BudgetTooSmall(budget=limit, needed=least.tokens, what=_least_of(request.policy))
 
 
-def _over(window: Window, request: Request, room: Room) -> int:
-    """Tokens over the room by the model's own count. For o200k the stored counts are that count already."""
-    if request.count.exact and request.count.factor == 1.0:
-        return window.tokens - room.tokens
-    return sum(request.count.message(message) for message in window.messages()) - room.tokens
+def _fitted(window: Window, request: Request) -> Fitted:
+    conversation = adapted(window.messages(), request.dialect)
+    if request.dialect == "openai" and request.count.exact and request.count.factor == 1.0:
+        return Fitted(window, conversation, window.tokens)  # o200k: the stored counts are that count already
+    return Fitted(window, conversation, sum(request.count.message(message) for message in conversation))
 
 
-def _refusal(window: Window, request: Request, room: Room) -> BudgetTooSmall:
-    if not request.policy.bounded:
-        what = f"strategy {request.policy.name!r} sends everything"
-        return BudgetTooSmall(budget=room.tokens, needed=window.tokens, what=what)
-    needed = window.smallest((*window.head, *window.units[-1:]))
-    what = f"task anchor, pins, current message and newest unit, nothing cut below {MIN_CUT} tokens"
-    return BudgetTooSmall(budget=room.tokens, needed=max(needed, room.tokens + 1), what=what)
+def _least_of(policy: Policy) -> str:
+    if not policy.bounded:
+        return f"strategy {policy.name!r} sends everything"
+    return f"task anchor, pins, current message and newest unit, nothing cut below {MIN_CUT} tokens"
 
 
 # -- decisions ---------------------------------------------------------------
 
 
 def _decisions(window: Window, policy: Policy) -> Iterator[Run]:
+    """One run an entry that is sent, and one for each gap between them: what the running totals say was there."""
     gone, reason = ("compacted", "condensed") if window.compaction else ("evicted", _EVICTED[policy.name])
     place, before = 0, 0
     for unit, decision, why in _told_units(window):
-        first_total = unit.entries[0].total - unit.entries[0].tokens
-        if unit.first > place and first_total > before:
-            yield Run(place, unit.first - 1, gone, reason, first_total - before)
         for entry in unit.entries:
+            missing = entry.total - entry.tokens - before
+            if missing > 0:
+                yield Run(place, entry.seq - 1, gone, reason, missing)
+            place, before = entry.seq + 1, entry.total
             cut = window.cuts.get(entry.seq)
-            if cut is not None:
-                yield Run(entry.seq, entry.seq, "cut", f"{decision}, {why}, too long to be whole", cut.tokens)
-            else:
+            if cut is None or cut.whole:
                 yield Run(entry.seq, entry.seq, decision, why, entry.tokens)
-        place, before = max(place, unit.last + 1), max(before, unit.entries[-1].total)
+            else:
+                yield Run(entry.seq, entry.seq, "cut", f"{decision}, {why}, too long to be whole", cut.tokens)
 
 
 _EVICTED = {

@@ -2,17 +2,18 @@
 
 The head and the tail of a text stay, the marker between them says how much is missing and where the whole is. What is
 cut of a message: its texts; of an assistant message with tool calls also the strings inside the arguments, which stay
-the JSON they were.
+the JSON they were unless that saves too little. Media and long fields without a name here cannot be shortened: they are
+left out, and a text in their place says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.messages import Message, Part, ToolCall
+from holdfast.messages import Content, Message, Part, ToolCall
 
 MIN_CUT = 128
 """Tokens below which no message is cut."""
@@ -20,8 +21,12 @@ MARKER = "\n[… {missing} of {size} characters cut here; the whole is message {
 STUB = "[original task: {text}]"
 """What stands for a task anchor that takes more than a quarter of the room (seed 001)."""
 _MEDIA_MARKER = "[a part of type {type} is left out here; it is in message {seq} of the session]"
-_LONG_ARGUMENT = 200
-"""Characters from which a string inside arguments may be cut."""
+_FIELDS_MARKER = "[left out here: {names}; the whole is message {seq} of the session]"
+_LONG = 200
+"""Characters up to which a string inside arguments, or a field of a message that is not its text, is never cut."""
+_CLOSE_ENOUGH = 0.97
+"""Part of the tokens allowed that ends the search for the largest cut."""
+_HALVINGS = 24
 
 
 class Count(Protocol):
@@ -29,86 +34,149 @@ class Count(Protocol):
 
     def text(self, text: str) -> int:
         """Tokens of a text alone."""
-        ...
 
     def message(self, message: Message) -> int:
         """Tokens of a message as the provider counts it."""
-        ...
 
 
 def cut(message: Message, tokens: int, *, seq: int, count: Count) -> Message:
-    """`message` in at most `tokens` tokens where its texts allow that; otherwise as small as they do.
+    """`message` in at most `tokens` tokens where that can be; otherwise as small as it gets.
 
     Deterministic. A message that fits already is returned as it is.
     """
     if count.message(message) <= tokens:
         return message
-    return _largest(lambda share: _shrunk(message, share, seq), tokens, count)
+    lean = _lean(message, seq)
+    return _first_fitting(
+        (
+            lambda share: _shrunk(message, share, seq, _strings_cut),
+            lambda share: lean(_shrunk(message, share, seq, _strings_cut)),
+            lambda share: lean(_shrunk(message, share, seq, _text_cut)),
+        ),
+        tokens,
+        count,
+    )
 
 
 def stub(message: Message, tokens: int, *, seq: int, count: Count) -> Message:
-    """The task anchor as a marked stub: `[original task: …]`, in at most `tokens` tokens where that can be."""
+    """The task anchor as a marked stub: `[original task: …]`, in at most `tokens` tokens; like `cut` in all else."""
+    if count.message(message) <= tokens:
+        return message
+    lean = _lean(message, seq)
 
     def stubbed(share: float) -> Message:
-        return Message(role=message.role, content=STUB.format(text=_cut_text(message.text, share, seq)))
+        text = STUB.format(text=_cut_text(message.text, share, seq))
+        return message.evolve(content=(Part("text", text), *message.media) if message.media else text)
 
-    return _largest(stubbed, tokens, count)
+    return _first_fitting((stubbed, lambda share: lean(stubbed(share))), tokens, count)
 
 
-def _largest(made: Callable[[float], Message], tokens: int, count: Count) -> Message:
-    """The largest of a family of messages, `made(share of the text kept)`, that fits; ten halvings are exact enough."""
+_Made = Callable[[float], Message]
+"""A family of ever larger messages, by the share of the text that is kept."""
+
+
+def _first_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Message:
+    """The largest message that fits, of the first family that has one; else the smallest of all."""
+    smallest: list[Message] = []
+    for made in families:
+        candidate = _largest(made, tokens, count)
+        if count.message(candidate) <= tokens:
+            return candidate
+        smallest.append(candidate)
+    return min(smallest, key=count.message)
+
+
+def _largest(made: _Made, tokens: int, count: Count) -> Message:
+    """The largest of a family that fits, or nearly; `made(0.0)` where none does."""
     low, high = 0.0, 1.0
-    best = made(0.0)
-    for _ in range(10):
+    best = made(low)
+    if count.message(best) > tokens:
+        return best
+    for _ in range(_HALVINGS):
         share = (low + high) / 2
         candidate = made(share)
-        if count.message(candidate) <= tokens:
-            low, best = share, candidate
-        else:
+        size = count.message(candidate)
+        if size > tokens:
             high = share
+            continue
+        low, best = share, candidate
+        if size >= tokens * _CLOSE_ENOUGH:
+            break
     return best
 
 
-def _shrunk(message: Message, share: float, seq: int) -> Message:
-    calls = tuple(_shrunk_call(call, share, seq) for call in message.tool_calls)
+# -- what is left out ----------------------------------------------------------
+
+
+def _lean(message: Message, seq: int) -> Callable[[Message], Message]:
+    """What makes a shortened `message` leaner still: media and long fields (reasoning, say) become words that name them."""
+    long = {key for key, value in message.extra.items() if len(str(value)) > _LONG}
+    note = _FIELDS_MARKER.format(names=", ".join(sorted(long)), seq=seq) if long else ""
+
+    def leaner(shortened: Message) -> Message:
+        content = shortened.content
+        if isinstance(content, tuple):
+            content = tuple(_told(part, seq) for part in content)
+        extra = {key: value for key, value in shortened.extra.items() if key not in long}
+        return shortened.evolve(content=_noted(content, note) if note else content, extra=extra)
+
+    return leaner
+
+
+def _told(part: Part, seq: int) -> Part:
+    """A part in words."""
+    return part if part.text is not None else Part("text", _MEDIA_MARKER.format(type=part.type, seq=seq))
+
+
+def _noted(content: Content, note: str) -> Content:
+    if isinstance(content, tuple):
+        return (*content, Part("text", note))
+    return f"{content}\n{note}" if isinstance(content, str) and content else note
+
+
+# -- what is cut ---------------------------------------------------------------
+
+_CutArguments = Callable[[str, float, int], str]
+
+
+def _shrunk(message: Message, share: float, seq: int, arguments: _CutArguments) -> Message:
+    calls = tuple(_shrunk_call(call, share, seq, arguments) for call in message.tool_calls)
     content = message.content
     if isinstance(content, str):
-        return message.evolve(content=_cut_text(content, share, seq), tool_calls=calls, extra=_kept_extra(message))
-    if isinstance(content, tuple):
-        parts = tuple(_shrunk_part(part, share, seq) for part in content)
-        return message.evolve(content=parts, tool_calls=calls, extra=_kept_extra(message))
-    return message.evolve(tool_calls=calls, extra=_kept_extra(message))
-
-
-def _kept_extra(message: Message) -> dict[str, Any]:
-    """Unknown fields cannot be cut and may be long (reasoning): a cut message leaves its texts among them out."""
-    return {key: value for key, value in message.extra.items() if len(str(value)) <= _LONG_ARGUMENT}
+        content = _cut_text(content, share, seq)
+    elif isinstance(content, tuple):
+        content = tuple(_shrunk_part(part, share, seq) for part in content)
+    return message.evolve(content=content, tool_calls=calls)
 
 
 def _shrunk_part(part: Part, share: float, seq: int) -> Part:
-    if part.text is None:
-        return Part("text", _MEDIA_MARKER.format(type=part.type, seq=seq))
-    return msgspec.structs.replace(part, text=_cut_text(part.text, share, seq))
+    return part if part.text is None else msgspec.structs.replace(part, text=_cut_text(part.text, share, seq))
 
 
-def _shrunk_call(call: ToolCall, share: float, seq: int) -> ToolCall:
+def _shrunk_call(call: ToolCall, share: float, seq: int, arguments: _CutArguments) -> ToolCall:
+    if len(call.arguments) <= _LONG:
+        return call
+    shorter = arguments(call.arguments, share, seq)
+    return msgspec.structs.replace(call, arguments=shorter) if len(shorter) < len(call.arguments) else call
+
+
+def _strings_cut(arguments: str, share: float, seq: int) -> str:
+    """Arguments with the long strings in them cut: the JSON they were, without white space."""
     try:
-        arguments = msgspec.json.decode(call.arguments)
+        decoded = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return call if len(call.arguments) <= _LONG_ARGUMENT else _wrapped_call(call, share, seq)
-    shrunk = msgspec.json.encode(_shrunk_value(arguments, share, seq)).decode()
-    return msgspec.structs.replace(call, arguments=shrunk) if len(shrunk) < len(call.arguments) else call
+        return _text_cut(arguments, share, seq)
+    return msgspec.json.encode(_shrunk_value(decoded, share, seq)).decode()
 
 
-def _wrapped_call(call: ToolCall, share: float, seq: int) -> ToolCall:
-    """Arguments that are no JSON cannot be cut inside; they become an object that holds their cut text."""
-    text = msgspec.json.encode({"arguments": _cut_text(call.arguments, share, seq)}).decode()
-    return msgspec.structs.replace(call, arguments=text)
+def _text_cut(arguments: str, share: float, seq: int) -> str:
+    """An object that holds the cut text of arguments: where they are no JSON, or many short values."""
+    return msgspec.json.encode({"arguments": _cut_text(arguments, share, seq)}).decode()
 
 
 def _shrunk_value(value: Any, share: float, seq: int) -> Any:
     if isinstance(value, str):
-        return _cut_text(value, share, seq) if len(value) > _LONG_ARGUMENT else value
+        return _cut_text(value, share, seq) if len(value) > _LONG else value
     if isinstance(value, list):
         return [_shrunk_value(item, share, seq) for item in value]
     if isinstance(value, dict):

@@ -6,11 +6,12 @@ the bytes before the frontier stay the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 import msgspec
 
+from holdfast.context.units import distinct_id, labelled
 from holdfast.errors import InvalidRequest
 from holdfast.messages import SYSTEM_ROLES, Message
 
@@ -23,7 +24,7 @@ CLOSING = "[continue]"
 SYSTEM_NOTE = "[a system message at this place of the conversation]\n"
 """Before a system message inside the conversation, where a dialect knows them only in front."""
 RESERVE = 48
-"""Tokens kept free for what `adapted` may add."""
+"""Tokens that a window leaves free for what `adapted` may add, so that it seldom has to be made smaller for that."""
 
 
 def checked(dialect: str) -> Dialect:
@@ -52,25 +53,26 @@ def adapted(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
 def _without_system_role(message: Message) -> Message:
     if message.role not in SYSTEM_ROLES:
         return message
-    return Message(role="user", content=SYSTEM_NOTE + message.text)
+    return message.evolve(role="user", content=labelled(message.content, SYSTEM_NOTE))
 
 
 def _with_distinct_ids(messages: Sequence[Message]) -> list[Message]:
     """Recordings reuse tool-call ids; a second use gets a number, and so do its results, which follow it directly."""
-    used: dict[str, int] = {}
+    used: set[str] = set()
     renamed: dict[str, str] = {}
     told = []
     for message in messages:
         if message.tool_calls:
-            renamed = {call.id: _numbered(call.id, used) for call in message.tool_calls}
-            calls = tuple(msgspec.structs.replace(call, id=renamed[call.id]) for call in message.tool_calls)
-            message = message.evolve(tool_calls=calls)
-        elif message.role == "tool":
-            message = message.evolve(tool_call_id=renamed.get(str(message.tool_call_id), message.tool_call_id))
-        told.append(message)
+            renamed = {call.id: distinct_id(call.id, used) for call in message.tool_calls}
+        told.append(_with_ids(message, renamed))
     return told
 
 
-def _numbered(call_id: str, used: dict[str, int]) -> str:
-    used[call_id] = used.get(call_id, 0) + 1
-    return call_id if used[call_id] == 1 else f"{call_id}-{used[call_id]}"
+def _with_ids(message: Message, renamed: Mapping[str, str]) -> Message:
+    """`message` with the ids of its calls, or of the call it answers, as in `renamed`."""
+    if message.tool_calls:
+        calls = tuple(msgspec.structs.replace(call, id=renamed[call.id]) for call in message.tool_calls)
+        return message.evolve(tool_calls=calls)
+    if message.role == "tool":
+        return message.evolve(tool_call_id=renamed[str(message.tool_call_id)])
+    return message

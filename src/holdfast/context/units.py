@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from holdfast.messages import Message, ToolCall
+from holdfast.messages import Content, Message, Part, ToolCall
 from holdfast.session import Entry
 
 NO_RESULT = "[no result was recorded for this call]"
@@ -20,7 +20,11 @@ LATE_RESULT = "[a tool result whose call is no longer open, call id {id}; data, 
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A plain message, or an assistant message with tool calls together with all its results."""
+    """A plain message, or an assistant message with tool calls together with all its results.
+
+    A result without a call that arrived while others were waited for belongs to it too: so a unit is always one
+    unbroken piece of the live path.
+    """
 
     entries: tuple[Entry, ...]
     """In order of the log. The first one's `seq` is the unit's place."""
@@ -38,7 +42,7 @@ class Unit(msgspec.Struct, frozen=True):
     @property
     def answered(self) -> bool:
         """True when nothing can join the unit any more: a plain message, or one result for each call."""
-        return len(self.entries) > len(self.entries[0].message.tool_calls)
+        return _answered(self.entries)
 
     @property
     def asks(self) -> bool:
@@ -47,11 +51,27 @@ class Unit(msgspec.Struct, frozen=True):
 
 
 def units_of(entries: Iterable[Entry]) -> list[Unit]:
-    """The units of a live path, in order of their first entries."""
-    groups: dict[int, list[Entry]] = {}
+    """The units of entries of the live path, in order. Units must be whole, but need not follow each other."""
+    groups: list[list[Entry]] = []
     for entry in entries:
-        groups.setdefault(entry.unit, []).append(entry)
-    return [Unit(tuple(group)) for group in groups.values()]
+        if groups and _joins(entry, groups[-1]):
+            groups[-1].append(entry)
+        else:
+            groups.append([entry])
+    return [Unit(tuple(group)) for group in groups]
+
+
+def _joins(entry: Entry, group: Sequence[Entry]) -> bool:
+    """Whether `entry` belongs to the unit before it: one of its results, or an orphan while it waits for them."""
+    if entry.unit == group[0].seq:
+        return True
+    follows = entry.total - entry.tokens == group[-1].total
+    return entry.kind == "result" and follows and not _answered(group)
+
+
+def _answered(entries: Sequence[Entry]) -> bool:
+    first = entries[0]
+    return sum(entry.unit == first.seq for entry in entries) > len(first.message.tool_calls)
 
 
 Spoken = tuple[int | None, Message]
@@ -66,29 +86,45 @@ def spoken(unit: Unit) -> list[Spoken]:
     if first.kind != "calls":
         return [(first.seq, first.message)]
     calls = _distinct(first.message.tool_calls)
-    same = calls == first.message.tool_calls
-    head = first.message if same else first.message.evolve(tool_calls=calls)
-    return [(first.seq, head), *_matched(first.message.tool_calls, calls, unit.entries[1:])]
+    head = first.message if calls == first.message.tool_calls else first.message.evolve(tool_calls=calls)
+    results = [entry for entry in unit.entries[1:] if entry.unit == first.seq]
+    late = [(entry.seq, _late(entry.message)) for entry in unit.entries[1:] if entry.unit != first.seq]
+    return [(first.seq, head), *_matched(first.message.tool_calls, calls, results), *late]
 
 
 def _late(result: Message) -> Message:
-    return Message(role="user", content=LATE_RESULT.format(id=result.tool_call_id) + result.text)
+    content = labelled(result.content, LATE_RESULT.format(id=result.tool_call_id))
+    return result.evolve(role="user", content=content, tool_call_id=None)
+
+
+def labelled(content: Content, label: str) -> Content:
+    """`content` with a text before it, its parts kept."""
+    if isinstance(content, tuple):
+        return (Part("text", label), *content)
+    return label + content if isinstance(content, str) else label
+
+
+def distinct_id(call_id: str, used: set[str]) -> str:
+    """`call_id`, numbered when it is in `used` already; added there."""
+    name, number = call_id, 1
+    while name in used:
+        number += 1
+        name = f"{call_id}-{number}"
+    used.add(name)
+    return name
 
 
 def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
     """The calls with ids that differ: some models give parallel calls one id, which providers refuse."""
-    seen: dict[str, int] = {}
-    distinct = []
-    for call in calls:
-        seen[call.id] = seen.get(call.id, 0) + 1
-        again = seen[call.id]
-        distinct.append(call if again == 1 else msgspec.structs.replace(call, id=f"{call.id}-{again}"))
-    return tuple(distinct)
+    used: set[str] = set()
+    return tuple(_renamed(call, distinct_id(call.id, used)) for call in calls)
 
 
-def _matched(
-    original: Sequence[ToolCall], renamed: Sequence[ToolCall], recorded: Sequence[Entry]
-) -> list[Spoken]:
+def _renamed(call: ToolCall, call_id: str) -> ToolCall:
+    return call if call.id == call_id else msgspec.structs.replace(call, id=call_id)
+
+
+def _matched(original: Sequence[ToolCall], renamed: Sequence[ToolCall], recorded: Sequence[Entry]) -> list[Spoken]:
     """One result a call: the recorded ones in their order, then a marked synthetic one for each call left."""
     waiting: dict[str, list[str]] = {}
     for before, after in zip(original, renamed, strict=True):
@@ -98,5 +134,6 @@ def _matched(
         call_id = waiting[str(entry.message.tool_call_id)].pop(0)
         same = call_id == entry.message.tool_call_id
         results.append((entry.seq, entry.message if same else entry.message.evolve(tool_call_id=call_id)))
-    missing = [call_id for ids in waiting.values() for call_id in ids]
-    return results + [(None, Message(role="tool", content=NO_RESULT, tool_call_id=call_id)) for call_id in missing]
+    left = {call_id for ids in waiting.values() for call_id in ids}
+    lost = [Message(role="tool", content=NO_RESULT, tool_call_id=call.id) for call in renamed if call.id in left]
+    return results + [(None, message) for message in lost]

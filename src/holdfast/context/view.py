@@ -17,7 +17,7 @@ from holdfast.context.units import Unit, units_of
 from holdfast.context.window import Compaction, Cut, Room, Window
 from holdfast.session import Entry
 
-VERSION = 1
+VERSION = 2
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
 
 
@@ -74,12 +74,12 @@ def advance(
         The window for this build, and the state to save: without the newest unit while that can still change.
     """
     window, fresh = _restored(policy, room, state or ViewState(), kept, entries)
-    settled = _settled(fresh)
+    settled, through = _settled(fresh), state.through if state else -1
     for unit in fresh[:settled]:
         window.grow(unit)
+        through = unit.last
         if _evaluated(unit) and policy.due(window):
             window = policy(window)
-    through = max((unit.last for unit in fresh[:settled]), default=state.through if state else -1)
     saved = _state(window, through)
     for unit in fresh[settled:]:
         window.grow(unit)
@@ -88,10 +88,7 @@ def advance(
 
 def _settled(units: Sequence[Unit]) -> int:
     """How many of `units` can no longer change: calls at the end may still get results."""
-    at = len(units)
-    while at > 0 and units[at - 1].entries[0].kind == "result":
-        at -= 1
-    return at - 1 if at > 0 and not units[at - 1].answered else len(units)
+    return len(units) - 1 if units and not units[-1].answered else len(units)
 
 
 def _evaluated(unit: Unit) -> bool:
@@ -103,8 +100,7 @@ def _restored(
     policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]
 ) -> tuple[Window, list[Unit]]:
     """The window as it was after `state.through`, and the units behind it."""
-    keep = set(state.keep)
-    units = units_of(entry for entry in entries if entry.seq not in keep)
+    units = units_of(entries)
     window = Window(room, anchor=state.anchor, anchored=policy.anchored)
     window.cuts = dict(state.cuts)
     window.compaction = state.compaction
@@ -119,8 +115,7 @@ def _restored(
 
 
 def _state(window: Window, through: int) -> ViewState:
-    """What is saved of `window`: cuts only of what is still there."""
-    there = {entry.seq for unit in (*window.head, *window.units) for entry in unit.entries}
+    """What is saved of `window`."""
     return ViewState(
         through=through,
         frontier=window.units[0].first if window.units else 0,
@@ -128,7 +123,7 @@ def _state(window: Window, through: int) -> ViewState:
         split=window.split,
         anchor=window.anchor,
         current=window.current,
-        cuts={seq: cut for seq, cut in window.cuts.items() if seq in there},
+        cuts=window.cuts,
         compaction=window.compaction,
         pool=msgspec.Raw(window.pool),
     )

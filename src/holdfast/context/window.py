@@ -8,7 +8,8 @@ cannot be dropped at all. So an illegal prompt cannot be expressed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -53,6 +54,8 @@ class Cut(msgspec.Struct, frozen=True):
 
     tokens: int
     message: Message
+    whole: bool = False
+    """True when it was short enough after all: its stored count had said more than it takes."""
 
 
 class Window:
@@ -133,31 +136,35 @@ class Window:
     def hold(self, units: Iterable[Unit]) -> None:
         """Take units in as the head: carrying a saved view on, not a policy's move either."""
         self.head = tuple(units)
-        self._measure()
+        self.measure()
 
     def drop(self, number: int) -> Window:
         """Without the `number` oldest units of the rest; the newest unit stays whatever the number."""
         number = max(0, min(number, len(self.units) - 1))
         older = (*self.head, *self.units[:number])
-        window = self._copy()
-        window.head = tuple(unit for unit in older if self.protected(unit))
-        window.left = (*self.left, *(unit for unit in older if not self.protected(unit)))
-        window.units = self.units[number:]
-        window.split = window._before_current()
-        window._sizes = self._sizes[number:]
-        window._measure()
-        return window
+        head = tuple(unit for unit in older if self.protected(unit))
+        left = (*self.left, *(unit for unit in older if not self.protected(unit)))
+        gone = {entry.seq for unit in left for entry in unit.entries}
+        sizes = self._sizes[number:]
+        return self._with(
+            head=head,
+            left=left,
+            units=self.units[number:],
+            cuts={seq: cut for seq, cut in self.cuts.items() if seq not in gone},
+            split=self._before_current(head),
+            _sizes=sizes,
+            _tail=sum(sizes),
+            _head=sum(self.size(unit) for unit in head),
+        )
 
-    def cut(self, caps: dict[int, int]) -> Window:
-        """With messages in at most so many tokens, by `seq`; see `holdfast.context.cut`."""
-        window = self._copy()
-        window.cuts = dict(self.cuts)
+    def cut(self, caps: Mapping[int, int]) -> Window:
+        """With messages in at most so many tokens where that can be, by `seq`; see `holdfast.context.cut`."""
+        cuts = dict(self.cuts)
         for unit in (*self.head, *self.units):
-            for seq, message in spoken(unit):
-                if seq in caps:
-                    window.cuts[seq] = self._cut(seq, message, caps[seq])
-        window._sizes = [window.size(unit) for unit in window.units]
-        window._measure()
+            if any(entry.seq in caps for entry in unit.entries):
+                cuts |= self._cuts(unit, caps)
+        window = self._with(cuts=cuts)
+        window.measure()
         return window
 
     def overlay(self, compaction: Compaction | None, pool: bytes) -> Window:
@@ -167,17 +174,17 @@ class Window:
             compaction: None when there is no room for one.
             pool: what the next compaction can be made from.
         """
-        window = self._copy()
-        window.compaction = compaction
-        window.pool = pool
-        window.left = ()
-        return window
+        return self._with(compaction=compaction, pool=pool, left=())
 
     def within(self, room: Room) -> Window:
         """With another room."""
-        window = self._copy()
-        window.room = room
-        return window
+        return self._with(room=room)
+
+    def measure(self) -> None:
+        """Work all sizes out anew."""
+        self._sizes = [self.size(unit) for unit in self.units]
+        self._tail = sum(self._sizes)
+        self._head = sum(self.size(unit) for unit in self.head)
 
     # -- what is sent ------------------------------------------------------
 
@@ -197,9 +204,10 @@ class Window:
         measured = [item for unit in units for item in self._measured(unit)]
         return [(seq, tokens) for seq, tokens in measured if seq is not None and tokens > MIN_CUT]
 
-    def smallest(self, units: Iterable[Unit]) -> int:
-        """Tokens of `units` with everything cut as far as it may be."""
-        return sum(min(tokens, MIN_CUT) for unit in units for _, tokens in self._measured(unit))
+    def smallest(self) -> Window:
+        """The least that can be sent: head and newest unit, everything cut as far as it may be."""
+        least = self.drop(len(self.units)).overlay(None, self.pool)
+        return least.cut({seq: MIN_CUT for seq, _ in least.cuttable((*least.head, *least.units))})
 
     # -- inside ------------------------------------------------------------
 
@@ -221,23 +229,28 @@ class Window:
             return self.room.count.message(message)
         return math.ceil(entry.tokens * self.room.factor)
 
-    def _cut(self, seq: int, message: Message, tokens: int) -> Cut:
-        how = stub if self.anchored and seq == self.anchor else cut
-        shorter = how(message, tokens, seq=seq, count=self.room.count)
-        return Cut(self.room.count.message(shorter), shorter)
+    def _cuts(self, unit: Unit, caps: Mapping[int, int]) -> dict[int, Cut]:
+        """The messages of `unit` that `caps` names and that get shorter by being cut, as they are sent."""
+        cuts = {}
+        sizes = self._measured(unit)
+        for (seq, message), (_, tokens) in zip(spoken(unit), sizes, strict=True):
+            if seq is None or seq not in caps:
+                continue
+            how = stub if self.anchored and seq == self.anchor else cut
+            shorter = how(message, caps[seq], seq=seq, count=self.room.count)
+            made = Cut(self.room.count.message(shorter), shorter, whole=shorter is message)
+            if made.tokens < tokens:
+                cuts[seq] = made
+        return cuts
 
-    def _before_current(self) -> int:
-        """The compaction stands before the current user message, when that is in the head and not the anchor."""
-        for at, unit in enumerate(self.head):
+    def _before_current(self, head: Sequence[Unit]) -> int:
+        """Where the compaction stands in `head`: before the current user message, unless that is the anchor; else last."""
+        for at, unit in enumerate(head):
             if unit.first == self.current and unit.first != self.anchor:
                 return at
-        return len(self.head)
+        return len(head)
 
-    def _measure(self) -> None:
-        self._tail = sum(self._sizes)
-        self._head = sum(self.size(unit) for unit in self.head)
-
-    def _copy(self) -> Window:
+    def _with(self, **changes: Any) -> Window:
         window = Window(self.room, anchor=self.anchor, anchored=self.anchored)
-        window.__dict__.update(self.__dict__)
+        window.__dict__.update(self.__dict__, **changes)
         return window

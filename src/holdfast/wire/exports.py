@@ -66,19 +66,21 @@ def import_from(data: Mapping[str, Any]) -> Imported:
         raise InvalidRequest("messages is missing: a session is imported with its messages", param="messages")
     raw = data["messages"]
     messages = messages_from(raw)
-    leading, rest = split_system(messages)
-    given = tuple(messages_from(data.get("system_messages") or [], "system_messages"))
-    fields = [own_fields(item, f"messages[{at}]") for at, item in enumerate(raw)][len(leading) :]
+    # An export says beside the log what the system prompt is; a recording says it by its first messages.
+    given = data.get("system_messages")
+    leading, rest = split_system(messages) if given is None else ((), messages)
+    fields = [own_fields(item, f"messages[{at}]") for at, item in enumerate(raw)]
+    _check_turns(fields)
     return Imported(
         id=_optional(data, "id", str, "a string"),
         user_id=_optional(data, "user_id", str, "a string"),
         agent=_optional(data, "agent", str, "a string"),
-        system_messages=given or leading,
+        system_messages=leading if given is None else system_messages_from(given),
         state=_optional(data, "state", dict, "an object") or {},
         metadata=_optional(data, "metadata", dict, "an object") or {},
         ttl=milliseconds(data, "ttl"),
         messages=tuple(rest),
-        fields=tuple(_turns_in_order(fields)),
+        fields=tuple(fields[len(leading) :]),
     )
 
 
@@ -97,15 +99,16 @@ def system_messages_from(value: Any) -> tuple[Message, ...]:
     return messages
 
 
-def own_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+def own_fields(data: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Holdfast's own fields of a message that may be given from outside, as arguments of `NewEntry`."""
+    prefix = f"{where}." if where else ""
     found = {}
     for name, (fits, words) in _OWN.items():
         value = data.get(name)
         if value is None:
             continue
         if not fits(value):
-            raise InvalidMessage(f"{where}.{name} must be {words}, not {value!r}"[:300], param=f"{where}.{name}")
+            raise InvalidMessage(f"{prefix}{name} must be {words}, not {value!r}"[:300], param=prefix + name)
         found[name] = float(value) if name == "importance" else value
     return found
 
@@ -127,7 +130,7 @@ _OWN: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _turns_in_order(fields: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+def _check_turns(fields: Sequence[dict[str, Any]]) -> None:
     last = 0
     for at, own in enumerate(fields):
         turn_id = own.get("turn_id", last)
@@ -135,7 +138,6 @@ def _turns_in_order(fields: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]
             place = f"messages[{at}].turn_id"
             raise InvalidMessage(f"{place} is {turn_id}, after a message of turn {last}", param=place)
         last = turn_id
-    return fields
 
 
 def milliseconds(data: Mapping[str, Any], name: str) -> int | None:

@@ -6,6 +6,7 @@ recognised on input and never sent upstream.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -111,36 +112,61 @@ def entry_to(entry: Entry) -> dict[str, Any]:
 # -- in ----------------------------------------------------------------------
 
 
-def _mapping(data: Any, where: str) -> Mapping[str, Any]:
-    if hasattr(data, "model_dump"):
-        data = data.model_dump(mode="json", exclude_unset=True)
+def _mapping(data: Any, where: str) -> dict[str, Any]:
+    data = _dumped(data)
     if not isinstance(data, Mapping):
         raise InvalidMessage(f"{where} must be an object with role and content, not {_kind(data)}", param=where)
-    for key in data:
-        if not isinstance(key, str):
-            raise InvalidMessage(f"{where} has a field named {key!r}: names of fields are strings", param=where)
-    _sendable(data, where)
-    return data
-
-
-def _sendable(data: Any, where: str) -> None:
-    """Refuse what no JSON body can carry (lone surrogates, NaN, other types) before anything of it is stored."""
     try:
-        msgspec.json.encode(data).decode()
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as exc:
-        raise InvalidMessage(f"{where} cannot be written as JSON: {exc}", param=where) from exc
+        return {_field(key, where): _plain(value, f"{where}.{key}") for key, value in data.items()}
+    except RecursionError as exc:
+        raise InvalidMessage(f"{where} is nested too deeply", param=where) from exc
+
+
+def _dumped(data: Any) -> Any:
+    """An object of the SDK as the JSON it stands for; anything else as it is."""
+    return data.model_dump(mode="json", exclude_unset=True) if hasattr(data, "model_dump") else data
+
+
+def _field(key: Any, where: str) -> str:
+    if isinstance(key, str):
+        return _text(key, where)
+    raise InvalidMessage(f"{where} has a field named {key!r}: names of fields are strings", param=where)
+
+
+def _plain(data: Any, where: str) -> Any:
+    """A copy of `data` that is JSON and nobody else's; refuses what no JSON body can carry before any of it is stored."""
+    data = _dumped(data)
+    if isinstance(data, str):
+        return _text(data, where)
+    if data is None or isinstance(data, bool | int):
+        return data
+    if isinstance(data, float) and math.isfinite(data):
+        return data
+    if isinstance(data, Mapping):
+        return {_field(key, where): _plain(value, f"{where}.{key}") for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_plain(item, f"{where}[{at}]") for at, item in enumerate(data)]
+    raise InvalidMessage(f"{where} cannot be written as JSON: {data!r:.80}", param=where)
+
+
+def _text(text: str, where: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        raise InvalidMessage(f"{where} has half of a surrogate pair, which is no character", param=where) from exc
+    return text
 
 
 def _content(value: Any, where: str) -> Content:
     if value is None or isinstance(value, str | UnsetType):
         return value
-    if isinstance(value, Sequence):
+    if isinstance(value, list):
         return tuple(_part(item, f"{where}[{at}]") for at, item in enumerate(value))
     raise InvalidMessage(f"{where} must be a string, a list of parts or null, not {_kind(value)}", param=where)
 
 
 def _part(value: Any, where: str) -> Part:
-    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         raise InvalidMessage(f"{where} must be an object with a type, for example text", param=where)
     kind = value["type"]
     text = value.get("refusal" if kind == "refusal" else "text") if kind in TEXT_PARTS else None
@@ -153,7 +179,7 @@ def _part(value: Any, where: str) -> Part:
 def _tool_calls(value: Any, where: str) -> tuple[ToolCall, ...]:
     if value is None:
         return ()
-    if not isinstance(value, Sequence) or isinstance(value, str):
+    if not isinstance(value, list):
         raise InvalidMessage(f"{where} must be a list of tool calls, not {_kind(value)}", param=where)
     return tuple(_tool_call(item, f"{where}[{at}]") for at, item in enumerate(value))
 
@@ -163,11 +189,13 @@ _FUNCTION = ("function", "function", "arguments")
 
 
 def _tool_call(value: Any, where: str) -> ToolCall:
-    if not isinstance(value, Mapping) or not isinstance(value.get("id"), str):
+    if not isinstance(value, dict) or not isinstance(value.get("id"), str):
         raise InvalidMessage(f"{where} must be an object with an id and a function", param=where)
+    if not isinstance(value.get("type"), str | None):
+        raise InvalidMessage(f"{where}.type must be a string, not {_kind(value['type'])}", param=f"{where}.type")
     kind, key, arguments_key = _CUSTOM if value.get("type") == "custom" else _FUNCTION
     function = value.get(key)
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise InvalidMessage(f"{where}.{key} must be an object with a name and {arguments_key}", param=f"{where}.{key}")
     return ToolCall(
         id=value["id"],

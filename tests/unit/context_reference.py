@@ -1,0 +1,117 @@
+"""A slow and obvious builder, written from DESIGN.md: which units a strategy keeps, where the design leaves no choice.
+
+The log is folded from its first unit, each time anew. A model may be called behind any unit but a plain assistant
+message; only there does a strategy look at what it has. Everything is counted by adding up.
+
+What the design leaves open, and is read here as follows:
+
+- "Until only `target` of the room is used": by what is sent verbatim; beside it head and tail have to fit the room.
+- Recent messages are kept by whole units.
+- What was kept before the frontier stays until the frontier moves (rule 5): also a user message that is no longer the
+  current one. Count windows promise no stable prefix: there it leaves as soon as it is not current.
+
+Nothing is ever cut here: it is for histories in which no message is long enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.session import Entry
+from tests.unit.context_rules import Group, anchor_of, current_of, groups_of
+
+
+class Kept(NamedTuple):
+    """What is sent of a log."""
+
+    head: list[Group]
+    tail: list[Group]
+
+    @property
+    def seqs(self) -> list[int]:
+        """Every entry that is sent."""
+        return [entry.seq for group in (*self.head, *self.tail) for entry in group]
+
+    @property
+    def tokens(self) -> int:
+        """Of all that is sent."""
+        return _tokens(self.head) + _tokens(self.tail)
+
+
+def token_window(entries: Sequence[Entry], *, budget: int, preserve_recent: int, target: float) -> Kept:
+    """What `token_window` sends; more than `budget` tokens where it has to refuse."""
+    kept = Kept([], [])
+    for until, group in _calls(entries):
+        kept = Kept(kept.head, [*kept.tail, *group])
+        if kept.tokens <= budget:
+            continue
+        for number in range(len(kept.tail)):
+            moved = _shifted(kept, number, until, anchored=True)
+            on_target = _tokens(moved.tail) <= int(target * budget) and moved.tokens <= budget
+            if on_target or _only_recent(moved.tail, preserve_recent):
+                break
+        kept = _fitting(moved, budget, until, anchored=True)
+    return kept
+
+
+def count_window(entries: Sequence[Entry], *, window_size: int, budget: int | None, anchored: bool) -> Kept:
+    """What `head_tail` (anchored) and `buffer_window` send."""
+    kept = Kept([], [])
+    for until, group in _calls(entries):
+        kept = Kept(kept.head, [*kept.tail, *group])
+        # The oldest unit goes while the others have `window_size` messages: the window grows, no unit is cut.
+        while sum(map(len, kept.tail[1:])) >= window_size:
+            kept = _shifted(kept, 1, until, anchored=anchored)
+        kept = _shifted(kept, 0, until, anchored=anchored)
+        if budget is not None:
+            kept = _fitting(kept, budget, until, anchored=anchored)
+    return kept
+
+
+# -- parts of them ---------------------------------------------------------------
+
+
+def _calls(entries: Sequence[Entry]) -> list[tuple[list[Entry], list[Group]]]:
+    """Every place where a model may be called: the log up to it, and the units that are new there."""
+    places: list[tuple[list[Entry], list[Group]]] = []
+    until: list[Entry] = []
+    new: list[Group] = []
+    groups = groups_of(entries)
+    for at, group in enumerate(groups):
+        until = [*until, *group]
+        new = [*new, group]
+        said = group[0].message.role == "assistant" and not group[0].message.tool_calls
+        if not said or at == len(groups) - 1:
+            places.append((until, new))
+            new = []
+    return places
+
+
+def _tokens(groups: Sequence[Group]) -> int:
+    return sum(entry.tokens for group in groups for entry in group)
+
+
+def _must_stay(group: Group, seen: Sequence[Entry], *, anchored: bool) -> bool:
+    anchor, current = anchor_of(seen), current_of(seen)
+    if any(entry.pinned for entry in group) or (current and group[0].seq == current.seq):
+        return True
+    return anchored and anchor is not None and group[0].seq == anchor.seq
+
+
+def _shifted(kept: Kept, number: int, seen: Sequence[Entry], *, anchored: bool) -> Kept:
+    """With the `number` oldest units of the tail gone, or in the head where they must stay."""
+    older = [*kept.head, *kept.tail[:number]]
+    return Kept([group for group in older if _must_stay(group, seen, anchored=anchored)], kept.tail[number:])
+
+
+def _fitting(kept: Kept, budget: int, seen: Sequence[Entry], *, anchored: bool) -> Kept:
+    """Oldest first, until it fits or only the newest unit is left."""
+    while kept.tokens > budget and len(kept.tail) > 1:
+        kept = _shifted(kept, 1, seen, anchored=anchored)
+    return kept
+
+
+def _only_recent(tail: Sequence[Group], messages: int) -> bool:
+    """Whether the newest `messages` messages need all units of `tail`; the newest unit always stays."""
+    return len(tail) == 1 or sum(map(len, tail[1:])) < messages

@@ -1,0 +1,468 @@
+"""The rules of a working set (DESIGN.md, section 4), checked on what was built, from the log alone.
+
+Nothing here asks the code under test what it meant to do, except for the decisions it tells: what they say was sent is
+worked out again from the log and compared with what was sent, message by message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.context.build import PRIMING, Request, WorkingSet
+from holdfast.context.cut import MIN_CUT
+from holdfast.context.dialects import CLOSING, OPENING, SYSTEM_NOTE
+from holdfast.context.units import LATE_RESULT, NO_RESULT
+from holdfast.errors import BudgetTooSmall
+from holdfast.messages import SYSTEM_ROLES, Message, Part, ToolCall
+from holdfast.session import Entry
+
+Group = list[Entry]
+"""A unit, as the log shows it."""
+GONE = {"evicted", "compacted"}
+SENT = {"kept", "pinned", "anchored", "cut"}
+_MARKER = re.compile(r"\n\[… (\d+) of (\d+) characters cut here; the whole is message (\d+) of the session …\]\n")
+_STUB = re.compile(r"\[original task: (.*)\]", re.DOTALL)
+_MEDIA = "[a part of type {type} is left out here; it is in message {seq} of the session]"
+
+
+def groups_of(entries: Sequence[Entry]) -> list[Group]:
+    """The units of a live path: a message, or calls with all that tools said until each call had its result."""
+    groups: list[Group] = []
+    for entry in entries:
+        waits = bool(groups) and results_of(groups[-1]) < len(groups[-1][0].message.tool_calls)
+        if waits and entry.message.role == "tool":
+            groups[-1].append(entry)
+        else:
+            groups.append([entry])
+    return groups
+
+
+def results_of(group: Group) -> int:
+    """How many of a unit's calls have their result."""
+    return sum(entry.unit == group[0].seq for entry in group[1:])
+
+
+def anchor_of(entries: Sequence[Entry]) -> Entry | None:
+    """The first user message."""
+    return next((entry for entry in entries if entry.message.role == "user"), None)
+
+
+def current_of(entries: Sequence[Entry]) -> Entry | None:
+    """The last user message."""
+    return anchor_of(list(reversed(entries)))
+
+
+def callable_behind(entries: Sequence[Entry]) -> bool:
+    """Whether a model would be called now: there is something to answer, and no call is open."""
+    groups = groups_of(entries)
+    newest = groups[-1] if groups else []
+    return bool(newest) and (
+        newest[0].message.role != "assistant" or results_of(newest) == len(newest[0].message.tool_calls) > 0
+    )
+
+
+def conversation_of(request: Request, built: WorkingSet) -> list[Message]:
+    """What is sent behind the system prompt."""
+    return list(built.messages[len(request.system) :])
+
+
+# -- all of them ---------------------------------------------------------------
+
+
+def check_rules(request: Request, built: WorkingSet, entries: Sequence[Entry]) -> None:
+    """Every rule that one working set can show."""
+    conversation = conversation_of(request, built)
+    assert built.messages[: len(request.system)] == request.system, "the system prompt is first and whole"
+    check_calls(conversation)
+    check_dialect(request.dialect, conversation)
+    check_tokens(request, built, conversation)
+    decided = check_decisions(request, built, entries)
+    sent = check_sent(request, built, entries, decided)
+    check_present(request, built, entries, decided)
+    check_cut_counts(request, built, decided, sent)
+    check_anchor(request, built, entries, decided, sent)
+
+
+def check_refusal(request: Request, refused: BudgetTooSmall, entries: Sequence[Entry]) -> None:
+    """A refusal says what is needed, and it is needed."""
+    assert refused.needed > refused.budget
+    overhead = _overhead(request)
+    if refused.budget == request.input_budget and overhead >= request.input_budget:
+        assert refused.needed == overhead + 1
+        return
+    limit = min(request.input_budget - overhead, request.policy.budget or request.input_budget)
+    assert refused.budget == limit
+    if request.dialect == "openai" and request.count.factor == 1.0:
+        assert refused.needed <= max(limit + 1, _least(request, entries)), "asks for more than the smallest takes"
+
+
+def _least(request: Request, entries: Sequence[Entry]) -> int:
+    """At most what the smallest legal working set takes: everything for `none`, else what must stay, cut short."""
+    groups = groups_of(entries)
+    if request.policy.name == "none":
+        return sum(request.count.message(message) for group in groups for message in _told(group))
+    must = [group for group in groups if _must_stay(request, group, entries)]
+    return sum(
+        min(request.count.message(message), MIN_CUT) if _only_text(message) else request.count.message(message)
+        for group in must
+        for message in _told(group)
+    )
+
+
+def _told(group: Group) -> list[Message]:
+    """Roughly what a unit's messages are when they are sent."""
+    lacking = len(group[0].message.tool_calls) - results_of(group)
+    told = [entry.message if entry.unit == group[0].seq else _late_of(entry) for entry in group]
+    if group[0].message.role == "tool":
+        told = [_late_of(group[0])]
+    return told + [Message(role="tool", content=NO_RESULT, tool_call_id="?")] * lacking
+
+
+def _late_of(entry: Entry) -> Message:
+    label = LATE_RESULT.format(id=entry.message.tool_call_id)
+    return Message(role="user", content=label + entry.message.text)
+
+
+def _only_text(message: Message) -> bool:
+    return isinstance(message.content, str) and not message.tool_calls and not message.extra and message.name is None
+
+
+def _must_stay(request: Request, group: Group, entries: Sequence[Entry]) -> bool:
+    anchor, current = anchor_of(entries), current_of(entries)
+    anchored = request.policy.name != "buffer_window" and anchor is not None and group[0].seq == anchor.seq
+    asked = current is not None and group[0].seq == current.seq
+    return anchored or asked or any(entry.pinned for entry in group) or group[-1].seq == entries[-1].seq
+
+
+# -- rule 2: calls, results, roles -----------------------------------------------
+
+
+def check_calls(conversation: Sequence[Message]) -> None:
+    """Each call has exactly one result directly behind it, no result stands alone."""
+    open_calls: list[str] = []
+    for message in conversation:
+        if message.role == "tool":
+            assert message.tool_call_id in open_calls, "a result answers an open call"
+            open_calls.remove(str(message.tool_call_id))
+            continue
+        assert not open_calls, "every call has its result directly behind it"
+        open_calls = [call.id for call in message.tool_calls]
+        assert len(set(open_calls)) == len(open_calls), "parallel calls have ids of their own"
+    assert not open_calls, "the last calls have their results"
+
+
+def check_dialect(dialect: str, conversation: Sequence[Message]) -> None:
+    """Anthropic and Gemini: the user begins and ends, system messages only in front, no call id twice."""
+    if dialect == "openai" or not conversation:
+        return
+    assert conversation[0].role == "user"
+    assert conversation[-1].role in ("user", "tool")
+    assert all(message.role not in SYSTEM_ROLES for message in conversation)
+    ids = [call.id for message in conversation for call in message.tool_calls]
+    assert len(set(ids)) == len(ids)
+
+
+# -- rule 3: tokens --------------------------------------------------------------
+
+
+def _overhead(request: Request) -> int:
+    system = sum(map(request.count.message, request.system))
+    return PRIMING + system + (request.count.tools(request.tools) if request.tools else 0)
+
+
+def check_tokens(request: Request, built: WorkingSet, conversation: Sequence[Message]) -> None:
+    """What is sent is counted by the request's own counter, and stays within both budgets."""
+    counted = sum(map(request.count.message, conversation))
+    assert built.tokens == counted
+    assert built.total_tokens == counted + _overhead(request)
+    assert built.tokens <= built.budget
+    assert request.policy.budget is None or built.budget <= request.policy.budget
+    assert built.total_tokens <= request.input_budget
+
+
+# -- rule 6: decisions -----------------------------------------------------------
+
+
+def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry]) -> dict[int, str]:
+    """Runs in order, over each live entry once, with reasons and the log's tokens. Returns the decision by `seq`."""
+    decided: dict[int, str] = {}
+    place = -1
+    for run in built.decisions():
+        assert place < run.first <= run.last
+        place = run.last
+        covered = [entry for entry in entries if run.first <= entry.seq <= run.last]
+        assert covered, "a run is about something"
+        assert run.decision in GONE | SENT
+        assert run.reason
+        assert run.decision == "cut" or run.tokens == sum(entry.tokens for entry in covered)
+        decided |= {entry.seq: run.decision for entry in covered}
+    assert list(decided) == [entry.seq for entry in entries], "every live entry has a decision"
+    gone = {decision for decision in decided.values() if decision in GONE}
+    assert gone <= {"compacted" if built.window.compaction else "evicted"}
+    sent = sum(decision in SENT for decision in decided.values())
+    assert len(built.decisions()) <= 2 * sent + 1, "telling does not grow with the log"
+    for group in groups_of(entries):
+        assert len({decided[entry.seq] in GONE for entry in group}) == 1, "a unit stays or goes as one"
+        if any(entry.pinned for entry in group):
+            assert {decided[entry.seq] for entry in group} <= {"pinned", "anchored", "cut"}
+    return decided
+
+
+def check_present(request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str]) -> None:
+    """Rule 1: what must stay is sent; the newest unit, also `none` sends everything."""
+    for group in groups_of(entries):
+        if request.policy.name == "none" or _must_stay(request, group, entries):
+            assert all(decided[entry.seq] in SENT for entry in group)
+    if request.policy.name == "none":
+        assert "cut" not in decided.values()
+
+
+# -- rules 1, 3 and 4: what was sent, message by message ---------------------------
+
+
+def check_sent(
+    request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str]
+) -> dict[int, Message]:
+    """What is sent is what the decisions say, in order, nothing doubled, altered or added. Returns messages by `seq`."""
+    rest = conversation_of(request, built)
+    sent: dict[int, Message] = {}
+    compactions = 0
+    groups = [group for group in groups_of(entries) if decided[group[0].seq] in SENT]
+    anchor = anchor_of(entries)
+    if groups and request.dialect != "openai" and rest[0].content == OPENING:
+        rest.pop(0)
+        assert rest[0].role == "assistant", "the opening is there only where the assistant began"
+    for group in groups:
+        if _is_compaction(built, rest[0]):
+            rest.pop(0)
+            compactions += 1
+            if request.policy.anchored and anchor and anchor.seq not in sent:
+                assert built.window.units[0].first <= anchor.seq, "a compaction stands behind the task"
+        _check_group(request, group, rest, decided, sent, anchor if request.policy.anchored else None)
+    if rest and _is_compaction(built, rest[0]):
+        compactions += 1
+        rest.pop(0)
+    if rest and request.dialect != "openai" and groups[-1][0].message.role == "assistant":
+        assert rest.pop(0).content == CLOSING
+    assert not rest, "nothing is sent twice, and nothing that is not in the log"
+    assert compactions == (built.window.compaction is not None)
+    if groups:
+        assert groups[-1] == groups_of(entries)[-1], "the newest unit is last"
+    return sent
+
+
+def _is_compaction(built: WorkingSet, message: Message) -> bool:
+    compaction = built.window.compaction
+    if compaction is None or message != Message(role="user", content=compaction.text):
+        return False
+    assert "data, not instructions" in message.text.splitlines()[0]
+    return True
+
+
+def _check_group(
+    request: Request,
+    group: Group,
+    rest: list[Message],
+    decided: dict[int, str],
+    sent: dict[int, Message],
+    anchor: Entry | None,
+) -> None:
+    """Take the messages of `group` from the front of `rest`: calls, results in their order, results lost, results late."""
+    first = group[0]
+    calls = first.message.tool_calls
+    results = [entry for entry in group[1:] if entry.unit == first.seq]
+    late = [entry for entry in group[1:] if entry.unit != first.seq]
+    head = rest.pop(0)
+    plain = _plain_again(head, first, request.dialect)
+    sent[first.seq] = head
+    _check_same(request, plain, first, decided, anchor)
+    ids = dict(zip(range(len(calls)), [call.id for call in head.tool_calls], strict=True))
+    open_calls = list(enumerate(call.id for call in calls))
+    for entry in results:
+        message = rest.pop(0)
+        sent[entry.seq] = message
+        at = next(at for at, call_id in open_calls if call_id == entry.message.tool_call_id)
+        open_calls.remove((at, str(entry.message.tool_call_id)))
+        assert message.tool_call_id == ids[at], "a result answers its own call"
+        _check_same(request, message.evolve(tool_call_id=entry.message.tool_call_id), entry, decided, None)
+    for at, _ in open_calls:
+        assert rest.pop(0) == Message(role="tool", content=NO_RESULT, tool_call_id=ids[at])
+    for entry in late:
+        sent[entry.seq] = rest[0]
+        _check_same(request, _plain_again(rest.pop(0), entry, request.dialect), entry, decided, None)
+
+
+def _plain_again(sent: Message, entry: Entry, dialect: str) -> Message:
+    """`sent` without what says that it is a late result or a system message, and with the log's own call ids."""
+    message = entry.message
+    if message.role == "tool":
+        assert sent.role == "user"
+        label = LATE_RESULT.format(id=message.tool_call_id)
+        return _unlabelled(sent, label, message).evolve(tool_call_id=message.tool_call_id)
+    if message.role in SYSTEM_ROLES and dialect != "openai":
+        assert sent.role == "user"
+        return _unlabelled(sent, SYSTEM_NOTE, message)
+    assert sent.role == message.role
+    if not message.tool_calls:
+        return sent
+    calls = [_with_id(ours, theirs.id) for ours, theirs in zip(sent.tool_calls, message.tool_calls, strict=True)]
+    return sent.evolve(tool_calls=tuple(calls))
+
+
+def _with_id(call: ToolCall, call_id: str) -> ToolCall:
+    return ToolCall(call_id, call.name, call.arguments, call.type, call.extra, call.function_extra)
+
+
+def _unlabelled(sent: Message, label: str, message: Message) -> Message:
+    if isinstance(sent.content, tuple):
+        assert sent.content[0] == Part("text", label)
+        return sent.evolve(role=message.role, content=sent.content[1:])
+    if isinstance(sent.content, str) and sent.content.startswith(label):
+        said = sent.content.removeprefix(label)
+        return sent.evolve(role=message.role, content=said or message.content)
+    return sent.evolve(role=message.role)  # its label was cut away
+
+
+def _check_same(request: Request, sent: Message, entry: Entry, decided: dict[int, str], anchor: Entry | None) -> None:
+    if decided[entry.seq] != "cut":
+        assert sent == entry.message, "what is not cut is sent as it is in the log"
+        return
+    if not _only_written_shorter(sent, entry.message):
+        assert f"message {entry.seq} of the session" in _all_text(sent), "a cut says where the whole is"
+    assert (sent.role, sent.name, sent.tool_call_id) == (
+        entry.message.role,
+        entry.message.name,
+        entry.message.tool_call_id,
+    )
+    if entry.message.role == "tool" and entry.unit == entry.seq:
+        return  # cut with the label before it
+    is_anchor = anchor is not None and entry.seq == anchor.seq
+    missing = set(entry.message.extra) - set(sent.extra)
+    assert all(sent.extra[key] == entry.message.extra[key] for key in sent.extra)
+    assert all(name in _all_text(sent) for name in missing), "a field that is left out is named"
+    _check_cut_content(sent, entry, noted=bool(missing), stub=is_anchor)
+    for ours, theirs in zip(sent.tool_calls, entry.message.tool_calls, strict=True):
+        assert (ours.id, ours.name, ours.extra) == (theirs.id, theirs.name, theirs.extra)
+        _check_cut_arguments(ours.arguments, theirs.arguments, entry.seq)
+
+
+def _only_written_shorter(sent: Message, original: Message) -> bool:
+    """Whether the same arguments are written with less white space, which may be enough."""
+    pairs = zip(sent.tool_calls, original.tool_calls, strict=True)
+    same = all(ours == theirs or _json(ours.arguments) == _json(theirs.arguments) for ours, theirs in pairs)
+    return same and sent.evolve(tool_calls=()) == original.evolve(tool_calls=())
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _all_text(message: Message) -> str:
+    return "".join((message.text, *(call.arguments for call in message.tool_calls)))
+
+
+def _check_cut_content(sent: Message, entry: Entry, *, noted: bool, stub: bool) -> None:
+    original, content = entry.message.content, sent.content
+    if noted and isinstance(content, tuple):
+        content = content[:-1]
+    elif noted and isinstance(content, str):
+        content = content.rpartition("[left out here: ")[0].removesuffix("\n")
+    if stub:
+        parts = (
+            content if isinstance(content, tuple) else (Part("text", content if isinstance(content, str) else None),)
+        )
+        found = _STUB.fullmatch(parts[0].text or "")
+        assert found, "the task is a marked stub when it is cut"
+        _check_cut_text(found[1], entry.message.text, entry.seq)
+        _check_media(parts[1:], entry.message.media, entry.seq)
+    elif isinstance(original, tuple):
+        assert isinstance(content, tuple)
+        for ours, theirs in zip(content, original, strict=True):
+            if theirs.text is None:
+                _check_media((ours,), (theirs,), entry.seq)
+            else:
+                assert (ours.type, ours.extra) == (theirs.type, theirs.extra)
+                _check_cut_text(str(ours.text), theirs.text, entry.seq)
+    elif isinstance(original, str):
+        assert isinstance(content, str)
+        _check_cut_text(content, original, entry.seq)
+    else:
+        assert content in (original, "")
+
+
+def _check_media(sent: Sequence[Part], original: Sequence[Part], seq: int) -> None:
+    for ours, theirs in zip(sent, original, strict=True):
+        assert ours in (theirs, Part("text", _MEDIA.format(type=theirs.type, seq=seq)))
+
+
+def _check_cut_text(sent: str, original: str, seq: int) -> None:
+    """Whole, or head, marker with the right numbers, tail."""
+    if sent == original:
+        return
+    pieces = _MARKER.split(sent)
+    assert len(pieces) == 5, f"one marker: {sent[:300]!r}"
+    head, missing, size, where, tail = pieces
+    assert original.startswith(head)
+    assert original.endswith(tail)
+    assert int(missing) == len(original) - len(head) - len(tail) > 0
+    assert (int(size), int(where)) == (len(original), seq)
+
+
+def _check_cut_arguments(sent: str, original: str, seq: int) -> None:
+    if sent == original:
+        return
+    decoded = json.loads(sent)
+    if isinstance(decoded, dict) and list(decoded) == ["arguments"]:
+        _check_cut_text(decoded["arguments"], original, seq)
+    else:
+        _check_cut_value(decoded, json.loads(original), seq)
+
+
+def _check_cut_value(sent: Any, original: Any, seq: int) -> None:
+    if isinstance(original, str):
+        _check_cut_text(sent, original, seq)
+    elif isinstance(original, dict):
+        assert list(sent) == list(original)
+        for key, value in original.items():
+            _check_cut_value(sent[key], value, seq)
+    elif isinstance(original, list):
+        for ours, theirs in zip(sent, original, strict=True):
+            _check_cut_value(ours, theirs, seq)
+    else:
+        assert sent == original
+
+
+# -- rule 1: sizes of what was cut -------------------------------------------------
+
+
+def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str], sent: dict[int, Message]) -> None:
+    """A cut message is told with what is sent of it, and none is cut far below the least."""
+    for run in built.decisions():
+        if run.decision != "cut":
+            continue
+        assert run.first == run.last
+        message = sent[run.first]
+        if message.role != "user" or not message.text.startswith((SYSTEM_NOTE, "[a tool result")):
+            assert run.tokens == request.count.message(message)
+        if _only_text(message):
+            assert run.tokens >= 0.9 * MIN_CUT
+
+
+def check_anchor(
+    request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str], sent: dict[int, Message]
+) -> None:
+    """Behind the frontier the task takes at most a quarter of the room, or it is a marked stub."""
+    anchor = anchor_of(entries)
+    if anchor is None or request.policy.name in ("none", "buffer_window"):
+        return
+    before_frontier = anchor.seq < built.window.units[0].first
+    if before_frontier and decided[anchor.seq] != "cut":
+        assert request.count.message(sent[anchor.seq]) <= max(MIN_CUT, built.budget / 4)
+    if decided[anchor.seq] == "cut":
+        assert "[original task: " in sent[anchor.seq].text

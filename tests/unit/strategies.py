@@ -1,0 +1,282 @@
+"""Random histories, policies and requests: what the rules of a working set are tried on.
+
+A history is drawn as a list of events and played into a log as a store would do it. Texts are made, not drawn: words
+with a number each, so that no two messages are alike and drawing stays fast.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+from msgspec import UNSET
+
+from holdfast.context.build import Request
+from holdfast.context.dialects import Dialect
+from holdfast.context.policies import Policy, policy
+from holdfast.context.settings import ContextSettings
+from holdfast.messages import GENESIS, Content, Message, Part, ToolCall
+from holdfast.session import Entry, NewEntry, Tail, erased, extend, rewind
+from holdfast.tokens import STORED, TokenCounter, counter_for
+
+COUNTERS: dict[str, TokenCounter] = {"o200k": STORED, "cl100k": counter_for("gpt-4"), "estimate": counter_for("claude")}
+UNLIMITED = 10**9
+IMAGE = Part("image_url", extra={"image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}})
+_WORDS = ("harbour", "kelp", "reservation", "2024-05-17", "payment", "card_8812", "Weiß", "refund", "7461", "anchor")
+
+
+def words(number: int, count: int) -> str:
+    """`count` words that only text `number` consists of in this order."""
+    return " ".join(
+        itertools.chain([f"#{number}"], itertools.islice(itertools.cycle(_WORDS), number % 7, number % 7 + count))
+    )
+
+
+class Event(NamedTuple):
+    """One thing that happens to a log."""
+
+    kind: str
+    size: int = 5
+    """Words of its text."""
+    calls: tuple[tuple[str, int], ...] = ()
+    """Id and words of the arguments of each call."""
+    results: tuple[tuple[str, int], ...] = ()
+    """Id and words of each result, in order of arrival."""
+    shape: str = "text"
+    pinned: bool = False
+    erased: bool = False
+
+
+# -- events --------------------------------------------------------------------
+
+_SIZES = st.sampled_from([1, 5, 5, 5, 20, 20, 60, 200, 200, 500])
+_GIANT = st.sampled_from([3000, 5000])
+_IDS = st.sampled_from(["a", "b", "a-2", "call_1"])
+_SHAPES = st.sampled_from(["text"] * 6 + ["none", "unset", "empty", "no_parts", "parts", "media", "extra", "named"])
+_ARGUMENTS = st.sampled_from(["json", "json", "no_json", "many", "empty"])
+_RARELY = st.sampled_from([False] * 9 + [True])
+
+
+@st.composite
+def _plain(draw: DrawFn) -> Event:
+    kind = draw(st.sampled_from(["user"] * 4 + ["assistant"] * 4 + ["system"]))
+    size = draw(_SIZES | _GIANT if draw(_RARELY) else _SIZES)
+    return Event(kind, size, shape=draw(_SHAPES), pinned=draw(_RARELY), erased=draw(_RARELY))
+
+
+@st.composite
+def _rounds(draw: DrawFn) -> Event:
+    """A tool round: complete mostly, else with results that lack, double, or answer nothing."""
+    calls = tuple(draw(st.lists(st.tuples(_IDS, st.sampled_from([0, 3, 30, 400])), min_size=1, max_size=3)))
+    results = [(call_id, draw(_SIZES | _GIANT if draw(_RARELY) else _SIZES)) for call_id, _ in calls]
+    match draw(st.sampled_from(["whole"] * 5 + ["lacking", "doubled", "orphan", "shuffled"])):
+        case "lacking":
+            results.pop(draw(st.integers(0, len(results) - 1)))
+        case "doubled":
+            results.insert(draw(st.integers(0, len(results))), draw(st.sampled_from(results)))
+        case "orphan":
+            results.insert(draw(st.integers(0, len(results))), ("nobody", 5))
+        case "shuffled":
+            results = draw(st.permutations(results))
+    return Event(
+        "round", draw(_SIZES), calls, tuple(results), draw(_ARGUMENTS), pinned=draw(_RARELY), erased=draw(_RARELY)
+    )
+
+
+_ORPHANS = st.tuples(_IDS, _SIZES).map(lambda result: Event("orphan", results=(result,)))
+_RETIRED = st.integers(1, 6).map(lambda number: Event("retire", number))
+
+events: SearchStrategy[list[Event]] = st.lists(
+    st.one_of(_plain(), _plain(), _rounds(), _rounds(), _rounds(), _ORPHANS | _RETIRED), min_size=1, max_size=24
+)
+"""Anything that may stand in a log, in any order."""
+
+
+@st.composite
+def long_turns(draw: DrawFn) -> list[Event]:
+    """One user message and hundreds of tool rounds behind it."""
+    rounds = draw(st.integers(100, 300))
+    size = draw(st.sampled_from([5, 30, 120]))
+    started = [Event("assistant", 8)] if draw(st.booleans()) else []
+    once = Event("round", 3, (("same", 3), ("other", 4)), (("same", size), ("other", 5)), "json")
+    return [*started, Event("user", draw(_SIZES)), *[once] * rounds]
+
+
+@st.composite
+def _tame(draw: DrawFn) -> Event:
+    kind = draw(st.sampled_from(["user", "assistant", "round", "round"]))
+    if kind != "round":
+        return Event(kind, draw(st.sampled_from([2, 10, 25])), pinned=draw(_RARELY))
+    sizes = draw(st.lists(st.sampled_from([5, 15, 25]), min_size=1, max_size=3))
+    calls = tuple((f"c{at}", 3) for at in range(len(sizes)))
+    results = tuple((f"c{at}", size) for at, size in enumerate(sizes))
+    return Event("round", draw(st.sampled_from([1, 10])), calls, results, "json", pinned=draw(_RARELY))
+
+
+tame_events: SearchStrategy[list[Event]] = st.lists(_tame(), min_size=1, max_size=50)
+"""Histories in which nothing has to be repaired, and no message is long enough to be cut."""
+
+
+# -- from events to a log --------------------------------------------------------
+
+
+class Log:
+    """A log as a store keeps it: what was appended, and which of it is live."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        """The live path."""
+        self.tail = Tail()
+        self._number = 0
+
+    def append(self, message: Message, *, pinned: bool = False, erase: bool = False) -> None:
+        """Append one message; an erased one as it looks afterwards."""
+        message = erased(message) if erase else message
+        new = NewEntry(message=message, tokens=STORED.message(message), timestamp=0, pinned=pinned)
+        entries, self.tail = extend(self.tail, [new])
+        self.entries += [msgspec.structs.replace(entry, erased=erase) for entry in entries]
+
+    def retire(self, number: int) -> None:
+        """Retire the last entries, as an edit does it."""
+        kept = self.entries[: max(0, len(self.entries) - number)]
+        starts = [at for at, entry in enumerate(kept) if entry.kind != "result"]
+        last = kept[starts[-1] if starts else 0 :]
+        visible = [entry for entry in kept if entry.message.visible]
+        self.tail = rewind(
+            self.tail,
+            last,
+            digest=visible[-1].digest if visible else GENESIS,
+            anchor=next((entry.seq for entry in kept if entry.kind == "user"), None),
+        )
+        self.entries = kept
+
+    def text(self, size: int) -> str:
+        """A text that no other message of the log has."""
+        self._number += 1
+        return words(self._number, size)
+
+    def play(self, event: Event) -> Iterator[None]:
+        """Let `event` happen, a step a message."""
+        match event.kind:
+            case "retire":
+                self.retire(event.size)
+                yield
+            case "orphan" | "round":
+                if event.calls:
+                    self._calls(event)
+                    yield
+                for at, (call_id, size) in enumerate(event.results):
+                    pinned = event.pinned and at == 1
+                    result = Message(role="tool", content=self.text(size), tool_call_id=call_id)
+                    self.append(result, pinned=pinned)
+                    yield
+            case role:
+                message = _shaped(Message(role=role, content=self.text(event.size)), event.shape)
+                self.append(message, pinned=event.pinned, erase=event.erased)
+                yield
+
+    def _calls(self, event: Event) -> None:
+        calls = tuple(ToolCall(call_id, "look_up", self._arguments(event.shape, size)) for call_id, size in event.calls)
+        content = None if event.size % 2 else self.text(event.size)
+        extra = {"reasoning_content": self.text(event.size)} if event.size % 4 == 0 else {}
+        # A pinned round with one result is pinned by its call, one with more by its second result.
+        pinned = event.pinned and len(event.results) < 2
+        message = Message(role="assistant", content=content, tool_calls=calls, extra=extra)
+        self.append(message, pinned=pinned, erase=event.erased)
+
+    def _arguments(self, shape: str, size: int) -> str:
+        text = self.text(size)
+        values: dict[str, Any] = {
+            "json": {"query": text, "limit": 5},
+            "many": {"rows": text.split()},
+        }
+        return (
+            msgspec.json.encode(values[shape]).decode() if shape in values else "" if shape == "empty" else "{" + text
+        )
+
+
+_CONTENTS: dict[str, Callable[[str], Content]] = {
+    "none": lambda text: None,
+    "unset": lambda text: UNSET,
+    "empty": lambda text: "",
+    "no_parts": lambda text: (),
+    "parts": lambda text: (Part("text", text), Part("text", "…", extra={"cache_control": {"type": "ephemeral"}})),
+    "media": lambda text: (Part("text", text), IMAGE, Part("text", "and this?")),
+}
+
+
+def _shaped(message: Message, shape: str) -> Message:
+    if shape in _CONTENTS:
+        return message.evolve(content=_CONTENTS[shape](message.text))
+    if shape == "named":
+        return message.evolve(name="ada")
+    if shape == "extra":
+        return message.evolve(extra={"reasoning_content": f"because {message.text}", "refusal": None})
+    return message
+
+
+def logs(events: list[Event]) -> Iterator[Log]:
+    """The log after each message that `events` bring; it is one object that grows."""
+    log = Log()
+    for event in events:
+        for _ in log.play(event):
+            yield log
+
+
+def log_of(events: list[Event]) -> Log:
+    """The log after all of `events`."""
+    log = Log()
+    for event in events:
+        for _ in log.play(event):
+            pass
+    return log
+
+
+# -- policies and requests -------------------------------------------------------
+
+budgets = st.integers(1, 200) | st.integers(200, 1500) | st.integers(1500, 6000) | st.just(UNLIMITED)
+"""From absurdly small to unlimited."""
+_TARGETS = st.floats(0.05, 0.95)
+_KEYS: dict[str, dict[str, SearchStrategy[Any]]] = {
+    "none": {},
+    "buffer_window": {"window_size": st.integers(1, 12), "budget": st.none() | budgets},
+    "head_tail": {"window_size": st.integers(1, 12), "budget": st.none() | budgets},
+    "token_window": {"budget": budgets, "preserve_recent": st.integers(0, 8), "target": _TARGETS},
+    "digest": {"budget": st.none() | budgets, "target": _TARGETS},
+}
+STRATEGIES = tuple(_KEYS)
+
+
+@st.composite
+def policies(draw: DrawFn, *names: str) -> Policy:
+    """A policy with random keys; of `names`, or of all."""
+    name = draw(st.sampled_from(names or STRATEGIES))
+    options = {key: value for key, strategy in _KEYS[name].items() if (value := draw(strategy)) is not None}
+    return policy(ContextSettings(name, options))
+
+
+_SYSTEM = [
+    Message(role="system", content="You help travellers. Today is 2024-05-17."),
+    Message(role="developer", content="Be brief."),
+]
+_TOOLS = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
+
+
+@st.composite
+def requests(draw: DrawFn, *names: str, dialects: tuple[Dialect, ...] = ("openai", "anthropic", "gemini")) -> Request:
+    """A request with a policy of `names`, a dialect, a counter and an input budget."""
+    # With an unlimited input budget the policy's own counts.
+    rule = draw(policies(*names))
+    own = rule.budget is not None and draw(st.booleans())
+    return Request(
+        policy=rule,
+        count=COUNTERS[draw(st.sampled_from(list(COUNTERS)))],
+        input_budget=UNLIMITED if own else draw(budgets),
+        system=tuple(_SYSTEM[: draw(st.integers(0, 2))]),
+        tools=[_TOOLS] * draw(st.integers(0, 1)),
+        dialect=draw(st.sampled_from(dialects)),
+    )

@@ -1,0 +1,84 @@
+"""The strategies against a slow and obvious builder, unit for unit, on histories in which nothing is long enough to be cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from holdfast.context.build import Request, WorkingSet, build
+from holdfast.context.policies import policy
+from holdfast.context.settings import ContextSettings
+from holdfast.errors import BudgetTooSmall
+from holdfast.session import Entry
+from holdfast.tokens import STORED
+from tests.unit import context_reference as reference
+from tests.unit.context_rules import GONE
+from tests.unit.strategies import UNLIMITED, Event, log_of, tame_events
+
+
+def built(strategy: str, options: dict[str, object], entries: list[Entry]) -> WorkingSet | None:
+    """The working set, or None where it is refused."""
+    rule = policy(ContextSettings(strategy, {key: value for key, value in options.items() if value is not None}))
+    try:
+        return build(Request(policy=rule, count=STORED, input_budget=UNLIMITED), None, [], entries)
+    except BudgetTooSmall:
+        return None
+
+
+def agree(made: WorkingSet | None, kept: reference.Kept, budget: int | None, entries: list[Entry]) -> None:
+    """The same units are sent, or both say that they do not fit."""
+    assert all(entry.tokens <= 128 for entry in entries), "nothing in these histories can be cut"
+    if budget is not None and kept.tokens > budget:
+        event("refused")
+        assert made is None
+        return
+    assert made is not None
+    event("dropped some" if len(kept.seqs) < len(entries) else "kept all")
+    sent = [run for run in made.decisions() if run.decision not in GONE]
+    assert [e.seq for e in entries if any(run.first <= e.seq <= run.last for run in sent)] == kept.seqs
+    assert list(made.messages) == [entry.message for entry in entries if entry.seq in kept.seqs]
+    assert made.tokens == kept.tokens
+
+
+@settings(max_examples=200)
+@given(
+    tame_events,
+    st.integers(100, 1500),
+    st.integers(0, 9),
+    st.floats(0.05, 0.95),
+)
+def test_token_window(history: list[Event], budget: int, preserve_recent: int, target: float) -> None:
+    """`token_window` moves its frontier when and as far as the reference does."""
+    entries = log_of(history).entries
+    # A task over a quarter of the room would be cut where it is over 128 tokens, which none is.
+    options: dict[str, object] = {"budget": budget, "preserve_recent": preserve_recent, "target": target}
+    kept = reference.token_window(entries, budget=budget, preserve_recent=preserve_recent, target=target)
+    agree(built("token_window", options, entries), kept, budget, entries)
+
+
+@pytest.mark.parametrize("strategy", ["head_tail", "buffer_window"])
+@given(tame_events, st.integers(1, 12), st.none() | st.integers(50, 1000))
+def test_count_windows(strategy: str, history: list[Event], window_size: int, budget: int | None) -> None:
+    """`head_tail` and `buffer_window` keep the reference's messages, and shrink to a budget as it does."""
+    entries = log_of(history).entries
+    assume(entries)
+    kept = reference.count_window(entries, window_size=window_size, budget=budget, anchored=strategy == "head_tail")
+    agree(built(strategy, {"window_size": window_size, "budget": budget}, entries), kept, budget, entries)
+
+
+def test_the_reference_by_hand() -> None:
+    """The reference itself, on a log small enough to do in one's head."""
+    entries = log_of([Event(role, 1) for role in ("user", "assistant", "user", "assistant", "user")]).entries
+    sizes = [entry.tokens for entry in entries]
+    everything = sum(sizes)
+    kept = reference.token_window(entries, budget=everything, preserve_recent=1, target=0.5)
+    assert kept.seqs == [0, 1, 2, 3, 4]
+    # One token too many: the frontier moves until what is left takes half of the room; the task stays before it.
+    kept = reference.token_window(entries, budget=everything - 1, preserve_recent=1, target=0.5)
+    assert sum(sizes[3:]) <= (everything - 1) // 2 < sum(sizes[2:])
+    assert kept.seqs == [0, 3, 4]
+    kept = reference.count_window(entries, window_size=2, budget=None, anchored=True)
+    assert kept.seqs == [0, 3, 4]
+    kept = reference.count_window(entries, window_size=2, budget=None, anchored=False)
+    assert kept.seqs == [3, 4]
