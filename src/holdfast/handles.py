@@ -47,8 +47,6 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     voice: Voice
     settings: ContextSettings
-    max_tokens: int | None = None
-    """Tokens for everything that is sent; None: the model's input budget."""
     system: tuple[Message, ...] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
@@ -254,7 +252,7 @@ class OpenTurn:
 
     async def next(self) -> list[dict[str, Any]]:
         """Write what was added, and build the working set for the next call: for turns with tools."""
-        await self.flush()
+        await self._turn.engine.settle(self._turn.request.ref, self.flush())
         await build_prompt(self._turn)
         self.messages = self._told()
         return self.messages
@@ -262,8 +260,14 @@ class OpenTurn:
     async def flush(self) -> None:
         """Write what was added so far."""
         added, self._added = self._added, []
-        if added:
+        if not added:
+            return
+        try:
             await self._turn.append(added)
+        except Exception:
+            # Nothing was written: the end of the turn tries again.
+            self._added = [*added, *self._added]
+            raise
 
     def explain(self) -> str:
         """What the last working set kept, what not, and why; a line a run of messages."""
@@ -304,8 +308,6 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> WorkingSet:
         ref=ref, voice=voice, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
     )
     request = working_set_request(asked, rows.session)
-    if look.max_tokens is not None:
-        request = msgspec.structs.replace(request, input_budget=min(look.max_tokens, request.input_budget))
     entries = rows.entries if look.at_turn is None else _until(rows.entries, look.at_turn)
     return await anyio.to_thread.run_sync(build, request, None, (), entries)
 

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from holdfast.agents import Roster, Voice
 from holdfast.errors import SessionExists, SessionNotFound
@@ -59,7 +59,7 @@ class Holdfast:
         self.new_id = new_id
         self._engine: Engine | None = None
 
-    async def __aenter__(self) -> Holdfast:
+    async def __aenter__(self) -> Self:
         self._engine = Engine(await open_store(self.url, tenant=self.tenant), self.clock)
         return self
 
@@ -109,11 +109,17 @@ class Holdfast:
         Raises:
             InvalidRequest: an unknown agent, or an id that cannot be one.
         """
-        found = await self.ensure(session_id, user_id=user_id, agent=agent, system=system)
+        messages = (Message(role="system", content=system),) if system else ()
+        found = await self.ensure(session_id, user_id=user_id, agent=agent, system_messages=messages)
         return self.handle(found, agent=agent)
 
     async def ensure(
-        self, session_id: str | None, *, user_id: str, agent: str | None = None, system: str | None = None
+        self,
+        session_id: str | None,
+        *,
+        user_id: str,
+        agent: str | None = None,
+        system_messages: tuple[Message, ...] = (),
     ) -> Session:
         """The session of that id, made if there is none yet. See `session`."""
         if session_id is not None:
@@ -122,16 +128,17 @@ class Holdfast:
             except SessionNotFound:
                 pass
         self.roster.voice(agent=agent)
-        messages = (Message(role="system", content=system),) if system else ()
         try:
-            return await self.create(session_id, user_id=user_id, agent=agent, system_messages=messages)
+            return await self.create(session_id, user_id=user_id, agent=agent, system_messages=system_messages)
         except SessionExists:
             # Somebody made it in between: theirs is as good.
             return await self.store.get(SessionRef(user_id, str(session_id)))
 
     async def create(self, session_id: str | None = None, *, user_id: str = DEFAULT_USER, **fields: Any) -> Session:
         """Make a session; see `NewSession` for its fields. Raises `SessionExists`."""
-        new = NewSession(id=session_id or self.new_id(), user_id=user_id, timestamp=self.clock(), **fields)
+        new = NewSession(
+            id=self.new_id() if session_id is None else session_id, user_id=user_id, timestamp=self.clock(), **fields
+        )
         return await self.store.create(new)
 
     async def install(self, new: NewSession, entries: Sequence[NewEntry]) -> Appended:

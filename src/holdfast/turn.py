@@ -24,7 +24,14 @@ from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import Dialect
 from holdfast.context.policies import policy
 from holdfast.context.view import decode_state, encode_state
-from holdfast.errors import InvalidMessage, InvalidRequest, ModelProtocolError, StaleSession
+from holdfast.errors import (
+    BudgetTooSmall,
+    ContextTooLong,
+    InvalidMessage,
+    InvalidRequest,
+    ModelProtocolError,
+    StaleSession,
+)
 from holdfast.messages import Message
 from holdfast.models import Collector, as_chunks, closing
 from holdfast.session import (
@@ -47,8 +54,12 @@ T = TypeVar("T")
 _log = logging.getLogger("holdfast.turn")
 _RACES = 16
 """Times a transcript is reconciled anew because somebody else appended in between."""
+_STEPS_DOWN = 3
+"""Times that a prompt is made smaller because the provider found it too long."""
 _THREAD_CHARS = 64_000
 """Characters of a message from which counting its tokens leaves the event loop."""
+_MODEL_NAME = 100
+"""Characters of a model's name, as it tells it, that are recorded."""
 _THREAD_ENTRIES = 2_000
 """Entries to fold from which building leaves the event loop."""
 
@@ -82,7 +93,7 @@ class Engine:
         self.store = store
         self.clock = clock
         self._queues: dict[SessionRef, tuple[asyncio.Lock, int]] = {}
-        self._settling: dict[SessionRef, asyncio.Task[Any]] = {}
+        self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
 
     @asynccontextmanager
     async def queue(self, ref: SessionRef) -> AsyncIterator[None]:
@@ -91,9 +102,8 @@ class Engine:
         self._queues[ref] = (lock, users + 1)
         try:
             async with lock:
-                left_over = self._settling.get(ref)
-                if left_over is not None:
-                    await asyncio.wait([left_over])
+                while left_over := self._settling.get(ref):
+                    await asyncio.wait(tuple(left_over))
                 yield
         finally:
             lock, users = self._queues.pop(ref)
@@ -103,12 +113,14 @@ class Engine:
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, whatever happens to the caller."""
         task = asyncio.ensure_future(work)
-        self._settling[ref] = task
+        self._settling.setdefault(ref, set()).add(task)
         task.add_done_callback(lambda done: self._settled(ref, done))
         return await asyncio.shield(task)
 
     def _settled(self, ref: SessionRef, task: asyncio.Task[Any]) -> None:
-        if self._settling.get(ref) is task:
+        tasks = self._settling[ref]
+        tasks.discard(task)
+        if not tasks:
             del self._settling[ref]
         if not task.cancelled() and task.exception() is not None:
             _log.error("a turn of session %r could not be written", ref.id, exc_info=task.exception())
@@ -116,7 +128,7 @@ class Engine:
     async def close(self) -> None:
         """Wait for every write under way."""
         while self._settling:
-            await asyncio.wait(list(self._settling.values()))
+            await asyncio.wait([task for tasks in self._settling.values() for task in tasks])
 
 
 class Turn:
@@ -128,6 +140,10 @@ class Turn:
         self.plan: Plan | None = None
         self.working_set: WorkingSet | None = None
         self.answered: Entry | None = None
+        self.closed = False
+        """The reply is in the log."""
+        self.input_budget: int | None = None
+        """Tokens for the whole prompt, once the provider found one too long."""
         self._session: Session | None = None
         self._view: tuple[str, SavedView] | None = None
 
@@ -168,6 +184,7 @@ class Turn:
         expect: int | None = None,
         metadata: dict[str, Any] | None = None,
         calls: Sequence[ModelCall] = (),
+        keyed: bool = True,
     ) -> Appended:
         """Write messages to the log, with what the view has worked out."""
         request, now = self.request, self.engine.clock()
@@ -184,7 +201,7 @@ class Turn:
             timestamp=now,
             expect=expect,
             retire_from=plan.retire_from if plan else None,
-            idempotency_key=request.idempotency_key if opening else None,
+            idempotency_key=request.idempotency_key if opening and keyed else None,
             fingerprint=request.fingerprint if opening else b"",
             calls=calls,
             views=views,
@@ -234,7 +251,9 @@ async def reconcile(turn: Turn) -> None:
         transcript = mode_of(request.incoming, request.mode) == "transcript"
         plan = await (_plan_transcript if transcript else _plan_delta)(turn)
         if not plan.append and session.messages == 0:
-            raise InvalidRequest("messages is empty, and so is the session: there is nothing to answer", param="messages")
+            raise InvalidRequest(
+                "messages is empty, and so is the session: there is nothing to answer", param="messages"
+            )
         try:
             await open_turn(turn, session, plan, expect=session.version if transcript else None)
         except StaleSession:
@@ -265,22 +284,26 @@ async def open_turn(turn: Turn, session: Session, plan: Plan, *, expect: int | N
     appended = await turn.append(plan.append, plan=plan, expect=expect)
     if appended.replayed:
         turn.plan = Plan("replayed")
-        turn.answered = await _reply_behind(turn, appended.entries)
+        await _answer_again(turn, appended.entries)
 
 
-async def _reply_behind(turn: Turn, entries: Sequence[Entry]) -> Entry | None:
-    """The reply that a first request with the same idempotency key got, if it got one."""
+async def _answer_again(turn: Turn, entries: Sequence[Entry]) -> None:
+    """Find the reply that a first request with the same idempotency key got. What arrived of a cut one makes room."""
     if not entries:
-        return None
-    behind = await turn.engine.store.entries(turn.request.ref, start=entries[-1].seq + 1, limit=1)
-    whole = [entry for entry in behind if entry.message.role == "assistant" and not (entry.metadata or {}).get("interrupted")]
-    return whole[0] if whole else None
+        return
+    behind = await turn.engine.store.entries(turn.request.ref, start=entries[-1].seq + 1, limit=2)
+    if not behind or behind[0].message.role != "assistant":
+        return
+    if not (behind[0].metadata or {}).get("interrupted"):
+        turn.answered, turn.closed = behind[0], True
+    elif len(behind) == 1:
+        await turn.append((), plan=Plan("regenerated", retire_from=behind[0].seq), keyed=False)
 
 
 async def build_prompt(turn: Turn) -> WorkingSet:
     """Build the working set for the next call from the log as it stands."""
     request = turn.request
-    made = working_set_request(request, turn.session)
+    made = working_set_request(request, turn.session, turn.input_budget)
     key = request.voice.view_key(made.input_budget)
     rows = await turn.engine.store.window(request.ref, key)
     state = decode_state(rows.view.state) if rows.view else None
@@ -295,23 +318,57 @@ async def build_prompt(turn: Turn) -> WorkingSet:
     return built
 
 
-def working_set_request(request: TurnRequest, session: Session) -> Request:
+def working_set_request(request: TurnRequest, session: Session, input_budget: int | None = None) -> Request:
     """What the working set of a turn is built for: agent's instruction first, then the request's or session's system."""
     voice, body = request.voice, request.body
     instruction = voice.agent.system if voice.agent else ()
-    reply = body.get("max_completion_tokens") or body.get("max_tokens")
     return Request(
         policy=policy(voice.context),
         count=voice.llm.counter,
-        input_budget=voice.llm.budget(reply).input,
+        input_budget=voice.llm.budget(_reply_tokens(body)).input if input_budget is None else input_budget,
         system=(*instruction, *(request.system or session.system_messages)),
         tools=body.get("tools") or (),
         dialect=request.dialect,
     )
 
 
+def _reply_tokens(body: Mapping[str, Any]) -> int | None:
+    return body.get("max_completion_tokens") or body.get("max_tokens")
+
+
 async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
-    """Call the model with the working set; its chunks as they come."""
+    """Call the model; its chunks as they come. A prompt that it finds too long is built smaller and sent again."""
+    for steps_left in range(_STEPS_DOWN, -1, -1):
+        began = False
+        try:
+            async with closing(_called(turn)) as chunks:
+                async for chunk in chunks:
+                    began = True
+                    yield chunk
+            return
+        except ContextTooLong as exc:
+            if began or not steps_left:
+                raise
+            await _step_down(turn, exc)
+
+
+async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
+    """Build the prompt again: for the window that the refusal names, and a tenth below the one that was refused."""
+    refused, llm = turn.working_set, turn.request.voice.llm
+    assert refused is not None, "a prompt was refused"
+    smaller = min(refused.request.input_budget, refused.total_tokens) * 9 // 10
+    try:
+        if refusal.context_limit is not None:
+            real = msgspec.structs.replace(llm, context_window=refusal.context_limit)
+            smaller = min(smaller, real.budget(_reply_tokens(turn.request.body)).input)
+        turn.input_budget = smaller
+        await build_prompt(turn)
+    except (BudgetTooSmall, InvalidRequest):
+        raise refusal from None
+
+
+async def _called(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
+    """One call with the working set."""
     assert turn.working_set is not None, "the working set is built first"
     llm = turn.request.voice.llm
     body = {**llm.params, **turn.request.body}
@@ -342,7 +399,9 @@ async def close_turn(turn: Turn, chunks: AsyncGenerator[dict[str, Any], None]) -
                     yield chunk
         whole = True
     finally:
-        await turn.engine.settle(turn.request.ref, _record(turn, collector, whole=whole))
+        # Whoever asked may go while the chunks behind the last word are still under way: the reply is whole all the same.
+        await turn.engine.settle(turn.request.ref, _record(turn, collector, whole=whole or collector.finished))
+    turn.closed = True
     for chunk in held:
         yield chunk
 
@@ -381,7 +440,7 @@ def _usage(turn: Turn, completion: Mapping[str, Any]) -> ModelCall | None:
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
     return ModelCall(
-        model=str(completion.get("model") or turn.request.voice.llm.model),
+        model=str(completion.get("model") or turn.request.voice.llm.model)[:_MODEL_NAME],
         timestamp=turn.engine.clock(),
         prompt_tokens=_whole_number(usage.get("prompt_tokens")),
         completion_tokens=_whole_number(usage.get("completion_tokens")),

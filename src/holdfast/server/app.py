@@ -12,7 +12,7 @@ from starlette.routing import Route
 from holdfast.holdfast import Holdfast
 from holdfast.server import meta, sessions
 from holdfast.server.chat import Chat
-from holdfast.server.http import Call, Endpoint, Handler, Reply, no_route
+from holdfast.server.http import Call, Endpoint, Handler, Reply, SentPath, no_route
 from holdfast.server.observe import LoopbackOnly, Metrics, Observed
 from holdfast.server.openapi import describe
 
@@ -29,7 +29,7 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
         "DELETE": sessions.delete,
     },
     "/v1/sessions/{session_id}/messages": {"GET": sessions.page, "POST": sessions.append},
-    "/v1/sessions/{session_id}/messages/{seq:int}": {"PATCH": sessions.annotate, "DELETE": sessions.erase},
+    "/v1/sessions/{session_id}/messages/{seq}": {"PATCH": sessions.annotate, "DELETE": sessions.erase},
     "/v1/sessions/{session_id}/context": {"POST": sessions.context},
     "/v1/sessions/{session_id}/history": {"GET": sessions.history},
     "/sessions": {"GET": sessions.short_list},
@@ -70,10 +70,10 @@ def make_app(hf: Holdfast, *, max_body: int = MAX_BODY, close: bool = True) -> S
     }
     routes = [Route(path, Endpoint(handlers, current, max_body)) for path, handlers in table.items()]
     chat = Endpoint({}, current, max_body, post=Chat(current, max_body))
-    rest = Endpoint({method: no_route for method in _METHODS}, current, max_body)
+    rest = Endpoint(dict.fromkeys(_METHODS, no_route), current, max_body)
     return Starlette(
         routes=[Route(CHAT, chat), *routes, Route("/{path:path}", rest)],
-        middleware=[Middleware(Observed, metrics), Middleware(LoopbackOnly)],
+        middleware=[Middleware(SentPath), Middleware(Observed, metrics), Middleware(LoopbackOnly)],
         lifespan=lifespan,
     )
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, get_args
-from urllib.parse import quote
+from typing import Any, NamedTuple, get_args
+from urllib.parse import quote, unquote
 
 import anyio
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.types import Message as Event
 from starlette.types import Receive, Scope, Send
 
 from holdfast import errors
 from holdfast.holdfast import DEFAULT_USER, Holdfast
+from holdfast.messages import Message
 from holdfast.models import Collector, closing
 from holdfast.server.http import Call, failure, named_session, respond
 from holdfast.session import Mode, Session
+from holdfast.stores.checks import check_id
 from holdfast.turn import Turn, TurnRequest
 from holdfast.turn import respond as answer
 from holdfast.wire.openai import messages_from, split_system
@@ -40,12 +43,15 @@ class Chat:
             call = Call(scope, receive, self._hf(), self._max_body)
             body = await call.body()
             turn, session = await opened(call, body)
+        except ClientDisconnect:
+            return
         except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
             await respond(failure(exc))(scope, receive, send)
             return
         scope.setdefault("state", {})["session_id"] = session.id
+        client = _Client(scope, receive, send, session)
         work = _streamed if body.get("stream") else _collected
-        await _while_connected(receive, lambda: work(turn, session, body, send, scope, receive))
+        await _while_connected(receive, lambda: work(client, turn, body))
 
 
 async def opened(call: Call, body: dict[str, Any]) -> tuple[Turn, Session]:
@@ -53,8 +59,10 @@ async def opened(call: Call, body: dict[str, Any]) -> tuple[Turn, Session]:
     check(body)
     hf = call.hf
     system, incoming = split_system(messages_from(body.get("messages")))
-    key = call.header("idempotency-key")
-    session = await _session(call, body, key)
+    key = call.header("idempotency-key") or None
+    if key is not None:
+        check_id(key, "Idempotency-Key")
+    session = await _session(call, body, key, system)
     voice = hf.voice(session, agent=body.get("agent"), model=body.get("model"))
     request = TurnRequest(
         ref=session.ref,
@@ -87,6 +95,8 @@ def check(body: Mapping[str, Any]) -> None:
         value = body.get(name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high):
             raise errors.InvalidRequest(f"{name} must be a whole number from {low} to {high}", param=name)
+    if not all(isinstance(tool, dict) for tool in body.get("tools") or ()):
+        raise errors.InvalidRequest("tools must be a list of objects", param="tools")
     if body.get("session_mode") not in (None, *MODES):
         raise errors.InvalidRequest(f"session_mode must be one of {', '.join(MODES)}", param="session_mode")
     if body.get("session_match") not in (None, "off", "on"):
@@ -95,12 +105,15 @@ def check(body: Mapping[str, Any]) -> None:
         raise errors.InvalidRequest("messages is missing or empty; send at least the new message", param="messages")
 
 
-async def _session(call: Call, body: Mapping[str, Any], key: str | None) -> Session:
-    """The session named by body or header, else a new one; one for each idempotency key, so that a retry finds it."""
-    hf, user = call.hf, body.get("user")
+async def _session(call: Call, body: Mapping[str, Any], key: str | None, system: tuple[Message, ...]) -> Session:
+    """The session named by body or header, else a new one; one for each idempotency key, so that a retry finds it.
+
+    A session that is made here keeps the request's system messages, for requests that bring none.
+    """
+    hf, user = call.hf, body.get("user") or None
     session_id = _session_id(call, body)
     if session_id is None and key is not None:
-        session_id = "sess_" + hashlib.blake2b(key.encode(), key=b"idempotency", digest_size=16).hexdigest()
+        session_id, user = _keyed_id(user or DEFAULT_USER, key), user or DEFAULT_USER
     if session_id is not None:
         try:
             return await named_session(hf, session_id, user)
@@ -108,14 +121,21 @@ async def _session(call: Call, body: Mapping[str, Any], key: str | None) -> Sess
             pass
     hf.roster.voice(agent=body.get("agent"), model=body.get("model"))
     agent = body.get("agent") or (body["model"] if body.get("model") in hf.roster.agents else None)
-    return await hf.ensure(session_id, user_id=user or DEFAULT_USER, agent=agent)
+    return await hf.ensure(session_id, user_id=user or DEFAULT_USER, agent=agent, system_messages=system)
+
+
+def _keyed_id(user: str, key: str) -> str:
+    said = msgspec.json.encode([user, key])
+    return "sess_" + hashlib.blake2b(said, key=b"idempotency", digest_size=16).hexdigest()
 
 
 def _session_id(call: Call, body: Mapping[str, Any]) -> str | None:
     named, header = body.get("session_id"), call.header("x-session-id")
-    if named and header and named != header:
-        raise errors.InvalidRequest("session_id and the header X-Session-Id name different sessions", param="session_id")
-    return named or header or None
+    if named and header and named not in (header, header_text(header)):
+        raise errors.InvalidRequest(
+            "session_id and the header X-Session-Id name different sessions", param="session_id"
+        )
+    return named or (header_text(header) if header else None)
 
 
 def _fingerprint(body: Mapping[str, Any]) -> bytes:
@@ -140,77 +160,91 @@ async def _while_connected(receive: Receive, work: Callable[[], Awaitable[None]]
         group.cancel_scope.cancel()
 
 
-async def _collected(
-    turn: Turn, session: Session, body: Mapping[str, Any], send: Send, scope: Scope, receive: Receive
-) -> None:
+class _Client(NamedTuple):
+    """Who asked, and for which session."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    session: Session
+
+    async def begin(self, kind: bytes) -> None:
+        """Send the head of a good response."""
+        headers = [
+            (b"content-type", kind),
+            (b"cache-control", b"no-cache"),
+            (b"x-session-id", _header(self.session.id)),
+        ]
+        await self.send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def refuse(self, exc: Exception) -> None:
+        """Tell of an error with the session's id: the user's message is in its log."""
+        reply = failure(exc)
+        headers = {**reply.headers, "x-session-id": _header(self.session.id).decode()}
+        await respond(msgspec.structs.replace(reply, headers=headers))(self.scope, self.receive, self.send)
+
+    def named(self, said: Mapping[str, Any], turn: Turn) -> dict[str, Any]:
+        """`said` with the session as it is now."""
+        return {**said, "session_id": self.session.id, "session": turn.summary()}
+
+
+async def _collected(client: _Client, turn: Turn, body: Mapping[str, Any]) -> None:
     collector = Collector()
     try:
         async with closing(answer(turn)) as chunks:
             async for chunk in chunks:
                 collector.add(chunk)
-        completion = {**collector.completion(), "session_id": session.id, "session": turn.summary()}
+        completion = client.named(collector.completion(), turn)
     except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
-        await _refused(exc, session, send, scope, receive)
+        await client.refuse(exc)
         return
-    await send(_start(session, b"application/json"))
-    await send({"type": "http.response.body", "body": _encoder.encode(completion)})
+    await client.begin(b"application/json")
+    await client.send({"type": "http.response.body", "body": _encoder.encode(completion)})
 
 
-async def _streamed(
-    turn: Turn, session: Session, body: Mapping[str, Any], send: Send, scope: Scope, receive: Receive
-) -> None:
+async def _streamed(client: _Client, turn: Turn, body: Mapping[str, Any]) -> None:
     """Server-sent events. Until the first chunk there is time for a proper error; after it, an error is an event."""
     started = False
     usage = bool((body.get("stream_options") or {}).get("include_usage"))
     try:
-        async with closing(_told(turn, session, usage=usage)) as chunks:
+        async with closing(_told(client, turn, usage=usage)) as chunks:
             async for chunk in chunks:
                 if not started:
                     started = True
-                    await send(_start(session, b"text/event-stream; charset=utf-8"))
-                await send(_event(chunk))
+                    await client.begin(b"text/event-stream; charset=utf-8")
+                await client.send(_event(chunk))
     except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes an event
         if not started:
-            await _refused(exc, session, send, scope, receive)
+            await client.refuse(exc)
             return
-        await send(_event(failure(exc).body))
-    await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+        await client.send(_event(failure(exc).body))
+    await client.send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
 
-async def _told(turn: Turn, session: Session, *, usage: bool) -> AsyncGenerator[dict[str, Any], None]:
-    """The reply's chunks as the client is sent them: the one that ends it says what the session is now."""
-    ended = False
+async def _told(client: _Client, turn: Turn, *, usage: bool) -> AsyncGenerator[dict[str, Any], None]:
+    """The reply's chunks as the client is sent them: those behind its last word say what the session is now."""
     async with closing(answer(turn)) as chunks:
         async for chunk in chunks:
-            if not usage and not chunk.get("choices"):
+            if not usage and not chunk.get("choices") and "usage" in chunk:
                 continue
-            if not ended and any(choice.get("finish_reason") for choice in chunk.get("choices") or ()):
-                ended = True
-                chunk = {**chunk, "session_id": session.id, "session": turn.summary()}
-            yield chunk
-
-
-async def _refused(exc: Exception, session: Session, send: Send, scope: Scope, receive: Receive) -> None:
-    """Tell of an error with the session's id: the user's message is in its log."""
-    reply = failure(exc)
-    named = msgspec.structs.replace(reply, headers={**reply.headers, "x-session-id": _header(session.id).decode()})
-    await respond(named)(scope, receive, send)
+            yield client.named(chunk, turn) if turn.closed else chunk
 
 
 def _event(data: Any) -> Event:
     return {"type": "http.response.body", "body": b"data: " + _encoder.encode(data) + b"\n\n", "more_body": True}
 
 
-def _start(session: Session, kind: bytes) -> Event:
-    headers = [
-        (b"content-type", kind),
-        (b"cache-control", b"no-cache"),
-        (b"x-session-id", _header(session.id)),
-    ]
-    return {"type": "http.response.start", "status": 200, "headers": headers}
-
-
 def _header(value: str) -> bytes:
     """A header can carry printable ASCII only; any other id is percent-encoded in it, and stands whole in the body."""
-    return quote(value, safe="!#$&'()*+,/:;=?@[]~ ").encode()
+    return quote(value, safe=_PLAIN_IN_HEADER).encode()
 
+
+_PLAIN_IN_HEADER = "!#$&'()*+,/:;=?@[]~"
+
+
+def header_text(value: str) -> str:
+    """An id from a header: percent-encoded, as `_header` writes it, or as UTF-8."""
+    try:
+        return unquote(value.encode("latin-1").decode(), errors="strict")
+    except UnicodeDecodeError:
+        return value

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
+from urllib.parse import quote, unquote
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -40,8 +42,14 @@ class Call:
 
     @property
     def path(self) -> Mapping[str, Any]:
-        """The parameters in the path."""
-        return self.request.path_params
+        """The parameters in the path. Raises `InvalidRequest` for one that is no UTF-8."""
+        return {name: self._decoded(value) for name, value in self.request.path_params.items()}
+
+    def _decoded(self, value: str) -> str:
+        try:
+            return unquote(value, errors="strict")
+        except UnicodeDecodeError as exc:
+            raise errors.InvalidRequest(f"the path holds {value!r}, which is not percent-encoded UTF-8") from exc
 
     def header(self, name: str) -> str | None:
         """A header, or None."""
@@ -81,7 +89,9 @@ class Call:
         if value is None:
             return default
         if not re.fullmatch(r"-?\d{1,18}", value) or not low <= int(value) <= high:
-            raise errors.InvalidRequest(f"{name} must be a whole number from {low} to {high}, not {value!r}", param=name)
+            raise errors.InvalidRequest(
+                f"{name} must be a whole number from {low} to {high}, not {value!r}", param=name
+            )
         return int(value)
 
     def choice(self, name: str, default: str, *known: str) -> str:
@@ -114,16 +124,19 @@ def decoded(body: bytes) -> Any:
         data = msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
         raise errors.InvalidRequest(f"the body is not JSON: {exc}") from exc
-    _check_depth(data, MAX_DEPTH)
+    _check(data, MAX_DEPTH)
     return data
 
 
-def _check_depth(data: Any, left: int) -> None:
+def _check(data: Any, left: int) -> None:
+    """Refuse what could be read, and not be passed on or written again."""
     if left == 0:
         raise errors.InvalidRequest(f"the body is nested more than {MAX_DEPTH} deep")
     for item in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
         if isinstance(item, dict | list):
-            _check_depth(item, left - 1)
+            _check(item, left - 1)
+        elif isinstance(item, int) and not -(2**63) <= item < 2**64:
+            raise errors.InvalidRequest("the body holds a whole number of more than 64 bits")
 
 
 # -- endpoints ---------------------------------------------------------------
@@ -179,8 +192,23 @@ def respond(reply: Reply) -> Response:
 
 def _not_allowed(method: str, methods: Iterable[str]) -> Reply:
     known = ", ".join(sorted(methods))
-    body = error_body(f"{method} is not possible here; {known} is", kind="invalid_request_error", code="method_not_allowed")
+    body = error_body(
+        f"{method} is not possible here; {known} is", kind="invalid_request_error", code="method_not_allowed"
+    )
     return Reply(body, 405, {"allow": known})
+
+
+class SentPath:
+    """ASGI middleware: routes match the path as it was sent, so that an id may hold a slash; `Call.path` decodes it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            raw = scope.get("raw_path")
+            scope = {**scope, "path": quote(scope["path"]) if raw is None else raw.decode("latin-1")}
+        await self._app(scope, receive, send)
 
 
 async def no_route(call: Call) -> Reply:
@@ -228,7 +256,7 @@ def _model_failure(exc: errors.ModelError) -> Reply:
     told = exc.body.get("error", exc.body) if exc.body else {}
     param = told.get("param") if isinstance(told, dict) else None
     code = told.get("code") if isinstance(told, dict) else None
-    headers = {"retry-after": f"{exc.retry_after:.0f}"} if exc.retry_after is not None else {}
+    headers = {"retry-after": str(math.ceil(exc.retry_after))} if exc.retry_after is not None else {}
     if isinstance(exc, errors.ModelRejected) and exc.status not in (401, 403, 407):
         body = error_body(str(exc), kind="invalid_request_error", code=_text(code) or exc.code, param=_text(param))
         return Reply(body, exc.status or 400, headers)

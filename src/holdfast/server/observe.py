@@ -9,13 +9,14 @@ import re
 import time
 import uuid
 from typing import Any
+from urllib.parse import unquote
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.config import is_loopback
-from holdfast.server.http import error_body, respond
 from holdfast.server.http import Reply as _Reply
+from holdfast.server.http import error_body, respond
 
 _log = logging.getLogger("holdfast.access")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -75,7 +76,9 @@ class Observed:
         route = getattr(scope.get("route"), "path", "none")
         self._metrics.requests.labels(scope["method"], route, str(status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
-        session = scope.get("state", {}).get("session_id") or scope.get("path_params", {}).get("session_id")
+        session = scope.get("state", {}).get("session_id") or unquote(
+            scope.get("path_params", {}).get("session_id", "")
+        )
         told = {"method": scope["method"], "route": route, "status": status, "ms": round(seconds * 1000, 1)}
         _log.info("request", extra={"fields": {**told, **({"session_id": session} if session else {})}})
 
@@ -100,7 +103,8 @@ class LoopbackOnly:
         if scope["type"] == "http":
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
             host, origin = headers.get(b"host", ""), headers.get(b"origin")
-            if not _local(host) or (origin not in (None, "null") and not _local(str(origin).partition("://")[2])):
+            # Origin "null" is what a page in a sandboxed frame sends: anybody's.
+            if not _local(host) or (origin is not None and not _local(origin.partition("://")[2])):
                 message = f"this server answers on loopback only, not to host {host!r}" + (
                     f" from {origin!r}" if origin else ""
                 )
@@ -111,7 +115,7 @@ class LoopbackOnly:
 
 
 def _local(host: str) -> bool:
-    name = re.sub(r":\d+$", "", host).strip("[]")
+    name = re.sub(r":\d+$", "", host).strip("[]").lower()
     return is_loopback(name)
 
 

@@ -58,7 +58,9 @@ _BODIES: dict[tuple[str, str], Schema] = {
     ("PATCH", "/v1/sessions/{session_id}"): {
         "type": "object",
         "additionalProperties": False,
-        "properties": {name: _SESSION_BODY["properties"][name] for name in ("system_messages", "metadata", "ttl", "state", "agent")},
+        "properties": {
+            name: _SESSION_BODY["properties"][name] for name in ("system_messages", "metadata", "ttl", "state", "agent")
+        },
     },
     ("POST", "/v1/sessions/{session_id}/messages"): {
         "type": "object",
@@ -97,10 +99,13 @@ _PAGING: list[Schema] = [
 _QUERIES: dict[tuple[str, str], list[Schema]] = {
     ("GET", "/v1/sessions"): [
         *_PAGING,
-        *({"name": name, "in": "query", "schema": _TEXT} for name in ("user_id", "agent", "status")),
+        *({"name": name, "in": "query", "schema": _TEXT} for name in ("user_id", "agent", "status", "after_user")),
     ],
     ("GET", "/sessions"): [{"name": "user_id", "in": "query", "schema": _TEXT}],
-    ("GET", "/v1/sessions/{session_id}/messages"): _PAGING,
+    ("GET", "/v1/sessions/{session_id}/messages"): [
+        *_PAGING,
+        {"name": "retired", "in": "query", "schema": {"enum": ["true", "false"]}},
+    ],
     ("GET", "/v1/sessions/{session_id}/history"): [
         {"name": "view", "in": "query", "schema": {"enum": ["voice", "plain"]}}
     ],
@@ -134,8 +139,7 @@ _COMPONENTS: Schema = {
 def describe(table: Mapping[str, Mapping[str, Callable[..., Any]]]) -> Schema:
     """The OpenAPI document of a table of routes and of the gateway."""
     paths: dict[str, Schema] = {"/v1/chat/completions": {"post": _operation("POST", "/v1/chat/completions", None)}}
-    for route, handlers in table.items():
-        path = re.sub(r":\w+}", "}", route)
+    for path, handlers in table.items():
         paths[path] = {method.lower(): _operation(method, path, handler) for method, handler in handlers.items()}
     info = {"title": "Holdfast", "version": __version__, "summary": "Session memory for LLM agents."}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": _COMPONENTS}}

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -87,7 +88,9 @@ def serve(settings: ServerSettings) -> int:
     """
     if not is_loopback(settings.host):
         raise ConfigError(
-            [f"host {settings.host!r} is not loopback: without API keys this version serves 127.0.0.1, ::1 or localhost only"]
+            [
+                f"host {settings.host!r} is not loopback: without API keys this version serves 127.0.0.1, ::1 or localhost only"
+            ]
         )
     hf = Holdfast(settings.store, roster=roster_of(settings.config))
     log_to(sys.stderr)
@@ -96,9 +99,9 @@ def serve(settings: ServerSettings) -> int:
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """uvloop where it can be had: it sends several times the events a second."""
+    """Uvloop where it can be had: it sends several times the events a second."""
     try:
-        import uvloop  # noqa: PLC0415 - not there on every platform
+        import uvloop
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
@@ -120,10 +123,21 @@ async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
             date_header=True,
             timeout_graceful_shutdown=max(1, int(gateway.shutdown_grace)),
         )
-        server = uvicorn.Server(config)
-        print(banner(settings, hf, listening.getsockname()[1]), flush=True)
+        server = _Server(config)
+        print(banner(settings, hf, listening.getsockname()[1]), flush=True)  # noqa: T201  # what `serve` says first
         await server.serve(sockets=[listening])
+        # Turns that the grace did not suffice for are cancelled by now, and about to write down what arrived.
+        await asyncio.gather(*server.server_state.tasks, return_exceptions=True)
     return 0
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals end the server and nothing else: uvicorn raises them again behind it, before the store is closed."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,21 +17,23 @@ from holdfast.context.settings import parse
 from holdfast.handles import Look, SessionHandle, looked, told
 from holdfast.holdfast import DEFAULT_USER
 from holdfast.server.http import Call, Reply, named_session
-from holdfast.session import Session
-from holdfast.stores.base import MAX_PAGE, NewSession, SessionPatch
+from holdfast.session import Session, erased
+from holdfast.stores.base import MAX_PAGE, Append, NewSession, SessionPatch
+from holdfast.turn import counted
 from holdfast.wire.exports import export_to, import_from, milliseconds, own_fields, session_to, system_messages_from
-from holdfast.wire.openai import entry_to, messages_from
+from holdfast.wire.openai import entry_to, message_to, messages_from
 from holdfast.wire.voice import contents, plain
 
 PAGE = 20
 """Items of a page unless the request says otherwise."""
-_CONTEXT_FIELDS = frozenset({"model", "agent", "dialect", "at_turn", "tools", "explain", "max_tokens", "system_messages"})
+_CONTEXT_FIELDS = frozenset({"model", "agent", "dialect", "at_turn", "tools", "explain", "system_messages"})
 """Fields of a context request that are not keys of the strategy."""
 
 
 def listed(items: list[dict[str, Any]], *, has_more: bool, **further: Any) -> dict[str, Any]:
     """A page in OpenAI's list shape; entries are named by their `seq`."""
-    ids = [item.get("id", item.get("seq")) for item in items]
+    # A message may have brought an `id` of its own; what names it here is its place.
+    ids = [item["seq"] if "seq" in item else item["id"] for item in items]
     ends = {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
     return {"object": "list", "data": items, "has_more": has_more, **ends, **further}
 
@@ -71,8 +74,9 @@ async def short_list(call: Call) -> Reply:
 async def short_get(call: Call) -> Reply:
     """One session in the short form, with its messages."""
     session = await call.session()
-    handle = call.hf.handle(session)
-    return Reply({**_short(session), "messages": await handle.messages(), "state": session.state})
+    entries = await call.hf.store.entries(session.ref)
+    messages = [message_to(entry.message) for entry in entries]
+    return Reply({**_short(session), "messages": messages, "state": session.state})
 
 
 def _short(session: Session) -> dict[str, Any]:
@@ -85,11 +89,12 @@ async def _page(call: Call, limit: int = PAGE) -> Any:
     user = call.text("user_id")
     at = None
     if after is not None:
-        at = (await named_session(call.hf, after, user)).ref
+        # Without a `user_id` several users may have a session of that id: `after_user` says whose is meant.
+        at = (await named_session(call.hf, after, user or call.text("after_user"))).ref
     return await call.hf.sessions(
         user_id=user,
         agent=call.text("agent"),
-        status=call.text("status"),
+        status=call.choice("status", "", "", "active", "closed") or None,
         limit=call.number("limit", limit, 1, MAX_PAGE),
         after=at,
         descending=call.choice("order", "desc", "asc", "desc") == "desc",
@@ -160,11 +165,15 @@ async def append(call: Call) -> Reply:
         raise errors.InvalidRequest("messages is empty", param="messages")
     fields = [own_fields(item, f"messages[{at}]") for at, item in enumerate(body["messages"])]
     session = await call.session()
-    entries = await call.hf.new_entries(messages, fields)
-    handle = call.hf.handle(session)
-    key = call.header("idempotency-key")
-    fingerprint = hashlib.blake2b(msgspec.json.encode(body, order="sorted"), digest_size=16).digest() if key else b""
-    written = await handle.write(entries, expect=_if_match(call), idempotency_key=key, fingerprint=fingerprint)
+    key = call.header("idempotency-key") or None
+    write = Append(
+        entries=await call.hf.new_entries(messages, fields),
+        timestamp=call.hf.clock(),
+        expect=_if_match(call),
+        idempotency_key=key,
+        fingerprint=hashlib.blake2b(msgspec.json.encode(body, order="sorted"), digest_size=16).digest() if key else b"",
+    )
+    written = await call.hf.store.append(session.ref, write)
     told_entries = [entry_to(entry) for entry in written.entries]
     version = written.session.version
     return Reply(listed(told_entries, has_more=False, version=version), headers={"etag": f'"{version}"'})
@@ -191,7 +200,7 @@ async def annotate(call: Call) -> Reply:
     """Pin a message, or say how important it is."""
     body = await call.body()
     _known(body, "pinned", "importance")
-    own = own_fields(body, "body")
+    own = own_fields(body)
     session = await call.session()
     importance = own.get("importance") if "importance" in body else UNSET
     entry = await call.hf.store.annotate(session.ref, _seq(call), pinned=own.get("pinned"), importance=importance)
@@ -200,14 +209,19 @@ async def annotate(call: Call) -> Reply:
 
 async def erase(call: Call) -> Reply:
     """Erase a message's content; its place in the log stays."""
-    session = await call.session()
-    entry = await call.hf.store.erase(session.ref, _seq(call))
+    ref, seq = (await call.session()).ref, _seq(call)
+    found = await call.hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)
+    if not found:
+        raise errors.EntryNotFound(ref.id, seq)
+    entry = await call.hf.store.erase(ref, seq, tokens=(await counted([erased(found[0].message)]))[0])
     return Reply({**entry_to(entry), "deleted": True})
 
 
 def _seq(call: Call) -> int:
-    value: int = call.path["seq"]
-    return value
+    text = call.path["seq"]
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise errors.InvalidRequest(f"a message is named by its seq, a whole number, not {text[:40]!r}", param="seq")
+    return int(text)
 
 
 # -- working sets and history ------------------------------------------------
@@ -218,7 +232,9 @@ async def context(call: Call) -> Reply:
     body = await call.body()
     session = await call.session()
     options = {name: value for name, value in body.items() if name not in _CONTEXT_FIELDS and value is not None}
-    handle = call.hf.handle(session, agent=body.get("agent"), model=_optional(body, "model", str, "a string"))
+    agent, model = (_optional(body, name, str, "a string") for name in ("agent", "model"))
+    explain = _optional(body, "explain", bool, "true or false")
+    handle = call.hf.handle(session, agent=agent, model=model)
     built = await looked(call.hf.engine, session.ref, _look(handle, body, options))
     shown = told(built)
     reply = {
@@ -227,18 +243,20 @@ async def context(call: Call) -> Reply:
         "version": session.version,
         **{name: getattr(shown, name) for name in ("messages", "tokens", "total_tokens", "budget", "hash")},
     }
-    if body.get("explain"):
+    if explain:
         reply["decisions"] = [run.to_wire() for run in shown.decisions]
     return Reply(reply)
 
 
 def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) -> Look:
-    """What is asked for. `budget` is a key of most strategies; for those without one it bounds everything."""
+    """What is asked for."""
     settings = parse(options, where="", base=handle.voice.context) if options else handle.voice.context
     at_turn = body.get("at_turn")
     if at_turn is not None and (not isinstance(at_turn, int) or isinstance(at_turn, bool) or at_turn < 0):
         raise errors.InvalidRequest("at_turn must be a whole number from 0", param="at_turn")
     tools = _optional(body, "tools", list, "a list of tools") or []
+    if not all(isinstance(tool, dict) for tool in tools):
+        raise errors.InvalidRequest("tools must be a list of objects", param="tools")
     return Look(
         voice=handle.voice,
         settings=settings,

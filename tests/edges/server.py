@@ -1,0 +1,229 @@
+"""A real server on a free port of the loopback interface, for tests of what is outside of it.
+
+`serving` runs it in the test's own event loop, so that a test can look into the store and move the clock; `Process` runs
+`holdfast serve`'s own code in a process that can be killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import httpx2
+import uvicorn
+from openai import AsyncOpenAI, OpenAI
+
+from holdfast.config import load
+from holdfast.holdfast import Holdfast
+from holdfast.server.app import MAX_BODY, make_app
+from holdfast.server.run import roster_of
+from holdfast.session import SessionRef
+from holdfast.testing import ScriptedUpstream
+
+UPSTREAM_KEY = "sk-upstream-0123456789abcdef"
+CLIENT_KEY = "sk-client-fedcba9876543210"
+PROGRAM = ("-m", "holdfast", "serve")
+STEP = 1000
+"""Milliseconds by which the clock goes on each time it is read."""
+
+
+class Clock:
+    """Milliseconds that go on when they are read, and when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        self.now += STEP
+        return self.now
+
+
+@dataclass(kw_only=True)
+class Served:
+    """A running server, and the ways to talk to it."""
+
+    url: str
+    hf: Holdfast
+    http: httpx2.AsyncClient
+    client: Any
+    """An `AsyncOpenAI` that tries nothing again by itself. (Its overloads want literal types; tests pass what may be wrong.)"""
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.url.rpartition(":")[2])
+
+    def sync_client(self) -> OpenAI:
+        """The client that blocks, for a thread."""
+        http = httpx2.Client(trust_env=False)
+        return OpenAI(base_url=f"{self.url}/v1", api_key=CLIENT_KEY, max_retries=0, http_client=http)
+
+    async def chat(self, text: str | list[dict[str, Any]], session_id: str | None = "s", **fields: Any) -> Any:
+        """One turn that is not streamed: the decoded answer, its status as `status`."""
+        messages = [{"role": "user", "content": text}] if isinstance(text, str) else text
+        headers = fields.pop("headers", {})
+        body = {"messages": messages, **({"session_id": session_id} if session_id else {}), **fields}
+        response = await self.http.post("/v1/chat/completions", json=body, headers=headers)
+        return {"status": response.status_code, "headers": response.headers, **response.json()}
+
+    async def log(self, session_id: str = "s", user_id: str = "default") -> list[tuple[str, Any]]:
+        """Role and content of the live path."""
+        entries = await self.hf.store.entries(SessionRef(user_id, session_id))
+        return [(entry.message.role, entry.message.content) for entry in entries]
+
+
+def config_text(upstream: str, *more: str) -> str:
+    """A configuration whose default model is at `upstream`."""
+    llm = {
+        "model": "gpt-4o",
+        "base_url": upstream,
+        "api_key": UPSTREAM_KEY,
+        "timeout": {"connect": "2s", "read": "20s"},
+    }
+    return "\n".join([f"llms: {json.dumps({'default': llm})}", *more])
+
+
+@asynccontextmanager
+async def serving(
+    config: str, *, store: str = "sqlite://:memory:", max_body: int = MAX_BODY, retries: bool = False
+) -> AsyncIterator[Served]:
+    """A server with that configuration, in this event loop, on a real socket.
+
+    Args:
+        config: the YAML.
+        store: where sessions live.
+        max_body: bytes of the largest request.
+        retries: whether calls of models are tried again, without any pause.
+    """
+    roster = roster_of(load(config, env={}))
+    for llm in roster.llms.values():
+        for name, value in (("_sleep", no_pause), ("_max_retries", 2 if retries else 0)):
+            if hasattr(llm.client, name):
+                setattr(llm.client, name, value)
+    async with Holdfast(store, roster=roster, clock=Clock()) as hf:
+        settings = uvicorn.Config(
+            make_app(hf, max_body=max_body, close=False), log_config=None, access_log=False, timeout_graceful_shutdown=5
+        )
+        server = Quiet(settings)
+        listening = socket.socket()
+        listening.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        running = asyncio.create_task(server.serve(sockets=[listening]))
+        await server.listens.wait()
+        try:
+            async with (
+                httpx2.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
+                AsyncOpenAI(base_url=f"{url}/v1", api_key=CLIENT_KEY, max_retries=0, http_client=http) as client,
+            ):
+                yield Served(url=url, hf=hf, http=http, client=client)
+        finally:
+            server.ends.set()
+            await running
+
+
+class Quiet(uvicorn.Server):
+    """uvicorn, which leaves the test's signals alone, says when it listens and ends when it is told."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+        self.ends = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+    async def main_loop(self) -> None:
+        await self.ends.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it, without its pause."""
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while tasks := list(self.server_state.tasks):
+            await asyncio.wait(tasks)
+        await self.lifespan.shutdown()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._serve(sockets)
+
+
+async def no_pause(seconds: float) -> None:
+    """Stands in for `asyncio.sleep`."""
+
+
+@asynccontextmanager
+async def gateway(
+    script: Sequence[Any] | Callable[[dict[str, Any]], Any] = (), *more: str, **options: Any
+) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
+    """A server in front of an upstream that follows a script; `more` are further lines of its configuration."""
+    async with ScriptedUpstream(script) as upstream, serving(config_text(upstream.url, *more), **options) as served:
+        yield served, upstream
+
+
+class Process:
+    """The server in a process of its own; what it logs is kept in `log`.
+
+    Args:
+        store: the store's URL.
+        config: a file, or None.
+        env: more of the environment.
+    """
+
+    def __init__(self, store: str, *, config: Path | None = None, env: Mapping[str, str] | None = None) -> None:
+        known = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+        own = {"HOLDFAST_STORE": store, "HOLDFAST_PORT": "0", **({"HOLDFAST_CONFIG": str(config)} if config else {})}
+        self.process = subprocess.Popen(
+            [sys.executable, *PROGRAM],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=known | own | dict(env or {}),
+        )
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        self.url = line.rpartition(" ")[2].strip()
+        assert self.url.startswith("http://"), (line, self.log)
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.log.extend(self.process.stderr)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill it as a power cut would."""
+        self.process.kill()
+        self._ended()
+
+    def stop(self, signal: int) -> int:
+        """Send it a signal; its exit code."""
+        self.process.send_signal(signal)
+        return self._ended()
+
+    def _ended(self) -> int:
+        code = self.process.wait(timeout=60)
+        self._reader.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+        return code

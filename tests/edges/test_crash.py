@@ -1,0 +1,93 @@
+"""The server is killed in the middle of its work: what it acknowledged is there, once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+
+import httpx2
+
+from holdfast.session import SessionRef
+from holdfast.stores import open_store
+from holdfast.stores.base import Store, verify
+from tests.edges.server import Process
+
+ROUNDS = 8
+SESSIONS = ("a", "b", "c")
+TASKS = 6
+
+
+class Load:
+    """Client tasks that talk until the server is gone, and what it acknowledged to each of them, in order."""
+
+    def __init__(self) -> None:
+        self.said: dict[tuple[str, str], list[str]] = {}
+        self.count = 0
+
+    async def against(self, server: Process, round_: int, kill_after: int) -> None:
+        """Talk to `server` from all tasks at once; kill it when so many messages are acknowledged."""
+        goal = self.count + kill_after
+
+        async def talk(task: int) -> None:
+            session, name = SESSIONS[task % len(SESSIONS)], f"r{round_}t{task}"
+            said = self.said.setdefault((session, name), [])
+            async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=60) as client:
+                for at in range(10_000):
+                    said += await turn(client, session, f"{name}.{at}", chat=at % 3 == 0)
+                    self.count += 1
+                    if self.count >= goal:
+                        # The others have requests under way, at whatever point.
+                        server.process.kill()
+
+        done = await asyncio.gather(*(talk(task) for task in range(TASKS)), return_exceptions=True)
+        assert all(isinstance(result, httpx2.TransportError) for result in done), done
+
+
+async def turn(client: httpx2.AsyncClient, session: str, text: str, *, chat: bool) -> list[str]:
+    """One request, a turn with the offline model or an append; what it acknowledged."""
+    messages = [{"role": "user", "content": text}]
+    if chat:
+        response = await client.post("/v1/chat/completions", json={"messages": messages, "session_id": session})
+        assert response.status_code == 200, response.text
+        return [text]
+    response = await client.post(f"/v1/sessions/{session}/messages", json={"messages": messages})
+    assert response.status_code == 200, response.text
+    return [entry["content"] for entry in response.json()["data"]]
+
+
+async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+    """Round after round the server dies under load; each acknowledged message is there once, in order, and `verify()` holds."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    chance = random.Random(20240515)
+    load = Load()
+    store = await open_store(url, tenant="default")
+    await store.close()
+    for round_ in range(ROUNDS):
+        with Process(url) as server:
+            if round_ == 0:
+                async with httpx2.AsyncClient(base_url=server.url, trust_env=False) as client:
+                    for name in SESSIONS:
+                        assert (await client.post("/v1/sessions", json={"id": name})).status_code == 201
+            await load.against(server, round_, chance.randint(1, 60))
+        store = await open_store(url, tenant="default")
+        for name in SESSIONS:
+            await check(store, name, load)
+        await store.close()
+    assert load.count > ROUNDS * TASKS
+
+
+async def check(store: Store, name: str, load: Load) -> None:
+    """The log of a session against what was acknowledged in it."""
+    ref = SessionRef("default", name)
+    entries = await store.entries(ref, retired=True)
+    texts = [str(entry.message.content) for entry in entries if entry.message.role == "user"]
+    assert max(Counter(texts).values(), default=0) <= 1
+    place = {text: at for at, text in enumerate(texts)}
+    for (session, _), said in load.said.items():
+        if session == name:
+            places = [place[text] for text in said]
+            assert places == sorted(places)
+    assert [entry.seq for entry in entries] == list(range(len(entries)))
+    assert await verify(store, ref) == len(entries)

@@ -1,0 +1,404 @@
+"""The official OpenAI client, pointed at the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import openai
+import pytest
+
+from holdfast.session import SessionRef
+from holdfast.testing import Reply
+from tests.edges.server import CLIENT_KEY, UPSTREAM_KEY, Served, config_text, gateway, serving
+
+TOOLS: list[Any] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "find_order",
+            "description": "Find an order.",
+            "parameters": {"type": "object", "properties": {"number": {"type": "string"}}},
+        },
+    }
+]
+USAGE = {
+    "prompt_tokens": 100,
+    "completion_tokens": 20,
+    "total_tokens": 120,
+    "prompt_tokens_details": {"cached_tokens": 64},
+}
+HI: list[Any] = [{"role": "user", "content": "Hi"}]
+
+
+async def test_answers_whole() -> None:
+    """A plain completion is the model's, with the session named in body and header."""
+    async with gateway([Reply(text="Hello there.", usage=USAGE)]) as (served, upstream):
+        raw = await served.client.chat.completions.with_raw_response.create(model="gpt-4o", messages=HI)
+        completion = raw.parse()
+        assert completion.choices[0].message.content == "Hello there."
+        assert completion.choices[0].finish_reason == "stop"
+        assert completion.usage is not None
+        assert completion.usage.total_tokens == 120
+        said: Any = completion.model_extra
+        assert said["session_id"] == raw.headers["x-session-id"]
+        assert said["session"]["turn"] == 0
+        assert said["session"]["version"] == 2
+        assert said["session"]["working_set"]["messages"] == 1
+        assert raw.headers["x-request-id"].startswith("req_")
+        assert await served.log(said["session_id"]) == [("user", "Hi"), ("assistant", "Hello there.")]
+        assert upstream.requests[0].headers["authorization"] == f"Bearer {UPSTREAM_KEY}"
+        assert CLIENT_KEY.encode() not in upstream.requests[0].raw
+
+
+async def test_streams_word_by_word() -> None:
+    """Chunks arrive as the model sends them; the last one says what the session is."""
+    async with gateway(["One two three."]) as (served, _):
+        stream = await served.client.chat.completions.create(
+            model="gpt-4o", messages=HI, stream=True, extra_body={"session_id": "s"}
+        )
+        chunks = [chunk async for chunk in stream]
+        words = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices[0].delta.content]
+        assert words == ["One ", "two ", "three."]
+        last: Any = chunks[-1].model_extra
+        assert chunks[-1].choices[0].finish_reason == "stop"
+        assert last["session_id"] == "s"
+        assert last["session"]["version"] == 2
+        assert all("session" not in (chunk.model_extra or {}) for chunk in chunks[:-1])
+        assert all(chunk.usage is None for chunk in chunks)
+        assert await served.log() == [("user", "Hi"), ("assistant", "One two three.")]
+
+
+async def test_usage_in_a_stream_when_asked_for() -> None:
+    """`stream_options.include_usage` gives a last chunk with usage and the session; the upstream is asked always."""
+    async with gateway([Reply(text="Hello.", usage=USAGE)]) as (served, upstream):
+        stream = await served.client.chat.completions.create(
+            model="gpt-4o",
+            messages=HI,
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_body={"session_id": "s"},
+        )
+        chunks = [chunk async for chunk in stream]
+        assert chunks[-1].choices == []
+        assert chunks[-1].usage is not None
+        assert chunks[-1].usage.total_tokens == 120
+        assert chunks[-1].model_extra is not None
+        assert chunks[-1].model_extra["session_id"] == "s"
+        assert upstream.requests[0].body["stream_options"] == {"include_usage": True}
+
+
+async def test_usage_is_kept_for_each_call_and_summed() -> None:
+    """Cached tokens included; streamed and not, asked for or not."""
+    async with gateway([Reply(text="A", usage=USAGE), Reply(text="B", usage=USAGE)]) as (served, _):
+        await served.chat("one")
+        stream = await served.client.chat.completions.create(
+            model="gpt-4o", messages=HI, stream=True, extra_body={"session_id": "s"}
+        )
+        assert [chunk async for chunk in stream]
+        session = (await served.http.get("/v1/sessions/s")).json()
+        sums = {"calls": 2, "prompt_tokens": 200, "completion_tokens": 40, "cached_tokens": 128}
+        assert session["usage"] == sums
+        calls = await served.hf.store.calls(SessionRef("default", "s"))
+        assert [(call.prompt_tokens, call.cached_tokens, call.model) for call in calls] == [(100, 64, "gpt-4o")] * 2
+
+
+async def test_the_blocking_client() -> None:
+    """The synchronous client streams and does not stream, too."""
+    async with gateway(["First.", "Second one."]) as (served, _):
+
+        def talk() -> tuple[str | None, str]:
+            with served.sync_client() as client:
+                extra = {"session_id": "s"}
+                whole = client.chat.completions.create(model="gpt-4o", messages=HI, extra_body=extra)
+                stream = client.chat.completions.create(
+                    model="gpt-4o", messages=[{"role": "user", "content": "More"}], stream=True, extra_body=extra
+                )
+                text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+                return whole.choices[0].message.content, text
+
+        assert await asyncio.to_thread(talk) == ("First.", "Second one.")
+        assert [role for role, _ in await served.log()] == ["user", "assistant", "user", "assistant"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_tool_round(streamed: bool) -> None:
+    """The call comes back to the client; with its result alone the model gets the whole unit."""
+    script = [Reply(tool_calls=[("find_order", {"number": "A-17"})]), "It is on its way."]
+    async with gateway(script) as (served, upstream):
+        call = await first_call(served, streamed)
+        assert (call.function.name, json.loads(call.function.arguments)) == ("find_order", {"number": "A-17"})
+        answer = await served.client.chat.completions.create(
+            model="gpt-4o",
+            messages=[{"role": "tool", "tool_call_id": call.id, "content": "in transit"}],
+            tools=TOOLS,
+            extra_body={"session_id": "s"},
+        )
+        assert answer.choices[0].message.content == "It is on its way."
+        sent = upstream.requests[1].body
+        assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "tool"]
+        assert sent["messages"][1]["tool_calls"][0]["id"] == sent["messages"][2]["tool_call_id"] == call.id
+        assert sent["tools"] == TOOLS
+        assert [role for role, _ in await served.log()] == ["user", "assistant", "tool", "assistant"]
+
+
+async def first_call(served: Served, streamed: bool) -> Any:
+    """The tool call that the first request is answered with."""
+    ask: dict[str, Any] = {"model": "gpt-4o", "messages": HI, "tools": TOOLS, "extra_body": {"session_id": "s"}}
+    if not streamed:
+        answer = await served.client.chat.completions.create(**ask)
+        assert answer.choices[0].finish_reason == "tool_calls"
+        return answer.choices[0].message.tool_calls[0]
+    extra = ask.pop("extra_body")
+    async with served.client.chat.completions.stream(**ask, extra_body=extra) as stream:
+        async for _ in stream:
+            pass
+        completion = await stream.get_final_completion()
+    assert completion.choices[0].message.tool_calls is not None
+    return completion.choices[0].message.tool_calls[0]
+
+
+async def test_parallel_calls_are_answered_in_one_request() -> None:
+    """Two calls, two results, in one delta."""
+    calls = [("find_order", {"number": "1"}), ("find_order", {"number": "2"})]
+    async with gateway([Reply(tool_calls=calls), "Both found."]) as (served, upstream):
+        answer = await served.chat("Find both", tools=TOOLS)
+        ids = [call["id"] for call in answer["choices"][0]["message"]["tool_calls"]]
+        await served.chat([{"role": "tool", "tool_call_id": id_, "content": f"order {id_}"} for id_ in ids])
+        assert [message["role"] for message in upstream.requests[1].body["messages"]] == [
+            "user",
+            "assistant",
+            *["tool"] * 2,
+        ]
+
+
+async def test_the_first_of_several_choices_is_kept() -> None:
+    """With `n` the client gets all of them and the log the first, however they are interleaved."""
+    chunks: list[dict[str, Any]] = [
+        {
+            "id": "x",
+            "choices": [{"index": 1, "delta": {"role": "assistant", "content": "second"}, "finish_reason": None}],
+        },
+        {
+            "id": "x",
+            "choices": [{"index": 0, "delta": {"role": "assistant", "content": "first"}, "finish_reason": None}],
+        },
+        {"id": "x", "choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]},
+        {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    ]
+    async with gateway([Reply(chunks=chunks)]) as (served, upstream):
+        answer = await served.client.chat.completions.create(
+            model="gpt-4o", messages=HI, n=2, extra_body={"session_id": "s"}
+        )
+        assert [choice.message.content for choice in answer.choices] == ["first", "second"]
+        assert upstream.requests[0].body["n"] == 2
+        assert await served.log() == [("user", "Hi"), ("assistant", "first")]
+
+
+async def test_unknown_fields_pass_both_ways() -> None:
+    """What Holdfast has no name for reaches the upstream, the client and the log; its own fields stay here."""
+    reply = Reply(text="Four.", message={"reasoning_content": "2 and 2"})
+    async with gateway([reply, "And more."]) as (served, upstream):
+        stream = await served.client.chat.completions.create(
+            model="gpt-4o",
+            messages=[{"role": "user", "content": "Add", "x_trace": "t-1"}],
+            stream=True,
+            extra_body={
+                "session_id": "s",
+                "session_mode": "delta",
+                "session_match": "off",
+                "top_k": 7,
+                "x": {"y": [1]},
+            },
+        )
+        deltas = [chunk.choices[0].delta.model_extra or {} for chunk in [chunk async for chunk in stream]]
+        assert [delta["reasoning_content"] for delta in deltas if "reasoning_content" in delta] == ["2 and 2"]
+        sent = upstream.requests[0].body
+        assert (sent["top_k"], sent["x"], sent["messages"][0]["x_trace"]) == (7, {"y": [1]}, "t-1")
+        assert not {"session_id", "session_mode", "session_match", "agent"} & sent.keys()
+        await served.chat("Go on")
+        assert upstream.requests[1].body["messages"][1]["reasoning_content"] == "2 and 2"
+
+
+async def test_chunks_without_choices_pass() -> None:
+    """What is neither usage nor a choice is not ours to drop: Azure's filter results, for one."""
+    chunks: list[dict[str, Any]] = [
+        {"id": "x", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]},
+        {"id": "x", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]},
+        {"id": "x", "choices": [], "usage": USAGE},
+    ]
+    async with gateway([Reply(chunks=chunks)]) as (served, _):
+        stream = await served.client.chat.completions.create(model="gpt-4o", messages=HI, stream=True)
+        said = [chunk.model_extra or {} async for chunk in stream]
+        assert len(said) == 2
+        assert "prompt_filter_results" in said[0]
+
+
+async def test_prompts_are_named_to_the_providers_cache() -> None:
+    """One key a session, which names neither session nor user; a client's own key is left alone."""
+    async with gateway(lambda _: "ok") as (served, upstream):
+        for session_id in ("one", "one", "two"):
+            await served.chat("Hi", session_id)
+        await served.chat("Hi", "three", prompt_cache_key="mine")
+        keys = [received.body["prompt_cache_key"] for received in upstream.requests]
+        assert keys[0] == keys[1] != keys[2]
+        assert keys[3] == "mine"
+        assert "one" not in keys[0]
+
+
+async def test_models() -> None:
+    """`GET /v1/models` lists agents and models."""
+    agents = 'agents: {support: {llm: default, instruction: "Be kind."}}'
+    async with gateway(["ok"], agents) as (served, upstream):
+        names = [model.id async for model in served.client.models.list()]
+        assert names == ["support", "default"]
+        await served.client.chat.completions.create(model="support", messages=HI)
+        assert upstream.requests[0].body["model"] == "gpt-4o"
+        assert upstream.requests[0].body["messages"][0] == {"role": "system", "content": "Be kind."}
+
+
+# -- errors ------------------------------------------------------------------
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "nobody", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+    ({"extra_body": {"session_mode": "other"}}, "session_mode"),
+    ({"extra_body": {"session_match": True}}, "session_match"),
+    ({"extra_body": {"agent": "nobody"}}, "agent"),
+    ({"extra_body": {"session_id": 5}}, "session_id"),
+    ({"extra_body": {"session_id": "x" * 600}}, "session_id"),
+    ({"extra_body": {"n": 0}}, "n"),
+    ({"extra_body": {"n": 10**9}}, "n"),
+    ({"extra_body": {"max_tokens": "many"}}, "max_tokens"),
+    ({"extra_body": {"max_tokens": True}}, "max_tokens"),
+    ({"extra_body": {"tools": [1]}}, "tools"),
+    ({"extra_body": {"tools": {}}}, "tools"),
+    ({"extra_body": {"stream": "yes"}}, "stream"),
+    ({"extra_body": {"user": "u" * 600}}, "user_id"),
+    ({"extra_headers": {"Idempotency-Key": "k" * 600}}, "Idempotency-Key"),
+    ({"extra_body": {"session_id": "a"}, "extra_headers": {"X-Session-Id": "b"}}, "session_id"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), BAD)
+async def test_bad_requests_name_the_parameter(fields: dict[str, Any], param: str) -> None:
+    """A request that cannot be right is a `BadRequestError`; nothing is called and no session made."""
+    async with gateway([]) as (served, upstream):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await served.client.chat.completions.create(**{"model": "gpt-4o", "messages": HI, **fields})
+        assert caught.value.param == param
+        assert caught.value.type == "invalid_request_error"
+        assert caught.value.code
+        assert upstream.requests == []
+        assert (await served.http.get("/v1/sessions")).json()["data"] == []
+
+
+UPSTREAM_SAYS: list[tuple[int, type[openai.APIStatusError], int]] = [
+    (400, openai.BadRequestError, 400),
+    (404, openai.NotFoundError, 404),
+    (422, openai.UnprocessableEntityError, 422),
+    (429, openai.RateLimitError, 429),
+    (401, openai.InternalServerError, 502),
+    (403, openai.InternalServerError, 502),
+    (500, openai.InternalServerError, 502),
+    (503, openai.InternalServerError, 503),
+    (302, openai.InternalServerError, 502),
+]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("status", "kind", "told"), UPSTREAM_SAYS)
+async def test_upstream_errors(status: int, kind: type[openai.APIStatusError], told: int, streamed: bool) -> None:
+    """What the caller can mend has the upstream's status; what only the server's owner can is a 502."""
+    reply = Reply(status=status, error="they said no", headers={"retry-after": "0.4"} if status == 429 else {})
+    async with gateway([reply]) as (served, _):
+        with pytest.raises(kind) as caught:
+            await served.client.chat.completions.create(
+                model="gpt-4o",
+                messages=HI,
+                stream=streamed,
+                extra_body={"session_id": "s"},
+            )
+        error = caught.value
+        assert error.status_code == told
+        assert UPSTREAM_KEY not in error.response.text
+        assert error.response.headers["x-session-id"] == "s"
+        assert error.response.headers["x-request-id"] == error.request_id
+        if status == 429:
+            assert error.response.headers["retry-after"] == "1"
+        assert await served.log() == [("user", "Hi")]
+
+
+async def test_an_upstream_that_is_down() -> None:
+    """It is a 502 with a clear message, and the user's message is kept."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        async with serving(config_text(nobody)) as served:
+            with pytest.raises(openai.InternalServerError) as caught:
+                await served.client.chat.completions.create(model="gpt-4o", messages=HI, extra_body={"session_id": "s"})
+            assert caught.value.status_code == 502
+            assert caught.value.code == "upstream_unavailable"
+            assert "cannot be reached" in str(caught.value)
+            assert await served.log() == [("user", "Hi")]
+
+
+async def test_other_things_are_not_found() -> None:
+    """A route that is not there is a `NotFoundError` in the same shape."""
+    async with gateway([]) as (served, _):
+        with pytest.raises(openai.NotFoundError) as caught:
+            await served.client.embeddings.create(model="m", input="x")
+        assert caught.value.code == "not_found"
+        assert "/v1/embeddings" in str(caught.value)
+
+
+async def test_a_prompt_that_is_too_long_is_sent_smaller() -> None:
+    """On the provider's context-length error the prompt is built anew within the window that the error names."""
+    too_long = Reply(
+        status=400,
+        error={
+            "error": {
+                "message": "This model's maximum context length is 4096 tokens. However, you requested 9000 tokens.",
+                "type": "invalid_request_error",
+                "param": "messages",
+                "code": "context_length_exceeded",
+            }
+        },
+    )
+    async with gateway(["one", "two", too_long, "three"]) as (served, upstream):
+        for number in range(2):
+            await served.chat(f"question {number} " + "word " * 2000)
+        answer = await served.chat("question 2")
+        assert answer["choices"][0]["message"]["content"] == "three"
+        refused, sent = (len(received.raw) for received in upstream.requests[2:])
+        assert sent < refused * 0.8
+        assert answer["session"]["working_set"]["total_tokens"] < 4096
+        assert [role for role, _ in await served.log()] == ["user", "assistant"] * 3
+
+
+async def test_a_prompt_that_stays_too_long_is_an_error() -> None:
+    """After three smaller ones the provider's own words are told."""
+    refusal = Reply(status=400, error={"error": {"message": "too long", "code": "context_length_exceeded"}})
+    async with gateway([*["ok"] * 4, *[refusal] * 9]) as (served, upstream):
+        for number in range(4):
+            await served.chat(f"question {number} " + "word " * 1000)
+        with pytest.raises(openai.BadRequestError) as caught:
+            await served.client.chat.completions.create(model="gpt-4o", messages=HI, extra_body={"session_id": "s"})
+        assert caught.value.code == "context_length_exceeded"
+        sizes = [len(received.raw) for received in upstream.requests[4:]]
+        assert len(sizes) == 4
+        assert sizes == sorted(sizes, reverse=True)
+
+
+async def test_a_budget_that_nothing_fits() -> None:
+    """It is a 400 that says what is needed; the message is in the log."""
+    async with gateway([], "context: {strategy: token_window, budget: 40}") as (served, upstream):
+        answer = await served.chat("word " * 2000)
+        assert (answer["status"], answer["error"]["code"]) == (400, "budget_too_small")
+        assert "at least" in answer["error"]["message"]
+        assert upstream.requests == []
+        assert [role for role, _ in await served.log()] == ["user"]

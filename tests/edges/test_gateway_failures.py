@@ -1,0 +1,281 @@
+"""What is in the log when the model, the connection or the client gives out in the middle (DESIGN.md, section 3)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from holdfast.session import Entry, SessionRef
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.edges.server import Served, gateway
+
+REF = SessionRef("default", "s")
+WORDS = ["one ", "two ", "three ", "four"]
+TEXT = "".join(WORDS)
+CHUNKS = len(WORDS) + 2
+"""Chunks of that reply: the role, the words, and the one that ends it."""
+
+
+async def entries(served: Served) -> tuple[Entry, ...]:
+    return await served.hf.store.entries(REF)
+
+
+async def ask(served: Served, *, stream: bool) -> tuple[str, BaseException | None]:
+    """What the client got of an answer, and what it raised in the end."""
+    got = ""
+    try:
+        if not stream:
+            whole = await served.client.chat.completions.create(
+                model="gpt-4o", messages=[{"role": "user", "content": "count"}], extra_body={"session_id": "s"}
+            )
+            return whole.choices[0].message.content or "", None
+        chunks = await served.client.chat.completions.create(
+            model="gpt-4o", messages=[{"role": "user", "content": "count"}], stream=True, extra_body={"session_id": "s"}
+        )
+        async for chunk in chunks:
+            got += (chunk.choices[0].delta.content or "") if chunk.choices else ""
+    except openai.APIError as exc:
+        return got, exc
+    return got, None
+
+
+async def goes_on(served: Served, upstream: ScriptedUpstream) -> list[dict[str, Any]]:
+    """The next turn on the session works; the conversation that the model is sent in it."""
+    before = len(upstream.requests)
+    answer = await served.chat("go on")
+    assert answer["status"] == 200, answer
+    assert answer["choices"][0]["message"]["content"] == "fine"
+    handle = await served.hf.session("s")
+    await handle.verify()
+    sent: list[dict[str, Any]] = upstream.requests[before].body["messages"]
+    assert sent[-1] == {"role": "user", "content": "go on"}
+    return sent
+
+
+FAILURES: dict[str, Reply] = {
+    "500": Reply(status=500, error="broken"),
+    "a page for people": Reply(raw=[b"<html>busy</html>"], content_type="text/html"),
+    "no JSON": Reply(raw=[b"data: {nonsense\n\n"]),
+    "an empty body": Reply(raw=[b""]),
+    "a stream without an answer": Reply(raw=[b"data: [DONE]\n\n"]),
+    "an error in the stream": Reply(text=TEXT, error="overloaded", cut_after=0),
+    "choices that are none": Reply(raw=[b'data: {"choices": [1]}\n\n']),
+    "JSON that is no answer": Reply(raw=[b'{"ok": true}'], content_type="application/json"),
+    "a message that is none": Reply(
+        chunks=[{"choices": [{"index": 0, "delta": {"name": 5}, "finish_reason": "stop"}]}]
+    ),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("reply", FAILURES.values(), ids=FAILURES.keys())
+async def test_a_model_that_does_not_answer(reply: Reply, stream: bool) -> None:
+    """The user's message is in the log and nothing else; the client is told; the next turn sees the message."""
+    async with gateway([reply, "fine"]) as (served, upstream):
+        got, error = await ask(served, stream=stream)
+        assert got == ""
+        assert isinstance(error, openai.InternalServerError)
+        assert error.status_code == 502
+        assert await served.log() == [("user", "count")]
+        sent = await goes_on(served, upstream)
+        assert [message["content"] for message in sent] == ["count", "go on"]
+
+
+async def test_a_model_that_is_silent_for_too_long() -> None:
+    """A read timeout is a failure like any other. (The shortest that can be configured; nothing is measured.)"""
+    gate = Gate()
+    llm = "agents: {slow: {llm: slow}}"
+    async with gateway([Reply(text=TEXT, hold=gate), "fine"], llm) as (served, upstream):
+        client = served.hf.roster.llms["default"].client
+        client._read_timeout = 0.05  # type: ignore[attr-defined]  # before its first call
+        answer = await served.chat("count")
+        assert (answer["status"], answer["error"]["code"]) == (502, "upstream_unavailable")
+        assert "silent" in answer["error"]["message"]
+        assert await served.log() == [("user", "count")]
+        gate.open()
+        await goes_on(served, upstream)
+
+
+@pytest.mark.parametrize("failure", ["cut", "error", "garbage"])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("after", range(CHUNKS))
+async def test_a_reply_that_breaks_off(after: int, stream: bool, failure: str) -> None:
+    """At every chunk: what arrived is stored, marked, the client is told, and the next turn sees it."""
+    reply = {
+        "cut": Reply(text=TEXT, cut_after=after),
+        "error": Reply(text=TEXT, cut_after=after, error="overloaded"),
+        "garbage": Reply(raw=[*events(TEXT)[:after], b"data: }{\n\n"]),
+    }[failure]
+    arrived = "".join(WORDS[: max(0, after - 1)])
+    async with gateway([reply, "fine"]) as (served, upstream):
+        got, error = await ask(served, stream=stream)
+        assert isinstance(error, openai.APIError)
+        assert got == (arrived if stream else "")
+        user, *partial = await entries(served)
+        assert user.message.content == "count"
+        assert [(entry.message.role, entry.message.content) for entry in partial] == (
+            [("assistant", arrived)] if arrived else []
+        )
+        for entry in partial:
+            assert entry.metadata is not None
+            assert entry.metadata["interrupted"] is True
+            assert entry.metadata["interrupt_timestamp"] > user.timestamp
+        sent = await goes_on(served, upstream)
+        assert [message["content"] for message in sent] == ["count", *([arrived] if arrived else []), "go on"]
+
+
+def events(text: str) -> list[bytes]:
+    """The event stream of a reply, as the scripted upstream sends it."""
+    from holdfast.models.collect import as_chunks
+
+    message = {"role": "assistant", "content": text}
+    completion = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    return [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in as_chunks(completion, by_word=True)]
+
+
+async def test_half_a_tool_call_is_not_kept() -> None:
+    """Of a reply that breaks off in a tool call the words stay; a call without its end could never be answered."""
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Let me see."}, "finish_reason": None}]},
+        {
+            "choices": [
+                {
+                    "index": 0,
+                    "delta": {
+                        "tool_calls": [
+                            {
+                                "index": 0,
+                                "id": "c",
+                                "type": "function",
+                                "function": {"name": "look", "arguments": '{"a'},
+                            }
+                        ]
+                    },
+                    "finish_reason": None,
+                }
+            ]
+        },
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+    ]
+    async with gateway([Reply(chunks=chunks, cut_after=2), "fine"]) as (served, upstream):
+        await served.chat("count")
+        assert await served.log() == [("user", "count"), ("assistant", "Let me see.")]
+        sent = await goes_on(served, upstream)
+        assert "tool_calls" not in sent[1]
+
+
+async def test_a_cut_behind_the_last_word_is_none() -> None:
+    """A stream that said why it ended is whole, `[DONE]` or not."""
+    async with gateway([Reply(text=TEXT, end=b""), "fine"]) as (served, upstream):
+        assert await ask(served, stream=True) == (TEXT, None)
+        _, reply = await entries(served)
+        assert reply.metadata is None
+        await goes_on(served, upstream)
+
+
+# -- clients that go away ----------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("after", range(CHUNKS))
+async def test_a_client_that_goes_away(after: int, stream: bool) -> None:
+    """At every chunk: nothing or a marked partial is stored, the model is hung up on, and the next turn sees what is there."""
+    gate = Gate()
+    reply = Reply(text=TEXT, hold=gate, hold_after=after)
+    arrived = "".join(WORDS[: max(0, after - 1)])
+    async with gateway([reply, "fine"]) as (served, upstream):
+        body = {"messages": [{"role": "user", "content": "count"}], "session_id": "s", "stream": stream}
+        async with httpx2.AsyncClient(base_url=served.url, trust_env=False) as client:
+            await heard(client, body, arrived if stream else None, upstream)
+        await upstream.until(lambda: upstream.requests[0].disconnected)
+        sent = await goes_on(served, upstream)
+        user, *partial, _, _ = await entries(served)
+        assert user.message.content == "count"
+        for entry in partial:
+            assert entry.metadata is not None
+            assert entry.metadata["interrupted"] is True
+            assert TEXT.startswith(str(entry.message.content))
+        if stream:
+            # What the client has seen is in the log.
+            assert [entry.message.content for entry in partial] == ([arrived] if arrived else [])
+        assert [message["content"] for message in sent] == [
+            "count",
+            *(entry.message.content for entry in partial),
+            "go on",
+        ]
+        assert served.hf.engine._queues == {}
+        assert served.hf.engine._settling == {}
+
+
+async def heard(client: httpx2.AsyncClient, body: dict[str, Any], text: str | None, upstream: ScriptedUpstream) -> None:
+    """Send a request and leave: when `text` has come in its stream, or at once when the model has been asked."""
+    if not text:
+        request = client.build_request("POST", "/v1/chat/completions", json=body)
+
+        sending = asyncio.create_task(client.send(request))
+        await upstream.until(lambda: upstream.requests)
+        sending.cancel()
+        await asyncio.wait([sending])
+        return
+    got = ""
+    async with client.stream("POST", "/v1/chat/completions", json=body) as response:
+        async for line in response.aiter_lines():
+            if line.startswith("data: {"):
+                got += json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
+            if got == text:
+                return
+
+
+async def test_a_client_that_goes_while_it_waits_in_the_queue() -> None:
+    """A turn that never began leaves nothing, and holds nobody up."""
+
+    gate = Gate()
+    async with gateway([Reply(text="first", hold=gate), "fine"]) as (served, upstream):
+        first = asyncio.create_task(served.chat("a"))
+        await upstream.until(lambda: upstream.requests)
+        async with httpx2.AsyncClient(base_url=served.url, trust_env=False) as client:
+            body = {"messages": [{"role": "user", "content": "never"}], "session_id": "s"}
+            sending = asyncio.create_task(client.post("/v1/chat/completions", json=body))
+            await served.http.get("/healthz")
+            sending.cancel()
+            await asyncio.wait([sending])
+        gate.open()
+        await first
+        sent = await goes_on(served, upstream)
+        assert {message["content"] for message in sent} <= {"a", "first", "never", "go on"}
+        assert served.hf.engine._queues == {}
+
+
+async def test_a_client_that_goes_before_its_body_is_whole() -> None:
+    """Half a request is no request; the server goes on."""
+
+    async with gateway(["fine"]) as (served, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nContent-Length: 500\r\n\r\n"
+        writer.write(head.encode() + b'{"messages": [')
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        assert reader is not None
+        assert (await served.chat("hi"))["status"] == 200
+
+
+async def test_a_session_that_is_deleted_while_the_model_thinks() -> None:
+    """The reply has nowhere to go: a 404, and nothing comes back to life."""
+
+    gate = Gate()
+    async with gateway([Reply(text="late", hold=gate), "new"]) as (served, upstream):
+        running = asyncio.create_task(served.chat("a"))
+        await upstream.until(lambda: upstream.requests)
+        assert (await served.http.delete("/v1/sessions/s")).status_code == 200
+        gate.open()
+        answer = await running
+        assert (answer["status"], answer["error"]["code"]) == (404, "session_not_found")
+        assert (await served.http.get("/v1/sessions/s")).status_code == 404
+        await served.chat("b")
+        assert await served.log() == [("user", "b"), ("assistant", "new")]

@@ -1,0 +1,463 @@
+"""The REST API over sessions, over a socket: what it does with good input."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from holdfast.session import SessionRef
+from tests.edges.server import Served, gateway
+
+IDS = [
+    "plain",
+    "a/b",
+    "..",
+    ".",
+    "100%",
+    "%41",
+    "a%2Fb",
+    "käse 🧀",
+    "x" * 512,
+    "a\nb\x00c",
+    " ",
+    "a b?c#d;e",
+    "' OR 1=1 --",
+]
+"""Ids that a path, a database or a log might trip over."""
+
+
+def path(session_id: str, *more: str) -> str:
+    """The session's address, every character of its id that is not plain percent-encoded."""
+    encoded = quote(session_id, safe="").replace(".", "%2E")
+    return "/".join(["/v1/sessions", encoded, *more])
+
+
+async def created(served: Served, session_id: str = "s", **fields: Any) -> dict[str, Any]:
+    response = await served.http.post("/v1/sessions", json={"id": session_id, **fields})
+    assert response.status_code == 201, response.text
+    data: dict[str, Any] = response.json()
+    return data
+
+
+async def appended(served: Served, *messages: dict[str, Any], session_id: str = "s", **headers: str) -> Any:
+    return await served.http.post(path(session_id, "messages"), json={"messages": messages}, headers=headers)
+
+
+def user(text: str, **more: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text, **more}
+
+
+def assistant(text: str, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **more}
+
+
+# -- sessions ----------------------------------------------------------------
+
+
+async def test_create_gives_the_session() -> None:
+    """With all of its fields, and a location for what was not given."""
+    async with gateway([], "agents: {support: {llm: default}}") as (served, _):
+        fields: dict[str, Any] = {
+            "agent": "support",
+            "state": {"a": 1},
+            "metadata": {"m": [1]},
+            "ttl": 5000,
+            "user_id": "ada",
+        }
+        made = await created(served, system_messages=["Be kind."], **fields)
+        assert {name: made[name] for name in fields} == fields
+        assert made["system_messages"] == [{"role": "system", "content": "Be kind."}]
+        assert (made["id"], made["object"], made["status"], made["version"]) == ("s", "session", "active", 0)
+        assert (made["message_count"], made["turns"], made["tokens"]) == (0, 0, 0)
+        without = (await served.http.post("/v1/sessions", json={})).json()
+        assert (len(without["id"]), without["user_id"]) == (37, "default")
+
+
+async def test_create_refuses_an_id_that_is_taken() -> None:
+    """409 for the same user; another user may have it."""
+    async with gateway([]) as (served, _):
+        await created(served)
+        again = await served.http.post("/v1/sessions", json={"id": "s"})
+        assert (again.status_code, again.json()["error"]["code"]) == (409, "session_exists")
+        assert (await created(served, user_id="ada"))["user_id"] == "ada"
+
+
+@pytest.mark.parametrize("session_id", IDS)
+async def test_every_route_takes_any_id(session_id: str) -> None:
+    """Each route finds the session that its percent-encoded id names."""
+    async with gateway([]) as (served, _):
+        assert (await created(served, session_id))["id"] == session_id
+        assert (await appended(served, user("hi"), session_id=session_id)).status_code == 200
+        for method, more, body in ROUTES:
+            response = await served.http.request(method, path(session_id, *more), json=body)
+            assert response.status_code == 200, (method, more, response.text)
+        short = path(session_id).removeprefix("/v1")
+        assert (await served.http.get(short)).json()["id"] == session_id
+        assert (await served.http.delete(short)).json()["id"] == session_id
+        assert (await served.http.get(path(session_id))).status_code == 404
+
+
+ROUTES: list[tuple[str, tuple[str, ...], Any]] = [
+    ("GET", (), None),
+    ("PATCH", (), {"metadata": {"a": 1}}),
+    ("GET", ("messages",), None),
+    ("GET", ("history",), None),
+    ("POST", ("context",), {}),
+    ("PATCH", ("messages", "0"), {"pinned": True}),
+    ("DELETE", ("messages", "0"), None),
+]
+
+
+async def test_list_pages_both_ways() -> None:
+    """Three pages, newest first or oldest first, without a gap or a double; filters hold on every page."""
+    async with gateway([], "agents: {support: {llm: default}}") as (served, _):
+        for at in range(7):
+            await created(served, f"s{at}", user_id="ada", **({"agent": "support"} if at % 2 else {}))
+        await created(served, "s3", user_id="bob")
+        for order in ("desc", "asc"):
+            names = await pages(served, f"/v1/sessions?user_id=ada&order={order}&limit=3")
+            assert [len(page) for page in names] == [3, 3, 1]
+            assert [name for page in names for name in page] == sorted(
+                (f"s{at}" for at in range(7)), reverse=order == "desc"
+            )
+        assert await pages(served, "/v1/sessions?agent=support&limit=2") == [["s5", "s3"], ["s1"]]
+        assert await pages(served, "/v1/sessions?user_id=nobody") == [[]]
+        assert await pages(served, "/v1/sessions?status=closed") == [[]]
+        assert len((await pages(served, "/v1/sessions?status=active"))[0]) == 8
+
+
+async def pages(served: Served, url: str) -> list[list[Any]]:
+    """What stands on each page of a list, read to its end."""
+    found: list[list[Any]] = []
+    after = ""
+    while True:
+        page = (await served.http.get(url + after)).json()
+        names = [item.get("seq", item.get("id")) for item in page["data"]]
+        found.append(names)
+        assert page["object"] == "list"
+        assert (page["first_id"], page["last_id"]) == ((names[0], names[-1]) if names else (None, None))
+        if not page["has_more"]:
+            return found
+        after = f"{'&' if '?' in url else '?'}after={page['last_id']}"
+        if "user_id" in page["data"][-1] and "user_id" not in url:
+            after += f"&after_user={page['data'][-1]['user_id']}"
+
+
+async def test_change_what_is_given_and_nothing_else() -> None:
+    """PATCH merges the state, replaces the rest, and counts the version on."""
+    async with gateway([], "agents: {support: {llm: default}}") as (served, _):
+        await created(served, state={"a": 1, "b": 2}, metadata={"m": 1}, ttl=1000, system_messages=["Old."])
+        changed = await served.http.patch("/v1/sessions/s", json={"state": {"a": None, "c": 3}})
+        assert changed.json()["state"] == {"b": 2, "c": 3}
+        assert changed.json()["metadata"] == {"m": 1}
+        body: dict[str, Any] = {"metadata": {}, "ttl": None, "system_messages": "New.", "agent": "support"}
+        data = (await served.http.patch("/v1/sessions/s", json=body)).json()
+        assert (data["metadata"], data["ttl"], data["agent"], data["version"]) == ({}, None, "support", 2)
+        assert data["system_messages"] == [{"role": "system", "content": "New."}]
+        assert (await served.http.patch("/v1/sessions/s", json={"agent": None})).json()["agent"] is None
+
+
+async def test_a_stale_version_is_refused() -> None:
+    """If-Match with another version than the session's is a 412, with the right one or `*` it works."""
+    async with gateway([]) as (served, _):
+        await created(served)
+        first = await appended(served, user("a"), **{"If-Match": '"0"'})
+        assert (first.status_code, first.headers["etag"], first.json()["version"]) == (200, '"1"', 1)
+        stale = await appended(served, user("b"), **{"If-Match": "0"})
+        assert (stale.status_code, stale.json()["error"]["code"]) == (412, "stale_session")
+        assert (await appended(served, user("b"), **{"If-Match": "*"})).status_code == 200
+        body: dict[str, Any] = {"metadata": {}}
+        assert (await served.http.patch("/v1/sessions/s", json=body, headers={"If-Match": '"1"'})).status_code == 412
+        assert (await served.http.patch("/v1/sessions/s", json=body, headers={"If-Match": '"2"'})).status_code == 200
+        assert await served.log() == [("user", "a"), ("user", "b")]
+
+
+async def test_delete_is_once() -> None:
+    """The session and its messages are gone; a second time it is not found."""
+    async with gateway([]) as (served, _):
+        await created(served)
+        assert (await served.http.delete("/v1/sessions/s")).json() == {"id": "s", "object": "session", "deleted": True}
+        assert (await served.http.delete("/v1/sessions/s")).status_code == 404
+        assert (await served.http.get("/v1/sessions/s/messages")).status_code == 404
+
+
+async def test_the_short_form() -> None:
+    """Seed 002's `/sessions`: id, agent and when; one with its messages; delete."""
+    async with gateway([]) as (served, _):
+        await created(served, user_id="ada")
+        await appended(served, user("hi"))
+        listed = (await served.http.get("/sessions?user_id=ada")).json()
+        assert [set(item) for item in listed["sessions"]] == [{"id", "agent", "updated_at"}]
+        assert listed["sessions"][0]["updated_at"].startswith("2023-11-14T")
+        one = (await served.http.get("/sessions/s")).json()
+        assert (one["id"], one["messages"]) == ("s", [user("hi")])
+        assert (await served.http.delete("/sessions/s")).status_code == 200
+        assert (await served.http.get("/sessions")).json() == {"sessions": []}
+
+
+async def test_other_users_sessions_are_not_found() -> None:
+    """With a `user_id` only that user's sessions exist, on every route and in every parameter."""
+    async with gateway([]) as (served, _):
+        await created(served, user_id="ada")
+        await appended(served, user("hi"))
+        for method, more, body in ROUTES:
+            response = await served.http.request(method, path("s", *more) + "?user_id=bob", json=body)
+            assert (response.status_code, response.json()["error"]["code"]) == (404, "session_not_found"), (
+                method,
+                more,
+            )
+        for url in ("/sessions/s?user_id=bob", "/v1/sessions?user_id=bob&after=s"):
+            assert (await served.http.get(url)).status_code == 404
+        assert (await served.http.delete("/v1/sessions/s?user_id=bob")).status_code == 404
+        assert (await served.http.get("/v1/sessions/s?user_id=ada")).status_code == 200
+
+
+async def test_a_session_of_an_agent_that_is_gone() -> None:
+    """Its log can be read, written, exported and deleted; only answering needs the agent."""
+    async with gateway([]) as (served, _):
+        await served.http.put("/v1/sessions/s", json={"messages": [user("a")], "agent": "gone"})
+        assert (await appended(served, user("b"))).status_code == 200
+        for url in ("/v1/sessions/s", "/sessions/s", "/v1/sessions/s/messages", "/v1/sessions/s/history"):
+            assert (await served.http.get(url)).status_code == 200
+        answer = await served.chat("c")
+        assert (answer["status"], answer["error"]["param"]) == (400, "agent")
+        assert (await served.http.patch("/v1/sessions/s", json={"agent": None})).status_code == 200
+
+
+# -- messages ----------------------------------------------------------------
+
+UNIT: list[dict[str, Any]] = [
+    user("find A-17", timestamp=5, metadata={"source": "asr"}),
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "find", "arguments": '{"n": "A-17"}'}}],
+    },
+    {"role": "tool", "tool_call_id": "c", "name": "find", "content": [{"type": "text", "text": "here"}], "x": {"y": 1}},
+    assistant("Found.", agent="finder", importance=0.5, pinned=True),
+]
+
+
+async def test_append_answers_the_entries() -> None:
+    """As they stand in the log, with the version; unknown fields are kept, Holdfast's own are read."""
+    async with gateway([]) as (served, _):
+        await created(served)
+        answer = (await appended(served, *UNIT)).json()
+        assert [entry["seq"] for entry in answer["data"]] == [0, 1, 2, 3]
+        assert (answer["version"], answer["first_id"], answer["last_id"]) == (1, 0, 3)
+        for sent, entry in zip(UNIT, answer["data"], strict=True):
+            assert sent.items() <= entry.items()
+            assert entry["tokens"] > 0
+        assert {entry["turn_id"] for entry in answer["data"]} == {0}
+
+
+async def test_append_with_a_key_is_done_once() -> None:
+    """The same key and body answer the same entries again; another body is a 422."""
+    async with gateway([]) as (served, _):
+        await created(served)
+        key = {"Idempotency-Key": "k"}
+        first = (await appended(served, user("a"), **key)).json()
+        await appended(served, user("b"))
+        assert (await appended(served, user("a"), **key)).json()["data"] == first["data"]
+        conflict = await appended(served, user("c"), **key)
+        assert (conflict.status_code, conflict.json()["error"]["code"]) == (422, "idempotency_conflict")
+        assert await served.log() == [("user", "a"), ("user", "b")]
+
+
+async def test_messages_page_both_ways() -> None:
+    """Three pages, oldest or newest first; a message that brings an `id` of its own is still named by its place."""
+    async with gateway([]) as (served, _):
+        await created(served)
+        await appended(served, *(user(f"m{at}", id=f"own-{at}") for at in range(7)))
+        assert await pages(served, "/v1/sessions/s/messages?limit=3") == [[0, 1, 2], [3, 4, 5], [6]]
+        assert await pages(served, "/v1/sessions/s/messages?limit=3&order=desc") == [[6, 5, 4], [3, 2, 1], [0]]
+        assert await pages(served, "/v1/sessions/s/messages?limit=1000") == [list(range(7))]
+        assert await pages(served, "/v1/sessions/s/messages?after=6") == [[]]
+        page = (await served.http.get("/v1/sessions/s/messages")).json()
+        assert page["data"][0]["id"] == "own-0"
+        assert page["version"] == 1
+
+
+async def test_a_pin_stays_in_the_working_set() -> None:
+    """Pinned, an old message is sent whatever the budget; unpinned, it goes."""
+    async with gateway([]) as (served, _):
+        await created(served)
+        await appended(
+            served, *(user(f"message {at}") if at % 2 == 0 else assistant("word " * 200) for at in range(20))
+        )
+        pinned = (await served.http.patch("/v1/sessions/s/messages/6", json={"pinned": True, "importance": 0.9})).json()
+        assert (pinned["seq"], pinned["pinned"], pinned["importance"]) == (6, True, 0.9)
+        small = {"strategy": "token_window", "budget": 600, "explain": True}
+        built = (await served.http.post("/v1/sessions/s/context", json=small)).json()
+        assert user("message 6") in built["messages"]
+        assert [run["from"] for run in built["decisions"] if run["decision"] == "pinned"] == [6]
+        again = (
+            await served.http.patch("/v1/sessions/s/messages/6", json={"pinned": False, "importance": None})
+        ).json()
+        assert "pinned" not in again
+        assert "importance" not in again
+        built = (await served.http.post("/v1/sessions/s/context", json=small)).json()
+        assert user("message 6") not in built["messages"]
+
+
+async def test_an_erased_message_is_gone() -> None:
+    """From log, export, history and prompts; its place stays, and its tokens are counted no more."""
+    secret = "my number is 4111-1111-1111-1111 " * 20
+    async with gateway(["ok"]) as (served, upstream):
+        await created(served)
+        before = (await appended(served, user("hi"), assistant("hello"), user(secret), assistant("noted"))).json()[
+            "data"
+        ]
+        erased = (await served.http.delete("/v1/sessions/s/messages/2")).json()
+        assert (erased["seq"], erased["deleted"], erased["content"]) == (2, True, "[erased]")
+        assert erased["tokens"] < before[2]["tokens"]
+        session = (await served.http.get("/v1/sessions/s")).json()
+        assert session["tokens"] == sum(entry["tokens"] for entry in session["messages"])
+        for url in ("/v1/sessions/s", "/v1/sessions/s/history", "/v1/sessions/s/messages?retired=true", "/sessions/s"):
+            assert "4111" not in (await served.http.get(url)).text
+        await served.chat("and now?")
+        assert b"4111" not in upstream.requests[0].raw
+        assert (await served.http.delete("/v1/sessions/s/messages/2")).status_code == 200
+        assert (await served.http.delete("/v1/sessions/s/messages/99")).status_code == 404
+        await (await served.hf.session("s")).verify()
+
+
+async def test_an_erased_tool_result_keeps_its_unit_legal() -> None:
+    """Call and result stay a pair in what the model is sent."""
+    async with gateway(["ok"]) as (served, upstream):
+        await created(served)
+        await appended(served, *UNIT)
+        await served.http.delete("/v1/sessions/s/messages/2")
+        await served.chat("next")
+        assert [message["role"] for message in upstream.requests[0].body["messages"]] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+            "user",
+        ]
+
+
+# -- export and import -------------------------------------------------------
+
+
+async def test_an_export_imports_as_it_was() -> None:
+    """All but the times and the version; into the same place, another one, and another store."""
+    async with gateway([]) as (served, _), gateway([]) as (other, _):
+        await created(served, user_id="ada", system_messages=["Sys."], state={"k": 1}, metadata={"m": 2}, ttl=1000)
+        await appended(served, *UNIT, user("next"), {"role": "system", "content": "in the log"})
+        exported = (await served.http.get("/v1/sessions/s")).json()
+        assert (exported["images"], exported["videos"]) == ([], [])
+        for where, url in ((served, "/v1/sessions/s"), (served, "/v1/sessions/copy"), (other, "/v1/sessions/s")):
+            assert (await where.http.put(url, json=exported)).status_code == 200
+            again = (await where.http.get(url)).json()
+            for name in ("id", "created_at", "updated_at", "version"):
+                exported.pop(name, None)
+                again.pop(name)
+            assert again == exported
+            await (await where.hf.session(url.rpartition("/")[2], user_id="ada")).verify()
+
+
+async def test_a_log_that_begins_with_a_system_message_comes_back() -> None:
+    """An export says what the system prompt is; a system message in its log is a message."""
+    async with gateway([]) as (served, _):
+        await created(served, system_messages=["Beside."])
+        await appended(served, {"role": "system", "content": "inside"}, user("a"))
+        for _ in range(2):
+            exported = (await served.http.get("/v1/sessions/s")).json()
+            assert [entry["content"] for entry in exported["messages"]] == ["inside", "a"]
+            assert [message["content"] for message in exported["system_messages"]] == ["Beside."]
+            await served.http.put("/v1/sessions/s", json=exported)
+
+
+async def test_a_recording_imports() -> None:
+    """`messages` alone are enough; leading system messages are the system prompt; what is there is replaced."""
+    async with gateway([]) as (served, _):
+        await created(served, state={"old": 1})
+        await appended(served, user("old"))
+        body = {"messages": [{"role": "system", "content": "Sys."}, user("a"), assistant("b")], "source": "elsewhere"}
+        data = (await served.http.put("/v1/sessions/s", json=body)).json()
+        assert (data["message_count"], data["state"], data["version"]) == (2, {}, 2)
+        assert data["system_messages"] == [{"role": "system", "content": "Sys."}]
+        assert await served.log() == [("user", "a"), ("assistant", "b")]
+
+
+# -- working sets and history ------------------------------------------------
+
+
+async def test_context_builds_and_stores_nothing() -> None:
+    """Messages ready to send, counts that agree, a hash; the version stands still."""
+    async with gateway([]) as (served, upstream):
+        await created(served, system_messages=["Sys."])
+        await appended(served, *(user(f"m{at}") if at % 2 == 0 else assistant("word " * 100) for at in range(20)))
+        whole = (await served.http.post("/v1/sessions/s/context", json={})).json()
+        assert [message["role"] for message in whole["messages"][:2]] == ["system", "user"]
+        assert len(whole["messages"]) == 21
+        assert "decisions" not in whole
+        assert whole["total_tokens"] > whole["tokens"]
+        assert whole["tokens"] == (await served.http.get("/v1/sessions/s")).json()["tokens"]
+        body = {"strategy": "digest", "budget": 500, "explain": True, "model": "gpt-4o", "dialect": "anthropic"}
+        small = (await served.http.post("/v1/sessions/s/context", json=body)).json()
+        assert small["tokens"] <= small["budget"] == 500
+        assert (
+            small["hash"]
+            == (await served.http.post("/v1/sessions/s/context", json=body)).json()["hash"]
+            != whole["hash"]
+        )
+        assert {"from", "to", "decision", "reason", "tokens"} == set(small["decisions"][0])
+        covered = [seq for run in small["decisions"] for seq in range(run["from"], run["to"] + 1)]
+        assert covered == list(range(20))
+        assert whole["version"] == small["version"] == 1
+        assert upstream.requests == []
+
+
+async def test_context_at_an_earlier_turn() -> None:
+    """What the model saw then: no later message, and not the reply it gave."""
+    async with gateway([]) as (served, _):
+        await created(served)
+        await appended(served, user("a"), assistant("A"), user("b"), assistant("B"))
+        at = (await served.http.post("/v1/sessions/s/context", json={"at_turn": 1})).json()
+        assert [message["content"] for message in at["messages"]] == ["a", "A", "b"]
+        missing = await served.http.post("/v1/sessions/s/context", json={"at_turn": 9})
+        assert (missing.status_code, missing.json()["error"]["param"]) == (400, "at_turn")
+
+
+async def test_history_in_both_forms() -> None:
+    """The voice form has records, the plain one role and content; tools and system messages are in neither."""
+    async with gateway([]) as (served, _):
+        await created(served, system_messages=["Sys."])
+        await appended(served, *UNIT)
+        voice = (await served.http.get("/v1/sessions/s/history")).json()
+        assert voice == {
+            "contents": [
+                {
+                    "role": "user",
+                    "content": "find A-17",
+                    "turn_id": 0,
+                    "timestamp": 5,
+                    "metadata": {"source": "asr"},
+                },
+                {
+                    "role": "assistant",
+                    "content": "Found.",
+                    "turn_id": 0,
+                    "timestamp": voice["contents"][1]["timestamp"],
+                    "metadata": {"source": "llm"},
+                },
+            ]
+        }
+        plain = (await served.http.get("/v1/sessions/s/history?view=plain")).json()
+        assert plain == {"messages": [user("find A-17"), assistant("Found.")]}
+
+
+async def test_a_session_on_disk_is_there_after_a_restart(tmp_path: Any) -> None:
+    """What one server wrote another one reads."""
+    store = f"sqlite:///{tmp_path}/s.db"
+    async with gateway(["ok"], store=store) as (served, _):
+        await served.chat("hi")
+    async with gateway(["fine"], store=store) as (served, upstream):
+        await served.chat("again")
+        assert [message["content"] for message in upstream.requests[0].body["messages"]] == ["hi", "ok", "again"]
+        assert (await served.hf.store.get(SessionRef("default", "s"))).version == 4

@@ -1,0 +1,338 @@
+"""What the REST API and the gateway do with input that cannot be right: a clear error in OpenAI's shape, never a 500."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.edges.server import Served, gateway
+
+HI = {"role": "user", "content": "hi"}
+BODIES = [
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/sessions"),
+    ("PUT", "/v1/sessions/s"),
+    ("PATCH", "/v1/sessions/s"),
+    ("POST", "/v1/sessions/s/messages"),
+    ("PATCH", "/v1/sessions/s/messages/0"),
+    ("POST", "/v1/sessions/s/context"),
+]
+"""Every route that reads a body."""
+
+
+async def with_session(served: Served) -> None:
+    await served.http.put("/v1/sessions/s", json={"messages": [HI]})
+
+
+def is_error(response: Any, *statuses: int) -> dict[str, Any]:
+    """The error, checked to be in OpenAI's shape."""
+    assert response.status_code in statuses, (response.status_code, response.text)
+    data = response.json()
+    assert set(data) == {"error"}
+    error: dict[str, Any] = data["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert isinstance(error["message"], str)
+    assert error["message"]
+    assert isinstance(error["type"], str)
+    assert isinstance(error["code"], str)
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-request-id"]
+    return error
+
+
+NO_JSON: dict[str, bytes] = {
+    "nothing": b"",
+    "half": b'{"messages": [',
+    "two": b"{}{}",
+    "a list": b"[]",
+    "a text": b'"x"',
+    "null": b"null",
+    "a number": b"7",
+    "NaN": b'{"messages": NaN}',
+    "infinity": b'{"messages": 1e999}',
+    "no UTF-8": b'{"messages": "\xff\xfe"}',
+    "UTF-16": '{"messages": []}'.encode("utf-16"),
+    "a lone surrogate": b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+    "a lone surrogate in a key": b'{"\\udc00": 1}',
+    "deep lists": b'{"messages": ' + b"[" * 100_000,
+    "deep objects": b'{"a":' * 100_000,
+    "a little too deep": b'{"metadata": ' + b"[" * 70 + b"]" * 70 + b"}",
+    "a huge number": b'{"messages": ' + b"9" * 30 + b"}",
+    "a number too long to read": b'{"messages": ' + b"9" * 5000 + b"}",
+}
+
+
+@pytest.mark.parametrize("body", NO_JSON.values(), ids=NO_JSON.keys())
+async def test_bodies_that_are_no_json_object(body: bytes) -> None:
+    """Every route that reads a body answers 400."""
+    async with gateway([]) as (served, upstream):
+        await with_session(served)
+        for method, url in BODIES:
+            is_error(await served.http.request(method, url, content=body), 400)
+        assert await served.log() == [("user", "hi")]
+        assert upstream.requests == []
+
+
+WRONG: list[tuple[str, str, Any, str | None]] = [
+    ("POST", "/v1/sessions", {"id": 5}, "id"),
+    ("POST", "/v1/sessions", {"id": ""}, "session_id"),
+    ("POST", "/v1/sessions", {"id": "x" * 600}, "session_id"),
+    ("POST", "/v1/sessions", {"user_id": ["u"]}, "user_id"),
+    ("POST", "/v1/sessions", {"user_id": "é" * 300}, "user_id"),
+    ("POST", "/v1/sessions", {"agent": "nobody"}, "agent"),
+    ("POST", "/v1/sessions", {"agent": {}}, "agent"),
+    ("POST", "/v1/sessions", {"state": []}, "state"),
+    ("POST", "/v1/sessions", {"metadata": "m"}, "metadata"),
+    ("POST", "/v1/sessions", {"ttl": 0}, "ttl"),
+    ("POST", "/v1/sessions", {"ttl": -5}, "ttl"),
+    ("POST", "/v1/sessions", {"ttl": 1.5}, "ttl"),
+    ("POST", "/v1/sessions", {"ttl": True}, "ttl"),
+    ("POST", "/v1/sessions", {"ttl": 2**60}, "ttl"),
+    ("POST", "/v1/sessions", {"system_messages": 5}, "system_messages"),
+    ("POST", "/v1/sessions", {"system_messages": [HI]}, "system_messages[0].role"),
+    ("POST", "/v1/sessions", {"system_messages": [5]}, "system_messages[0]"),
+    ("POST", "/v1/sessions", {"system_messages": {"role": "system", "content": "x"}}, "system_messages"),
+    ("POST", "/v1/sessions", {"metdata": {}}, "metdata"),
+    ("PUT", "/v1/sessions/s", {}, "messages"),
+    ("PUT", "/v1/sessions/s", {"messages": {}}, "messages"),
+    ("PUT", "/v1/sessions/s", {"messages": [5]}, "messages[0]"),
+    ("PUT", "/v1/sessions/s", {"messages": [HI, {"role": "user"}]}, "messages[1].content"),
+    ("PUT", "/v1/sessions/s", {"messages": [{**HI, "turn_id": -1}]}, "messages[0].turn_id"),
+    ("PUT", "/v1/sessions/s", {"messages": [{**HI, "turn_id": 3}, {**HI, "turn_id": 1}]}, "messages[1].turn_id"),
+    (
+        "PUT",
+        "/v1/sessions/s",
+        {"messages": [{"role": "system", "content": "x"}, {**HI, "turn_id": 3}, {**HI, "turn_id": 1}]},
+        "messages[2].turn_id",
+    ),
+    ("PUT", "/v1/sessions/s", {"messages": [{**HI, "pinned": 1}]}, "messages[0].pinned"),
+    ("PUT", "/v1/sessions/s", {"messages": [{**HI, "importance": 2}]}, "messages[0].importance"),
+    ("PUT", "/v1/sessions/s", {"messages": [{**HI, "timestamp": "now"}]}, "messages[0].timestamp"),
+    ("PUT", "/v1/sessions/s", {"messages": [{**HI, "metadata": []}]}, "messages[0].metadata"),
+    ("PUT", "/v1/sessions/s", {"messages": [], "state": 1}, "state"),
+    ("PATCH", "/v1/sessions/s", {"id": "t"}, "id"),
+    ("PATCH", "/v1/sessions/s", {"user_id": "t"}, "user_id"),
+    ("PATCH", "/v1/sessions/s", {"agent": "nobody"}, "agent"),
+    ("PATCH", "/v1/sessions/s", {"ttl": "1h"}, "ttl"),
+    ("PATCH", "/v1/sessions/s", {"state": 1}, "state"),
+    ("POST", "/v1/sessions/s/messages", {}, "messages"),
+    ("POST", "/v1/sessions/s/messages", {"messages": []}, "messages"),
+    ("POST", "/v1/sessions/s/messages", {"messages": [HI], "mesages": []}, "mesages"),
+    ("POST", "/v1/sessions/s/messages", {"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+    ("POST", "/v1/sessions/s/messages", {"messages": [{**HI, "tool_calls": [{}]}]}, "messages[0].tool_calls[0]"),
+    ("POST", "/v1/sessions/s/messages", {"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+    ("POST", "/v1/sessions/s/messages", {"messages": [{"role": "user", "content": [5]}]}, "messages[0].content[0]"),
+    ("POST", "/v1/sessions/s/messages", {"messages": [{**HI, "name": 5}]}, "messages[0].name"),
+    ("PATCH", "/v1/sessions/s/messages/0", {"pinned": "yes"}, "pinned"),
+    ("PATCH", "/v1/sessions/s/messages/0", {"importance": -1}, "importance"),
+    ("PATCH", "/v1/sessions/s/messages/0", {"importance": True}, "importance"),
+    ("PATCH", "/v1/sessions/s/messages/0", {"content": "new"}, "content"),
+    ("PATCH", "/v1/sessions/s/messages/x", {}, "seq"),
+    ("PATCH", "/v1/sessions/s/messages/-1", {}, "seq"),
+    ("PATCH", "/v1/sessions/s/messages/" + "9" * 5000, {}, "seq"),
+    ("DELETE", "/v1/sessions/s/messages/%C2%B2", None, "seq"),
+    ("POST", "/v1/sessions/s/context", {"strategy": "magic"}, "strategy"),
+    ("POST", "/v1/sessions/s/context", {"strategy": 5}, "strategy"),
+    ("POST", "/v1/sessions/s/context", {"strategy": "token_window", "budgett": 5}, "budgett"),
+    ("POST", "/v1/sessions/s/context", {"strategy": "token_window", "budget": 0}, "budget"),
+    ("POST", "/v1/sessions/s/context", {"strategy": "token_window", "budget": "x"}, "budget"),
+    ("POST", "/v1/sessions/s/context", {"strategy": "token_window", "target": 1}, "target"),
+    ("POST", "/v1/sessions/s/context", {"dialect": "klingon"}, "dialect"),
+    ("POST", "/v1/sessions/s/context", {"dialect": 5}, "dialect"),
+    ("POST", "/v1/sessions/s/context", {"at_turn": -1}, "at_turn"),
+    ("POST", "/v1/sessions/s/context", {"at_turn": True}, "at_turn"),
+    ("POST", "/v1/sessions/s/context", {"tools": [1]}, "tools"),
+    ("POST", "/v1/sessions/s/context", {"tools": "x"}, "tools"),
+    ("POST", "/v1/sessions/s/context", {"model": 5}, "model"),
+    ("POST", "/v1/sessions/s/context", {"agent": {}}, "agent"),
+    ("POST", "/v1/sessions/s/context", {"agent": "nobody"}, "agent"),
+    ("POST", "/v1/sessions/s/context", {"explain": "yes"}, "explain"),
+    ("POST", "/v1/sessions/s/context", {"system_messages": 5}, "system_messages"),
+    ("GET", "/v1/sessions?limit=0", None, "limit"),
+    ("GET", "/v1/sessions?limit=1001", None, "limit"),
+    ("GET", "/v1/sessions?limit=ten", None, "limit"),
+    ("GET", "/v1/sessions?limit=" + "9" * 5000, None, "limit"),
+    ("GET", "/v1/sessions?limit=%C2%B2", None, "limit"),
+    ("GET", "/v1/sessions?order=up", None, "order"),
+    ("GET", "/v1/sessions?status=lost", None, "status"),
+    ("GET", "/v1/sessions/s/messages?limit=0", None, "limit"),
+    ("GET", "/v1/sessions/s/messages?after=x", None, "after"),
+    ("GET", "/v1/sessions/s/messages?after=-1", None, "after"),
+    ("GET", "/v1/sessions/s/messages?retired=maybe", None, "retired"),
+    ("GET", "/v1/sessions/s/history?view=upside", None, "view"),
+]
+
+
+@pytest.mark.parametrize(("method", "url", "body", "param"), WRONG, ids=lambda value: str(value)[:50])
+async def test_wrong_values_name_the_parameter(method: str, url: str, body: Any, param: str | None) -> None:
+    """400 with the parameter; the session is as it was."""
+    async with gateway([]) as (served, _):
+        await with_session(served)
+        before = (await served.http.get("/v1/sessions/s")).json()
+        error = is_error(await served.http.request(method, url, json=body), 400)
+        assert error["param"] == param
+        assert (await served.http.get("/v1/sessions/s")).json() == before
+        assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
+
+
+NOT_THERE = [
+    ("GET", "/v1/sessions/t", None),
+    ("PATCH", "/v1/sessions/t", {}),
+    ("DELETE", "/v1/sessions/t", None),
+    ("GET", "/v1/sessions/t/messages", None),
+    ("POST", "/v1/sessions/t/messages", {"messages": [HI]}),
+    ("PATCH", "/v1/sessions/t/messages/0", {}),
+    ("DELETE", "/v1/sessions/t/messages/0", None),
+    ("PATCH", "/v1/sessions/s/messages/7", {"pinned": True}),
+    ("DELETE", "/v1/sessions/s/messages/7", None),
+    ("PATCH", f"/v1/sessions/s/messages/{10**18 - 1}", {"pinned": True}),
+    ("POST", "/v1/sessions/t/context", {}),
+    ("GET", "/v1/sessions/t/history", None),
+    ("GET", "/sessions/t", None),
+    ("DELETE", "/sessions/t", None),
+    ("GET", "/v1/sessions?after=t", None),
+    ("GET", "/v1/nothing", None),
+    ("POST", "/v1/embeddings", {}),
+    ("GET", "/v1", None),
+    ("GET", "/v1/sessions/s/", None),
+    ("GET", "/v1//sessions", None),
+    ("GET", "/V1/sessions", None),
+    ("GET", "/v1/sessions/s/messages/0/x", None),
+    ("GET", "/favicon.ico", None),
+    ("GET", "/v1/%0A", None),
+    ("OPTIONS", "/v1/nothing", None),
+]
+
+
+@pytest.mark.parametrize(("method", "url", "body"), NOT_THERE)
+async def test_what_is_not_there_is_a_404(method: str, url: str, body: Any) -> None:
+    """Sessions, messages and routes alike, in the same shape."""
+    async with gateway([]) as (served, _):
+        await with_session(served)
+        error = is_error(await served.http.request(method, url, json=body), 404)
+        assert error["code"] in {"not_found", "session_not_found", "message_not_found"}
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "allowed"),
+    [
+        ("GET", "/v1/chat/completions", "POST"),
+        ("DELETE", "/v1/sessions", "GET, POST"),
+        ("POST", "/v1/sessions/s", "DELETE, GET, PATCH, PUT"),
+        ("PUT", "/v1/sessions/s/messages", "GET, POST"),
+        ("GET", "/v1/sessions/s/messages/0", "DELETE, PATCH"),
+        ("GET", "/v1/sessions/s/context", "POST"),
+        ("POST", "/v1/sessions/s/history", "GET"),
+        ("POST", "/v1/models", "GET"),
+        ("POST", "/healthz", "GET"),
+        ("TRACE", "/metrics", "GET"),
+    ],
+)
+async def test_a_wrong_method_is_a_405(method: str, url: str, allowed: str) -> None:
+    """With the right ones in `Allow`."""
+    async with gateway([]) as (served, _):
+        await with_session(served)
+        response = await served.http.request(method, url)
+        assert is_error(response, 405)["code"] == "method_not_allowed"
+        assert response.headers["allow"] == allowed
+
+
+async def test_head_is_get_without_a_body() -> None:
+    """For whatever checks that the server is there."""
+    async with gateway([]) as (served, _):
+        for url in ("/healthz", "/v1/models", "/openapi.json"):
+            response = await served.http.head(url)
+            assert (response.status_code, response.content) == (200, b"")
+
+
+async def test_a_path_that_is_no_utf8_is_a_400() -> None:
+    """A broken escape never becomes another session's id."""
+    async with gateway([]) as (served, _):
+        is_error(await served.http.get("/v1/sessions/%FF"), 400)
+        is_error(await served.http.get("/v1/sessions/%ED%A0%80"), 400)
+        assert (await served.http.get("/v1/sessions/%")).status_code == 404
+
+
+async def test_if_match_that_is_no_version() -> None:
+    """400, and nothing is written."""
+    async with gateway([]) as (served, _):
+        await with_session(served)
+        for value in ("abc", "-1", "1.0", "9" * 30):
+            body = {"messages": [HI]}
+            response = await served.http.post("/v1/sessions/s/messages", json=body, headers={"If-Match": value})
+            assert is_error(response, 400)["param"] == "If-Match"
+        assert len(await served.log()) == 1
+
+
+async def test_a_body_over_the_limit() -> None:
+    """413 with the limit's number, declared or not; the connection may go on."""
+    async with gateway(["ok"], max_body=2000) as (served, _):
+        big = json.dumps({"messages": [{"role": "user", "content": "x" * 5000}], "id": "big"}).encode()
+
+        async def pieces() -> Any:
+            for at in range(0, len(big), 100):
+                yield big[at : at + 100]
+
+        for method, url in BODIES:
+            for content in (big, pieces()):
+                response = await served.http.request(method, url, content=content)
+                assert is_error(response, 413)["code"] == "too_large"
+                assert "2000" in response.text
+        assert (await served.http.get("/v1/sessions")).json()["data"] == []
+        assert (await served.chat("hi"))["status"] == 200
+
+
+async def test_a_body_far_over_the_limit() -> None:
+    """A client that sends 40 MB gets its answer all the same."""
+    async with gateway([]) as (served, _):
+        response = await served.http.post("/v1/sessions", content=b"x" * 40_000_000)
+        is_error(response, 413)
+
+
+async def test_a_message_with_everything_in_it() -> None:
+    """NUL, emoji, bidirectional marks and text that looks like markup survive; nothing is taken for a command."""
+    text = "\x00 🧀 \u202e <script>alert(1)</script> '; DROP TABLE sessions; -- <|endoftext|> \r\ndata: x\n\n"
+    async with gateway([text]) as (served, upstream):
+        answer = await served.chat(text, text[:40])
+        assert answer["choices"][0]["message"]["content"] == text
+        assert await served.log(text[:40]) == [("user", text), ("assistant", text)]
+        assert upstream.requests[0].body["messages"][0]["content"] == text
+
+
+async def raw(served: Served, request: bytes) -> bytes:
+    """What the server answers to these bytes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(request)
+    await writer.drain()
+    writer.write_eof()
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+async def test_requests_that_are_no_http() -> None:
+    """A 4xx or a closed connection; the server goes on."""
+    async with gateway([]) as (served, _):
+        host = f"Host: 127.0.0.1:{served.port}\r\n".encode()
+        for request in (
+            b"nonsense\r\n\r\n",
+            b"GET /v1/sessions/k\xc3\xa4se HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n",
+            b"GET /healthz HTTP/1.1\r\n" + host + b"X-Session-Id: a\x00b\r\nConnection: close\r\n\r\n",
+            b"POST /v1/sessions HTTP/1.1\r\n" + host + b"Content-Length: nine\r\n\r\n",
+        ):
+            answer = await raw(served, request)
+            assert answer == b"" or answer.startswith(b"HTTP/1.1 4"), answer
+        assert (await served.http.get("/healthz")).status_code == 200
+
+
+async def test_a_header_cannot_be_injected() -> None:
+    """Line ends in an id stay inside of the header that tells it."""
+    async with gateway(["ok"]) as (served, _):
+        answer = await served.chat("hi", "a\r\nSet-Cookie: b=c")
+        assert answer["status"] == 200
+        assert "set-cookie" not in answer["headers"]
+        assert answer["headers"]["x-session-id"] == "a%0D%0ASet-Cookie:%20b=c"

@@ -1,0 +1,236 @@
+"""What the server tells of itself, whom it talks to, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.errors import StoreUnavailable
+from holdfast.server.app import make_app
+from holdfast.server.observe import JsonLines
+from holdfast.session import SessionRef
+from holdfast.stores import open_store
+from holdfast.stores.base import verify
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.edges.server import CLIENT_KEY, PROGRAM, UPSTREAM_KEY, Process, config_text, gateway
+
+SECRET = "the-secret-of-the-user"
+
+
+# -- whom it talks to --------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.1.2.3:9", "[::1]", "[::1]:8377"])
+async def test_hosts_of_this_machine(host: str) -> None:
+    """Every name of the loopback interface is answered."""
+    async with gateway([]) as (served, _):
+        assert (await served.http.get("/healthz", headers={"Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "evil.example:8377", "10.0.0.1", "", "a b"],
+)
+async def test_hosts_of_others_are_refused(host: str) -> None:
+    """A name that somebody made point here (DNS rebinding) reads and writes nothing, on any route."""
+    async with gateway([]) as (served, upstream):
+        body = {"messages": [{"role": "user", "content": "hi"}], "session_id": "s"}
+        for method, url in (("GET", "/v1/sessions"), ("POST", "/v1/chat/completions"), ("GET", "/"), ("GET", "/x")):
+            response = await served.http.request(method, url, json=body, headers={"Host": host})
+            assert (response.status_code, response.json()["error"]["code"]) == (403, "host_not_allowed")
+        assert upstream.requests == []
+        assert (await served.http.get("/v1/sessions")).json()["data"] == []
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost.evil.example", "null", "file://", "x"])
+async def test_pages_of_others_are_refused(origin: str) -> None:
+    """A foreign page cannot make a browser write here, from a sandboxed frame neither."""
+    async with gateway([]) as (served, _):
+        response = await served.http.post("/v1/sessions", content=b"{}", headers={"Origin": origin})
+        assert response.status_code == 403
+        assert "access-control-allow-origin" not in response.headers
+        assert (await served.http.get("/v1/sessions")).json()["data"] == []
+
+
+async def test_pages_of_this_machine_are_answered() -> None:
+    """A page from loopback may call."""
+    async with gateway([]) as (served, _):
+        for origin in ("http://localhost:3000", "http://127.0.0.1:8377", "https://[::1]"):
+            assert (await served.http.post("/v1/sessions", json={}, headers={"Origin": origin})).status_code == 201
+
+
+# -- request ids and logs ----------------------------------------------------
+
+
+async def test_a_request_id_is_echoed() -> None:
+    """A harmless one of the client's comes back, on errors too; any other is replaced."""
+    async with gateway(["ok"]) as (served, _):
+        for url in ("/healthz", "/v1/nothing", "/v1/sessions/t"):
+            response = await served.http.get(url, headers={"X-Request-Id": "my-id.1:2_3"})
+            assert response.headers["x-request-id"] == "my-id.1:2_3"
+        assert (await served.chat("hi", headers={"X-Request-Id": "mine"}))["headers"]["x-request-id"] == "mine"
+        for odd in ("a b", "", "x" * 129, "é".encode(), '"}'):
+            response = await served.http.get(
+                "/healthz", headers=[(b"X-Request-Id", odd if isinstance(odd, bytes) else odd.encode())]
+            )
+            assert re.fullmatch(r"req_[0-9a-f]{32}", response.headers["x-request-id"])
+
+
+async def test_a_log_line_names_request_and_session(caplog: pytest.LogCaptureFixture) -> None:
+    """One JSON object a request, with its id and session; no message, no reply, no key is in any of them."""
+    caplog.set_level(logging.DEBUG, "holdfast")
+    caplog.handler.setFormatter(JsonLines())
+    reply = Reply(text=f"reply {SECRET}", usage={"prompt_tokens": 1, "completion_tokens": 1})
+    async with gateway([reply, Reply(status=500, error=SECRET), Reply(text=SECRET * 3, cut_after=2)]) as (served, _):
+        headers = {"Authorization": f"Bearer {CLIENT_KEY}", "X-Request-Id": "r-1"}
+        await served.chat(f"say {SECRET}", "käse/1", headers=headers)
+        await served.http.get("/v1/sessions/k%C3%A4se%2F1")
+        await served.chat(SECRET)
+        await served.chat(SECRET)
+        await served.http.post("/v1/sessions", content=SECRET.encode())
+        await served.http.patch("/v1/sessions/s", json={SECRET: 1})
+        lines = [json.loads(line) for line in caplog.text.splitlines()]
+    chat, export, *_ = [line for line in lines if line["message"] == "request"]
+    assert (chat["request_id"], chat["session_id"]) == ("r-1", "käse/1")
+    assert (chat["method"], chat["route"], chat["status"]) == ("POST", "/v1/chat/completions", 200)
+    assert (export["session_id"], export["route"]) == ("käse/1", "/v1/sessions/{session_id}")
+    assert len({line["request_id"] for line in lines if line["message"] == "request"}) == 6
+    for secret in (SECRET, CLIENT_KEY, UPSTREAM_KEY):
+        assert secret not in caplog.text
+
+
+async def test_what_nobody_expected_is_logged_and_not_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug is a 500 in the usual shape, without its words; the log has them, with the request's id."""
+    caplog.handler.setFormatter(JsonLines())
+
+    async def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("inner words")
+
+    async with gateway(["ok"]) as (served, _):
+        monkeypatch.setattr(served.hf.store, "list", broken)
+        response = await served.http.get("/v1/sessions", headers={"X-Request-Id": "r-2"})
+        assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
+        assert "inner words" not in response.text
+        failed = [json.loads(line) for line in caplog.text.splitlines() if "ZeroDivisionError" in line]
+        assert [line["request_id"] for line in failed] == ["r-2"]
+
+
+# -- health, metrics, description --------------------------------------------
+
+
+async def test_ready_only_with_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/healthz` is about the process, `/readyz` about the store."""
+    async with gateway([]) as (served, _):
+        assert (await served.http.get("/readyz")).json()["status"] == "ready"
+
+        async def gone() -> None:
+            raise StoreUnavailable("the disk is full")
+
+        monkeypatch.setattr(served.hf.store, "ping", gone)
+        response = await served.http.get("/readyz")
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "store_unavailable")
+        assert (await served.http.get("/healthz")).json()["status"] == "ok"
+
+
+async def test_metrics_count_by_route_and_not_by_id() -> None:
+    """Requests, times and what is running, under the route's pattern: ids would grow the list without end."""
+    async with gateway(["ok"]) as (served, _):
+        await served.chat("hi")
+        for at in range(3):
+            await served.http.get(f"/v1/sessions/t{at}")
+        await served.http.get("/v1/nothing")
+        response = await served.http.get("/metrics")
+        assert response.headers["content-type"].startswith("text/plain")
+        text = response.text
+        assert 'holdfast_requests_total{method="POST",route="/v1/chat/completions",status="200"} 1.0' in text
+        assert 'holdfast_requests_total{method="GET",route="/v1/sessions/{session_id}",status="404"} 3.0' in text
+        assert 'holdfast_request_seconds_count{route="/v1/chat/completions"} 1.0' in text
+        assert "holdfast_requests_running 1.0" in text
+        assert "t0" not in text
+
+
+async def test_the_description_is_the_app() -> None:
+    """Every route of the live app is in `/openapi.json`, with its methods, and nothing else; references lead somewhere."""
+    async with gateway([]) as (served, _):
+        document = (await served.http.get("/openapi.json")).json()
+        assert document["openapi"].startswith("3.1")
+        ids = set()
+        for path, item in document["paths"].items():
+            url = path.replace("{seq}", "0").replace("{session_id}", "x")
+            allowed = (await served.http.request("TRACE", url)).headers["allow"]
+            assert {method.upper() for method in item} == set(allowed.split(", ")), path
+            for operation in item.values():
+                assert operation["summary"]
+                assert operation["responses"]
+                ids.add(operation["operationId"])
+                named = [part["name"] for part in operation["parameters"] if part["in"] == "path"]
+                assert named == re.findall(r"{(\w+)}", path)
+        assert len(ids) == sum(len(item) for item in document["paths"].values())
+        routes = {route.path for route in app_routes(served)} - {"/{path:path}"}
+        assert routes == set(document["paths"])
+        for reference in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)):
+            assert reference in document["components"]["schemas"]
+
+
+def app_routes(served: Any) -> list[Any]:
+    return make_app(served.hf, close=False).routes
+
+
+async def test_the_front_page_says_where_to_go() -> None:
+    """Each place it names is there."""
+    async with gateway([]) as (served, _):
+        page = (await served.http.get("/")).json()
+        for method, url in (value.split(" ") for value in page.values() if " " in value):
+            assert (await served.http.request(method, url, json={})).status_code != 404
+
+
+# -- the process -------------------------------------------------------------
+
+
+def test_no_other_address_without_keys(tmp_path: Path) -> None:
+    """A bind that others could reach is refused before anything is opened."""
+    env = {"HOLDFAST_HOST": "0.0.0.0", "HOLDFAST_STORE": f"sqlite:///{tmp_path}/s.db"}
+    done = subprocess.run([sys.executable, *PROGRAM], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "not loopback" in done.stderr
+    assert not (tmp_path / "s.db").exists()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_it_and_nothing_is_lost(tmp_path: Path, sent: signal.Signals) -> None:
+    """What arrived of a reply that is under way is stored, marked, and the exit is clean."""
+    gate = Gate()
+    store = f"sqlite:///{tmp_path}/s.db"
+    config = tmp_path / "holdfast.yaml"
+    async with ScriptedUpstream([Reply(text="one two three", hold=gate, hold_after=3)]) as upstream:
+        config.write_text(config_text(upstream.url, "gateway: {shutdown_grace: 0}"))
+        with Process(store, config=config) as server:
+            body = {"messages": [{"role": "user", "content": "count"}], "session_id": "s", "stream": True}
+            async with (
+                httpx2.AsyncClient(trust_env=False) as client,
+                client.stream("POST", f"{server.url}/v1/chat/completions", json=body) as response,
+            ):
+                async for line in response.aiter_lines():
+                    if "two" in line:
+                        break
+                code = await asyncio.to_thread(server.stop, sent)
+        assert (code, [line for line in server.log if "Traceback" in line]) == (0, [])
+    opened = await open_store(store, tenant="default")
+    ref = SessionRef("default", "s")
+    user, partial = await opened.entries(ref)
+    assert (user.message.content, partial.message.content) == ("count", "one two ")
+    assert (partial.metadata or {})["interrupted"] is True
+    assert await verify(opened, ref) == 2
+    await opened.close()

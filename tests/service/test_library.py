@@ -1,0 +1,307 @@
+"""The library: sessions and turns in a program, with the official client where it calls the model itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+import holdfast
+from holdfast.agents import Llm, Roster
+from holdfast.errors import (
+    BudgetTooSmall,
+    InvalidMessage,
+    InvalidRequest,
+    ModelUnavailable,
+    SessionNotFound,
+    StaleSession,
+    StoreUnavailable,
+)
+from holdfast.messages import Message
+from holdfast.testing import Reply, ScriptedUpstream
+
+TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}]
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is reached directly, whatever the environment says."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@asynccontextmanager
+async def client_of(script: list[Reply | str]) -> AsyncIterator[tuple[AsyncOpenAI, ScriptedUpstream]]:
+    """The official client in front of a script."""
+    async with (
+        ScriptedUpstream(script) as upstream,
+        AsyncOpenAI(base_url=upstream.url, api_key="sk-any", max_retries=0) as client,
+    ):
+        yield client, upstream
+
+
+@asynccontextmanager
+async def opened(url: str = "sqlite://:memory:", **settings: Any) -> AsyncIterator[holdfast.Holdfast]:
+    async with holdfast.open(url, **settings) as hf:
+        yield hf
+
+
+async def test_the_example_works_as_written(tmp_path: Path) -> None:
+    """DESIGN.md, section 11; a second run goes on where the first one ended."""
+    for number in range(2):
+        async with client_of(["It is on its way."]) as (client, upstream):
+            async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
+                session = await hf.session("support-42", user_id="ada")
+                async with session.turn("Where is my order?") as turn:
+                    messages: Any = turn.messages
+                    reply = await client.chat.completions.create(model="gpt-4o", messages=messages)
+                    turn.add(reply.choices[0].message)
+                print(turn.explain())  # what was kept, what was not, and why
+                assert [message["role"] for message in await session.messages()] == ["user", "assistant"] * (number + 1)
+            assert len(upstream.requests[0].body["messages"]) == 1 + 2 * number
+
+
+async def test_a_tool_loop() -> None:
+    """`turn.next()` writes what was added and gives the next prompt; all of it is one turn."""
+    script: list[Reply | str] = [
+        Reply(tool_calls=[("find", {"n": 1}), ("find", {"n": 2})]),
+        Reply(tool_calls=[("find", {})]),
+        "Done.",
+    ]
+    async with client_of(script) as (client, upstream), opened() as hf:
+        session = await hf.session("s", system="Be kind.")
+        async with session.turn("Find them", tools=TOOLS) as turn:
+            messages: Any = turn.messages
+            while True:
+                reply = await client.chat.completions.create(model="gpt-4o", messages=messages, tools=TOOLS)  # type: ignore[arg-type]  # plain dicts
+                turn.add(reply.choices[0].message)
+                calls = reply.choices[0].message.tool_calls
+                if not calls:
+                    break
+                for call in calls:
+                    turn.add({"role": "tool", "tool_call_id": call.id, "content": f"found {call.id}"})
+                messages = await turn.next()
+        prompts = [[message["role"] for message in received.body["messages"]] for received in upstream.requests]
+        assert prompts[0] == ["system", "user"]
+        assert prompts[2] == ["system", "user", "assistant", "tool", "tool", "assistant", "tool"]
+        entries = await session.entries()
+        assert {entry.turn_id for entry in entries} == {0}
+        assert [entry.unit for entry in entries] == [0, 1, 1, 1, 4, 4, 6]
+        assert await session.verify() == 7
+
+
+async def test_what_was_added_survives_an_exception() -> None:
+    """The block fails; the user's message and all that was added are in the log, and the error passes."""
+    async with opened() as hf:
+        session = await hf.session("s")
+
+        async def fails(text: str, *said: str) -> None:
+            async with session.turn(text) as turn:
+                for part in said:
+                    turn.add(part)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fails("a", "half an answer")
+        assert [message["content"] for message in await session.messages()] == ["a", "half an answer"]
+        with pytest.raises(ZeroDivisionError):
+            await fails("b")
+        async with session.turn("c") as turn:
+            assert [message["content"] for message in turn.messages] == ["a", "half an answer", "b", "c"]
+
+
+async def test_what_was_added_survives_cancellation() -> None:
+    """The task is cancelled inside the block: the same."""
+    async with opened() as hf:
+        session = await hf.session("s")
+        inside = asyncio.Event()
+
+        async def work() -> None:
+            async with session.turn("a") as turn:
+                turn.add("so far")
+                inside.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await inside.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        async with session.turn("b") as turn:
+            assert [message["content"] for message in turn.messages] == ["a", "so far", "b"]
+
+
+async def test_a_write_that_fails_is_tried_again_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`next` raises, and what it could not write is written when the block ends."""
+    async with opened() as hf:
+        session = await hf.session("s")
+        append, failures = hf.store.append, [StoreUnavailable("the disk is full")]
+
+        async def failing(*args: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return await append(*args)
+
+        async with session.turn("a") as turn:
+            turn.add("answer")
+            monkeypatch.setattr(hf.store, "append", failing)
+            with pytest.raises(StoreUnavailable):
+                await turn.next()
+            turn.add("more")
+        assert [message["content"] for message in await session.messages()] == ["a", "answer", "more"]
+
+
+async def test_what_is_no_message_is_refused_where_it_is_added() -> None:
+    """With its place; what was added before stays."""
+    async with opened() as hf:
+        session = await hf.session("s")
+        async with session.turn("a") as turn:
+            turn.add({"role": "assistant", "content": "b"})
+            for wrong in (
+                {"role": "robot", "content": "x"},
+                {"content": "x"},
+                5,
+                {"role": "user", "content": "\ud800"},
+            ):
+                with pytest.raises(InvalidMessage):
+                    turn.add(wrong)
+            turn.add(Message(role="assistant", content="c"))
+        assert [message["content"] for message in await session.messages()] == ["a", "b", "c"]
+        no_messages: list[Any] = [5, ["x"], [{"role": "user"}]]
+        for wrong in no_messages:
+            with pytest.raises(InvalidRequest):
+                async with session.turn(wrong):
+                    pass
+
+
+async def test_explain_tells_what_became_of_each_message() -> None:
+    """A line a run: anchored, evicted, kept; over a small budget."""
+    async with opened(roster=Roster(context=holdfast.ContextSettings("token_window", {"budget": 300}))) as hf:
+        session = await hf.session("s")
+        for at in range(12):
+            await session.append(
+                [{"role": "user", "content": f"q{at}"}, {"role": "assistant", "content": "word " * 30}]
+            )
+        async with session.turn("now") as turn:
+            lines = turn.explain().splitlines()
+            assert lines[0] == f"{len(turn.messages)} messages, {turn._turn.working_set.tokens} of 300 tokens"  # type: ignore[union-attr]
+            told = [line.split()[1] for line in lines[1:]]
+            assert told[:2] == ["anchored", "evicted"]
+            assert told[-1] == "kept"
+            assert "current user message" in lines[-1]
+
+
+async def test_context_looks_and_stores_nothing() -> None:
+    """By the agent's strategy or another; for a model and a dialect; at an earlier turn."""
+    async with opened() as hf:
+        session = await hf.session("s", system="Sys.")
+        for at in range(30):
+            await session.append(
+                [{"role": "user", "content": f"question {at}"}, {"role": "assistant", "content": "word " * 20}]
+            )
+        version = (await session.info()).version
+        whole = await session.context()
+        assert len(whole.messages) == 61
+        assert whole.total_tokens > whole.tokens
+        small = await session.context("token_window", budget=300, model="gpt-4", dialect="anthropic")
+        assert small.tokens <= small.budget == 300
+        assert small.messages[0] == {"role": "system", "content": "Sys."}
+        covered = [seq for run in small.decisions for seq in range(run.first, run.last + 1)]
+        assert covered == list(range(60))
+        then = await session.context(at_turn=2)
+        assert then.messages[-1] == {"role": "user", "content": "question 2"}
+        assert (await session.info()).version == version
+        for strategy, options in (("magic", {}), ("token_window", {"budgett": 1}), ("token_window", {"budget": "x"})):
+            with pytest.raises(InvalidRequest):
+                await session.context(strategy, **options)
+        with pytest.raises(BudgetTooSmall):
+            await session.context("token_window", budget=3)
+
+
+async def test_send_is_a_whole_turn() -> None:
+    """With the session's own model; when that is down, the user's message is in the log."""
+    async with ScriptedUpstream(["Hello.", Reply(status=418, error="no")]) as upstream:
+        llm = Llm(name="default", model="gpt-4o", client=holdfast.OpenAIModel(upstream.url))
+        async with opened(roster=Roster({"default": llm})) as hf:
+            session = await hf.session("s")
+            completion = await session.send("Hi", temperature=0)
+            assert completion["choices"][0]["message"]["content"] == "Hello."
+            assert upstream.requests[0].body["temperature"] == 0
+    async with opened(
+        roster=Roster(
+            {"default": Llm(name="default", model="m", client=holdfast.OpenAIModel(upstream.url, max_retries=0))}
+        )
+    ) as hf:
+        session = await hf.session("s")
+        with pytest.raises(ModelUnavailable):
+            await session.send("Hi")
+        assert await session.messages() == [{"role": "user", "content": "Hi"}]
+
+
+async def test_turns_of_one_session_queue() -> None:
+    """A second turn begins when the first block has ended, and sees it; other sessions do not wait."""
+    async with opened() as hf:
+        session, other = await hf.session("s"), await hf.session("t")
+        seen: list[list[str]] = []
+
+        async def second() -> None:
+            async with session.turn("b") as turn:
+                seen.append([message["content"] for message in turn.messages])
+
+        async with session.turn("a") as turn:
+            task = asyncio.create_task(second())
+            async with other.turn("x"):
+                pass
+            assert seen == []
+            turn.add("A")
+        await task
+        assert seen == [["a", "A", "b"]]
+
+
+async def test_sessions_by_id() -> None:
+    """Made when unknown, the same when known; without an id a new one; system prompt and agent of the first time stay."""
+    roster = Roster(agents={"support": holdfast.Agent(name="support", instruction="Be kind.")})
+    async with opened(roster=roster) as hf:
+        first = await hf.session("s", system="One.", agent="support")
+        again = await hf.session("s", system="Two.")
+        info = await again.info()
+        assert (info.agent, info.system_messages[0].content) == ("support", "One.")
+        async with again.turn("hi") as turn:
+            assert [message["content"] for message in turn.messages] == ["Be kind.", "One.", "hi"]
+        assert (await hf.session()).id != (await hf.session()).id
+        with pytest.raises(InvalidRequest):
+            await hf.session("new", agent="nobody")
+        with pytest.raises(InvalidRequest):
+            await hf.session("")
+        assert await first.delete() is True
+        assert await first.delete() is False
+        with pytest.raises(SessionNotFound):
+            await again.info()
+
+
+async def test_appending_to_a_version() -> None:
+    """`expect` holds; a key is done once; text is a user's."""
+    async with opened() as hf:
+        session = await hf.session("s")
+        assert (await session.append("a", expect=0)).version == 1
+        with pytest.raises(StaleSession):
+            await session.append("b", expect=0)
+        for _ in range(2):
+            done = await session.append("c", idempotency_key="k", fingerprint=b"1")
+        assert done.replayed
+        assert [entry["content"] for entry in await session.export()] == ["a", "c"]
+
+
+async def test_used_before_it_is_open() -> None:
+    """The error says how; closing twice is fine."""
+    hf = holdfast.open("sqlite://:memory:")
+    with pytest.raises(RuntimeError, match="async with"):
+        await hf.session("s")
+    async with hf:
+        pass
+    await hf.close()

@@ -1,0 +1,397 @@
+"""A turn's layers with a model that does what the test says: races, cancellation, what is saved with a write."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agents import Agent, Llm, Roster
+from holdfast.context.settings import ContextSettings
+from holdfast.errors import InvalidRequest, ModelProtocolError, ModelUnavailable, StaleSession, StoreUnavailable
+from holdfast.holdfast import Holdfast
+from holdfast.messages import Message
+from holdfast.models import as_chunks
+from holdfast.session import SessionRef
+from holdfast.turn import Turn, TurnRequest, respond
+
+REF = SessionRef("default", "s")
+
+
+class ToldModel:
+    """A model that answers with what `say` returns: chunks, or a text. It may be an error, which is raised in its place."""
+
+    name = "told"
+
+    def __init__(self, say: Callable[[dict[str, Any]], Any]) -> None:
+        self._say = say
+        self.prompts: list[list[dict[str, Any]]] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.gate: asyncio.Event | None = None
+        self.asked = asyncio.Event()
+
+    async def stream(
+        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """See `Model.stream`."""
+        self.prompts.append(request["messages"])
+        self.bodies.append(request)
+        self.asked.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        said = self._say(request)
+        for chunk in chunks_of(said) if isinstance(said, str) else said:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+
+    async def close(self) -> None:
+        """See `Model.close`."""
+
+
+def chunks_of(text: str, **usage: int) -> list[dict[str, Any]]:
+    message = {"role": "assistant", "content": text}
+    completion: dict[str, Any] = {
+        "id": "x",
+        "model": "told",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+    }
+    if usage:
+        completion["usage"] = usage
+    return list(as_chunks(completion, by_word=True))
+
+
+@asynccontextmanager
+async def talking(
+    say: Callable[[dict[str, Any]], Any] = lambda _: "ok",
+    *,
+    url: str = "sqlite://:memory:",
+    context: ContextSettings | None = None,
+    **llm: Any,
+) -> AsyncIterator[tuple[Holdfast, ToldModel]]:
+    """A Holdfast with session `s`, and the model behind it."""
+    model = ToldModel(say)
+    roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model, **llm)}, context=context)
+    async with Holdfast(url, roster=roster) as hf:
+        await hf.session("s")
+        yield hf, model
+
+
+def turn_of(hf: Holdfast, *messages: Message, **fields: Any) -> Turn:
+    return Turn(hf.engine, TurnRequest(ref=REF, voice=hf.roster.voice(), incoming=messages, **fields))
+
+
+def user(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def assistant(text: str) -> Message:
+    return Message(role="assistant", content=text)
+
+
+async def drained(turn: Turn) -> str:
+    """What the model said in a turn."""
+    said = ""
+    async for chunk in respond(turn):
+        said += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+    return said
+
+
+async def texts(hf: Holdfast) -> list[str]:
+    return [entry.message.text for entry in await hf.store.entries(REF)]
+
+
+# -- write-ahead -------------------------------------------------------------
+
+
+async def test_the_message_is_durable_before_the_model_is_asked() -> None:
+    """When the model sees a prompt, what is in it is in the log."""
+    seen: list[list[str]] = []
+    async with talking() as (hf, model):
+        model.gate = asyncio.Event()
+        task = asyncio.create_task(drained(turn_of(hf, user("a"))))
+        await model.asked.wait()
+        seen.append(await texts(hf))
+        model.gate.set()
+        await task
+        assert seen == [["a"]]
+
+
+async def test_the_reply_is_durable_before_its_last_chunk_leaves() -> None:
+    """Whoever has seen why the reply ended finds it in the log."""
+    async with talking(lambda _: chunks_of("one two", prompt_tokens=3, completion_tokens=2)) as (hf, _):
+        turn, ends = turn_of(hf, user("a")), 0
+        async for chunk in respond(turn):
+            if any(choice.get("finish_reason") for choice in chunk["choices"]) or "usage" in chunk:
+                assert await texts(hf) == ["a", "one two"]
+                assert turn.closed
+                ends += 1
+        assert ends == 2
+        assert (await hf.store.get(REF)).usage.prompt_tokens == 3
+
+
+async def test_a_consumer_that_stops_leaves_a_marked_partial() -> None:
+    """Closed in the middle, the generator writes what it passed on, and lets the next turn in."""
+    async with talking(lambda _: "one two three four") as (hf, _):
+        chunks = respond(turn_of(hf, user("a")))
+        async for chunk in chunks:
+            if chunk["choices"][0]["delta"].get("content") == "two ":
+                break
+        await chunks.aclose()
+        _, partial = await hf.store.entries(REF)
+        assert partial.message.content == "one two "
+        assert partial.metadata is not None
+        assert partial.metadata["interrupted"] is True
+        assert await drained(turn_of(hf, user("b"))) == "one two three four"
+
+
+async def test_a_reply_that_is_whole_is_not_marked_when_its_end_is_not_heard() -> None:
+    """Cancelled between the last word and the usage behind it, the reply is whole all the same."""
+    heard = asyncio.Event()
+
+    async def slow(request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
+        for chunk in chunks_of("one two"):
+            yield chunk
+        heard.set()
+        await asyncio.Event().wait()
+
+    async with talking() as (hf, model):
+        model.stream = slow  # type: ignore[method-assign]
+        task = asyncio.create_task(drained(turn_of(hf, user("a"))))
+        await heard.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        async with hf.engine.queue(REF):
+            _, reply = await hf.store.entries(REF)
+        assert (reply.message.content, reply.metadata) == ("one two", None)
+
+
+async def test_a_write_under_way_outlives_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn is cancelled while its reply is being written: the write goes on, the next turn and `close` wait for it."""
+    async with talking() as (hf, _):
+        append, begun, go_on = hf.store.append, asyncio.Event(), asyncio.Event()
+
+        async def slow(ref: SessionRef, write: Any) -> Any:
+            if write.entries and write.entries[0].message.role == "assistant":
+                begun.set()
+                await go_on.wait()
+            return await append(ref, write)
+
+        monkeypatch.setattr(hf.store, "append", slow)
+        task = asyncio.create_task(drained(turn_of(hf, user("a"))))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        following = asyncio.create_task(drained(turn_of(hf, user("b"))))
+        # The store has answered ten times: a turn that did not wait would have written by then.
+        assert [await texts(hf) for _ in range(10)] == [["a"]] * 10
+        go_on.set()
+        await following
+        assert await texts(hf) == ["a", "ok", "b", "ok"]
+        begun.clear()
+        go_on.clear()
+        task = asyncio.create_task(drained(turn_of(hf, user("c"))))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        asyncio.get_running_loop().call_soon(go_on.set)
+        await hf.engine.close()
+        assert (await texts(hf))[-2:] == ["c", "ok"]
+
+
+async def test_a_reply_that_cannot_be_written_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller is told, the log of the server too; the queue is free again."""
+    async with talking() as (hf, _):
+        append = hf.store.append
+
+        async def full(ref: SessionRef, write: Any) -> Any:
+            if write.entries and write.entries[0].message.role == "assistant":
+                raise StoreUnavailable("the disk is full")
+            return await append(ref, write)
+
+        with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "holdfast"):
+            patch.setattr(hf.store, "append", full)
+            with pytest.raises(StoreUnavailable):
+                await drained(turn_of(hf, user("a")))
+            assert "could not be written" in caplog.text
+        assert await drained(turn_of(hf, user("a"))) == "ok"
+        assert await texts(hf) == ["a", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "told", "kept"),
+    [
+        ([ModelUnavailable("gone")], ModelUnavailable, []),
+        ([*chunks_of("one two")[:2], ModelUnavailable("gone")], ModelUnavailable, ["one "]),
+        ([], ModelProtocolError, []),
+        ([{"choices": [{"index": 0, "delta": {"content": 5}, "finish_reason": "stop"}]}], ModelProtocolError, []),
+        (
+            [{"choices": [{"index": 0, "delta": {"content": "\ud800"}, "finish_reason": "stop"}]}],
+            ModelProtocolError,
+            [],
+        ),
+    ],
+)
+async def test_failures_of_the_model(reply: list[Any], told: type[Exception], kept: list[str]) -> None:
+    """They pass; the user's message stays, with what arrived."""
+    async with talking(lambda _: reply) as (hf, _):
+        with pytest.raises(told):
+            await drained(turn_of(hf, user("a")))
+        assert await texts(hf) == ["a", *kept]
+        assert hf.engine._queues == {}
+
+
+async def test_usage_that_is_nonsense_counts_nothing() -> None:
+    """A provider's odd figures and names never cost the reply."""
+    usage: Any = {"prompt_tokens": -5, "completion_tokens": "many", "prompt_tokens_details": {"cached_tokens": True}}
+    chunks = [*chunks_of("fine"), {"choices": [], "usage": usage}]
+    chunks = [{**chunk, "model": "m" * 5000} for chunk in chunks]
+    async with talking(lambda _: chunks) as (hf, _):
+        await drained(turn_of(hf, user("a")))
+        assert await texts(hf) == ["a", "fine"]
+        (call,) = await hf.store.calls(REF)
+        assert (call.prompt_tokens, call.completion_tokens, call.cached_tokens, len(call.model)) == (0, 0, 0, 100)
+
+
+# -- races -------------------------------------------------------------------
+
+
+async def test_a_transcript_is_reconciled_anew_when_the_log_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody appended between reading and writing: the plan is made again from what is there now."""
+    async with talking() as (hf, _):
+        session = await hf.session("s")
+        await session.append([{"role": "user", "content": "a"}, {"role": "assistant", "content": "A"}])
+        spine, others = hf.store.spine, ["b"]
+
+        async def moving(ref: SessionRef) -> Any:
+            found = await spine(ref)
+            while others:
+                await session.append(others.pop())
+            return found
+
+        monkeypatch.setattr(hf.store, "spine", moving)
+        await drained(turn_of(hf, user("a"), assistant("A"), user("b"), assistant("B"), user("c")))
+        assert await texts(hf) == ["a", "A", "b", "B", "c", "ok"]
+        assert await session.verify() == 6
+
+
+async def test_a_log_that_never_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some tries the caller is told; nothing is half written."""
+    async with talking() as (hf, model):
+        session = await hf.session("s")
+        spine = hf.store.spine
+
+        async def moving(ref: SessionRef) -> Any:
+            found = await spine(ref)
+            await session.append("x")
+            return found
+
+        monkeypatch.setattr(hf.store, "spine", moving)
+        with pytest.raises(StaleSession):
+            await drained(turn_of(hf, user("a"), assistant("A"), user("b")))
+        assert set(await texts(hf)) == {"x"}
+        assert model.prompts == []
+
+
+async def test_two_servers_on_one_database(tmp_path: Path) -> None:
+    """Turns from both at once: every message is there once, and the chain holds."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with talking(url=url) as (one, _), talking(url=url) as (two, _):
+        await asyncio.gather(
+            *(drained(turn_of(hf, user(f"{name}{at}"))) for at in range(10) for name, hf in (("x", one), ("y", two)))
+        )
+        said = await texts(one)
+        assert sorted(text for text in said if text != "ok") == sorted(
+            f"{name}{at}" for at in range(10) for name in "xy"
+        )
+        assert said.count("ok") == 20
+        assert await (await two.session("s")).verify() == 40
+
+
+async def test_the_queue_is_fair_and_forgets() -> None:
+    """Turns go in the order they came; one that gives up while it waits is passed over; nothing is left behind."""
+    async with talking() as (hf, model):
+        model.gate = asyncio.Event()
+        tasks = []
+        for at in range(5):
+            tasks.append(asyncio.create_task(drained(turn_of(hf, user(f"m{at}")))))
+            await asyncio.sleep(0)
+        await model.asked.wait()
+        tasks[2].cancel()
+        model.gate.set()
+        await asyncio.wait(tasks)
+        assert (await texts(hf))[::2] == ["m0", "m1", "m3", "m4"]
+        assert hf.engine._queues == {}
+
+
+# -- what is sent, what is saved ---------------------------------------------
+
+
+async def test_nothing_to_answer() -> None:
+    """An empty request on an empty session is refused; on a log that waits for an answer it is answered."""
+    async with talking() as (hf, model):
+        with pytest.raises(InvalidRequest):
+            await drained(turn_of(hf))
+        await (await hf.session("s")).append("a")
+        assert await drained(turn_of(hf)) == "ok"
+        assert model.prompts == [[{"role": "user", "content": "a"}]]
+
+
+async def test_params_are_under_the_request() -> None:
+    """The llm's params hold where the request says nothing; its longest reply is sent and kept room for."""
+    async with talking(params={"temperature": 0.1, "top_p": 0.5}, max_tokens=99, cache_key=True) as (hf, model):
+        await drained(turn_of(hf, user("a"), body={"temperature": 1, "x": None}))
+        await drained(turn_of(hf, user("b"), body={"max_completion_tokens": 7}))
+        first, second = model.bodies
+        assert (first["temperature"], first["top_p"], first["x"], first["max_tokens"]) == (1, 0.5, None, 99)
+        assert "max_tokens" not in second
+        assert first["prompt_cache_key"] == second["prompt_cache_key"]
+
+
+async def test_the_view_is_saved_when_its_frontier_moves() -> None:
+    """The next turn reads from there; pinning an old message makes it anew, and the pin is sent."""
+    async with talking(context=ContextSettings("token_window", {"budget": 300})) as (hf, model):
+        for at in range(20):
+            await drained(turn_of(hf, user(f"question {at} " + "word " * 20)))
+        key = hf.roster.voice().view_key(hf.roster.llms["default"].budget().input)
+        rows = await hf.store.window(REF, key)
+        assert rows.view is not None
+        assert rows.view.frontier > 10
+        assert len(rows.entries) < 20
+        await hf.store.annotate(REF, 6, pinned=True)
+        assert (await hf.store.window(REF, key)).view is None
+        for _ in range(12):
+            await drained(turn_of(hf, user("again " + "word " * 20)))
+            assert any("question 3 " in message["content"] for message in model.prompts[-1])
+
+
+async def test_views_give_the_prompts_that_the_whole_log_gives() -> None:
+    """Carried on from turn to turn or built from the beginning: the same bytes."""
+    for strategy, options in (
+        ("digest", {"budget": 400}),
+        ("token_window", {"budget": 400}),
+        ("head_tail", {"window_size": 6}),
+    ):
+        async with talking(context=ContextSettings(strategy, options)) as (hf, model):
+            session = await hf.session("s")
+            for at in range(25):
+                await drained(turn_of(hf, user(f"Where is order A-{at}17? " + "word " * 10)))
+                looked = await session.context(at_turn=at)
+                assert looked.messages == model.prompts[-1]
+
+
+async def test_the_agent_is_named_with_its_replies() -> None:
+    """An entry says which agent spoke; a user's message does not."""
+    model = ToldModel(lambda _: "ok")
+    roster = Roster({"default": Llm(name="default", model="m", client=model)}, {"kim": Agent(name="kim")})
+    async with Holdfast("sqlite://:memory:", roster=roster) as hf:
+        session = await hf.session("s", agent="kim")
+        await session.send("hi")
+        assert [entry.agent for entry in await session.entries()] == [None, "kim"]

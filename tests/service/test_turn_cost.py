@@ -1,0 +1,101 @@
+"""A turn costs what it adds and sends, whatever the length of the log: counted in statements and rows, not in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agents import Llm, Roster
+from holdfast.context.settings import ContextSettings
+from holdfast.holdfast import Holdfast
+from holdfast.messages import Message
+from holdfast.models import OfflineModel
+from holdfast.session import NewEntry, SessionRef
+from holdfast.stores.base import NewSession
+from holdfast.stores.sql.steps import Many, Steps
+from holdfast.tokens import STORED
+
+SHORT, LONG = 100, 50_000
+REF = SessionRef("ada", "s")
+
+
+class Counting:
+    """Stands before a store's database and counts what is asked of it."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+        self.statements = 0
+        self.rows = 0
+        self.written = 0
+
+    async def read(self, steps: Callable[[], Steps[Any]]) -> Any:
+        """See `Database`."""
+        return await self._database.read(lambda: self._counted(steps()))
+
+    async def write(self, steps: Callable[[], Steps[Any]], *, scrub: bool = False) -> Any:
+        """See `Database`."""
+        return await self._database.write(lambda: self._counted(steps()), scrub=scrub)
+
+    async def close(self) -> None:
+        """See `Database`."""
+        await self._database.close()
+
+    def _counted(self, steps: Steps[Any]) -> Steps[Any]:
+        try:
+            query = next(steps)
+            while True:
+                self.statements += 1
+                self.written += len(query.rows) if isinstance(query, Many) else 0
+                rows = yield query
+                self.rows += len(rows)
+                query = steps.send(rows)
+        except StopIteration as stop:
+            return stop.value
+
+
+# Strategy, and how many of the messages below its window holds at most.
+STRATEGIES = {
+    "digest": (ContextSettings("digest", {"budget": 8192}), 460),
+    "token_window": (ContextSettings("token_window", {"budget": 1024}), 65),
+    "head_tail": (ContextSettings("head_tail", {"window_size": 20}), 65),
+    "buffer_window": (ContextSettings("buffer_window", {"window_size": 20}), 65),
+}
+
+
+async def cost(path: Path, settings: ContextSettings, length: int) -> tuple[int, int, int]:
+    """Statements, rows read and rows written by ten turns on a session of `length` entries."""
+    roster = Roster({"default": Llm(name="default", model="offline", client=OfflineModel())}, context=settings)
+    async with Holdfast(f"sqlite:///{path / f'{length}.db'}", roster=roster) as hf:
+        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(length))
+        session = await hf.session("s", user_id="ada")
+        await session.send("the first turn after an import reads the log once")
+        counting = Counting(hf.store._database)  # type: ignore[attr-defined]  # the one seam where all of it passes
+        hf.store._database = counting  # type: ignore[attr-defined]  # the same
+        for number in range(10):
+            await session.send(f"question {number}")
+        assert (await session.info()).messages == length + 22
+        return counting.statements, counting.rows, counting.written
+
+
+def log_of(length: int) -> list[NewEntry]:
+    """A log of questions and answers."""
+    texts = ["Where is order A-17?", "It is on its way, and will be with you by Tuesday the 14th at the latest."]
+    messages = [Message(role=("user", "assistant")[at % 2], content=texts[at % 2]) for at in range(2)]
+    tokens = [STORED.message(message) for message in messages]
+    return [NewEntry(message=messages[at % 2], tokens=tokens[at % 2], timestamp=at) for at in range(length)]
+
+
+@pytest.mark.parametrize(("settings", "window"), STRATEGIES.values(), ids=STRATEGIES.keys())
+async def test_a_turn_on_50_000_entries_costs_what_it_costs_on_100(
+    tmp_path: Path, settings: ContextSettings, window: int
+) -> None:
+    """As many statements and rows written; as many rows read, but for where in its step the frontier happens to stand."""
+    short, long = [await cost(tmp_path, settings, length) for length in (SHORT, LONG)]
+    # What a moved frontier keeps from before it, the anchor for one, is read by a statement of its own.
+    assert long[0] <= short[0] + 20
+    assert long[2] <= short[2] + 10
+    assert abs(long[1] - short[1]) / 10 <= window
+    assert long[1] / 10 <= 2 * window
