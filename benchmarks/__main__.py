@@ -27,7 +27,22 @@ from holdfast.stores.base import NewSession
 LENGTHS = (10, 100, 1_000, 10_000, 50_000)
 TURNS = 200
 BUDGET = 8_000
-WORDS = ("the", "order", "was", "sent", "on", "Monday", "and", "should", "arrive", "at", "the", "address", "given", "today")
+WORDS = (
+    "the",
+    "order",
+    "was",
+    "sent",
+    "on",
+    "Monday",
+    "and",
+    "should",
+    "arrive",
+    "at",
+    "the",
+    "address",
+    "given",
+    "today",
+)
 
 
 class Instant:
@@ -40,7 +55,9 @@ class Instant:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """One short answer."""
         message = {"role": "assistant", "content": f"Answer to {len(request['messages'])} messages."}
-        for chunk in as_chunks({"model": "instant", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}):
+        for chunk in as_chunks(
+            {"model": "instant", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+        ):
             yield chunk
 
     async def close(self) -> None:
@@ -56,7 +73,9 @@ async def measured(length: int, folder: Path) -> dict[str, Any]:
     """A row of the table: the first turn and the median of the others, in milliseconds."""
     settings = ContextSettings("digest", {"budget": BUDGET})
     llm = Llm(name="default", model="gpt-4o", client=Instant())
-    async with Holdfast(f"sqlite:///{folder}/bench-{length}.db", roster=Roster({"default": llm}, context=settings)) as hf:
+    async with Holdfast(
+        f"sqlite:///{folder}/bench-{length}.db", roster=Roster({"default": llm}, context=settings)
+    ) as hf:
         roles = ("user", "assistant")
         messages = [Message(role=roles[at % 2], content=text(at)) for at in range(length)]
         entries = await hf.new_entries(messages, [{}] * length)
@@ -68,7 +87,12 @@ async def measured(length: int, folder: Path) -> dict[str, Any]:
             await session.send(text(length + turn))
             times.append((time.perf_counter() - started) * 1000)
     first, rest = times[0], sorted(times[1:])
-    return {"entries": length, "first_ms": first, "turn_ms": statistics.median(rest), "p99_ms": rest[int(len(rest) * 0.99)]}
+    return {
+        "entries": length,
+        "first_ms": first,
+        "turn_ms": statistics.median(rest),
+        "p99_ms": rest[int(len(rest) * 0.99)],
+    }
 
 
 async def main() -> None:
@@ -81,7 +105,9 @@ async def main() -> None:
     print(f"{'entries':>10} {'first turn ms':>14} {'turn ms':>9} {'p99 ms':>8} {'ratio':>6}")
     for row in rows:
         ratio = row["turn_ms"] / rows[0]["turn_ms"]
-        print(f"{row['entries']:>10,} {row['first_ms']:>14.1f} {row['turn_ms']:>9.2f} {row['p99_ms']:>8.2f} {ratio:>6.2f}")
+        print(
+            f"{row['entries']:>10,} {row['first_ms']:>14.1f} {row['turn_ms']:>9.2f} {row['p99_ms']:>8.2f} {ratio:>6.2f}"
+        )
 
 
 if __name__ == "__main__":

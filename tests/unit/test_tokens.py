@@ -5,7 +5,7 @@ import hashlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,18 +119,13 @@ def test_estimate_is_the_dearest(text: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["word ", "12345", " ", "\n", "、漢字", "x", "-->", "é "])), st.integers(2, 40))
-def test_pieces_are_the_text(monkeypatch_module: pytest.MonkeyPatch, words: list[str], size: int) -> None:
+def test_pieces_are_the_text(words: list[str], size: int) -> None:
     text = "".join(words)
-    monkeypatch_module.setattr(tokens, "_CHUNK", size)
-    pieces = list(tokens._chunks(text))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "_CHUNK", size)
+        pieces = list(tokens._chunks(text))
     assert "".join(pieces) == text
     assert all(len(piece) <= size for piece in pieces)
-
-
-@pytest.fixture(scope="module")
-def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
 
 
 def test_long_prose_is_counted_exactly() -> None:

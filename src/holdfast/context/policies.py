@@ -20,8 +20,9 @@ from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
 
-DIGEST_SHARE = 0.75
-"""Part of the room that a digest may take."""
+DIGEST_SHARE, DIGEST_SMALL, DIGEST_MORE = 0.75, 512, 0.25
+"""Part of the room that a digest may take: of its first tokens, how many those are, and of all others. What has to be told
+of a session does not grow with the room, and a digest that fills a small one leaves no room for what comes next."""
 DIGEST_MOST = 2000
 """Most tokens of a digest, however large the room."""
 DIGEST_FIRM = 0.8
@@ -30,9 +31,6 @@ RECENT_LEAST = 0.5
 """Part of `target` of the room beside the digest that the newest messages get at least."""
 SHOWN = 12
 """Newest units that a digest is chosen beside: what they hold needs less telling."""
-DIGEST_FILLS = 1024
-"""Room up to which a digest takes all that is free: in a room this small a step comes with nearly every message anyway, so
-that keeping some of it free for the next ones would leave out facts and hardly ever save a step."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +86,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return max(int(target * room) - reserve, int(target * (room - reserve) * RECENT_LEAST))
 
     def _reserve(self, window: Window) -> int:
-        return min(DIGEST_MOST, int(window.room.tokens * DIGEST_SHARE)) if self.condense else 0
+        """Tokens that a digest may take."""
+        if not self.condense:
+            return 0
+        room = window.room.tokens
+        share = DIGEST_SHARE * min(room, DIGEST_SMALL) + DIGEST_MORE * max(0, room - DIGEST_SMALL)
+        return min(DIGEST_MOST, int(share))
 
     def _condensed(self, window: Window) -> Window:
         """A digest of what left and of what was cut, the earlier digest included."""
@@ -100,8 +103,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         pool = fold(window.pool, window.left, room=reserve)
         # What was cut is told only as long as it is cut: when it leaves, it is folded in like anything that leaves.
         told = fold(pool, cut, room=reserve) if cut else pool
-        free = window.room.tokens - _body(window)
-        tokens = free if window.room.tokens <= DIGEST_FILLS else min(reserve, free)
+        tokens = min(reserve, window.room.tokens - _body(window))
         return window.overlay(_digest(window, told, covered, tokens), pool)
 
 

@@ -123,8 +123,7 @@ async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
             date_header=True,
             timeout_graceful_shutdown=max(1, int(gateway.shutdown_grace)),
         )
-        server = _Server(config)
-        print(banner(settings, hf, listening.getsockname()[1]), flush=True)  # noqa: T201  # what `serve` says first
+        server = _Server(config, banner(settings, hf, listening.getsockname()[1]))
         await server.serve(sockets=[listening])
         # Turns that the grace did not suffice for are cancelled by now, and about to write down what arrived.
         await asyncio.gather(*server.server_state.tasks, return_exceptions=True)
@@ -132,6 +131,15 @@ async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, greeting: str) -> None:
+        super().__init__(config)
+        self._greeting = greeting
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """What is printed is true: signals are handled and requests answered by then."""
+        await super().startup(sockets=sockets)
+        print(self._greeting, flush=True)  # noqa: T201  # what `serve` says first
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals end the server and nothing else: uvicorn raises them again behind it, before the store is closed."""
