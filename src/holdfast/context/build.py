@@ -13,7 +13,7 @@ from holdfast.context.cut import MIN_CUT, Count
 from holdfast.context.dialects import RESERVE, Dialect, adapted
 from holdfast.context.policies import Policy
 from holdfast.context.units import Unit
-from holdfast.context.view import ViewState, advance
+from holdfast.context.view import Carried, ViewState
 from holdfast.context.window import Room, Window
 from holdfast.errors import BudgetTooSmall
 from holdfast.messages import Message, encode_payload
@@ -112,17 +112,22 @@ class WorkingSet:
         tokens: of the conversation: what a strategy's budget limits.
         total_tokens: of all that is sent, tool schemas included: what the model's input budget limits.
         budget: tokens the conversation could use.
-        state: what the view has worked out, to be saved with the session.
+        carried: the view it was built from.
     """
 
-    def __init__(self, request: Request, fitted: Fitted, state: ViewState, *, budget: int, overhead: int) -> None:
+    def __init__(self, request: Request, fitted: Fitted, carried: Carried, *, budget: int, overhead: int) -> None:
         self.request = request
         self.window = fitted.window
-        self.state = state
+        self.carried = carried
         self.messages: tuple[Message, ...] = (*request.system, *fitted.conversation)
         self.budget = budget
         self.tokens = fitted.tokens
         self.total_tokens = fitted.tokens + overhead
+
+    @cached_property
+    def state(self) -> ViewState:
+        """What the view has worked out, to be saved with the session; asked for before the view is carried on."""
+        return self.carried.state()
 
     @cached_property
     def hash(self) -> str:
@@ -159,8 +164,19 @@ def build(request: Request, state: ViewState | None, kept: Sequence[Entry], entr
     """
     overhead = request.overhead()
     limit = request.limit(overhead)
-    window, saved = advance(request.policy, request.room(limit), state, kept, entries)
-    return WorkingSet(request, fit(window, request, limit), saved, budget=limit, overhead=overhead)
+    carried = Carried(request.policy, request.room(limit), state, kept, entries)
+    return _built(request, carried, limit, overhead)
+
+
+def build_on(request: Request, carried: Carried) -> WorkingSet:
+    """The working set of a view that is in memory and has everything the log has. See `build`."""
+    overhead = request.overhead()
+    return _built(request, carried, request.limit(overhead), overhead)
+
+
+def _built(request: Request, carried: Carried, limit: int, overhead: int) -> WorkingSet:
+    window = carried.window(request.room(limit))
+    return WorkingSet(request, fit(window, request, limit), carried, budget=limit, overhead=overhead)
 
 
 def fit(window: Window, request: Request, limit: int) -> Fitted:
@@ -188,7 +204,7 @@ def fit(window: Window, request: Request, limit: int) -> Fitted:
 
 
 def _fitted(window: Window, request: Request) -> Fitted:
-    conversation = adapted(window.messages(), request.dialect)
+    conversation = window.messages() if request.dialect == "openai" else adapted(window.messages(), request.dialect)
     if request.dialect == "openai" and request.count.exact and request.count.factor == 1.0:
         return Fitted(window, conversation, window.tokens)  # o200k: the stored counts are that count already
     return Fitted(window, conversation, sum(request.count.message(message) for message in conversation))

@@ -7,7 +7,7 @@ nothing else. Folding a log at once or in pieces gives the same state; that is w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -58,32 +58,65 @@ def decode_state(data: bytes) -> ViewState | None:
     return state if state.version == VERSION else None
 
 
-def advance(
-    policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
-) -> tuple[Window, ViewState]:
-    """Fold the entries behind `state.through` into the view.
+class Carried:
+    """A view in memory, carried on as the log grows: restored once, then fed what is new.
 
     Args:
         policy: the view's policy.
-        room: what this build may use. A changed room takes effect where the window has to change anyway.
+        room: what the first build may use.
         state: as saved; None: from the beginning of the log.
         kept: the entries that `state.keep` names.
         entries: the live path from `state.frontier` on.
-
-    Returns:
-        The window for this build, and the state to save: without the newest unit while that can still change.
     """
-    window, fresh = _restored(policy, room, state or ViewState(), kept, entries)
-    settled, through = _settled(fresh), state.through if state else -1
-    for unit in fresh[:settled]:
-        window.grow(unit)
-        through = unit.last
-        if _evaluated(unit) and policy.due(window):
-            window = policy(window)
-    saved = _state(window, through)
-    for unit in fresh[settled:]:
-        window.grow(unit)
-    return (policy(window) if policy.due(window) else window), saved
+
+    def __init__(
+        self, policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
+    ) -> None:
+        state = state or ViewState()
+        self._policy = policy
+        self._through = state.through
+        self._window = _restored(policy, room, state, kept, entries)
+        self._open: list[Entry] = []
+        self.extend([entry for entry in entries if entry.seq > state.through])
+
+    @property
+    def frontier(self) -> int:
+        """`seq` of the first unit that is sent verbatim, as it will be saved."""
+        return self._window.units[0].first if self._window.units else 0
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Fold in what the log grew by. Units that can still change wait until they cannot."""
+        units = units_of([*self._open, *entries])
+        settled = _settled(units)
+        for unit in units[:settled]:
+            self._window.grow(unit)
+            self._through = unit.last
+            if _evaluated(unit) and self._policy.due(self._window):
+                self._window = self._policy(self._window)
+        self._open = [entry for unit in units[settled:] for entry in unit.entries]
+
+    def window(self, room: Room) -> Window:
+        """The window for a build, the newest unit in it. A changed room takes effect where the window has to change."""
+        self._window.room = room
+        window = self._window.copy() if self._open else self._window
+        for unit in units_of(self._open):
+            window.grow(unit)
+        return self._policy(window) if self._policy.due(window) else window
+
+    def state(self) -> ViewState:
+        """What is saved: without the newest unit while that can still change."""
+        window = self._window
+        return ViewState(
+            through=self._through,
+            frontier=self.frontier,
+            keep=tuple(entry.seq for unit in window.head for entry in unit.entries),
+            split=window.split,
+            anchor=window.anchor,
+            current=window.current,
+            cuts=window.cuts,
+            compaction=window.compaction,
+            pool=msgspec.Raw(window.pool),
+        )
 
 
 def _settled(units: Sequence[Unit]) -> int:
@@ -98,32 +131,15 @@ def _evaluated(unit: Unit) -> bool:
 
 def _restored(
     policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]
-) -> tuple[Window, list[Unit]]:
-    """The window as it was after `state.through`, and the units behind it."""
-    units = units_of(entries)
+) -> Window:
+    """The window as it was after `state.through`."""
     window = Window(room, anchor=state.anchor, anchored=policy.anchored)
     window.cuts = dict(state.cuts)
     window.compaction = state.compaction
     window.split = state.split
     window.pool = bytes(state.pool)
     window.hold(units_of(kept))
-    for unit in units:
-        if unit.first <= state.through:
-            window.grow(unit)
+    for unit in units_of([entry for entry in entries if entry.seq <= state.through]):
+        window.grow(unit)
     window.current = state.current
-    return window, [unit for unit in units if unit.first > state.through]
-
-
-def _state(window: Window, through: int) -> ViewState:
-    """What is saved of `window`."""
-    return ViewState(
-        through=through,
-        frontier=window.units[0].first if window.units else 0,
-        keep=tuple(entry.seq for unit in window.head for entry in unit.entries),
-        split=window.split,
-        anchor=window.anchor,
-        current=window.current,
-        cuts=window.cuts,
-        compaction=window.compaction,
-        pool=msgspec.Raw(window.pool),
-    )
+    return window

@@ -85,6 +85,7 @@ class Window:
         self.cuts: dict[int, Cut] = {}
         self.split = 0
         self._sizes: list[int] = []
+        self._said: list[Message] | None = None
         self._tail = 0
         self._head = 0
 
@@ -132,6 +133,12 @@ class Window:
         size = self.size(unit)
         self._sizes.append(size)
         self._tail += size
+        if self._said is not None:
+            self._said += self._told(unit)
+
+    def copy(self) -> Window:
+        """One that can grow by itself."""
+        return self._with(units=list(self.units), _sizes=list(self._sizes))
 
     def hold(self, units: Iterable[Unit]) -> None:
         """Take units in as the head: carrying a saved view on, not a policy's move either."""
@@ -190,14 +197,13 @@ class Window:
 
     def messages(self) -> list[Message]:
         """The conversation: head, compaction, rest. The compaction stands before a current message in the head."""
-        placed: list[Message] = []
-        for unit in self.head[: self.split]:
-            placed += self._told(unit)
-        if self.compaction:
-            placed.append(self.compaction.message)
-        for unit in (*self.head[self.split :], *self.units):
-            placed += self._told(unit)
-        return placed
+        if self._said is None:
+            # Kept while units only come in at the end, so that a build between two steps copies and does no more.
+            self._said = [message for unit in self.units for message in self._told(unit)]
+        before = [message for unit in self.head[: self.split] for message in self._told(unit)]
+        behind = [message for unit in self.head[self.split :] for message in self._told(unit)]
+        compaction = [self.compaction.message] if self.compaction else []
+        return [*before, *compaction, *behind, *self._said]
 
     def cuttable(self, units: Iterable[Unit]) -> list[tuple[int, int]]:
         """`(seq, tokens)` of the messages in `units` that are long enough to be cut, oldest first."""
@@ -252,5 +258,5 @@ class Window:
 
     def _with(self, **changes: Any) -> Window:
         window = Window(self.room, anchor=self.anchor, anchored=self.anchored)
-        window.__dict__.update(self.__dict__, **changes)
+        window.__dict__.update(self.__dict__, _said=None, **changes)
         return window
