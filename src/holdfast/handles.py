@@ -213,6 +213,7 @@ class SessionHandle:
 
     async def delete(self) -> bool:
         """Remove the session and all that belongs to it; whether there was one."""
+        self._engine.warm.forget(self.ref)
         return await self._engine.store.delete(self.ref)
 
     async def verify(self) -> int:

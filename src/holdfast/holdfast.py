@@ -12,7 +12,7 @@ from holdfast.agents import Roster, Voice
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.handles import SessionHandle
 from holdfast.messages import Message
-from holdfast.session import NewEntry, Session, SessionRef
+from holdfast.session import Entry, NewEntry, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Appended, NewSession, SessionPage, Store
 from holdfast.turn import Engine, counted
@@ -144,6 +144,16 @@ class Holdfast:
     async def install(self, new: NewSession, entries: Sequence[NewEntry]) -> Appended:
         """Import a session whole, in place of one of the same name if there is one."""
         return await self.store.replace(new, entries)
+
+    async def delete(self, ref: SessionRef) -> bool:
+        """Remove a session and all that belongs to it, from memory too; whether there was one."""
+        self.engine.warm.forget(ref)
+        return await self.store.delete(ref)
+
+    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
+        """Erase an entry's content, from memory too; see `Store.erase`."""
+        self.engine.warm.forget(ref)
+        return await self.store.erase(ref, seq, tokens=tokens)
 
     async def sessions(self, **filters: Any) -> SessionPage:
         """A page of sessions, newest first; see `Store.list` for the filters."""

@@ -15,6 +15,7 @@ import json
 import re
 import threading
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -110,6 +111,9 @@ def counter_for(model: str) -> TokenCounter:
     return next((counter for pattern, counter in _FAMILIES if pattern.match(family)), _ESTIMATE)
 
 
+_KEPT, _KEPT_FROM = 64, 256
+"""Counts of long texts that are kept, and from how many characters: at most 4 MB of text a counter."""
+
 # -- counting -----------------------------------------------------------------
 
 
@@ -122,6 +126,7 @@ class _Counter:
         self.factor = factor
         self._vocabularies = vocabularies
         self._percent = 100 + margin_percent
+        self._known = lru_cache(maxsize=_KEPT)(self._count)
 
     def __repr__(self) -> str:
         return f"<TokenCounter {self.name}>"
@@ -129,6 +134,10 @@ class _Counter:
     def text(self, text: str) -> int:
         if not text:
             return 0
+        # System prompts and tool schemas come with every call, and are long; messages are counted once.
+        return self._known(text) if _KEPT_FROM <= len(text) <= _CHUNK else self._count(text)
+
+    def _count(self, text: str) -> int:
         count = max(vocabulary.count(text) for vocabulary in self._vocabularies)
         return -(-count * self._percent // 100)
 

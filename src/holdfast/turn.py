@@ -20,7 +20,7 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.agents import Voice
-from holdfast.context.build import Request, WorkingSet, build
+from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import Dialect
 from holdfast.context.policies import policy
 from holdfast.context.view import decode_state, encode_state
@@ -30,6 +30,7 @@ from holdfast.errors import (
     InvalidMessage,
     InvalidRequest,
     ModelProtocolError,
+    SessionNotFound,
     StaleSession,
 )
 from holdfast.messages import Message
@@ -46,8 +47,9 @@ from holdfast.session import (
     reconcile_delta,
     reconcile_transcript,
 )
-from holdfast.stores.base import Append, Appended, SavedView, Store, WindowRows
+from holdfast.stores.base import Append, Appended, SavedView, Store
 from holdfast.tokens import STORED
+from holdfast.warm import Memory, Warm
 from holdfast.wire.openai import message_from, message_to
 
 T = TypeVar("T")
@@ -92,6 +94,7 @@ class Engine:
     def __init__(self, store: Store, clock: Callable[[], int]) -> None:
         self.store = store
         self.clock = clock
+        self.warm = Warm()
         self._queues: dict[SessionRef, tuple[asyncio.Lock, int]] = {}
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
 
@@ -207,17 +210,23 @@ class Turn:
             views=views,
         )
         appended = await self.engine.store.append(request.ref, write)
+        self.engine.warm.take(request.ref, appended, write)
         self.session = appended.session
         self._view = None
         return appended
 
-    def remember(self, key: str, rows: WindowRows, built: WorkingSet) -> None:
-        """Save the view with the next write, where a build moved its frontier: nothing else is worth a write."""
-        before = rows.view.frontier if rows.view else 0
-        if built.state.frontier != before:
+    def remember(self, key: str, built: WorkingSet, frontier: int, version: int) -> None:
+        """Save the view with the next write, where a build moved its frontier: nothing else is worth a write.
+
+        Args:
+            key: names the view.
+            built: the build.
+            frontier: as the store has it.
+            version: of the session that it was built from.
+        """
+        if built.carried.frontier != frontier:
             state = built.state
-            saved = SavedView(state.frontier, encode_state(state), state.keep, rows.session.version)
-            self._view = (key, saved)
+            self._view = (key, SavedView(state.frontier, encode_state(state), state.keep, version))
 
 
 # -- the layers --------------------------------------------------------------
@@ -245,10 +254,11 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
 
 async def reconcile(turn: Turn) -> None:
     """Relate what came to the log, and open the turn with what is new of it."""
-    request = turn.request
+    transcript = mode_of(turn.request.incoming, turn.request.mode) == "transcript"
+    if not transcript and await _reconcile_warm(turn):
+        return
     for _ in range(_RACES):
-        session = await turn.engine.store.get(request.ref)
-        transcript = mode_of(request.incoming, request.mode) == "transcript"
+        session = await turn.engine.store.get(turn.request.ref)
         plan = await (_plan_transcript if transcript else _plan_delta)(turn)
         if not plan.append and session.messages == 0:
             raise InvalidRequest(
@@ -259,7 +269,23 @@ async def reconcile(turn: Turn) -> None:
         except StaleSession:
             continue
         return
-    raise StaleSession(request.ref.id, expected=session.version, version=session.version + 1)
+    raise StaleSession(turn.request.ref.id, expected=session.version, version=session.version + 1)
+
+
+async def _reconcile_warm(turn: Turn) -> bool:
+    """Open the turn by what is remembered of the session; False when that is not enough, or not true any more."""
+    request, memory = turn.request, turn.engine.warm.get(turn.request.ref)
+    if memory is None or not 0 < len(request.incoming) <= len(memory.last):
+        return False
+    plan = reconcile_delta(memory.last[-len(request.incoming) :], request.incoming)
+    if not plan.append:
+        return False
+    try:
+        await open_turn(turn, memory.session, plan, expect=memory.session.version)
+    except (StaleSession, SessionNotFound):
+        turn.engine.warm.forget(request.ref)
+        return False
+    return True
 
 
 async def _plan_transcript(turn: Turn) -> Plan:
@@ -302,19 +328,32 @@ async def _answer_again(turn: Turn, entries: Sequence[Entry]) -> None:
 
 async def build_prompt(turn: Turn) -> WorkingSet:
     """Build the working set for the next call from the log as it stands."""
-    request = turn.request
-    made = working_set_request(request, turn.session, turn.input_budget)
-    key = request.voice.view_key(made.input_budget)
-    rows = await turn.engine.store.window(request.ref, key)
+    made = working_set_request(turn.request, turn.session, turn.input_budget)
+    key = turn.request.voice.view_key(made.input_budget)
+    memory = turn.engine.warm.get(turn.request.ref)
+    if memory is not None and memory.key == key and memory.session.version == turn.session.version:
+        built = build_on(made, memory.carried)
+        turn.remember(key, built, memory.saved, turn.session.version)
+    else:
+        built = await _build_cold(turn, made, key)
+    turn.working_set = built
+    return built
+
+
+async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
+    """Build from what the store has, and remember the view for the next turn."""
+    ref, engine = turn.request.ref, turn.engine
+    rows = await engine.store.window(ref, key)
     state = decode_state(rows.view.state) if rows.view else None
     if rows.view is not None and state is None:
-        rows = await turn.engine.store.window(request.ref, None)
+        rows = await engine.store.window(ref, None)
     if len(rows.entries) > _THREAD_ENTRIES:
         built = await anyio.to_thread.run_sync(build, made, state, rows.head, rows.entries)
     else:
         built = build(made, state, rows.head, rows.entries)
-    turn.working_set = built
-    turn.remember(key, rows, built)
+    saved = rows.view.frontier if rows.view else 0
+    engine.warm.put(ref, Memory(rows.session, rows.entries, key, built.carried, saved))
+    turn.remember(key, built, saved, rows.session.version)
     return built
 
 

@@ -65,8 +65,12 @@ STRATEGIES = {
 }
 
 
-async def cost(path: Path, settings: ContextSettings, length: int) -> tuple[int, int, int]:
-    """Statements, rows read and rows written by ten turns on a session of `length` entries."""
+async def cost(path: Path, settings: ContextSettings, length: int, *, warm: bool) -> tuple[int, int, int]:
+    """Statements, rows read and rows written by ten turns on a session of `length` entries.
+
+    Args:
+        warm: whether this process may remember the session from turn to turn.
+    """
     roster = Roster({"default": Llm(name="default", model="offline", client=OfflineModel())}, context=settings)
     async with Holdfast(f"sqlite:///{path / f'{length}.db'}", roster=roster) as hf:
         await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(length))
@@ -75,6 +79,8 @@ async def cost(path: Path, settings: ContextSettings, length: int) -> tuple[int,
         counting = Counting(hf.store._database)  # type: ignore[attr-defined]  # the one seam where all of it passes
         hf.store._database = counting  # type: ignore[attr-defined]  # the same
         for number in range(10):
+            if not warm:
+                hf.engine.warm.forget(REF)
             await session.send(f"question {number}")
         assert (await session.info()).messages == length + 22
         return counting.statements, counting.rows, counting.written
@@ -88,12 +94,13 @@ def log_of(length: int) -> list[NewEntry]:
     return [NewEntry(message=messages[at % 2], tokens=tokens[at % 2], timestamp=at) for at in range(length)]
 
 
+@pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])
 @pytest.mark.parametrize(("settings", "window"), STRATEGIES.values(), ids=STRATEGIES.keys())
 async def test_a_turn_on_50_000_entries_costs_what_it_costs_on_100(
-    tmp_path: Path, settings: ContextSettings, window: int
+    tmp_path: Path, settings: ContextSettings, window: int, *, warm: bool
 ) -> None:
     """As many statements and rows written; as many rows read, but for where in its step the frontier happens to stand."""
-    short, long = [await cost(tmp_path, settings, length) for length in (SHORT, LONG)]
+    short, long = [await cost(tmp_path, settings, length, warm=warm) for length in (SHORT, LONG)]
     # What a moved frontier keeps from before it, the anchor for one, is read by a statement of its own.
     assert long[0] <= short[0] + 20
     assert long[2] <= short[2] + 10

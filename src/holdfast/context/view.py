@@ -84,6 +84,11 @@ class Carried:
         """`seq` of the first unit that is sent verbatim, as it will be saved."""
         return self._window.units[0].first if self._window.units else 0
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of what it holds: how much memory it takes, roughly."""
+        return self._window.head_tokens + self._window.tail_tokens
+
     def extend(self, entries: Iterable[Entry]) -> None:
         """Fold in what the log grew by. Units that can still change wait until they cannot."""
         units = units_of([*self._open, *entries])
