@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -155,6 +156,7 @@ class ModelWindow(msgspec.Struct, frozen=True):
     """The longest prompt, where that is less than the window."""
 
 
+@lru_cache(maxsize=256)
 def window_of(model: str) -> ModelWindow | None:
     """What is known of a model's window; None when nothing is.
 

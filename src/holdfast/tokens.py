@@ -99,6 +99,7 @@ class TokenCounter(Protocol):
         """Tokens of the tool schemas of a call, as in the request's `tools`."""
 
 
+@lru_cache(maxsize=256)
 def counter_for(model: str) -> TokenCounter:
     """The counter for `model`, by its family.
 
