@@ -13,12 +13,13 @@ from holdfast.agents import Voice
 from holdfast.context.build import Run, WorkingSet, build
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import ContextSettings, parse
+from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
 from holdfast.models import Collector
 from holdfast.session import Entry, Mode, NewEntry, Session, SessionRef
 from holdfast.stores.base import Append, Appended, SessionPatch, verify
-from holdfast.turn import Engine, Turn, TurnRequest, build_prompt, counted, reconcile, respond, working_set_request
+from holdfast.turn import Turn, TurnRequest, build_prompt, counted, reconcile, respond, working_set_request
 from holdfast.wire.openai import entry_to, message_from, message_to, messages_from, split_system
 
 Sendable = str | Mapping[str, Any] | Message | Any

@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.agents import Roster, Voice
+from holdfast.engine import Engine
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.handles import SessionHandle
 from holdfast.messages import Message
 from holdfast.session import Entry, NewEntry, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Appended, NewSession, SessionPage, Store
-from holdfast.turn import Engine, counted
+from holdfast.turn import counted
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 DEFAULT_USER = "default"

@@ -1,0 +1,67 @@
+"""What turns share: the store, the clock, a queue a session, and writes that outlive whoever asked for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from holdfast.session import SessionRef
+from holdfast.stores.base import Store
+from holdfast.warm import Warm
+
+T = TypeVar("T")
+_log = logging.getLogger("holdfast.turn")
+
+
+class Engine:
+    """What turns share: the store, the clock, a queue a session, and writes that outlive whoever asked for them.
+
+    Args:
+        store: where sessions live.
+        clock: milliseconds since the epoch.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
+        self.store = store
+        self.clock = clock
+        self.warm = Warm()
+        self._queues: dict[SessionRef, tuple[asyncio.Lock, int]] = {}
+        self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
+
+    @asynccontextmanager
+    async def queue(self, ref: SessionRef) -> AsyncIterator[None]:
+        """Turns of one session in this process, one after the other; the write of a turn given up included."""
+        lock, users = self._queues.get(ref, (asyncio.Lock(), 0))
+        self._queues[ref] = (lock, users + 1)
+        try:
+            async with lock:
+                while left_over := self._settling.get(ref):
+                    await asyncio.wait(tuple(left_over))
+                yield
+        finally:
+            lock, users = self._queues.pop(ref)
+            if users > 1:
+                self._queues[ref] = (lock, users - 1)
+
+    async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work` to its end, whatever happens to the caller."""
+        task = asyncio.ensure_future(work)
+        self._settling.setdefault(ref, set()).add(task)
+        task.add_done_callback(lambda done: self._settled(ref, done))
+        return await asyncio.shield(task)
+
+    def _settled(self, ref: SessionRef, task: asyncio.Task[Any]) -> None:
+        tasks = self._settling[ref]
+        tasks.discard(task)
+        if not tasks:
+            del self._settling[ref]
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a turn of session %r could not be written", ref.id, exc_info=task.exception())
+
+    async def close(self) -> None:
+        """Wait for every write under way."""
+        while self._settling:
+            await asyncio.wait([task for tasks in self._settling.values() for task in tasks])

@@ -1,0 +1,63 @@
+"""Every limit there is, with its number: how much of anything is taken before it is refused. One table, used everywhere.
+
+What a server's owner may set is in `Limits`, by keys of `gateway` with `max_` before them; the rest is fixed, because a
+database's schema, Python's stack or a log that anyone can read depends on it. docs/gateway.md shows the same table, and a
+test holds the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+MIB: Final = 1 << 20
+
+# -- fixed, held by every store ----------------------------------------------
+
+ID_BYTES: Final = 512
+"""Longest identifier in UTF-8: tenant, user, session, agent, model, idempotency key, view key. None may be empty."""
+MESSAGE_BYTES: Final = 32 * MIB
+"""Largest message, as it is stored: media are passed through whole."""
+METADATA_BYTES: Final = 1 * MIB
+"""Metadata of a session, or of one message, as JSON."""
+STATE_BYTES: Final = 1 * MIB
+"""A session's state as JSON, after what was merged into it."""
+SYSTEM_BYTES: Final = 4 * MIB
+"""A session's system messages as JSON."""
+PAGE: Final = 1000
+"""Most items of a page."""
+
+# -- fixed, held by the server -----------------------------------------------
+
+DEPTH: Final = 64
+"""Objects and lists inside each other in a request body."""
+VALUES: Final = 1_000_000
+"""Values and keys' values in a request body: a few bytes of JSON can stand for hundreds in memory."""
+HEAD_BYTES: Final = 64 * 1024
+"""A request's line and headers together."""
+PARAMETERS: Final = 50
+"""Query parameters of a request."""
+BODIES: Final = 4
+"""How many bodies of the largest size are held in memory at once; further ones wait."""
+ERROR_CHARS: Final = 2000
+"""Longest text of an error: it may quote what was sent."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request may bring; each is a key of `gateway`, with `max_` before it but for the time."""
+
+    body: int = 32 * MIB
+    """Bytes of a request's body."""
+    message: int = 16 * MIB
+    """Bytes of one message in it; the store takes no more than `MESSAGE_BYTES`, whatever is set here."""
+    messages: int = 100_000
+    """Messages in it: of a transcript, an append, an import."""
+    parts: int = 1000
+    """Parts of one message's content."""
+    tool_calls: int = 1000
+    """Tool calls of one message."""
+    tools: int = 1000
+    """Tools in it."""
+    body_timeout: float = 60.0
+    """Seconds a body may take to arrive."""
