@@ -204,6 +204,10 @@ def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry
     assert gone <= {"compacted" if built.window.compaction else "evicted"}
     sent = sum(decision in SENT for decision in decided.values())
     assert len(built.decisions()) <= 2 * sent + 1, "telling does not grow with the log"
+    sums: dict[str, int] = {}
+    for run in built.decisions():
+        sums[run.decision] = sums.get(run.decision, 0) + run.tokens
+    assert built.kept() == sums, "the short form is the sum of the runs"
     for group in groups_of(entries):
         assert len({decided[entry.seq] in GONE for entry in group}) == 1, "a unit stays or goes as one"
         if any(entry.pinned for entry in group):

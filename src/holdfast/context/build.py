@@ -143,10 +143,17 @@ class WorkingSet:
         return _joined(_decisions(self.window, self.request.policy))
 
     def kept(self) -> dict[str, int]:
-        """Tokens by decision: the short form for a response."""
-        sums: dict[str, int] = {}
-        for run in self.decisions():
-            sums[run.decision] = sums.get(run.decision, 0) + run.tokens
+        """Tokens by decision: the short form for a response, without the runs."""
+        window, sums, in_log, last = self.window, dict[str, int](), 0, 0
+        for unit, decision, _ in _told_units(window):
+            for entry in unit.entries:
+                cut = window.cuts.get(entry.seq)
+                sent_cut = cut is not None and not cut.whole
+                name, tokens = ("cut", cut.tokens) if cut and sent_cut else (decision, entry.tokens)
+                sums[name] = sums.get(name, 0) + tokens
+                in_log, last = in_log + entry.tokens, max(last, entry.total)
+        if last > in_log:
+            sums["compacted" if window.compaction else "evicted"] = last - in_log
         return sums
 
 
