@@ -18,6 +18,8 @@ from holdfast.wire.openai import message_from
 
 DEFAULT = "default"
 """The name under which the default model answers."""
+OFFLINE = "offline"
+"""The name of the built-in model, whatever else is configured."""
 
 
 class Llm(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +47,16 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     def budget(self, max_reply_tokens: int | None = None) -> Budget:
         """The model's window shared out, with the reply that a request asks for."""
         reply = max_reply_tokens if max_reply_tokens is not None else self.max_tokens
-        return Budget.for_model(self.model, context_window=self.context_window, max_reply_tokens=reply)
+        try:
+            return Budget.for_model(self.model, context_window=self.context_window, max_reply_tokens=reply)
+        except InvalidRequest as exc:
+            if max_reply_tokens is None:
+                raise
+            window = Budget.for_model(self.model, context_window=self.context_window).context_window
+            message = (
+                f"max_tokens {max_reply_tokens:,} leaves no room for a prompt in the {window:,} tokens of {self.model}"
+            )
+            raise InvalidRequest(message, param="max_tokens") from exc
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +82,15 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
     agent: Agent | None
     context: ContextSettings
 
-    def view_key(self, input_budget: int) -> str:
-        """Names the view: what its saved state depends on. Overlays belong to a view, never to another."""
+    def view_key(self) -> str:
+        """Names the view. Overlays belong to a view, never to another.
+
+        What a request leaves of the window (its `max_tokens`, its tools) is not in the name: a view takes a changed room
+        in when it has to change anyway, and a log is not read again because a client asked for a longer reply.
+        """
         agent = self.agent.name if self.agent else None
-        counter = self.llm.counter
-        said = [agent, self.context.strategy, self.context.options, counter.name, input_budget]
+        window = self.llm.budget().context_window
+        said = [agent, self.context.strategy, self.context.options, self.llm.counter.name, window]
         return hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=12).hexdigest()
 
 
@@ -97,6 +112,7 @@ class Roster:
         self.llms = dict(llms or {})
         if DEFAULT not in self.llms:
             self.llms[DEFAULT] = next(iter(self.llms.values()), None) or offline()
+        self._offline = offline()
         self.agents = dict(agents or {})
         self.context = context or ContextSettings()
 
@@ -127,6 +143,8 @@ class Roster:
         there = self.llms[DEFAULT]
         if isinstance(there.client, OfflineModel):
             return there
+        if name == OFFLINE:
+            return self._offline
         return msgspec.structs.replace(there, name=name, model=name, context_window=None, max_tokens=None, params={})
 
     async def close(self) -> None:
@@ -137,7 +155,7 @@ class Roster:
 
 def offline() -> Llm:
     """The built-in model that needs no network and says what it is."""
-    return Llm(name="offline", model="offline", client=OfflineModel(count=_counted))
+    return Llm(name=OFFLINE, model=OFFLINE, client=OfflineModel(count=_counted))
 
 
 def _counted(data: dict[str, Any]) -> int:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from holdfast.errors import InvalidRequest
 from holdfast.session import SessionRef
 from holdfast.stores.base import Store
 from holdfast.warm import Warm
@@ -29,18 +30,29 @@ class Engine:
         self.clock = clock
         self.warm = Warm()
         self._queues: dict[SessionRef, tuple[asyncio.Lock, int]] = {}
+        self._holders: dict[SessionRef, asyncio.Task[Any] | None] = {}
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
 
     @asynccontextmanager
     async def queue(self, ref: SessionRef) -> AsyncIterator[None]:
-        """Turns of one session in this process, one after the other; the write of a turn given up included."""
+        """Turns of one session in this process, one after the other; the write of a turn given up included.
+
+        Raises:
+            InvalidRequest: this task has a turn of the session open, and would wait for itself.
+        """
+        if self._holders.get(ref) is asyncio.current_task():
+            raise InvalidRequest(f"a turn of session {ref.id!r} is open in this task already: end it first")
         lock, users = self._queues.get(ref, (asyncio.Lock(), 0))
         self._queues[ref] = (lock, users + 1)
         try:
             async with lock:
                 while left_over := self._settling.get(ref):
                     await asyncio.wait(tuple(left_over))
-                yield
+                self._holders[ref] = asyncio.current_task()
+                try:
+                    yield
+                finally:
+                    del self._holders[ref]
         finally:
             lock, users = self._queues.pop(ref)
             if users > 1:

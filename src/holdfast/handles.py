@@ -14,13 +14,13 @@ from holdfast.context.build import Run, WorkingSet, build
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import ContextSettings, parse
 from holdfast.engine import Engine
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.messages import Message
 from holdfast.models import Collector
 from holdfast.session import Entry, Mode, NewEntry, Session, SessionRef
 from holdfast.stores.base import Append, Appended, SessionPatch, verify
 from holdfast.turn import Turn, TurnRequest, build_prompt, counted, reconcile, respond, working_set_request
-from holdfast.wire.openai import entry_to, message_from, message_to, messages_from, split_system
+from holdfast.wire.openai import entry_to, message_from, message_to, split_system
 
 Sendable = str | Mapping[str, Any] | Message | Any
 """A user's text, a message as a dict, one of the SDK's own, or a `Message`."""
@@ -165,6 +165,7 @@ class SessionHandle:
         settings = parse(given, where="", base=self.voice.context) if given else self.voice.context
         voice = self.voice
         if model is not None:
+            text(model, "model")
             voice = msgspec.structs.replace(voice, llm=msgspec.structs.replace(voice.llm, model=model))
         look = Look(voice=voice, settings=settings, tools=tools, dialect=dialect, at_turn=at_turn)
         return told(await looked(self._engine, self.ref, look))
@@ -193,6 +194,7 @@ class SessionHandle:
             try:
                 yield opened
             finally:
+                opened.end()
                 await self._engine.settle(self.ref, opened.flush())
 
     async def send(self, messages: Sendable | Sequence[Sendable], **body: Any) -> dict[str, Any]:
@@ -232,6 +234,7 @@ class OpenTurn:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._added: list[Message] = []
+        self._ended = False
         self.messages: list[dict[str, Any]] = self._told()
 
     @property
@@ -247,10 +250,11 @@ class OpenTurn:
 
         Raises:
             InvalidMessage: it is no message.
+            InvalidRequest: the turn has ended.
         """
-        if isinstance(message, str):
-            message = Message(role="assistant", content=message)
-        self._added.append(message if isinstance(message, Message) else message_from(message))
+        if self._ended:
+            raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
+        self._added.append(_message(message, "message", text_role="assistant"))
 
     async def next(self) -> list[dict[str, Any]]:
         """Write what was added, and build the working set for the next call: for turns with tools."""
@@ -258,6 +262,10 @@ class OpenTurn:
         await build_prompt(self._turn)
         self.messages = self._told()
         return self.messages
+
+    def end(self) -> None:
+        """Take nothing more in."""
+        self._ended = True
 
     async def flush(self) -> None:
         """Write what was added so far."""
@@ -289,17 +297,25 @@ def _line(run: Run) -> str:
 
 
 def _messages(given: Sendable | Sequence[Sendable]) -> list[Message]:
-    if isinstance(given, str):
-        return [Message(role="user", content=given)]
-    if isinstance(given, Message):
-        return [given]
-    if isinstance(given, Mapping) or hasattr(given, "model_dump"):
-        return [message_from(given)]
-    if not isinstance(given, Sequence):
+    """What was given as messages, each checked as if it came over the wire."""
+    one = isinstance(given, str | Message | Mapping) or hasattr(given, "model_dump")
+    if not one and not isinstance(given, Sequence):
         raise InvalidRequest(f"a message is text, a dict or a Message, not {type(given).__name__}", param="messages")
-    if all(isinstance(item, Message) for item in given):
-        return list(given)
-    return messages_from(given)
+    if one:
+        return [_message(given, "message", text_role="user")]
+    items: Sequence[Any] = given  # type: ignore[assignment]  # `Any` among the kinds of one message hides what is left
+    return [_message(item, f"messages[{at}]", text_role="user") for at, item in enumerate(items)]
+
+
+def _message(given: Sendable, where: str, *, text_role: str) -> Message:
+    if isinstance(given, str):
+        return message_from({"role": text_role, "content": given}, where)
+    if isinstance(given, Message):
+        try:
+            return message_from(message_to(given), where)
+        except (AttributeError, TypeError) as exc:
+            raise InvalidMessage(f"{where} is a Message whose fields are not of its types: {exc}", param=where) from exc
+    return message_from(given, where)
 
 
 async def looked(engine: Engine, ref: SessionRef, look: Look) -> WorkingSet:
@@ -334,3 +350,9 @@ def told(built: WorkingSet) -> Context:
         hash=built.hash,
         decisions=built.decisions(),
     )
+
+
+def text(value: Any, name: str, *, none: bool = False) -> None:
+    """Refuse a parameter that is no text, by its name. Raises `InvalidRequest`."""
+    if not isinstance(value, str) and not (none and value is None):
+        raise InvalidRequest(f"{name} must be a string, not {type(value).__name__}", param=name)

@@ -11,12 +11,13 @@ from typing import Any, Self
 from holdfast.agents import Roster, Voice
 from holdfast.engine import Engine
 from holdfast.errors import SessionExists, SessionNotFound
-from holdfast.handles import SessionHandle
+from holdfast.handles import SessionHandle, text
 from holdfast.messages import Message
 from holdfast.session import Entry, NewEntry, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Appended, NewSession, SessionPage, Store
 from holdfast.turn import counted
+from holdfast.wire.exports import system_messages_from
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 DEFAULT_USER = "default"
@@ -97,7 +98,7 @@ class Holdfast:
         *,
         user_id: str = DEFAULT_USER,
         agent: str | None = None,
-        system: str | None = None,
+        system: str | Sequence[Any] | None = None,
     ) -> SessionHandle:
         """The session of that id, made if there is none yet.
 
@@ -105,12 +106,15 @@ class Holdfast:
             session_id: None makes a new one.
             user_id: whose session; two users may have sessions of one id.
             agent: who answers in a new session; an existing one keeps its own unless this names another.
-            system: the system prompt of a new session.
+            system: the system prompt of a new session: a text, or several, or system messages.
 
         Raises:
             InvalidRequest: an unknown agent, or an id that cannot be one.
         """
-        messages = (Message(role="system", content=system),) if system else ()
+        for name, value in (("session_id", session_id), ("agent", agent)):
+            text(value, name, none=True)
+        text(user_id, "user_id")
+        messages = system_messages_from(system) if system else ()
         found = await self.ensure(session_id, user_id=user_id, agent=agent, system_messages=messages)
         return self.handle(found, agent=agent)
 
@@ -181,4 +185,5 @@ class Holdfast:
 
 def open_holdfast(url: str = DEFAULT_URL, **settings: Any) -> Holdfast:
     """Open a store: `async with holdfast.open("sqlite:///chat.db") as hf`. See `Holdfast` for the settings."""
+    text(url, "url")
     return Holdfast(url, **settings)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio.to_thread
@@ -48,7 +48,7 @@ from holdfast.session import (
 )
 from holdfast.stores.base import Append, Appended, SavedView
 from holdfast.tokens import STORED
-from holdfast.warm import Memory
+from holdfast.warm import Memory, heavy
 from holdfast.wire.openai import message_from, message_to
 
 _log = logging.getLogger("holdfast.turn")
@@ -60,8 +60,6 @@ _THREAD_CHARS = 64_000
 """Characters of a message from which counting its tokens leaves the event loop."""
 _MODEL_NAME = 100
 """Characters of a model's name, as it tells it, that are recorded."""
-_THREAD_ENTRIES = 2_000
-"""Entries to fold from which building leaves the event loop."""
 
 
 class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +199,7 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
 
 async def reconcile(turn: Turn) -> None:
     """Relate what came to the log, and open the turn with what is new of it."""
+    check_body(turn.request.voice, turn.request.body)
     transcript = mode_of(turn.request.incoming, turn.request.mode) == "transcript"
     if not transcript and await _reconcile_warm(turn):
         return
@@ -276,10 +275,10 @@ async def _answer_again(turn: Turn, entries: Sequence[Entry]) -> None:
 async def build_prompt(turn: Turn) -> WorkingSet:
     """Build the working set for the next call from the log as it stands."""
     made = working_set_request(turn.request, turn.session, turn.input_budget)
-    key = turn.request.voice.view_key(made.input_budget)
+    key = turn.request.voice.view_key()
     memory = turn.engine.warm.get(turn.request.ref)
     if memory is not None and memory.key == key and memory.session.version == turn.session.version:
-        built = build_on(made, memory.carried)
+        built = await _off_loop(memory.heavy, lambda: build_on(made, memory.carried))
         turn.remember(key, built, memory.saved, turn.session.version)
     else:
         built = await _build_cold(turn, made, key)
@@ -294,14 +293,16 @@ async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
     state = decode_state(rows.view.state) if rows.view else None
     if rows.view is not None and state is None:
         rows = await engine.store.window(ref, None)
-    if len(rows.entries) > _THREAD_ENTRIES:
-        built = await anyio.to_thread.run_sync(build, made, state, rows.head, rows.entries)
-    else:
-        built = build(made, state, rows.head, rows.entries)
+    built = await _off_loop(heavy(rows.entries), lambda: build(made, state, rows.head, rows.entries))
     saved = rows.view.frontier if rows.view else 0
     engine.warm.put(ref, Memory(rows.session, rows.entries, key, built.carried, saved))
     turn.remember(key, built, saved, rows.session.version)
     return built
+
+
+async def _off_loop(long: bool, work: Callable[[], WorkingSet]) -> WorkingSet:  # noqa: FBT001 - one of two ways to do it
+    """Do `work` in a thread when it takes `long`, so that other requests do not wait for it."""
+    return await anyio.to_thread.run_sync(work) if long else work()
 
 
 def working_set_request(request: TurnRequest, session: Session, input_budget: int | None = None) -> Request:
@@ -313,9 +314,31 @@ def working_set_request(request: TurnRequest, session: Session, input_budget: in
         count=voice.llm.counter,
         input_budget=voice.llm.budget(_reply_tokens(body)).input if input_budget is None else input_budget,
         system=(*instruction, *(request.system or session.system_messages)),
-        tools=body.get("tools") or (),
+        tools=_tools(body),
         dialect=request.dialect,
     )
+
+
+def check_body(voice: Voice, body: Mapping[str, Any]) -> None:
+    """Refuse what no working set can be built for, before anything is written.
+
+    Raises:
+        InvalidRequest: `tools` are none, or `max_tokens` leaves no room for a prompt.
+    """
+    _tools(body)
+    voice.llm.budget(_reply_tokens(body))
+
+
+def _tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    tools = body.get("tools") or ()
+    if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
+        raise InvalidRequest("tools must be a list of tools", param="tools")
+    for at, tool in enumerate(tools):
+        if not isinstance(tool, Mapping) or not all(
+            isinstance(tool.get(key, {}), Mapping) for key in ("function", "custom")
+        ):
+            raise InvalidRequest(f"tools[{at}] must be an object with a type and a function", param=f"tools[{at}]")
+    return tools
 
 
 def _reply_tokens(body: Mapping[str, Any]) -> int | None:

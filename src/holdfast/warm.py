@@ -23,6 +23,15 @@ LAST = 8
 """Newest entries remembered of each: enough to recognise a retry."""
 
 
+LONG_ENTRIES, LONG_TOKENS = 2_000, 100_000
+"""Entries, or tokens of them, from which folding takes long enough to keep others waiting."""
+
+
+def heavy(entries: Sequence[Entry]) -> bool:
+    """Whether folding `entries` is better done off the event loop."""
+    return len(entries) > LONG_ENTRIES or sum(entry.tokens for entry in entries) > LONG_TOKENS
+
+
 class Memory:
     """One session as it stood after the last write or read of this process.
 
@@ -47,6 +56,11 @@ class Memory:
         behind, self._behind = self._behind, []
         self._carried.extend(behind)
         return self._carried
+
+    @property
+    def heavy(self) -> bool:
+        """Whether what has to be folded in yet is better folded off the event loop."""
+        return heavy(self._behind)
 
     @property
     def tokens(self) -> int:

@@ -172,11 +172,88 @@ async def test_what_is_no_message_is_refused_where_it_is_added() -> None:
                     turn.add(wrong)
             turn.add(Message(role="assistant", content="c"))
         assert [message["content"] for message in await session.messages()] == ["a", "b", "c"]
-        no_messages: list[Any] = [5, ["x"], [{"role": "user"}]]
+        no_messages: list[Any] = [5, [5], [{"role": "user"}], Message(role="user", content=5)]  # type: ignore[arg-type]
         for wrong in no_messages:
             with pytest.raises(InvalidRequest):
                 async with session.turn(wrong):
                     pass
+
+
+async def test_a_list_may_mix_kinds_of_messages() -> None:
+    """Texts, dicts and `Message`s beside each other."""
+    async with opened() as hf:
+        session = await hf.session("s", system=["Be kind.", "Be brief."])
+        await session.append(["a", Message(role="assistant", content="b"), {"role": "user", "content": "c"}])
+        assert [message["content"] for message in await session.messages()] == ["a", "b", "c"]
+        assert len((await session.info()).system_messages) == 2
+
+
+@pytest.mark.parametrize("wrong", [{"session_id": 5}, {"user_id": None}, {"agent": 5}, {"system": 5}, {"system": [5]}])
+async def test_a_parameter_of_another_type_is_named(wrong: dict[str, Any]) -> None:
+    """And nothing is made."""
+    async with opened() as hf:
+        with pytest.raises(InvalidRequest) as caught:
+            await hf.session(**{"session_id": "s", **wrong})
+        assert next(iter(wrong)) in str(caught.value)
+        assert (await hf.sessions()).sessions == ()
+
+
+async def test_a_message_of_wrong_types_is_not_stored() -> None:
+    """A `Message` is a plain struct: what it holds is checked when it is given to a session."""
+    async with opened() as hf:
+        session = await hf.session("s")
+        wrong: list[Any] = [
+            Message(role="user", content=5),  # type: ignore[arg-type]
+            Message(role="tool", content="no id"),
+            Message(role="assistant", tool_calls=({"id": "x"},)),  # type: ignore[arg-type]
+            Message(role="system"),
+        ]
+        for message in wrong:
+            with pytest.raises(InvalidMessage):
+                await session.append(message)
+        assert await session.messages() == []
+
+
+async def test_a_turn_inside_a_turn_of_the_same_session_is_refused() -> None:
+    """It would wait for itself; the outer one goes on."""
+    async with opened() as hf:
+        session = await hf.session("s")
+        async with session.turn("a") as turn:
+            with pytest.raises(InvalidRequest, match="is open in this task"):
+                await session.send("b")
+            turn.add("c")
+        await session.send("d")
+        assert [message["content"] for message in await session.messages()][:3] == ["a", "c", "d"]
+
+
+async def test_nothing_is_added_to_a_turn_that_has_ended() -> None:
+    """It would be lost."""
+    async with opened() as hf:
+        session = await hf.session("s")
+        async with session.turn("a") as turn:
+            turn.add("b")
+        with pytest.raises(InvalidRequest, match="has ended"):
+            turn.add("c")
+
+
+@pytest.mark.parametrize("body", [{"tools": "abc"}, {"tools": [{"function": "x"}]}, {"max_tokens": 10**6}])
+async def test_a_body_no_prompt_can_be_built_for_is_refused_before_anything_is_written(body: dict[str, Any]) -> None:
+    """With the parameter's name."""
+    async with opened() as hf:
+        session = await hf.session("s")
+        with pytest.raises(InvalidRequest) as caught:
+            await session.send("a", **body)
+        assert str(caught.value.param).startswith(next(iter(body)))
+        assert await session.messages() == []
+
+
+async def test_offline_is_the_built_in_model_whatever_is_configured() -> None:
+    """Asking for it by name calls nobody."""
+    async with ScriptedUpstream(["never"]) as upstream:
+        llm = Llm(name="default", model="gpt-4o", client=holdfast.OpenAIModel(upstream.url))
+        async with opened(roster=Roster({"default": llm})) as hf:
+            assert hf.roster.llm("offline").model == "offline"
+            assert hf.roster.llm("gpt-4o-mini").model == "gpt-4o-mini"
 
 
 async def test_explain_tells_what_became_of_each_message() -> None:

@@ -375,6 +375,16 @@ async def test_silence_ends_in_an_error_and_is_not_tried_again(hold_after: int) 
         await upstream.until(lambda: upstream.disconnects)
 
 
+async def test_an_answer_that_takes_too_long_in_all_is_an_error() -> None:
+    gate = Gate()
+    reply = Reply(text="one two three", hold=gate, hold_after=2)
+    async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url, total_timeout=0.05) as (model, pauses):
+        caught = await failure(model)
+        assert type(caught) is ModelUnavailable
+        assert "did not end its answer within 0.05 s" in str(caught)
+        assert pauses.seconds == []
+
+
 async def test_no_free_connection_is_told() -> None:
     gate = Gate()
     async with ScriptedUpstream([Reply(text="a", hold=gate, hold_after=1), "b"]) as upstream:

@@ -86,6 +86,22 @@ async def cost(path: Path, settings: ContextSettings, length: int, *, warm: bool
         return counting.statements, counting.rows, counting.written
 
 
+async def test_another_reply_length_does_not_read_the_log_again(tmp_path: Path) -> None:
+    """`max_tokens` changes the room of a view, not the view; nor does it add one."""
+    settings = ContextSettings("token_window", {"budget": 1024})
+    roster = Roster({"default": Llm(name="default", model="offline", client=OfflineModel())}, context=settings)
+    async with Holdfast(f"sqlite:///{tmp_path}/a.db", roster=roster) as hf:
+        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(2_000))
+        session = await hf.session("s", user_id="ada")
+        await session.send("the first turn after an import reads the log once")
+        counting = Counting(hf.store._database)  # type: ignore[attr-defined]  # the one seam where all of it passes
+        hf.store._database = counting  # type: ignore[attr-defined]  # the same
+        for number in range(10):
+            hf.engine.warm.forget(REF)
+            await session.send(f"question {number}", max_tokens=100 + number)
+        assert counting.rows < 10 * 150
+
+
 def log_of(length: int) -> list[NewEntry]:
     """A log of questions and answers."""
     texts = ["Where is order A-17?", "It is on its way, and will be with you by Tuesday the 14th at the latest."]

@@ -130,7 +130,9 @@ class _Prompt:
     @property
     def tool_names(self) -> list[str]:
         """The names of the tools that may be called."""
-        return [name for tool in self.tools if isinstance(name := (tool.get("function") or {}).get("name"), str)]
+        functions = [tool.get("function") for tool in self.tools]
+        names = [function.get("name") for function in functions if isinstance(function, dict)]
+        return [name for name in names if isinstance(name, str)]
 
 
 def _answer(prompt: _Prompt) -> dict[str, Any]:

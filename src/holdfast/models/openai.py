@@ -61,6 +61,7 @@ class OpenAIModel:
         model: what the upstream calls the model. It replaces the request's own; None leaves that in place.
         connect_timeout: seconds to get a connection: name look-up, TLS and the wait for a free one included.
         read_timeout: seconds of silence allowed, before the first chunk and between any two reads.
+        total_timeout: seconds for a whole attempt, from the connection to the last chunk; None: no limit.
         headers: sent with every call.
         max_retries: further attempts when nothing was sent back: no connection, connection lost, 408, 409, 425, 429,
             5xx. Pauses follow `Retry-After`, else grow from 0.5 s with jitter. A silence that was too long is not
@@ -81,6 +82,7 @@ class OpenAIModel:
         model: str | None = None,
         connect_timeout: float = 5.0,
         read_timeout: float = 600.0,
+        total_timeout: float | None = None,
         headers: Mapping[str, str] | None = None,
         max_retries: int = 2,
         max_connections: int = 1000,
@@ -94,6 +96,7 @@ class OpenAIModel:
         self._headers = own | _checked(headers or {})
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
+        self._total_timeout = total_timeout
         self._max_retries = max_retries
         self._max_connections = max_connections
         self._max_event_bytes = max_event_bytes
@@ -217,11 +220,15 @@ class OpenAIModel:
         try:
             return await response.content.readany()
         except TimeoutError as exc:
-            raise self._silent() from exc
+            raise self._too_slow(exc) from exc
         except (aiohttp.ClientError, OSError, RuntimeError):  # RuntimeError: our own `close` came in between
             return b""
 
-    def _silent(self) -> ModelUnavailable:
+    def _too_slow(self, exc: TimeoutError) -> ModelUnavailable:
+        import aiohttp
+
+        if self._total_timeout is not None and not isinstance(exc, aiohttp.SocketTimeoutError):
+            return ModelUnavailable(f"{self._where} did not end its answer within {self._total_timeout:g} s")
         return ModelUnavailable(f"{self._where} was silent for {self._read_timeout:g} s")
 
     def _no_response(self, exc: Exception) -> _Failure:
@@ -236,7 +243,7 @@ class OpenAIModel:
             error = ModelUnavailable(f"{self._where} gave no connection within {self._connect_timeout:g} s")
             return _Failure(error, again=True)
         if isinstance(exc, TimeoutError):
-            return _Failure(self._silent(), exc)
+            return _Failure(self._too_slow(exc), exc)
         if isinstance(exc, aiohttp.ClientConnectorError):
             cause = getattr(exc, "os_error", None)
             error = ModelUnavailable(f"{self._where} cannot be reached: {cause or type(exc).__name__}")
@@ -259,7 +266,7 @@ class OpenAIModel:
             self._pool = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._max_connections, ttl_dns_cache=DNS_SECONDS),
                 timeout=aiohttp.ClientTimeout(
-                    total=None,
+                    total=self._total_timeout,
                     connect=self._connect_timeout,
                     sock_connect=self._connect_timeout,
                     sock_read=self._read_timeout,
