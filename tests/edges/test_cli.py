@@ -62,7 +62,9 @@ def test_importing_holdfast_imports_nothing_else() -> None:
     assert {name for name in loaded if name.startswith("holdfast.")} == {"holdfast._version"}
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["serve", "--help"], ["sessions", "import", "--help"]])
+@pytest.mark.parametrize(
+    "args", [["--help"], ["--version"], ["serve", "--help"], ["chat", "--help"], ["sessions", "import", "--help"]]
+)
 def test_help_imports_nothing_slow(args: list[str]) -> None:
     code = f"from holdfast.cli import commands\ntry:\n    commands.main({args!r})\nexcept SystemExit:\n    pass"
     assert not modules_after(code) & (HEAVY | {"asyncio"})
@@ -76,7 +78,7 @@ def test_it_runs_as_a_module_and_is_called_holdfast() -> None:
     done = program("--help")
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: holdfast ")
-    assert all(name in done.stdout for name in ("serve", "replay", "sessions", "config"))
+    assert all(name in done.stdout for name in ("serve", "replay", "chat", "sessions", "doctor", "config"))
 
 
 def test_the_shell_completes_commands_and_strategies() -> None:

@@ -128,6 +128,75 @@ def test_messages_of_one_a_line() -> None:
     assert row["calls"] == 2
 
 
+# -- sessions, comparing, a picture ---------------------------------------------
+
+
+def test_rows_of_sessions() -> None:
+    (row,) = results("s.jsonl", "--strategy", "none", "--budget", "900", "--per-session")
+    assert list(row) == [*KEYS, "sessions"]
+    assert [list(one) for one in row["sessions"]] == [
+        ["id", "calls", "recall", "bound", "cost_per_call", "refused"]
+    ] * 2
+    assert [(one["id"], one["calls"], one["recall"]) for one in row["sessions"]] == [("a", 2, 1.0), ("b", 2, 1.0)]
+    table = replay("s.jsonl", "--strategy", "none,digest", "--budget", "900", "--per-session").stdout
+    assert "\nnone at 900\n" in table
+    assert "\ndigest at 900\n" in table
+    assert sum(one.startswith("a ") for one in table.splitlines()) == 2
+
+
+def test_two_strategies_side_by_side() -> None:
+    args = ("s.jsonl", "--compare", "none@30", "token_window:preserve_recent=3", "--budget", "30,900")
+    told = results(*args)
+    assert [(one["a"]["budget"], one["b"]["budget"]) for one in told] == [(30, 30), (30, 900)]
+    assert list(told[0]) == ["a", "b", "difference", "paired"]
+    assert list(told[0]["a"]) == KEYS
+    assert told[0]["b"]["strategy"] == "token_window:preserve_recent=3"
+    assert told[0]["paired"]["recall"] == {"wins": 0, "losses": 0, "ties": 2, "mean_difference": 0.0}
+    assert list(results(*args, "--per-session")[0]["a"]) == [*KEYS, "sessions"]
+    table = replay(*args, "--per-session").stdout
+    assert "token_window:preserve_recent=3" in table
+    assert "second better in 0, worse in 0, equal in 2 of 2 sessions; mean difference 0.0 points" in table
+    assert max(map(len, table.splitlines())) <= 100
+
+
+def test_a_comparison_of_two_with_their_own_budgets_is_one() -> None:
+    assert len(results("s.jsonl", "--compare", "digest@500", "digest@900")) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--compare", "digest", "digset"], "did you mean 'digest'"),
+        (["--compare", "digest", "none:x=1"], "unknown key"),
+        (["--compare", "digest", "none", "--strategy", "none"], "leave --strategy out"),
+        (["--plot", "x.pdf"], "*.svg or *.png"),
+        (["--plot", "no/such/x.svg"], "there is no such directory"),
+    ],
+)
+def test_wrong_use_is_told_before_anything_is_played(args: list[str], said: str) -> None:
+    result = replay("s.jsonl", *args)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_picture_is_written_the_same_each_time() -> None:
+    args = ("s.jsonl", "--budget", "500,900")
+    result = replay(*args, "--plot", "one.svg")
+    assert (result.exit_code, result.stderr) == (0, "The picture is in one.svg.\n")
+    command = [sys.executable, "-m", "holdfast", "replay", *args, "--json", "--plot", "two.SVG"]
+    subprocess.run(command, capture_output=True, timeout=120, check=True, env={**os.environ, "TZ": "Asia/Tokyo"})
+    assert Path("one.svg").read_bytes() == Path("two.SVG").read_bytes()
+    assert replay(*args, "--compare", "none", "digest", "--plot", "x.png").exit_code == 0
+    assert Path("x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = replay("s.jsonl", "--plot", "x.svg")
+    assert result.exit_code == 1
+    assert "pip install 'holdfast[plot]'" in result.stderr
+
+
 # -- what is wrong -------------------------------------------------------------
 
 

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.context.build import PRIMING
-from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.errors import InvalidMessage, InvalidRequest, MissingExtra
 from holdfast.messages import Message, ToolCall
-from holdfast.replay import CACHE_LEAST, chained, has_orphan, has_task, play, read, settings_for, values_of
+from holdfast.replay import (
+    CACHE_LEAST,
+    Played,
+    Spec,
+    Tally,
+    chained,
+    compare,
+    has_orphan,
+    has_task,
+    play,
+    play_each,
+    plotting,
+    read,
+    settings_for,
+    spec_of,
+    values_of,
+)
 from holdfast.tokens import STORED
 from holdfast.wire.transcripts import BadLine, Recording
 
@@ -266,3 +283,181 @@ def test_an_unknown_strategy_is_refused() -> None:
     """With the names that are known."""
     with pytest.raises(InvalidRequest, match="token_window"):
         settings_for("tokenwindow", 500)
+
+
+# -- where values were said ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_a_system_message_inside_the_conversation_says_nothing(role: Any) -> None:
+    """What only an instruction holds was never said, wherever the instruction stands."""
+    told = (user("Hello."), Message(role=role, content="Use code QX7781."), asking('{"code": "QX7781"}'))
+    assert play([Recording("r", told)], "none", 10_000, on_session=lambda: None).recall is None
+    said = (*told[:2], user("It is QX7781."), told[2])
+    assert play([Recording("r", said)], "none", 10_000, on_session=lambda: None).recall == 1.0
+
+
+def test_a_value_is_bound_where_its_call_is_known() -> None:
+    """Found through a call, it needs that call's argument beside it; first said in conversation, it needs nothing."""
+    messages = (
+        user("Look."),
+        asking('{"booking": "QX7781"}'),
+        answer("a", '{"passenger": "P-4471"}'),
+        asking('{"passenger": "P-4471"}', ids="b"),
+    )
+    result = play([Recording("r", messages)], "none", 10_000, on_session=lambda: None)
+    assert (result.recall, result.bound) == (1.0, 1.0)
+
+
+# -- specs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "label"),
+    [
+        ("digest", Spec("digest"), "digest"),
+        ("digest@2048", Spec("digest", {}, 2048), "digest"),
+        (" none @ 512 ", Spec("none", {}, 512), "none"),
+        (
+            "token_window:preserve_recent=3,target=0.5",
+            Spec("token_window", {"preserve_recent": 3, "target": 0.5}),
+            "token_window:preserve_recent=3,target=0.5",
+        ),
+        ("token_window:budget=900", Spec("token_window", {}, 900), "token_window"),
+        ("head_tail@900:window_size=4", Spec("head_tail", {"window_size": 4}, 900), "head_tail:window_size=4"),
+    ],
+)
+def test_specs(text: str, spec: Spec, label: str) -> None:
+    """A strategy, a budget of its own, its keys."""
+    assert spec_of(text) == spec
+    assert spec_of(text).label == label
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "unknown strategy"),
+        ("digset", "did you mean 'digest'"),
+        ("salience", "not in this version"),
+        ("digest@", "no number of tokens"),
+        ("digest@8k", "no number of tokens"),
+        ("digest@0", "no number of tokens"),
+        ("digest@1000:budget=2000", "two budgets"),
+        ("token_window:preserve_recent", "no KEY=VALUE"),
+        ("token_window:preserve=3", "did you mean 'preserve_recent'"),
+        ("token_window:preserve_recent=many", "expected an integer"),
+        ("digest:target=1.5", "expected a number above 0"),
+        ("digest:target=" + "[" * 100_000, "expected a number"),
+    ],
+)
+def test_what_is_no_spec(text: str, said: str) -> None:
+    """Says what would be right."""
+    with pytest.raises(InvalidRequest, match=said):
+        spec_of(text)
+
+
+def test_a_spec_plays_with_its_keys() -> None:
+    """A window of one message finds less than one of twenty."""
+    found = [
+        play_each([RECORDED], spec_of(text), 10_000, on_session=lambda: None).result
+        for text in ("buffer_window:window_size=1", "buffer_window")
+    ]
+    assert [result.strategy for result in found] == ["buffer_window:window_size=1", "buffer_window"]
+    assert found[0].recall is not None
+    assert found[0].recall < 1.0 == found[1].recall
+
+
+# -- sessions, and comparing --------------------------------------------------------------
+
+
+def test_rows_of_sessions_add_up() -> None:
+    """The whole is the sum of the sessions, of which one has no value to judge and one no call."""
+    talk = Recording("talk", (user("Hi"), Message(role="assistant", content="Hello")))
+    played = play_each([RECORDED, talk, Recording("empty", ())], Spec("none"), 10_000, on_session=lambda: None)
+    rows = played.rows()
+    assert [(row.id, row.calls, row.recall, row.refused) for row in rows] == [
+        ("by hand", 3, 1.0, 0),
+        ("talk", 1, None, 0),
+        ("empty", 0, None, 0),
+    ]
+    assert rows[2].cost_per_call is None
+    assert rows[0].cost_per_call is not None
+    assert rows[1].cost_per_call is not None
+    assert played.result.calls == 4
+    assert played.result.cost_per_call == pytest.approx(
+        (3 * rows[0].cost_per_call + rows[1].cost_per_call) / 4, abs=0.1
+    )
+
+
+def tally(*, found: int, cost: float, used: int = 4, calls: int = 2, refused: int = 0) -> Tally:
+    """Sums of one session."""
+    made = Tally()
+    made.calls, made.refused, made.used, made.found, made.bound, made.cost = calls, refused, used, found, found, cost
+    return made
+
+
+def played(*tallies: Tally) -> Played:
+    """What a strategy did in these sessions."""
+    return Played(Tally.of(tallies).result("s", 1), tuple((str(at), one) for at, one in enumerate(tallies)))
+
+
+def test_comparing_is_session_by_session() -> None:
+    """Better in one, worse in one, equal in one; the fourth has no value, the fifth was refused whole by one of them."""
+    a = played(
+        tally(found=1, cost=100),
+        tally(found=4, cost=100),
+        tally(found=2, cost=100),
+        tally(found=0, used=0, cost=100),
+        tally(found=2, cost=50),
+    )
+    b = played(
+        tally(found=3, cost=200),
+        tally(found=3, cost=80),
+        tally(found=2, cost=100),
+        tally(found=0, used=0, cost=60),
+        tally(found=0, cost=0, refused=2),
+    )
+    told = compare(a, b)
+    recall, cost = told.paired["recall"], told.paired["cost"]
+    assert (recall.wins, recall.losses, recall.ties) == (1, 2, 1)
+    assert recall.mean_difference == (0.5 - 0.25 + 0 - 0.5) / 4
+    assert (cost.wins, cost.losses, cost.ties) == (2, 1, 1), "less is better"
+    assert cost.mean_difference == (50 - 10 + 0 - 20) / 4
+    assert told.difference["recall"] == round(8 / 16 - 9 / 16, 4)
+    assert told.paired["bound"] == recall
+
+
+def test_comparing_without_anything_to_compare() -> None:
+    """No figure is no difference."""
+    told = compare(played(tally(found=0, used=0, cost=0, calls=0)), played(tally(found=0, used=0, cost=0, calls=0)))
+    assert told.difference["recall"] is None
+    assert all(one.mean_difference is None for one in told.paired.values())
+
+
+# -- a picture --------------------------------------------------------------------------
+
+
+def test_a_picture_is_the_same_each_time() -> None:
+    """Byte for byte, and of the form that was asked for; names stand in it as they are."""
+    results = [
+        play([RECORDED], name, budget, on_session=lambda: None) for name in ("none", "digest") for budget in (40, 99)
+    ]
+    svg = plotting.picture(results, "svg")
+    assert svg == plotting.picture(results, "svg")
+    assert b"digest" in svg
+    assert b"<dc:date>" not in svg
+    png = plotting.picture(results, "png")
+    assert png == plotting.picture(results, "png")
+    assert png.startswith(b"\x89PNG")
+
+
+def test_a_picture_of_nothing() -> None:
+    """No calls, no values, no cost: an empty frame."""
+    assert plotting.picture([Tally().result("$x_{1}$", 5)], "svg")
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"holdfast\[plot\]"):
+        plotting.require()

@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, show, export, import, delete."""
+"""`holdfast sessions`: list, show, verify, export, import, delete."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from holdfast.cli.frame import Failure
 from holdfast.cli.stores import all_found, found, ids_argument, json_option, place_options, user_option, work
 from holdfast.cli.terminal import Column, counted, line, moment, show_json, show_table
 from holdfast.cli.transfer import export, import_
+from holdfast.cli.verify import verify
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
@@ -23,11 +24,12 @@ MAX_LISTED = 1000
 
 @click.group
 def sessions() -> None:
-    """Look at stored sessions, move them, delete them."""
+    """Look at stored sessions, verify them, move them, delete them."""
 
 
 sessions.add_command(export)
 sessions.add_command(import_)
+sessions.add_command(verify)
 
 
 @sessions.command(name="list")

@@ -47,7 +47,7 @@ def export(
 
     async def do(hf: Holdfast) -> int:
         count = 0
-        refs = await _all_refs(hf, user) if everything else [found.ref for found in await all_found(hf, ids, user)]
+        refs = await all_refs(hf, user) if everything else [found.ref for found in await all_found(hf, ids, user)]
         with _output(output) as file:
             async for line in _exported(hf, refs):
                 file.write(line)
@@ -70,7 +70,7 @@ async def _exported(hf: Holdfast, refs: Sequence[SessionRef]) -> AsyncIterator[b
         yield json_line(export_to(rows.session, rows.entries))
 
 
-async def _all_refs(hf: Holdfast, user: str | None) -> list[SessionRef]:
+async def all_refs(hf: Holdfast, user: str | None) -> list[SessionRef]:
     """Every session, the last used ones last; also while they are written to: those move to the front, which is read again."""
     from holdfast.stores.base import MAX_PAGE
 

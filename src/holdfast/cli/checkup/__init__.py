@@ -1,0 +1,42 @@
+"""What `holdfast doctor` looks at: each check gives findings, and a finding that is not well says what to do.
+
+machine   Python, libraries, tokenizer, limits, open files, clock      store   the database and what it lies on
+upstream  the models that are configured                               config  the file, and where the server listens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.checkup import config, machine, store, upstream
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.cli.checkup.finding import Finding
+
+
+def findings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Finding]:
+    """Everything that can be checked, in order; without a configuration that holds, what needs none.
+
+    Args:
+        flags: `store` and `config`, as for the other commands.
+        env: the environment.
+    """
+    from holdfast.config import settings_from
+
+    yield machine.python()
+    yield machine.libraries()
+    yield from config.file(flags.get("config"), env)
+    yield machine.tokenizer()
+    yield machine.open_files()
+    yield machine.clock()
+    try:
+        settings = settings_from(flags, env)
+    except ConfigError as error:
+        yield config.unusable(error)
+        return
+    yield config.host(settings)
+    yield config.limits(settings)
+    yield from store.findings(settings.store)
+    yield from upstream.findings(settings.config)

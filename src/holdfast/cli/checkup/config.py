@@ -1,0 +1,67 @@
+"""The configuration: whether it can be used, where the server listens, which limits hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.cli.checkup.finding import Finding, fail, ok, warn
+
+if TYPE_CHECKING:
+    from holdfast.config import ServerSettings
+    from holdfast.errors import ConfigError
+
+CHECK = "config"
+
+
+def file(flag: str | None, env: Mapping[str, str]) -> Iterator[Finding]:
+    """The file that would be read: every mistake and warning in it, each a finding of its own."""
+    from holdfast.config import config_check
+
+    report = config_check(flag, env)
+    name, problems, warnings = (
+        report.data["file"] or "no file, defaults",
+        report.data["problems"],
+        report.data["warnings"],
+    )
+    for problem in problems:
+        yield fail(CHECK, problem, "set it right; `holdfast config check` reads it again")
+    for warning in warnings:
+        yield warn(CHECK, warning, "see docs/configuration.md for what the key means")
+    if not problems and not warnings:
+        yield ok(CHECK, f"{name}: valid")
+
+
+def unusable(error: ConfigError) -> Finding:
+    """The file, the flags and the environment together name nothing that can be used: the rest was not looked at."""
+    return fail(CHECK, f"store, limits and models were not checked: {error.problems[0]}", "set it right first")
+
+
+def host(settings: ServerSettings) -> Finding:
+    """Where `serve` would listen."""
+    from holdfast.config import is_loopback
+
+    where = f"{settings.host}, port {settings.port or 'any free one'}"
+    if is_loopback(settings.host):
+        return ok("host", f"{where}: reached from this machine only")
+    return fail("host", f"{where}: other machines would reach it without a key", "set gateway.host to 127.0.0.1")
+
+
+def limits(settings: ServerSettings) -> Finding:
+    """The limits in force, with their numbers."""
+    from holdfast.config import format_duration, format_size, upstream_of
+    from holdfast.limits import BODIES, DEPTH, ID_BYTES, MESSAGE_BYTES, METADATA_BYTES, PAGE, STATE_BYTES
+
+    most, timeout = settings.config.gateway.limits, upstream_of(settings.config).timeout
+    held = [
+        f"request body {format_size(most.body)}, {BODIES} of them at once, {format_duration(most.body_timeout)} to arrive",
+        f"message {format_size(most.message)}, {format_size(MESSAGE_BYTES)} stored",
+        f"{most.messages:,} messages a request, {most.tools:,} tools",
+        f"{most.parts:,} parts and {most.tool_calls:,} calls a message",
+        f"{DEPTH} levels of JSON",
+        f"identifier {ID_BYTES} bytes",
+        f"metadata {format_size(METADATA_BYTES)}, state {format_size(STATE_BYTES)}",
+        f"page {PAGE:,}",
+        f"upstream {format_duration(timeout.connect)} to connect, {format_duration(timeout.read)} of silence",
+    ]
+    return ok("limits", "; ".join(held))

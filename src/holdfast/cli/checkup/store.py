@@ -1,0 +1,194 @@
+"""The database: whether it opens and can be written, how durable it is, and what it lies on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli.checkup.finding import Finding, fail, ok, warn
+from holdfast.cli.terminal import moment
+from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt
+
+if TYPE_CHECKING:
+    from holdfast.session import Session
+
+PATIENCE = 5.0
+"""Seconds to wait for another program that holds the file."""
+FULL, NEARLY_FULL = 32 << 20, 1 << 30
+"""Bytes of free disk space: below the first nothing can be relied on, below the second it is worth knowing."""
+AHEAD = 300_000
+"""Milliseconds that a session may be newer than the clock."""
+NETWORK = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
+)
+NETWORK |= {"ocfs2", "smb3", "smbfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.davfs"}
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+MOUNTS = Path("/proc/self/mounts")
+_SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
+_DAMAGED = "restore a backup; `holdfast sessions export` saves what can still be read"
+_HELD = "stop the program that holds it, or name another with --store"
+
+
+def findings(url: str) -> Iterator[Finding]:
+    """All about the store at `url`."""
+    from holdfast.config import mask_url
+    from holdfast.stores.sqlite import MEMORY, path_of
+
+    if not url.startswith("sqlite:"):
+        yield fail(
+            "store", f"{mask_url(url)}: this version opens sqlite:// only", "name one with --store sqlite:///chat.db"
+        )
+        return
+    try:
+        place = path_of(url)
+    except InvalidRequest as error:
+        yield fail("store", str(error), "write it as sqlite:///chat.db")
+        return
+    if place == MEMORY:
+        yield warn("store", "in memory: every session is gone when the server ends", "name a file: sqlite:///chat.db")
+        return
+    path = Path(place)
+    yield from _file(url, path) if path.exists() else [_missing(path)]
+    if path.parent.is_dir():
+        yield disk(path.parent)
+        yield filesystem(path.parent)
+
+
+def _missing(path: Path) -> Finding:
+    """A database that has not been made yet; looking does not make it."""
+    if not path.parent.is_dir():
+        return fail("store", f"{path}: its directory does not exist", f"mkdir -p '{path.parent}'")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        return fail(
+            "store", f"{path}: its directory cannot be written", f"give your user the right: ls -ld '{path.parent}'"
+        )
+    return ok("store", f"{path}: not there yet, will be made by the first use")
+
+
+def _file(url: str, path: Path) -> Iterator[Finding]:
+    import anyio
+
+    try:
+        newest = anyio.run(_looked, url)
+    except TimeoutError:
+        yield fail("store", f"{path}: another program has held it for {PATIENCE:g} s", _HELD)
+        return
+    except HoldfastError as error:
+        broken = isinstance(error, StoreCorrupt)
+        yield fail("store", _told(path, error), _DAMAGED if broken else _remedy(path))
+        return
+    used = f", last used {moment(newest.updated_at)}" if newest else ", no sessions yet"
+    yield ok("store", f"{path}: opens, schema up to date, can be written; {path.stat().st_size:,} bytes{used}")
+    if newest and newest.updated_at > time.time() * 1000 + AHEAD:
+        yield warn(
+            "clock", f"session {newest.id!r} is of {moment(newest.updated_at)}, ahead of the clock", "set the clock"
+        )
+    yield durability(path)
+
+
+async def _looked(url: str) -> Session | None:
+    """Open, which brings the schema up to date, write nothing, and find the session that was last used."""
+    import anyio
+
+    from holdfast.holdfast import Holdfast
+
+    hf = Holdfast(url)
+    with anyio.fail_after(PATIENCE):
+        await hf.__aenter__()
+    try:
+        await hf.store.ping()
+        page = await hf.sessions(limit=1)
+    finally:
+        await hf.close()
+    return page.sessions[0] if page.sessions else None
+
+
+def _told(path: Path, error: HoldfastError) -> str:
+    return str(error) if str(path) in str(error) else f"{path}: {error}"
+
+
+def _remedy(path: Path) -> str:
+    if not os.access(path, os.R_OK | os.W_OK) or not os.access(path.parent, os.W_OK | os.X_OK):
+        return f"give your user the right to write the file and its directory: ls -ld '{path}' '{path.parent}'"
+    return "name another database with --store, or make this one whole again: the message says what it is"
+
+
+def durability(path: Path) -> Finding:
+    """What a connection that writes has really set, asked of one that is opened as the store opens its own."""
+    from holdfast.stores.sqlite import translated
+
+    try:
+        journal, number = _settings(path)
+    except Exception as error:  # noqa: BLE001  # whatever SQLite says is a finding
+        return fail("durability", _told(path, translated(error)), _remedy(path))
+    message = f"journal_mode {journal.upper()}, synchronous {_SYNCHRONOUS[number]}"
+    if journal == "wal" and number >= _SYNCHRONOUS.index("FULL"):
+        return ok("durability", f"{message}: an acknowledged write survives a power cut")
+    return fail(
+        "durability", f"{message}: a power cut can take acknowledged writes", "report it as a bug, with this line"
+    )
+
+
+def _settings(path: Path) -> tuple[str, int]:
+    # They are a connection's own, and the store's connections live on threads of theirs.
+    from holdfast.stores.sqlite import _Connection, _open
+
+    connection = _Connection(str(path))
+    try:
+        _open(connection, str(path))
+        return connection.ask("PRAGMA journal_mode")[0][0], connection.ask("PRAGMA synchronous")[0][0]
+    finally:
+        connection.raw.close()
+
+
+def disk(folder: Path) -> Finding:
+    """Free space where the database lies."""
+    free = shutil.disk_usage(folder).free
+    message = (
+        f"{folder}: {free / (1 << 30):,.1f} GiB free" if free >= NEARLY_FULL else f"{folder}: {free >> 20:,} MiB free"
+    )
+    if free < FULL:
+        return fail("disk", message, "make room, or move the database to another disk")
+    if free < NEARLY_FULL:
+        return warn("disk", message, "make room before it is full; a full disk refuses every turn")
+    return ok("disk", message)
+
+
+def filesystem(folder: Path) -> Finding:
+    """Which kind of file system the database lies on, where the system tells."""
+    kind = kind_of(folder)
+    if kind is None:
+        return ok("filesystem", f"{folder}: its kind is not told by this system")
+    if kind in NETWORK:
+        return warn(
+            "filesystem",
+            f"{folder}: {kind}, over a network",
+            "put SQLite on a local disk: locks can fail over a network",
+        )
+    if kind in IN_MEMORY:
+        return warn("filesystem", f"{folder}: {kind}, in memory", "put it on a disk: this one is empty after a restart")
+    return ok("filesystem", f"{folder}: {kind}")
+
+
+def kind_of(folder: Path, mounts: Path = MOUNTS) -> str | None:
+    """The file system that `folder` lies on; None where there is no table of mounts."""
+    try:
+        rows = [line.split() for line in mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()]
+    except OSError:
+        return None
+    real = folder.resolve()
+    # Of two mounts at one place the later one is seen; spaces in a place are written as \040.
+    places = [
+        (len(place.parts), at, kind) for at, (place, kind) in enumerate(_places(rows)) if real.is_relative_to(place)
+    ]
+    return max(places)[2] if places else None
+
+
+def _places(rows: list[list[str]]) -> Iterator[tuple[Path, str]]:
+    for row in rows:
+        if len(row) > 2:
+            yield Path(row[1].replace("\\040", " ")), row[2]

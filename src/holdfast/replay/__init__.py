@@ -1,0 +1,52 @@
+"""Replay: recorded sessions played through policies, no model needed, and what that says about the policies.
+
+For each recorded assistant message the working set that the model would have got is built from what came before it.
+What the recorded agent then did tells what it needed: the *argument recall* is the share of the values it used in its
+tool calls, of those that occur verbatim in earlier messages, that are still in the working set. The *bound recall* asks
+more: a value that first came from a tool result has to stand with what it belongs to.
+
+reading   sessions out of files             specs      what is played: a strategy, its keys, a budget
+playing   sessions through a policy         judging    what is looked for in a prompt
+comparing two strategies, session by session           plotting   recall and cost against the budget, as a picture
+"""
+
+from holdfast.replay.comparing import Comparison, Paired, compare
+from holdfast.replay.judging import has_orphan, has_task, values_of
+from holdfast.replay.playing import (
+    CACHE_LEAST,
+    CACHE_READ,
+    CACHE_WRITE,
+    UNLIMITED,
+    Played,
+    Result,
+    SessionResult,
+    Tally,
+    play,
+    play_each,
+)
+from holdfast.replay.reading import chained, read
+from holdfast.replay.specs import Spec, settings_for, spec_of
+
+__all__ = [
+    "CACHE_LEAST",
+    "CACHE_READ",
+    "CACHE_WRITE",
+    "UNLIMITED",
+    "Comparison",
+    "Paired",
+    "Played",
+    "Result",
+    "SessionResult",
+    "Spec",
+    "Tally",
+    "chained",
+    "compare",
+    "has_orphan",
+    "has_task",
+    "play",
+    "play_each",
+    "read",
+    "settings_for",
+    "spec_of",
+    "values_of",
+]

@@ -1,0 +1,232 @@
+"""Sessions played through a policy, and the sums over their calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from holdfast.context.build import PRIMING, Request, WorkingSet, build
+from holdfast.context.policies import Policy, policy
+from holdfast.context.view import ViewState
+from holdfast.errors import BudgetTooSmall
+from holdfast.messages import Message
+from holdfast.replay.judging import Said, blocks_of, has_orphan, has_task, is_bound, values_of
+from holdfast.replay.specs import Spec
+from holdfast.session import Entry, NewEntry, Tail, extend
+from holdfast.tokens import STORED, TokenCounter
+from holdfast.wire.openai import split_system
+from holdfast.wire.transcripts import Recording
+
+CACHE_READ, CACHE_WRITE, CACHE_LEAST = 0.1, 1.25, 1024
+"""Price of a cached and of a fresh prompt token, in input tokens; shortest prefix that a provider caches, in tokens."""
+UNLIMITED = 10**9
+"""Tokens of the model's window: only the strategy's budget counts here."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How one strategy did at one budget. Shares are from 0 to 1; `recall` is None where no call used a known value."""
+
+    strategy: str
+    budget: int
+    calls: int
+    refused: int
+    tokens_per_call: float
+    recall: float | None
+    bound: float | None
+    cached: float
+    cost_per_call: float
+    orphans: float
+    tasks_lost: float
+    build_ms: float
+
+
+class SessionResult(msgspec.Struct, frozen=True):
+    """How one strategy did in one session."""
+
+    id: str
+    calls: int
+    recall: float | None
+    """None where no call used a known value."""
+    bound: float | None
+    cost_per_call: float | None
+    """None where every call was refused, or there was none."""
+    refused: int
+
+
+class Tally:
+    """Sums over the calls of one run."""
+
+    def __init__(self) -> None:
+        self.calls = self.refused = self.orphans = self.tasks_lost = 0
+        self.tokens = self.cached = self.used = self.found = self.bound = 0
+        self.cost = self.seconds = 0.0
+
+    @classmethod
+    def of(cls, parts: Iterable[Tally]) -> Tally:
+        """The sums of several."""
+        whole = cls()
+        for part in parts:
+            for name, value in vars(part).items():
+                setattr(whole, name, getattr(whole, name) + value)
+        return whole
+
+    @property
+    def sent(self) -> int:
+        """Calls for which a prompt was built."""
+        return self.calls - self.refused
+
+    def result(self, name: str, budget: int) -> Result:
+        """The sums as shares and means."""
+        sent = max(1, self.sent)
+        return Result(
+            strategy=name,
+            budget=budget,
+            calls=self.calls,
+            refused=self.refused,
+            tokens_per_call=round(self.tokens / sent, 1),
+            recall=self._share(self.found),
+            bound=self._share(self.bound),
+            cached=round(self.cached / max(1, self.tokens), 4),
+            cost_per_call=round(self.cost / sent, 1),
+            orphans=round(self.orphans / sent, 4),
+            tasks_lost=round(self.tasks_lost / sent, 4),
+            build_ms=round(self.seconds / sent * 1000, 4),
+        )
+
+    def session(self, session_id: str) -> SessionResult:
+        """The same of one session."""
+        return SessionResult(
+            id=session_id,
+            calls=self.calls,
+            recall=self._share(self.found),
+            bound=self._share(self.bound),
+            cost_per_call=round(self.cost / self.sent, 1) if self.sent else None,
+            refused=self.refused,
+        )
+
+    def _share(self, count: int) -> float | None:
+        return round(count / self.used, 4) if self.used else None
+
+
+class Played(msgspec.Struct, frozen=True):
+    """One strategy at one budget: the whole, and each session."""
+
+    result: Result
+    sessions: tuple[tuple[str, Tally], ...]
+    """Ids and sums, in the order they were played."""
+
+    def rows(self) -> list[SessionResult]:
+        """A row a session."""
+        return [tally.session(session_id) for session_id, tally in self.sessions]
+
+
+def play(sessions: Sequence[Recording], name: str, budget: int, *, on_session: Callable[[], None]) -> Result:
+    """Play `sessions` through one strategy at one budget; see `play_each`."""
+    return play_each(sessions, Spec(name), budget, on_session=on_session).result
+
+
+def play_each(sessions: Sequence[Recording], spec: Spec, budget: int, *, on_session: Callable[[], None]) -> Played:
+    """Play `sessions` through one strategy at one budget.
+
+    Args:
+        sessions: what to play.
+        spec: the strategy and its keys.
+        budget: tokens of the conversation, the system prompt not counted; what a strategy without a budget of its
+            own cannot keep is refused where it is over, for `none`, and ignored for count windows.
+        on_session: called after each session: progress.
+    """
+    rule = policy(spec.settings(budget))
+    tallies = []
+    for session in sessions:
+        tally = Tally()
+        _play_one(session, rule, budget, tally)
+        tallies.append((session.id, tally))
+        on_session()
+    whole = Tally.of(tally for _, tally in tallies)
+    return Played(whole.result(spec.label, budget), tuple(tallies))
+
+
+# -- one session -------------------------------------------------------------
+
+
+class _Player:
+    """A session's log so far and a view of it, in memory: what a store would hold."""
+
+    def __init__(self, rule: Policy, budget: int, system: tuple[Message, ...]) -> None:
+        self.count: TokenCounter = STORED
+        overhead = PRIMING + sum(self.count.message(message) for message in system)
+        window = budget + overhead if rule.name == "none" else UNLIMITED
+        self.request = Request(policy=rule, count=self.count, input_budget=window, system=system)
+        self.entries: list[Entry] = []
+        self.tail = Tail()
+        self.state: ViewState | None = None
+
+    def append(self, message: Message) -> None:
+        new = NewEntry(message=message, tokens=self.count.message(message), timestamp=0)
+        entries, self.tail = extend(self.tail, [new])
+        self.entries += entries
+
+    def build(self) -> WorkingSet:
+        frontier = self.state.frontier if self.state else 0
+        kept = [self.entries[seq] for seq in self.state.keep] if self.state else []
+        built = build(self.request, self.state, kept, self.entries[frontier:])
+        self.state = built.state
+        return built
+
+
+def _play_one(session: Recording, rule: Policy, budget: int, tally: Tally) -> None:
+    system, messages = split_system(session.messages)
+    player = _Player(rule, budget, system)
+    task = next((message for message in messages if message.role == "user"), None)
+    before: tuple[Message, ...] = ()
+    said = Said()
+    for message in messages:
+        if message.role == "assistant" and player.entries:
+            before = _call(player, message, task, before, said, tally=tally)
+        player.append(message)
+        said.add(message)
+
+
+def _call(
+    player: _Player,
+    recorded: Message,
+    task: Message | None,
+    before: tuple[Message, ...],
+    said: Said,
+    *,
+    tally: Tally,
+) -> tuple[Message, ...]:
+    """Build for one recorded call and add to the sums; the prompt, for the next call's common prefix."""
+    tally.calls += 1
+    used = {value: origin for value in values_of(recorded) if (origin := said.origin(value)) is not None}
+    tally.used += len(used)
+    started = time.perf_counter()
+    try:
+        built = player.build()
+    except BudgetTooSmall:
+        tally.refused += 1
+        return before
+    tally.seconds += time.perf_counter() - started
+    conversation = built.messages[len(player.request.system) :]
+    blocks = blocks_of(built, conversation)
+    tally.found += sum(any(value in block for block in blocks) for value in used)
+    tally.bound += sum(is_bound(value, origin, blocks) for value, origin in used.items())
+    tally.tokens += built.total_tokens
+    cached = _cached(before, built.messages, player.count)
+    tally.cached += cached
+    tally.cost += CACHE_READ * cached + CACHE_WRITE * (built.total_tokens - cached)
+    tally.orphans += has_orphan(conversation)
+    tally.tasks_lost += not has_task(conversation, task)
+    return built.messages
+
+
+def _cached(before: Sequence[Message], now: Sequence[Message], count: TokenCounter) -> int:
+    """Tokens of the longest common prefix with the previous prompt, as a provider's cache would have them."""
+    common = 0
+    for old, new in zip(before, now, strict=False):
+        if old is not new and old != new:
+            break
+        common += count.message(new)
+    return common if common >= CACHE_LEAST else 0

@@ -1,0 +1,78 @@
+"""Recall and cost against the budget, a line a strategy: a picture. The only importer of matplotlib, the extra `plot`.
+
+The same figures make the same file, byte for byte, whatever the user's own matplotlib settings say.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import MissingExtra
+from holdfast.replay.playing import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS: Final = ("svg", "png")
+_MARKERS: Final = "osD^vP*X<>"
+_SETTINGS: Final[dict[str, Any]] = {
+    "svg.hashsalt": "holdfast",  # ids inside the file
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a `$` in a name is a `$`
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+_NO_DATE: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "png": {"Software": None}}
+
+
+def require() -> None:
+    """Raise `MissingExtra` where there is no matplotlib."""
+    try:
+        import matplotlib as mpl  # noqa: F401
+    except ImportError as exc:
+        raise MissingExtra("a plot", "plot") from exc
+
+
+def picture(results: Sequence[Result], form: str) -> bytes:
+    """The picture as a file of that form, `svg` or `png`. Raises `MissingExtra`."""
+    require()
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    with style.context(["default", _SETTINGS]):
+        figure = Figure(figsize=(10, 4.2), layout="constrained")
+        recall, cost = figure.subplots(1, 2)
+        _lines(recall, results, _recall)
+        recall.set(title="argument recall", ylabel="values still in the prompt, %", ylim=(0, 103))
+        _lines(cost, results, _cost)
+        cost.set(title="cost", ylabel="input tokens a call")
+        cost.set_ylim(bottom=0)
+        figure.legend(*recall.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+        file = io.BytesIO()
+        figure.savefig(file, format=form, dpi=144, metadata=_NO_DATE[form])
+    return file.getvalue()
+
+
+def _recall(result: Result) -> float | None:
+    return None if result.recall is None else result.recall * 100
+
+
+def _cost(result: Result) -> float | None:
+    return result.cost_per_call if result.calls > result.refused else None
+
+
+def _lines(axes: Axes, results: Sequence[Result], figure: Callable[[Result], float | None]) -> None:
+    """One line a strategy over a budget axis that doubles; what has no figure is a gap."""
+    for at, name in enumerate(dict.fromkeys(result.strategy for result in results)):
+        mine = sorted((result for result in results if result.strategy == name), key=lambda result: result.budget)
+        heights = [float("nan") if (value := figure(result)) is None else value for result in mine]
+        axes.plot([result.budget for result in mine], heights, marker=_MARKERS[at % len(_MARKERS)], label=name)
+    budgets = sorted({result.budget for result in results})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
+    axes.minorticks_off()
+    axes.set_xlabel("budget, tokens")

@@ -1,0 +1,309 @@
+"""`holdfast chat`: turns, what is shown of the budget, commands, Ctrl-C, and models that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import commands
+from holdfast.cli.fullness import Gauge, Left, bar, left_since
+from holdfast.cli.talk import command_in
+from holdfast.context.build import Run
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+
+def chat(*args: str, say: str, **more: Any) -> Result:
+    return CliRunner().invoke(commands, ["chat", *args], prog_name="holdfast", input=say, **more)
+
+
+def outside(upstream: ScriptedUpstream) -> dict[str, str]:
+    return {"OPENAI_BASE_URL": upstream.url, "OPENAI_API_KEY": "sk-test"}
+
+
+def exported(session_id: str, *args: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(commands, ["sessions", "export", session_id, *args])
+    assert result.exit_code == 0, result.stderr
+    messages: list[dict[str, Any]] = json.loads(result.stdout)["messages"]
+    return messages
+
+
+# -- turns -----------------------------------------------------------------------
+
+
+def test_a_turn_is_shown_and_stored() -> None:
+    with ScriptedUpstream(["Hello there.", "Lisbon."]).in_thread() as upstream:
+        result = chat("--session", "trip", "--user", "ada", say="Hi\n\nWhere to?\n", env=outside(upstream))
+    assert (result.exit_code, result.stderr) == (0, "")
+    first, *rest = result.stdout.splitlines()
+    assert first == "session trip of user ada, new; model gpt-4o-mini"
+    assert [rest[0], rest[2]] == ["Hello there.", "Lisbon."]
+    assert all(line.startswith("[#.") and line.endswith(" tokens") for line in (rest[1], rest[3]))
+    assert [one["content"] for one in upstream.requests[1].body["messages"]] == ["Hi", "Hello there.", "Where to?"]
+    assert [one["content"] for one in exported("trip", "--user", "ada")][1::2] == ["Hello there.", "Lisbon."]
+
+
+def test_a_session_is_gone_on_with() -> None:
+    assert chat("--session", "s", "--user", "ada", say="The word is kelp.\n").exit_code == 0
+    result = chat("--session", "s", say="what do you see?\n")
+    assert result.stdout.startswith("session s of user ada, 2 messages so far; the built-in offline model")
+    assert '1. user "The word is kelp."' in result.stdout
+
+
+def test_an_id_that_two_users_have_is_ambiguous() -> None:
+    for user in ("ada", "bob"):
+        chat("--session", "s", "--user", user, say="Hi\n")
+    result = chat("--session", "s", say="Hi\n")
+    assert result.exit_code == 1
+    assert "--user" in result.stderr
+
+
+def test_model_and_agent_are_those_that_are_named() -> None:
+    Path("holdfast.yaml").write_text(
+        "llms: {small: {model: tiny, base_url: '${UP}'}}\nagents: {guide: {llm: small, instruction: Guide them.}}\n"
+    )
+    with ScriptedUpstream(lambda body: f"I am {body['model']}.").in_thread() as upstream:
+        guided = chat("--agent", "guide", say="Hi\n", env={"UP": upstream.url})
+        large = chat("--agent", "guide", "--model", "large", say="Hi\n", env={"UP": upstream.url})
+    assert "I am tiny." in guided.stdout
+    assert "I am large." in large.stdout
+    assert upstream.requests[0].body["messages"][0] == {"role": "system", "content": "Guide them."}
+    wrong = chat("--agent", "guard", say="Hi\n", env={"UP": "http://127.0.0.1:9"})
+    assert wrong.exit_code == 2
+    assert "known: guide" in wrong.stderr
+
+
+def test_stored_and_streamed_text_cannot_control_the_terminal() -> None:
+    pieces = ["a\x1b[2J", "b\r", "\nc\u202e"]
+    chunks = [{"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]} for text in pieces]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    with ScriptedUpstream([Reply(chunks=[*chunks, end])]).in_thread() as upstream:
+        result = chat(say="one\n/history\n/context\n", env=outside(upstream))
+    assert "a\\x1b[2Jb\nc\\u202e\n" in result.stdout
+    assert not {"\x1b", "\u202e", "\r"} & set(result.stdout)
+
+
+def test_calls_of_the_model_are_shown() -> None:
+    reply = Reply(text="Let me look.", tool_calls=[("find_order", {"order": "A-1733"})])
+    with ScriptedUpstream([reply]).in_thread() as upstream:
+        result = chat(say="Where is it?\n", env=outside(upstream))
+    assert 'Let me look.\n-> find_order {"order": "A-1733"}\n[' in result.stdout
+
+
+# -- what is wrong -----------------------------------------------------------------
+
+
+def test_a_model_that_fails_is_one_line_and_the_chat_goes_on() -> None:
+    script: list[Reply | str] = [Reply(status=400, error="no such \x1bmodel"), "Now it works."]
+    with ScriptedUpstream(script).in_thread() as upstream:
+        result = chat("--session", "s", say="Hi\nHi\n", env=outside(upstream))
+    assert result.exit_code == 1, "a script has to know"
+    (told,) = result.stderr.splitlines()
+    assert told.startswith("Error: ")
+    assert "no such \\x1bmodel" in told
+    assert "your message is kept" in told
+    assert "Now it works." in result.stdout
+    assert [one["content"] for one in exported("s")] == ["Hi", "Now it works."], "the same words again: a new try"
+
+
+def test_a_reply_that_breaks_off_is_kept() -> None:
+    with ScriptedUpstream([Reply(text="One two three", cut_after=3), "Four."]).in_thread() as upstream:
+        result = chat("--session", "s", say="Count\nGo on\n", env=outside(upstream))
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+    assert [one["role"] for one in exported("s")] == ["user", "assistant", "user", "assistant"]
+    assert exported("s")[1]["metadata"]["interrupted"] is True
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("/foo", "there is no command /foo"),
+        ("/pin", "a message's number is missing: /pin N"),
+        ("/pin one", "a message's number is missing"),
+        ("/pin 7", "no live message with seq 7"),
+        ("/history x", "/history N"),
+    ],
+)
+def test_a_wrong_command_says_what_would_be_right(said: str, told: str) -> None:
+    result = chat(say=f"{said}\nHi\n")
+    assert told in result.stderr
+    assert "You just said" in result.stdout
+
+
+def test_bytes_that_are_no_text_are_a_message_all_the_same() -> None:
+    result = CliRunner().invoke(commands, ["chat", "--session", "s"], input=b"a\xffb\n")
+    assert result.exit_code == 0, result.stderr
+    assert exported("s")[0]["content"] == "a\ufffdb"
+
+
+# -- commands ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("/help", ("help", "")),
+        ("/pin  7 ", ("pin", "7")),
+        ("/etc/hosts is what?", None),
+        ("//help", None),
+        ("help", None),
+        ("/", None),
+    ],
+)
+def test_what_is_a_command(text: str, command: tuple[str, str] | None) -> None:
+    assert command_in(text) == command
+
+
+def test_the_commands_tell_of_the_session() -> None:
+    result = chat("--session", "s", say="Hello\n/pin 0\n/context\n/explain\n/history 1\n/help\n/quit\nnever said\n")
+    assert (result.exit_code, result.stderr) == (0, "")
+    out = result.stdout
+    assert "pinned 0: Hello" in out
+    assert "  user       Hello" in out
+    assert "0  anchored         5 tokens  the task" in out
+    assert out.count("\nturn 0") == 1
+    assert "/unpin N" in out
+    assert "never said" not in out
+    assert exported("s")[0]["pinned"] is True
+    assert chat("--session", "s", say="/unpin 0\n").exit_code == 0
+    assert "pinned" not in exported("s")[0]
+
+
+def test_two_slashes_are_one_that_is_said() -> None:
+    assert 'You just said: "/new"' in chat(say="//new\n").stdout
+
+
+def test_new_begins_another_session() -> None:
+    result = chat("--session", "s", "--user", "ada", say="Hi\n/new\nHo\n")
+    assert result.stdout.count("of user ada, new;") == 2
+    assert len(exported("s")) == 2
+    listed = json.loads(CliRunner().invoke(commands, ["sessions", "list", "--json"]).stdout)
+    assert {one["user_id"] for one in listed} == {"ada"}
+    assert len(listed) == 2
+
+
+# -- how full it is ------------------------------------------------------------------
+
+
+def test_what_left_is_told_as_it_leaves() -> None:
+    Path("holdfast.yaml").write_text("context: {strategy: token_window, budget: 120}\n")
+    with ScriptedUpstream(lambda body: "kelp " * 20).in_thread() as upstream:
+        result = chat(say="".join(f"Question {at}\n" for at in range(6)), env=outside(upstream))
+    bars = [line for line in result.stdout.splitlines() if line.startswith("[")]
+    left = [line for line in result.stdout.splitlines() if line.startswith("  left: ")]
+    assert len(bars) == 6
+    assert all(" of 120 tokens" in one for one in bars)
+    assert left
+    assert len(left) == len(set(left)), "what left is told once"
+    assert "left out" in left[0]
+
+
+def test_the_bar() -> None:
+    assert bar(0, 100) == "[....................]   0%  0 of 100 tokens"
+    assert bar(1, 100_000).startswith("[#...")
+    assert bar(100, 100).startswith("[####################] 100%")
+    assert bar(300, 100).startswith("[####################] 100%")
+
+
+def run(first: int, last: int, decision: str) -> Run:
+    return Run(first, last, decision, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "left"),
+    [
+        ([], [run(0, 0, "anchored"), run(1, 9, "evicted")], [(1, 9)]),
+        ([run(1, 4, "evicted")], [run(1, 9, "evicted")], [(5, 9)]),
+        ([run(1, 9, "evicted")], [run(1, 9, "evicted")], []),
+        ([run(1, 4, "evicted")], [run(1, 4, "compacted")], [(1, 4)]),
+        ([run(1, 2, "cut"), run(5, 5, "cut")], [run(0, 8, "cut")], [(0, 0), (3, 4), (6, 8)]),
+        ([run(1, 9, "kept")], [run(1, 9, "kept")], []),
+    ],
+)
+def test_only_what_newly_left(before: list[Run], now: list[Run], left: list[tuple[int, int]]) -> None:
+    assert [(one.first, one.last) for one in left_since(before, now)] == left
+
+
+def test_what_left_in_words() -> None:
+    assert str(Left("compacted", 1, 4)) == "messages 1-4 condensed"
+    assert str(Left("cut", 2, 2)) == "message 2 cut short"
+    built: Any = type(
+        "Built", (), {"tokens": 1, "budget": 9, "decisions": lambda _: [run(n, n, "cut") for n in range(0, 10, 2)]}
+    )()
+    assert Gauge().read(built).endswith("message 4 cut short, and 2 more runs")
+
+
+# -- Ctrl-C, and a terminal ------------------------------------------------------------
+
+
+def program(**more: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "holdfast", "chat", "--session", "s"]
+    return subprocess.Popen(command, text=True, bufsize=1, stderr=subprocess.PIPE, **more)
+
+
+def read_until(stream: IO[str], text: str) -> None:
+    seen = ""
+    while text not in seen:
+        piece = stream.read(1)
+        assert piece, f"it ended before {text!r}: {seen!r}"
+        seen += piece
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
+def test_ctrl_c_stops_a_reply_and_then_ends_the_chat() -> None:
+    gate = Gate()
+    script: list[Reply | str] = [Reply(text="One two three", hold=gate, hold_after=3), "Again."]
+    with ScriptedUpstream(script).in_thread() as upstream:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with program(env={**os.environ, **outside(upstream)}, **pipes) as talk:
+            assert talk.stdin is not None
+            assert talk.stdout is not None
+            talk.stdin.write("Count\n")
+            assert talk.stdout.readline().startswith("session s")
+            read_until(talk.stdout, "two")
+            talk.send_signal(signal.SIGINT)
+            read_until(talk.stdout, "(stopped; what arrived is kept)\n")
+            asyncio.run(upstream.until(lambda: upstream.requests[0].disconnected))
+            gate.open()
+            talk.stdin.write("And now?\n")
+            read_until(talk.stdout, "Again.\n")
+            assert talk.stdout.readline().startswith("[")
+            talk.send_signal(signal.SIGINT)
+            _, said = talk.communicate(timeout=60)
+    assert talk.returncode == 130
+    assert said == ""
+    log = exported("s")
+    assert [one["content"].strip() for one in log] == ["Count", "One two", "And now?", "Again."]
+    assert log[1]["metadata"]["interrupted"] is True
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are of POSIX")
+def test_on_a_terminal_it_asks_and_ctrl_d_ends_it() -> None:
+    terminal, end = os.openpty()
+    with program(stdin=end, stdout=end) as talk:
+        os.close(end)
+        seen = b""
+        for awaited, answer in ((b"/help lists the commands.\r\n", b"Hello\n"), (b" tokens", b"\x04")):
+            while awaited not in seen or not seen.endswith(b"you> "):
+                seen += os.read(terminal, 1000)
+            os.write(terminal, answer)
+        _, said = talk.communicate(timeout=60)
+    os.close(terminal)
+    assert talk.returncode == 0
+    assert said == ""
+    assert b"You just said" in seen

@@ -1,0 +1,351 @@
+"""`holdfast doctor`: what it finds, what it says to do, how it ends; and that it changes and tells nothing it must not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import commands
+from holdfast.cli.checkup import machine, store, upstream
+from holdfast.config import default, load
+from holdfast.tokens import DATA
+
+KEY = "sk-secret-4471"
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+
+def doctor(*args: str, **more: Any) -> Result:
+    return CliRunner().invoke(commands, ["doctor", *args], prog_name="holdfast", **more)
+
+
+def found(*args: str, **more: Any) -> dict[str, list[dict[str, Any]]]:
+    """The findings by check."""
+    result = doctor(*args, "--json", **more)
+    told = json.loads(result.stdout)
+    assert told["ok"] is (result.exit_code == 0)
+    by_check: dict[str, list[dict[str, Any]]] = {}
+    for finding in told["findings"]:
+        assert list(finding) == ["check", "level", "message", "remedy"]
+        assert (finding["remedy"] is None) is (finding["level"] == "ok"), "whoever reads it is told what to do"
+        by_check.setdefault(finding["check"], []).append(finding)
+    return by_check
+
+
+def only(findings: list[dict[str, Any]]) -> tuple[str, str]:
+    (one,) = findings
+    return one["level"], one["message"]
+
+
+def make_store() -> None:
+    assert CliRunner().invoke(commands, ["chat", "--session", "s"], input="Hi\n").exit_code == 0
+
+
+# -- all is well -------------------------------------------------------------------
+
+
+def test_every_check_and_no_file_made(tmp_path: Path) -> None:
+    told = found()
+    assert list(told) == [
+        "python",
+        "libraries",
+        "config",
+        "tokenizer",
+        "files",
+        "clock",
+        "host",
+        "limits",
+        "store",
+        "disk",
+        "filesystem",
+        "upstream",
+    ]
+    assert "not there yet" in only(told["store"])[1]
+    assert only(told["upstream"])[0] == "warn"
+    assert "32MiB" in only(told["limits"])[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_as_text_it_says_what_to_do() -> None:
+    result = doctor()
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("ok    python      ")
+    at = next(at for at, line in enumerate(lines) if line.startswith("warn  upstream"))
+    assert "-> set OPENAI_API_KEY" in lines[at + 1]
+    assert lines[-1].endswith(("1 warning", "2 warnings", "3 warnings"))
+
+
+def test_a_store_that_is_there_is_opened_and_its_settings_are_told() -> None:
+    make_store()
+    told = found()
+    assert only(told["store"])[0] == "ok"
+    level, message = only(told["durability"])
+    assert (level, message.split(":")[0]) == ("ok", "journal_mode WAL, synchronous FULL")
+
+
+# -- the store ---------------------------------------------------------------------
+
+
+def test_a_file_that_is_no_database_is_broken() -> None:
+    Path("holdfast.db").write_bytes(b"no database, and long enough to tell" * 100)
+    level, message = only(found()["store"])
+    assert level == "fail"
+    assert "is not an SQLite database" in message
+    assert doctor().exit_code == 1
+
+
+def test_a_damaged_database_is_broken() -> None:
+    make_store()
+    data = bytearray(Path("holdfast.db").read_bytes())
+    data[100:8192] = b"\xff" * (8192 - 100)
+    Path("holdfast.db").write_bytes(bytes(data))
+    result = doctor()
+    assert result.exit_code == 1
+    assert "fail  store" in result.stdout
+    assert "malformed" in result.stdout
+    assert "Traceback" not in result.output
+
+
+def test_a_schema_of_a_newer_release_is_told() -> None:
+    make_store()
+    with sqlite3.connect("holdfast.db") as db:
+        db.execute("INSERT INTO holdfast_migrations VALUES (999, 'later', 'x')")
+    db.close()
+    level, message = only(found()["store"])
+    assert level == "fail"
+    assert "made by a newer release" in message
+
+
+HOLDER = """
+import sqlite3, sys
+db = sqlite3.connect("holdfast.db", isolation_level=None)
+db.execute("PRAGMA locking_mode=EXCLUSIVE")
+db.execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_database_that_another_program_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_store()
+    monkeypatch.setattr(store, "PATIENCE", 0.05)
+    # A program of its own: a process does not lock itself out.
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        level, message = only(found()["store"])
+        holder.communicate(b"", timeout=60)
+    assert level == "fail"
+    assert "another program has held it" in message
+
+
+@pytest.mark.parametrize(
+    ("url", "level", "said"),
+    [
+        ("sqlite://:memory:", "warn", "every session is gone"),
+        ("sqlite:///no/such/place/chat.db", "fail", "its directory does not exist"),
+        ("sqlite://chat.db", "fail", "is not a store"),
+        ("postgresql://ada:secret@db/x", "fail", "sqlite:// only"),
+    ],
+)
+def test_other_places(url: str, level: str, said: str) -> None:
+    told = found("--store", url)
+    assert only(told["store"])[0] == level
+    assert said in only(told["store"])[1]
+    assert "secret" not in json.dumps(told)
+
+
+def test_a_session_of_the_future_means_that_a_clock_is_wrong() -> None:
+    session = {"id": "s", "messages": [{"role": "user", "content": "x", "timestamp": 1}]}
+    made = CliRunner().invoke(commands, ["sessions", "import", "-"], input=json.dumps(session))
+    assert made.exit_code == 0
+    with sqlite3.connect("holdfast.db") as db:
+        db.execute("UPDATE sessions SET updated_at = 4000000000000")
+    db.close()
+    clocks = found()["clock"]
+    assert [one["level"] for one in clocks] == ["ok", "warn"]
+    assert "ahead of the clock" in clocks[1]["message"]
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [("/srv/data/chat", "nfs4"), ("/srv/data", "nfs4"), ("/srv/database", "ext4"), ("/srv/my disk/x", "tmpfs")],
+)
+def test_the_file_system_is_that_of_the_nearest_mount(place: str, kind: str, tmp_path: Path) -> None:
+    table = "/dev/sda / xfs rw 0 0\n/dev/sda / ext4 rw 0 0\nhost:/x /srv/data nfs4 rw 0 0\nnone /srv/my\\040disk tmpfs rw 0 0\n"
+    (tmp_path / "mounts").write_text(table)
+    assert store.kind_of(Path(place), tmp_path / "mounts") == kind
+    assert store.kind_of(Path(place), tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(("kind", "level"), [("nfs4", "warn"), ("tmpfs", "warn"), ("ext4", "ok"), (None, "ok")])
+def test_what_kinds_of_file_systems_mean(kind: str | None, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "kind_of", lambda folder: kind)
+    assert store.filesystem(Path()).level == level
+
+
+@pytest.mark.parametrize(("free", "level"), [(1 << 20, "fail"), (100 << 20, "warn"), (1 << 40, "ok")])
+def test_free_space(free: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": free}))
+    assert store.disk(Path()).level == level
+
+
+# -- the machine ---------------------------------------------------------------------
+
+
+def test_a_library_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "click":
+            raise metadata.PackageNotFoundError(name)
+        return "0.1rc1" if name == "anyio" else "999"
+
+    monkeypatch.setattr(metadata, "version", version)
+    told = machine.libraries()
+    assert told.level == "fail"
+    assert "click is missing" in told.message
+    assert "anyio 0.1rc1 is older than 4.10" in told.message
+
+
+def test_a_damaged_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "o200k_base.ranks").write_bytes((DATA / "o200k_base.ranks").read_bytes() + b"x")
+    monkeypatch.setattr("holdfast.tokens.DATA", tmp_path)
+    monkeypatch.setattr("holdfast.tokens._O200K._encoding", None)
+    told = machine.tokenizer()
+    assert told.level == "fail"
+    assert "is damaged" in told.message
+
+
+@pytest.mark.parametrize(("now", "level"), [(0.0, "fail"), (1_800_000_000.0, "ok"), (1e11, "fail")])
+def test_a_clock_that_cannot_be(now: float, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: now)
+    assert machine.clock().level == level
+
+
+# -- the configuration -----------------------------------------------------------------
+
+
+def test_every_mistake_and_warning_of_the_configuration_is_a_finding() -> None:
+    Path("holdfast.yaml").write_text("gateway: {port: 80000, hots: x}\n")
+    told = found()
+    assert [one["level"] for one in told["config"]] == ["fail"] * 3
+    assert "did you mean 'host'?" in told["config"][1]["message"] + told["config"][0]["message"]
+    assert "store" not in told
+    Path("holdfast.yaml").write_text("telemetry: {}\ngateway: {host: 0.0.0.0}\n")
+    told = found()
+    assert {one["level"] for one in told["config"]} == {"warn"}
+    assert only(told["host"])[0] == "fail"
+
+
+def test_a_configuration_that_is_not_there() -> None:
+    told = found("--config", "nowhere.yaml")
+    assert told["config"][0]["level"] == "fail"
+    assert "nowhere.yaml" in told["config"][0]["message"]
+
+
+# -- the models ------------------------------------------------------------------------
+
+
+def test_a_closed_port_is_broken_and_the_key_is_not_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    result = doctor(env={"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": KEY})
+    assert result.exit_code == 1
+    assert f"127.0.0.1:{port}" in result.stdout
+    assert "with a key) cannot be reached: Connection refused" in result.stdout
+    assert KEY not in result.output
+
+
+def answering(status: int, headers: dict[str, str] | None = None) -> Any:
+    """A server that answers one request with a status; what it was sent is in `requests`."""
+    import threading
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requests.append((self.path, self.headers.get("authorization")))
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    requests: list[tuple[str, str | None]] = []
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    return server, requests
+
+
+@pytest.mark.parametrize(
+    ("status", "key", "level", "said"),
+    [
+        (200, KEY, "ok", "with a key) answers"),
+        (200, None, "ok", "without a key) answers"),
+        (401, KEY, "fail", "refuses the key (401)"),
+        (401, None, "fail", "wants a key (401)"),
+        (404, KEY, "warn", "has no /models"),
+        (503, KEY, "warn", "answers 503"),
+        (302, KEY, "warn", "redirects (302)"),
+    ],
+)
+def test_what_an_upstream_answers(status: int, key: str | None, level: str, said: str) -> None:
+    server, requests = answering(status, {"location": "/elsewhere"} if status == 302 else None)
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/v1/"
+        (told,) = upstream.findings(default({"OPENAI_BASE_URL": url, **({"OPENAI_API_KEY": key} if key else {})}))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert told.level == level
+    assert said in told.message
+    assert KEY not in f"{told}"
+    assert requests == [("/v1/models", key and f"Bearer {key}")]
+
+
+def test_something_that_does_not_speak_http() -> None:
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(10_000)
+                connection.sendall(b"220 smtp here\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        (told,) = upstream.findings(default({"OPENAI_BASE_URL": f"http://127.0.0.1:{listening.getsockname()[1]}/v1"}))
+        thread.join()
+    assert told.level == "fail"
+    assert "does not answer in HTTP" in told.message
+
+
+def test_each_place_is_asked_once() -> None:
+    server, requests = answering(200)
+    try:
+        place = f"base_url: 'http://127.0.0.1:{server.server_port}/v1'"
+        config = load(f"llms: {{a: {{{place}}}, b: {{{place}}}, c: {{{place}, api_key: {KEY}}}}}", env={})
+        told = list(upstream.findings(config))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert len(requests) == len(told) - sum("default" in one.message and "offline" in one.message for one in told)
+    assert sum("(a, b; without a key) answers" in one.message for one in told) == 1
+    assert sum("(c; with a key) answers" in one.message for one in told) == 1

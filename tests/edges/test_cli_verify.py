@@ -1,0 +1,100 @@
+"""`holdfast sessions verify`: what is sound, and the first place that is not."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import commands
+
+
+@pytest.fixture(autouse=True)
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sessions of two users."""
+    monkeypatch.chdir(tmp_path)
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    lines = [
+        {"id": "a", "user_id": "ada", "messages": messages},
+        {"id": "b", "user_id": "bob", "messages": messages[:1]},
+    ]
+    result = sessions("import", "-", input="\n".join(map(json.dumps, lines)))
+    assert result.exit_code == 0, result.stderr
+
+
+def sessions(*args: str, **more: Any) -> Result:
+    return CliRunner().invoke(commands, ["sessions", *args], prog_name="holdfast", **more)
+
+
+def change(sql: str) -> None:
+    db = sqlite3.connect("holdfast.db", isolation_level=None)
+    db.execute(sql)
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--all"], "Sound: 2 sessions, 3 entries checked.\n"),
+        (["a"], "Sound: 1 session, 2 entries checked.\n"),
+        (["b", "a", "b"], "Sound: 2 sessions, 3 entries checked.\n"),
+        (["b", "--user", "bob"], "Sound: 1 session, 1 entry checked.\n"),
+        (["--all", "--user", "ada"], "Sound: 1 session, 2 entries checked.\n"),
+        (["--all", "--user", "nobody"], "Sound: 0 sessions, 0 entries checked.\n"),
+    ],
+)
+def test_sound_sessions_are_counted(args: list[str], said: str) -> None:
+    result = sessions("verify", *args)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, said, "")
+
+
+def test_as_json_a_row_a_session() -> None:
+    told = json.loads(sessions("verify", "a", "b", "--json").stdout)
+    assert told == [
+        {"id": "a", "user_id": "ada", "entries": 2, "error": None},
+        {"id": "b", "user_id": "bob", "entries": 1, "error": None},
+    ]
+
+
+@pytest.mark.parametrize("args", [[], ["a", "--all"]])
+def test_either_ids_or_all(args: list[str]) -> None:
+    assert sessions("verify", *args).exit_code == 2
+
+
+def test_a_session_that_is_not_there() -> None:
+    result = sessions("verify", "a", "nowhere")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: no session 'nowhere'\n")
+
+
+def test_a_changed_message_is_named() -> None:
+    change("UPDATE entries SET payload = CAST(replace(CAST(payload AS TEXT), 'Hello', 'Hallo') AS BLOB) WHERE seq = 1")
+    result = sessions("verify", "--all")
+    assert result.exit_code == 1
+    assert result.stdout == "session a of user ada: corrupt\nSound: 1 session, 1 entry checked.\n"
+    assert result.stderr == (
+        "Error: corrupt: session 'a': message 1 has a wrong digest: it or one before it was changed\n"
+    )
+    told = json.loads(sessions("verify", "a", "b", "--json").stdout)
+    assert "message 1" in told[0]["error"]
+    assert told[1]["error"] is None
+
+
+def test_a_damaged_file_is_told_without_a_traceback() -> None:
+    big = {"id": "big", "messages": [{"role": "user", "content": f"{at} kelp " * 400} for at in range(60)]}
+    assert sessions("import", "-", input=json.dumps(big)).exit_code == 0
+    data = bytearray(Path("holdfast.db").read_bytes())
+    at = data.index(b"30 kelp ")
+    data[at - at % 4096 : at - at % 4096 + 4096] = b"\xff" * 4096
+    Path("holdfast.db").write_bytes(bytes(data))
+    command = [sys.executable, "-m", "holdfast", "sessions", "verify", "--all"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: corrupt: session 'big': ")
+    assert "Traceback" not in done.stderr
+    assert "Sound: 2 sessions, 3 entries checked." in done.stdout
