@@ -229,6 +229,7 @@ gateway: {host: 0.0.0.0, upstream_auth: passthrough, match_system: strict}
 auth: {keys: [sk-not-to-be-seen], pin: 1234}
 hooks: {transcripts_dir: t, webhooks: [{url: "https://x/?t=sk-not-to-be-seen"}]}
 dreaming: {enabled: true, token: sk-not-to-be-seen}
+short_term: {session_ttl: 2s}
 telemetry: {headers: sk-not-to-be-seen}
 """
 
@@ -262,7 +263,7 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
     file.write_text("\n".join([SECRETS, *later]))
     report = config.config_check(str(file), {"KEY": SECRET})
     found = config.read(file, {"KEY": SECRET})
-    assert report.exit_code == 0
+    assert report.exit_code == 1, "its database is not in this version"
     for shown in (report.text, repr(report.data), repr(found), repr(config.upstream_of(found, "a"))):
         assert SECRET not in shown
         assert "1234" not in shown
@@ -275,6 +276,35 @@ def test_what_is_described_loads_and_means_the_same() -> None:
     again = load(yaml.safe_dump(shown, sort_keys=False).replace("'***'", "k1"))
     assert config.describe(again) == shown
     assert again.llms == load(MODELS).llms
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("databases: {main: {driver: postgres, host: h, database: d}}", "databases.main.driver"),
+        ("context: {strategy: salience}", "context.strategy"),
+        ("agents: {a: {context: {strategy: summary_buffer}}}", "agents.a.context.strategy"),
+        ("storage: {sessions: {backend: sql, database: nope}}", "storage.sessions.database"),
+        ("gateway: {host: 0.0.0.0}", "gateway.host"),
+    ],
+)
+def test_what_serve_refuses_is_not_ok(tmp_path: Path, text: str, place: str) -> None:
+    """It loads, and the check says where it is not for this version, and ends with 1."""
+    file = tmp_path / "holdfast.yaml"
+    file.write_text(text)
+    report = config.config_check(str(file), {})
+    assert (report.exit_code, report.data["ok"]) == (1, False)
+    assert len(report.data["problems"]) == 1
+    assert place in report.data["problems"][0]
+    assert "this version cannot serve it" in report.text
+
+
+def test_a_database_that_is_not_used_is_a_warning(tmp_path: Path) -> None:
+    """Sessions live elsewhere: it can be served."""
+    file = tmp_path / "holdfast.yaml"
+    file.write_text("databases: {main: {driver: sqlite, path: a.db}, pg: {driver: postgres, host: h, database: d}}")
+    report = config.config_check(str(file), {})
+    assert (report.exit_code, len(report.data["warnings"])) == (0, 1)
 
 
 def test_config_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

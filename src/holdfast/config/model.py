@@ -16,6 +16,7 @@ from holdfast.budget import Budget
 from holdfast.config.values import MASK, is_secret_name
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
+from holdfast.limits import MESSAGE_BYTES, Limits
 
 NOT_USED_YET: Final = (
     "agents.*.search",
@@ -27,6 +28,7 @@ NOT_USED_YET: Final = (
     "gateway.match_system",
     "gateway.upstream_auth",
     "hooks",
+    "short_term",
     "storage.artifacts",
     "storage.index",
     "storage.memory",
@@ -59,6 +61,7 @@ Url = Annotated[str, Meta(min_length=1, extra={"form": "url"})]
 Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Most = Annotated[int, Meta(ge=1, le=1_000_000)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 
 Hidden = Annotated[dict[str, Any], Meta(extra={"form": "hidden"})]
@@ -367,20 +370,48 @@ class Agent(Settings, frozen=True, kw_only=True):
 # -- the server --------------------------------------------------------------------
 
 
+_LIMITS: Final = Limits()
+
+
 class Gateway(Settings, frozen=True, kw_only=True):
     """The HTTP server."""
 
     host: Text = "127.0.0.1"
     port: Port = 8377
     """0: any free one."""
-    max_body: Size = 32 << 20
+    max_body: Size = _LIMITS.body
     """Largest request, bytes."""
+    max_message: Annotated[int, Meta(ge=1 << 10, le=MESSAGE_BYTES, extra={"form": "size"})] = _LIMITS.message
+    """Largest message in it, bytes."""
+    max_messages: Most = _LIMITS.messages
+    """Messages in a request."""
+    max_parts: Most = _LIMITS.parts
+    """Parts of a message's content."""
+    max_tool_calls: Most = _LIMITS.tool_calls
+    """Tool calls of a message."""
+    max_tools: Most = _LIMITS.tools
+    """Tools in a request."""
+    body_timeout: Timeout = _LIMITS.body_timeout
+    """Seconds a request's body may take to arrive."""
     upstream_timeout: Timeouts = Timeouts()
     """For every llm that has no `timeout`."""
     shutdown_grace: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 10.0
     """Seconds that running turns get to end."""
     upstream_auth: Literal["server", "passthrough"] | None = None
     match_system: Literal["rank", "strict"] | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """What a request may bring."""
+        return Limits(
+            body=self.max_body,
+            message=self.max_message,
+            messages=self.max_messages,
+            parts=self.max_parts,
+            tool_calls=self.max_tool_calls,
+            tools=self.max_tools,
+            body_timeout=self.body_timeout,
+        )
 
 
 # -- the whole ---------------------------------------------------------------------

@@ -18,6 +18,7 @@ from holdfast.config.resolve import (
     find_file,
     is_loopback,
     store_mistake,
+    store_name,
     store_url,
     upstream_of,
 )
@@ -26,14 +27,24 @@ from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 # -- warnings ----------------------------------------------------------------------
 
 
 def check(config: Config) -> list[str]:
     """What loads and yet will not do what was meant: one line each, with its place, in the order of the file."""
-    found = [*_not_used(config), *_not_available(config), *_references(config), *_models(config), *_exposed(config)]
+    found = [*_not_used(config), *_drivers(config), *_references(config), *_models(config)]
+    return _lines(config, [*refused(config), *found])
+
+
+def refused(config: Config) -> list[tuple[str, str]]:
+    """What loads and `serve` of this version refuses: places and messages."""
+    mistake = store_mistake(config)
+    return [*_not_available(config), *([mistake] if mistake else []), *_exposed(config)]
+
+
+def _lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
     lines = [(config.lines.get(path, 0), path, message) for path, message in dict.fromkeys(found)]
     return [
         f"{config.source}:{line}: {path}: {message}" if line else f"{config.source}: {path}: {message}"
@@ -55,6 +66,11 @@ def _not_available(config: Config) -> Iterator[tuple[str, str]]:
         path = f"agents.{name}.context.strategy" if name else "context.strategy"
         if not STRATEGIES[settings.strategy].available and path in config.lines:
             yield path, f"strategy {settings.strategy!r} is not available yet in this version"
+    used = store_name(config)
+    yield from (found for found in _drivers(config) if found[0].startswith(f"databases.{used}."))
+
+
+def _drivers(config: Config) -> Iterator[tuple[str, str]]:
     for name, database in config.databases.items():
         if database.kind not in DRIVERS_AVAILABLE:
             path = f"databases.{name}.{'driver' if database.driver else 'url'}"
@@ -62,9 +78,6 @@ def _not_available(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _references(config: Config) -> Iterator[tuple[str, str]]:
-    mistake = store_mistake(config)
-    if mistake:
-        yield mistake
     for key in ("memory", "index"):
         part = getattr(config.storage, key)
         if part and part.embedder and part.embedder not in {*config.embedders, *BUILT_IN}:
@@ -162,7 +175,7 @@ class Report(NamedTuple):
     """What a command prints and ends with."""
 
     exit_code: int
-    """0: right, warnings or not; 1: mistakes; 2: there is no such file."""
+    """0: it can be served, warnings or not; 1: it cannot; 2: there is no such file."""
     text: str
     data: dict[str, Any]
     """The same for `--json`."""
@@ -189,18 +202,20 @@ def config_check(file: str | None, env: Mapping[str, str]) -> Report:
 
 
 def _accepted(config: Config, path: str | None, name: str) -> Report:
-    warnings = check(config)
+    problems = _lines(config, refused(config))
+    warnings = [line for line in check(config) if line not in problems]
     model = upstream_of(config)
     try:
         store = mask_url(store_url(config))
-    except ConfigError:  # among the warnings
+    except ConfigError:  # among the problems
         store = "none"
     answers = f"{model.model} at {mask_url(model.base_url)} ({model.origin})" if model.base_url else "offline, built in"
     shown = describe(config)
     text = "\n".join(
         [
+            *problems,
             *(f"warning: {warning}" for warning in warnings),
-            f"{name}: ok" + (f", {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""),
+            _verdict(name, problems, warnings),
             f"model: {answers}",
             f"store: {store}",
             "",
@@ -209,8 +224,8 @@ def _accepted(config: Config, path: str | None, name: str) -> Report:
     )
     data = {
         "file": path,
-        "ok": True,
-        "problems": [],
+        "ok": not problems,
+        "problems": problems,
         "warnings": warnings,
         "model": {
             "name": model.model,
@@ -221,4 +236,11 @@ def _accepted(config: Config, path: str | None, name: str) -> Report:
         "store": store,
         "config": shown,
     }
-    return Report(0, text, data)
+    return Report(1 if problems else 0, text, data)
+
+
+def _verdict(name: str, problems: list[str], warnings: list[str]) -> str:
+    told = [f"{len(found)} {what}{'s' * (len(found) > 1)}" for found, what in ((warnings, "warning"),) if found]
+    if problems:
+        return ", ".join([f"{name}: loads, and this version cannot serve it", *told])
+    return ", ".join([f"{name}: ok", *told])

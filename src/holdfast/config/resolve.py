@@ -119,13 +119,13 @@ def store_url(config: Config) -> str:
         raise ConfigError([_at(config, *mistake)])
     if config.storage.sessions.backend == "inmemory":
         return "sqlite://:memory:"
-    database = config.databases.get(_store_name(config))
+    database = config.databases.get(store_name(config))
     return database_url(database) if database else DEFAULT_STORE
 
 
 def store_mistake(config: Config) -> Mistake | None:
     """Why sessions have no store: the key it is at, and what is wrong; None when they have one."""
-    sessions, name = config.storage.sessions, _store_name(config)
+    sessions, name = config.storage.sessions, store_name(config)
     database = config.databases.get(name)
     if sessions.backend == "inmemory":
         return None
@@ -139,8 +139,8 @@ def store_mistake(config: Config) -> Mistake | None:
     return None
 
 
-def _store_name(config: Config) -> str:
-    """`main` before `default`, when nothing is said."""
+def store_name(config: Config) -> str:
+    """Which database sessions live in, by its name in the configuration: `main` before `default`, when nothing is said."""
     known = [name for name in reversed(BUILT_IN) if name in config.databases]
     return config.storage.sessions.database or [*known, "main"][0]
 
