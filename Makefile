@@ -28,15 +28,14 @@ types: .venv/.dev  ## mypy, strict
 contracts: .venv/.dev  ## who may import whom
 	@$(BIN)/lint-imports
 
-bench: .venv/.dev  ## measure (ARGS goes to the benchmarks)
-	@if [ -f benchmarks/__main__.py ]; then exec $(BIN)/python -m benchmarks $(ARGS); \
-	else echo "There are no benchmarks yet: benchmarks/__main__.py does not exist."; fi
+bench: .venv-bench/.bench  ## measure beside peers (ARGS="--quick", ARGS="turn replay --json FILE")
+	@exec .venv-bench/bin/python -m benchmarks $(ARGS)
 
 lock:  ## resolve the dependencies anew (UPGRADE=1 for the newest)
 	@scripts/lock
 
 clean:  ## remove what the targets made
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: set-up runs again only when a lock or the packaging changed. The larger lock contains the smaller.
@@ -47,3 +46,8 @@ clean:  ## remove what the targets made
 .venv/.dev: requirements/dev.lock pyproject.toml scripts/setup
 	@scripts/setup requirements/dev.lock
 	@touch .venv/.base $@
+
+# The benchmarks' own: with the peers that are measured beside.
+.venv-bench/.bench: requirements/bench.lock pyproject.toml scripts/setup
+	@scripts/setup requirements/bench.lock .venv-bench
+	@touch $@

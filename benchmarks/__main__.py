@@ -1,114 +1,100 @@
-"""`make bench`: one durable turn by length of the session.
-
-A turn is the user's message written, the working set built, a model's answer (made here, at once) written: through
-`Holdfast`, on a SQLite file, synchronous FULL. Sessions are imported whole first; the first turn behind an import reads
-the log once, to work the view out, and is told apart.
-"""
+"""`make bench`: the parts that are named, or all; tables on the terminal, Markdown, JSON."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
-import statistics
+import os
+import platform
+import resource
+import sqlite3
 import sys
 import tempfile
-import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from holdfast.agents import Llm, Roster
-from holdfast.context.settings import ContextSettings
-from holdfast.holdfast import Holdfast
-from holdfast.messages import Message
-from holdfast.models import as_chunks
-from holdfast.stores.base import NewSession
+from benchmarks import gateway, replay, sessions, stored, turn, window
+from benchmarks.run import Run
+from benchmarks.tables import Table
+from benchmarks.timing import clock, told
 
-LENGTHS = (10, 100, 1_000, 10_000, 50_000)
-TURNS = 200
-BUDGET = 8_000
-WORDS = (
-    "the",
-    "order",
-    "was",
-    "sent",
-    "on",
-    "Monday",
-    "and",
-    "should",
-    "arrive",
-    "at",
-    "the",
-    "address",
-    "given",
-    "today",
-)
+PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
+    "window": window.measure,
+    "turn": turn.measure,
+    "sessions": sessions.measure,
+    "replay": replay.measure,
+    "gateway": gateway.measure,
+    "stored": stored.measure,
+}
 
 
-class Instant:
-    """A model that answers at once."""
-
-    name = "instant"
-
-    async def stream(
-        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """One short answer."""
-        message = {"role": "assistant", "content": f"Answer to {len(request['messages'])} messages."}
-        for chunk in as_chunks(
-            {"model": "instant", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-        ):
-            yield chunk
-
-    async def close(self) -> None:
-        """Nothing to let go of."""
+PREFIX = "holdfast-bench-"
+MEMORY = "/dev/shm"
 
 
-def text(number: int) -> str:
-    """About sixty tokens that differ from message to message."""
-    return f"Message {number}: " + " ".join(WORDS[(number + at) % len(WORDS)] for at in range(55))
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, and print each part's tables as soon as they are there."""
+    given = _arguments(argv)
+    _allow_files()
+    tables: list[Table] = []
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX, dir=given.folder))
+        run = Run(Path(folder), quick=given.quick)
+        run.memory = stack.enter_context(_in_memory())
+        for name in given.parts or PARTS:
+            started = clock()
+            made = asyncio.run(PARTS[name](run))
+            told(f"{name} took {clock() - started:.0f} s")
+            for table in made:
+                print(f"\n{table.as_markdown() if given.markdown else table.as_text()}", flush=True)
+            tables += made
+    if given.json:
+        text = json.dumps({"environment": environment(), "tables": [table.as_json() for table in tables]}, indent=2)
+        Path(given.json).write_text(text + "\n", encoding="utf-8")
+    return 0
 
 
-async def measured(length: int, folder: Path) -> dict[str, Any]:
-    """A row of the table: the first turn and the median of the others, in milliseconds."""
-    settings = ContextSettings("digest", {"budget": BUDGET})
-    llm = Llm(name="default", model="gpt-4o", client=Instant())
-    async with Holdfast(
-        f"sqlite:///{folder}/bench-{length}.db", roster=Roster({"default": llm}, context=settings)
-    ) as hf:
-        roles = ("user", "assistant")
-        messages = [Message(role=roles[at % 2], content=text(at)) for at in range(length)]
-        entries = await hf.new_entries(messages, [{}] * length)
-        await hf.install(NewSession(id="s", user_id="u", timestamp=0), entries)
-        session = await hf.session("s", user_id="u")
-        times = []
-        for turn in range(TURNS):
-            started = time.perf_counter()
-            await session.send(text(length + turn))
-            times.append((time.perf_counter() - started) * 1000)
-    first, rest = times[0], sorted(times[1:])
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="shorter, and up to 10,000 entries only")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument("--json", metavar="FILE", help="write the raw figures to FILE")
+    parser.add_argument("--folder", help="where databases are made; it should be on a disk  [default: a temporary one]")
+    return parser.parse_args(argv)
+
+
+def environment() -> dict[str, Any]:
+    """What the figures depend on, and nothing that names the machine."""
+    peers = ("apsw", "langchain-core", "openai-agents", "tiktoken")
     return {
-        "entries": length,
-        "first_ms": first,
-        "turn_ms": statistics.median(rest),
-        "p99_ms": rest[int(len(rest) * 0.99)],
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "sqlite3": sqlite3.sqlite_version,
+        **{name: version(name) for name in ("holdfast", *peers)},
     }
 
 
-async def main() -> None:
-    """Measure each length, print the table, or JSON with `--json`."""
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [await measured(length, Path(folder)) for length in LENGTHS]
-    if "--json" in sys.argv:
-        print(json.dumps(rows, indent=2))
+@contextmanager
+def _in_memory() -> Iterator[Path | None]:
+    """A folder on the memory file system that Linux has."""
+    if not Path(MEMORY).is_dir():
+        yield None
         return
-    print(f"{'entries':>10} {'first turn ms':>14} {'turn ms':>9} {'p99 ms':>8} {'ratio':>6}")
-    for row in rows:
-        ratio = row["turn_ms"] / rows[0]["turn_ms"]
-        print(
-            f"{row['entries']:>10,} {row['first_ms']:>14.1f} {row['turn_ms']:>9.2f} {row['p99_ms']:>8.2f} {ratio:>6.2f}"
-        )
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=MEMORY) as folder:
+        yield Path(folder)
+
+
+def _allow_files() -> None:
+    """As many open files as may be: a peer opens several a session and thread."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""What is measured on: a made-up session of any length, the same in every run.
+
+Of six messages one is a call of a tool and one its JSON result; a message has 65 tokens on average. The views of the
+session, which take long to work out for the longest ones, are worked out once a run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from benchmarks.timing import clock, told
+from holdfast.agents import Llm, Roster, Voice, offline
+from holdfast.context.build import Request, build
+from holdfast.context.policies import policy
+from holdfast.context.settings import ContextSettings, parse
+from holdfast.context.view import ViewState, encode_state
+from holdfast.holdfast import Holdfast
+from holdfast.messages import Message, ToolCall
+from holdfast.session import Entry, NewEntry, SessionRef, Tail, extend
+from holdfast.stores.base import Append, NewSession, SavedView
+from holdfast.tokens import STORED
+
+SYSTEM = Message(role="system", content="You help customers with their orders. Be brief, and say what you looked up.")
+STRATEGIES = ("digest", "token_window")
+LENGTHS = (100, 1_000, 10_000, 100_000)
+TEXT = """
+the order was sent on Monday and should arrive at your address today if nothing comes between please look up
+where it is now because I need it before the weekend or else cancel it and pay the money back to my card thanks
+"""
+WORDS = TEXT.split()
+REACH = 3_000
+"""Newest messages that views are worked out from: of 100,000 it would take minutes, for a state of about that size."""
+LLM: Llm = msgspec.structs.replace(offline(), context_window=2_000_000)
+"""Never called here; its window is wide enough for every budget."""
+
+
+def message(at: int) -> Message:
+    """The message at place `at`: in rounds of question, call, result, answer, thanks, answer."""
+    kind = at % 6
+    if kind == 1:
+        return Message(role="assistant", content=None, tool_calls=(_call(at),))
+    if kind == 2:
+        return Message(role="tool", content=_result(at), tool_call_id=f"call_{at - 1}")
+    return Message(role="user" if kind in (0, 4) else "assistant", content=prose(at))
+
+
+def prose(at: int) -> str:
+    """A text that no other message has."""
+    said = " ".join(WORDS[(at * 7 + place) % len(WORDS)] for place in range(48))
+    return f"About order W{100_000 + at}: {said}, {said[:40]}."
+
+
+def _call(at: int) -> ToolCall:
+    return ToolCall(id=f"call_{at}", name="get_order", arguments=json.dumps({"order_id": f"W{100_000 + at - 1}"}))
+
+
+def _result(at: int) -> str:
+    order = {"order_id": f"W{100_000 + at - 2}", "status": "shipped", "total": f"{at % 900}.50", "city": WORDS[at % 40]}
+    items = [{"sku": f"SKU-{at * 3 + item}", "price": at % 70 + item, "name": WORDS[item]} for item in range(2)]
+    return json.dumps({**order, "items": items})
+
+
+@lru_cache(maxsize=1)
+def _longest(length: int) -> list[NewEntry]:
+    messages = [message(at) for at in range(length)]
+    return [NewEntry(message=item, tokens=STORED.message(item), timestamp=0) for item in messages]
+
+
+class Material:
+    """The session up to the longest length that this run measures, and what has been worked out of it.
+
+    Args:
+        longest: messages.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self.new: Sequence[NewEntry] = _longest(longest)
+        self.entries, self._tail = extend(Tail(), self.new)
+        self._states: dict[tuple[str, int, int], ViewState] = {}
+
+    def tail(self, length: int) -> Tail:
+        """The log's tail after `length` messages."""
+        return self._tail if length == len(self.new) else extend(Tail(), self.new[:length])[1]
+
+    def state(self, strategy: str, budget: int, length: int) -> ViewState:
+        """The view of the first `length` messages, worked out once a run, of the newest `REACH` and the task."""
+        key = (strategy, budget, length)
+        if key not in self._states:
+            started = clock()
+            request = asked(strategy, budget)
+            entries = (
+                self.entries[:length] if length <= REACH else self.entries[:1] + self.entries[length - REACH : length]
+            )
+            self._states[key] = build(request, None, (), entries).state
+            if (took := clock() - started) > 1:
+                told(f"(the {strategy} view of {length:,} entries at {budget:,} tokens took {took:.1f} s to work out)")
+        return self._states[key]
+
+    def rows(self, state: ViewState, length: int) -> tuple[list[Entry], list[Entry]]:
+        """What a store would read for a build: what the view keeps, and the log from its frontier on."""
+        return [self.entries[seq] for seq in state.keep], self.entries[state.frontier : length]
+
+    async def fill(self, hf: Holdfast, session_id: str, length: int, *, view: Voice | None = None) -> SessionRef:
+        """Make a session of `length` messages; with its view in the store if its voice is given, else as imported."""
+        new = NewSession(id=session_id, user_id="bench", timestamp=0, system_messages=(SYSTEM,))
+        appended = await hf.store.replace(new, self.new[:length])
+        ref = appended.session.ref
+        if view is not None:
+            key = view.view_key()
+            state = self.state(view.context.strategy, view.context.options["budget"], length)
+            saved = SavedView(state.frontier, encode_state(state), state.keep)
+            await hf.store.append(ref, Append(timestamp=0, views={key: saved}))
+        return ref
+
+
+def asked(strategy: str, budget: int) -> Request:
+    """What the working sets of a table are built for."""
+    settings = settings_of(strategy, budget)
+    return Request(policy=policy(settings), count=STORED, input_budget=LLM.budget().input, system=(SYSTEM,))
+
+
+def settings_of(strategy: str, budget: int) -> ContextSettings:
+    """A strategy with a budget."""
+    return parse({"strategy": strategy, "budget": budget}, where="")
+
+
+def roster(strategy: str, budget: int, llm: Llm = LLM) -> Roster:
+    """One model, which nobody calls, and one strategy."""
+    return Roster({"default": llm}, context=settings_of(strategy, budget))

@@ -1,0 +1,75 @@
+"""Tables of times by length of the session, with slopes and ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.tables import Column, Figure, Table, duration, ratio, slope, two, whole
+from benchmarks.timing import Samples
+
+TOKENS = 65
+"""Of a message, on average: what a session needs to fill a budget. Slopes are told from there on."""
+Cell = dict[tuple[str, int, int], Samples]
+"""By candidate, budget and length."""
+
+
+def by_length(
+    name: str,
+    title: str,
+    cells: Mapping[tuple[str, int, int], Samples],
+    *,
+    base: str,
+    notes: Sequence[str] = (),
+) -> Table:
+    """A row a candidate and budget.
+
+    Args:
+        name: for JSON.
+        title: for people.
+        cells: what was measured.
+        base: the candidate that the others' ratios are to, at the two longest lengths.
+        notes: below the table.
+    """
+    lengths = sorted({length for _, _, length in cells})
+    rows = []
+    for what, budget in dict.fromkeys((what, budget) for what, budget, _ in cells):
+        rows.append(_row(what, budget, lengths, cells, base))
+    columns = [
+        Column("what", ""),
+        *([Column("budget", "budget", whole)] if len({budget for _, budget, _ in cells}) > 1 else []),
+        *(Column(f"median_{length}", f"{length:,}", duration) for length in lengths),
+        Column("mean", f"mean at {lengths[-1]:,}", duration),
+        Column("p99", f"p99 at {lengths[-1]:,}", duration),
+        Column("slope", "slope", two),
+        *(Column(f"ratio_{length}", f"ratio at {length:,}", ratio) for length in lengths[-2:]),
+    ]
+    rows.sort(key=lambda row: str(row["budget"]).zfill(9))
+    return Table(name, title, columns, rows, [*notes, *_stopped(cells)])
+
+
+def _row(
+    what: str, budget: int, lengths: Sequence[int], cells: Mapping[tuple[str, int, int], Samples], base: str
+) -> dict[str, Figure]:
+    measured = {n: samples for n in lengths if (samples := cells.get((what, budget, n)))}
+    medians = {n: samples.median for n, samples in measured.items()}
+    full = {n: median for n, median in medians.items() if n * TOKENS >= budget}
+    last = measured.get(lengths[-1])
+    row: dict[str, Figure] = {"what": what, "budget": budget}
+    row |= {f"median_{n}": median for n, median in medians.items()}
+    row |= {"mean": last.mean if last else None, "p99": last.quantile(0.99) if last else None, "slope": slope(full)}
+    for n in lengths[-2:]:
+        reference = cells.get((base, budget, n))
+        row[f"ratio_{n}"] = medians[n] / reference.median if reference and n in medians else None
+    return row
+
+
+def _stopped(cells: Mapping[tuple[str, int, int], Samples]) -> list[str]:
+    """What was cut short, because it took longer than its share of the run."""
+    told = [
+        f"{what} at {length:,} entries"
+        + (f", {budget:,} tokens" if budget else "")
+        + f" ({len(samples.seconds)} calls)"
+        for (what, budget, length), samples in cells.items()
+        if samples.stopped
+    ]
+    return [f"Stopped at the time limit: {'; '.join(told)}."] if told else []

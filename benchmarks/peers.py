@@ -1,0 +1,210 @@
+"""The peers, each used as its documentation shows, on the same messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agents import SQLiteSession
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage, trim_messages
+
+from holdfast.messages import Message
+from holdfast.tokens import STORED
+from holdfast.wire.openai import message_to
+
+BUDGET = 8_000
+LIMIT = 40
+"""Messages that `SQLiteSession` is asked for where it is asked for some only."""
+
+# -- langchain-core ----------------------------------------------------------
+
+
+def as_langchain(number: int, message: Message) -> BaseMessage:
+    """`message` as langchain has it; its id is `number`, which finds it again."""
+    name, text = str(number), message.text
+    if message.role == "user":
+        return HumanMessage(content=text, id=name)
+    if message.role == "tool":
+        return ToolMessage(content=text, tool_call_id=str(message.tool_call_id), id=name)
+    if message.role == "assistant":
+        calls = [{"id": call.id, "name": call.name, "args": _arguments(call.arguments)} for call in message.tool_calls]
+        return AIMessage(content=text, tool_calls=calls, id=name)
+    return SystemMessage(content=text, id=name)
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """Langchain takes an object only; what is none is kept under a name."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    return value if isinstance(value, dict) else {"arguments": value}
+
+
+class Trimmer:
+    """A conversation kept as langchain messages, and `trim_messages` on it.
+
+    Args:
+        messages: system message first.
+        remember: whether each message is counted once only, which langchain does not do by itself: for tables that are
+            about what is kept and not about time.
+    """
+
+    def __init__(self, messages: Iterable[Message], *, remember: bool = False) -> None:
+        self.said: list[Message] = []
+        self.history: list[BaseMessage] = []
+        self._counts: dict[str, int] | None = {} if remember else None
+        for message in messages:
+            self.append(message)
+
+    def append(self, message: Message) -> None:
+        """Take a message in at the end."""
+        self.history.append(as_langchain(len(self.said), message))
+        self.said.append(message)
+
+    def back_to(self, length: int) -> None:
+        """Forget what came after the first `length` messages."""
+        del self.said[length:], self.history[length:]
+
+    def exact(self, messages: Sequence[BaseMessage]) -> int:
+        """The exact (o200k) counter: the very one that Holdfast counts with."""
+        if self._counts is None:
+            return sum(STORED.message(self.said[int(message.id)]) for message in messages)
+        for message in messages:
+            if message.id not in self._counts:
+                self._counts[message.id] = STORED.message(self.said[int(message.id)])
+        return sum(self._counts[message.id] for message in messages)
+
+    def trimmed(self, max_tokens: int, *, exact: bool) -> list[Message]:
+        """What `trim_messages` keeps within `max_tokens`, the system message included."""
+        kept = trim_messages(
+            self.history,
+            max_tokens=max_tokens,
+            token_counter=self.exact if exact else "approximate",
+            strategy="last",
+            include_system=True,
+        )
+        return [self.said[int(message.id)] for message in kept]
+
+
+# -- openai-agents -----------------------------------------------------------
+
+
+def session(path: Path, name: str = "s") -> SQLiteSession:
+    """A session of the Agents SDK in a file."""
+    return SQLiteSession(name, path)
+
+
+def items(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Messages as items; the SDK writes any object as JSON."""
+    return [message_to(message) for message in messages]
+
+
+async def agents_turn(where: SQLiteSession, user: str, answer: str, *, limit: int | None) -> None:
+    """One turn: append, read what the model would get, append."""
+    await where.add_items([{"role": "user", "content": user}])
+    await where.get_items(limit)
+    await where.add_items([{"role": "assistant", "content": answer}])
+
+
+# -- plain sqlite3 -----------------------------------------------------------
+
+
+class Plain:
+    """The least that does it: messages with a running total of tokens in one table, WAL, synchronous FULL."""
+
+    def __init__(self, path: Path) -> None:
+        self.raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+            self.raw.execute(f"PRAGMA {pragma}")
+        self.raw.execute(
+            "CREATE TABLE IF NOT EXISTS log (id INTEGER PRIMARY KEY, session TEXT, seq INT, total INT, message TEXT)"
+        )
+        self.raw.execute("CREATE UNIQUE INDEX IF NOT EXISTS log_place ON log (session, seq)")
+
+    def begin(self) -> None:
+        """Open a transaction for writing."""
+        self.raw.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Return when it is on the disk."""
+        self.raw.execute("COMMIT")
+
+    def append(self, name: str, message: Mapping[str, Any], tokens: int) -> None:
+        """One message, within a transaction."""
+        find = "SELECT seq, total FROM log WHERE session = ? ORDER BY seq DESC LIMIT 1"
+        seq, total = self.raw.execute(find, (name,)).fetchone() or (-1, 0)
+        row = (name, seq + 1, total + tokens, json.dumps(message))
+        self.raw.execute("INSERT INTO log (session, seq, total, message) VALUES (?, ?, ?, ?)", row)
+
+    def window(self, name: str, budget: int = BUDGET) -> list[Any]:
+        """The newest messages within `budget`."""
+        rows = self.raw.execute("SELECT total, message FROM log WHERE session = ? ORDER BY seq DESC", (name,))
+        newest, kept = None, []
+        for total, message in rows:
+            newest = total if newest is None else newest
+            if newest - total > budget:
+                break
+            kept.append(json.loads(message))
+        return kept[::-1]
+
+    def fill(self, name: str, messages: Sequence[Message], counts: Sequence[int]) -> None:
+        """A whole session in one transaction."""
+        self.begin()
+        total, rows = 0, []
+        for seq, (message, tokens) in enumerate(zip(messages, counts, strict=True)):
+            total += tokens
+            rows.append((name, seq, total, json.dumps(message_to(message))))
+        self.raw.executemany("INSERT INTO log (session, seq, total, message) VALUES (?, ?, ?, ?)", rows)
+        self.commit()
+
+    def turn(self, user: str, answer: str, name: str = "s") -> None:
+        """One turn: append, commit, read the window, append, commit."""
+        self.write(name, "user", user)
+        self.window(name)
+        self.write(name, "assistant", answer)
+
+    def write(self, name: str, role: str, text: str) -> None:
+        """One message in a transaction of its own."""
+        self.begin()
+        self.put(name, role, text)
+        self.commit()
+
+    def put(self, name: str, role: str, text: str) -> None:
+        """One message, counted, within a transaction."""
+        message = Message(role="user" if role == "user" else "assistant", content=text)
+        self.append(name, {"role": role, "content": text}, STORED.message(message))
+
+
+class GroupCommit:
+    """One thread that writes to a `Plain`, all that waits in one transaction, for coroutines."""
+
+    def __init__(self, plain: Plain) -> None:
+        self._plain = plain
+        self._waiting: list[tuple[Callable[[], object], asyncio.Future[None]]] = []
+        self._running: asyncio.Task[None] | None = None
+
+    async def do(self, work: Callable[[], object]) -> None:
+        """Return when what `work` wrote is committed."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((work, done))
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._drain())
+        await done
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            await asyncio.to_thread(self._together, [work for work, _ in batch])
+            for _, done in batch:
+                done.set_result(None)
+
+    def _together(self, works: Sequence[Callable[[], object]]) -> None:
+        self._plain.begin()
+        for work in works:
+            work()
+        self._plain.commit()

@@ -1,0 +1,179 @@
+"""What strategies keep of recorded sessions, and what their prompts cost, beside `trim_messages`.
+
+All prompts go through the very same functions of `holdfast.replay`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import msgspec
+
+from benchmarks.peers import Trimmer
+from benchmarks.run import Run
+from benchmarks.tables import Column, Figure, Table, duration, share, two, whole
+from benchmarks.timing import told
+from holdfast.context.build import PRIMING, WorkingSet
+from holdfast.context.policies import policy
+from holdfast.messages import Message
+from holdfast.replay import Result, Tally, chained, read, settings_for
+from holdfast.replay.judging import Said
+from holdfast.replay.playing import _call, _Player
+from holdfast.tokens import STORED, TokenCounter
+from holdfast.wire.openai import split_system
+from holdfast.wire.transcripts import Recording
+
+BUDGETS = (256, 512, 1_024, 2_048)
+CHAIN = 16_384
+EVERYTHING, WIDEST = 10**8, 128_000
+TRIM = "trim_messages"
+Make = Callable[[tuple[Message, ...]], _Player]
+"""A player for a session with this system prompt."""
+
+
+async def measure(run: Run) -> list[Table]:
+    """The two tables, or one line that says what is missing."""
+    path = Path(os.environ.get("HOLDFAST_TEST_DATA") or DATA) / "airline" / "sessions.jsonl"
+    if not path.exists():
+        note = "Not measured: HOLDFAST_TEST_DATA names no folder with airline/sessions.jsonl."
+        return [Table("replay", "What strategies keep", (), (), (note,))]
+    sessions = read([path], skip_bad=False, on_bad=lambda _: None)
+    rows = [_played(sessions, name, budget) for budget in BUDGETS for name in ("digest", "token_window", TRIM)]
+    tables = [Table("replay", f"What is kept of {len(sessions)} recorded sessions", _columns(), rows, _NOTES)]
+    if not run.quick:
+        chain = [("digest", CHAIN), ("token_window", CHAIN), (TRIM, CHAIN), ("none", WIDEST), ("none", EVERYTHING)]
+        long = [_played(chained(sessions), name, budget) for name, budget in chain]
+        title = f"The same sessions as one long one, budget {CHAIN:,}"
+        tables.append(Table("replay_chain", title, _columns(), _with_ratios(long), _CHAIN_NOTES))
+    return tables
+
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+_NOTES = (
+    "Measured by the functions of `holdfast replay`. Budgets do not count the system prompt; tokens and cost do.",
+    "trim_messages: strategy last, include_system, exact counter; counting is not in its build time.",
+)
+
+
+_CHAIN_NOTES = (
+    f"none: everything sent, up to {WIDEST:,} tokens, and without an end. Shares and means are of what was sent, recall of all.",
+)
+
+
+def _columns() -> list[Column]:
+    return [
+        Column("strategy", "strategy"),
+        Column("budget", "budget", lambda budget: "all" if budget == EVERYTHING else whole(budget)),
+        Column("refused", "refused", whole),
+        Column("tokens_per_call", "tokens a call", whole),
+        Column("recall", "recall", share),
+        Column("bound", "bound", share),
+        Column("cached", "cached", share),
+        Column("cost_per_call", "cost a call", whole),
+        Column("cost_ratio", "cost ratio", two),
+        Column("orphans", "orphans", share),
+        Column("tasks_lost", "tasks lost", share),
+        Column("build", "build", duration),
+    ]
+
+
+def _played(sessions: Sequence[Recording], name: str, budget: int) -> dict[str, Figure]:
+    told(f"replay: {name}, {budget:,} tokens, {len(sessions)} sessions")
+    make: Make = (
+        (lambda system: _Trimmed(system, budget)) if name == TRIM else (lambda system: _own(name, budget, system))
+    )
+    result = _play(sessions, make).result(name, budget)
+    return _row(result)
+
+
+def _row(result: Result) -> dict[str, Figure]:
+    row: dict[str, Figure] = msgspec.structs.asdict(result)
+    return {**row, "build": result.build_ms / 1000}
+
+
+def _with_ratios(rows: list[dict[str, Figure]]) -> list[dict[str, Figure]]:
+    """Each row's cost by that of the first."""
+    base = cast("float", rows[0]["cost_per_call"])
+    return [{**row, "cost_ratio": cast("float", row["cost_per_call"]) / base} for row in rows]
+
+
+# -- playing -----------------------------------------------------------------
+
+
+def _play(sessions: Sequence[Recording], make: Make) -> Tally:
+    """What `holdfast.replay.play` does, with a player of one's own."""
+    tally = Tally()
+    for session in sessions:
+        system, messages = split_system(session.messages)
+        player, said = make(system), Said()
+        task = next((message for message in messages if message.role == "user"), None)
+        before: tuple[Message, ...] = ()
+        for message in messages:
+            if message.role == "assistant" and player.entries:
+                before = _call(player, message, task, before, said, tally=tally)
+            player.append(message)
+            said.add(message)
+    return tally
+
+
+def _own(name: str, budget: int, system: tuple[Message, ...]) -> _Player:
+    player = _Player(policy(settings_for(name, budget)), budget, system)
+    player.count = Remembering()
+    return player
+
+
+class _Trimmed(_Player):
+    """The prompts that `trim_messages` makes, as working sets."""
+
+    def __init__(self, system: tuple[Message, ...], budget: int) -> None:
+        super().__init__(policy(settings_for("none", budget)), budget, system)
+        self.count = Remembering()
+        self._room = budget + sum(STORED.message(message) for message in system)
+        self._trimmer = Trimmer(system, remember=True)
+
+    def append(self, message: Message) -> None:
+        super().append(message)
+        self._trimmer.append(message)
+
+    def build(self) -> WorkingSet:
+        messages = tuple(self._trimmer.trimmed(self._room, exact=True))
+        total = PRIMING + sum(self.count.message(message) for message in messages)
+        return cast("WorkingSet", _Prompt(messages, total, _NoWindow()))
+
+
+class _NoWindow(NamedTuple):
+    """There is nothing condensed in what `trim_messages` makes."""
+
+    compaction: None = None
+
+
+class _Prompt(NamedTuple):
+    """The part of a working set that replay looks at."""
+
+    messages: tuple[Message, ...]
+    total_tokens: int
+    window: _NoWindow
+
+
+class Remembering:
+    """Counts each message once: the cost of a prompt is summed from its messages for every call."""
+
+    name, exact, factor = STORED.name, STORED.exact, STORED.factor
+
+    def __init__(self) -> None:
+        self._counts: dict[int, tuple[Message, int]] = {}
+
+    def message(self, message: Message) -> int:
+        """Tokens of `message`, which is kept so that its identity is."""
+        if id(message) not in self._counts:
+            self._counts[id(message)] = (message, STORED.message(message))
+        return self._counts[id(message)][1]
+
+    text = staticmethod(STORED.text)
+    tools = staticmethod(STORED.tools)
+
+
+_: TokenCounter = Remembering()

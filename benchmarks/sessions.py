@@ -1,0 +1,168 @@
+"""Many sessions at once on one SQLite file: turns a second, how long one takes, and what fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from benchmarks.corpus import Material, prose, roster
+from benchmarks.peers import BUDGET, LIMIT, GroupCommit, Plain, agents_turn, items, session
+from benchmarks.run import Run, clear
+from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
+from benchmarks.timing import clock, told
+from benchmarks.turn import ANSWER
+from holdfast.holdfast import Holdfast
+
+TASKS = (1, 50, 200)
+ENTRIES = 10
+"""Of each session at first."""
+PLAIN = "plain sqlite3, group commit"
+Turn = Callable[[int, str], Awaitable[object]]
+"""A turn of a session, by its number, with a question."""
+
+
+class Load:
+    """What tasks did that take one turn after the other, each in a session of its own."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.errors = 0
+        self.seconds = 0.0
+
+    async def run(self, turn: Turn, tasks: int, seconds: float) -> None:
+        """Let `tasks` work for `seconds`."""
+        started = clock()
+        await asyncio.gather(*(self._one(turn, number, started + seconds) for number in range(tasks)))
+        self.seconds += clock() - started
+
+    async def _one(self, turn: Turn, number: int, end: float) -> None:
+        at = 0
+        while (started := clock()) < end:
+            at += 1
+            try:
+                await turn(number, f"{prose(number)} {len(self.times)}.{at}")
+            except Exception:  # noqa: BLE001  # "database is locked" and whatever else: that it fails is the figure
+                self.errors += 1
+            else:
+                self.times.append(clock() - started)
+
+    def row(self, name: str, tasks: int) -> dict[str, Figure]:
+        """The figures."""
+        ordered = sorted(self.times) or [float("nan")]
+        return {
+            "tasks": tasks,
+            "what": name,
+            "turns_per_second": len(self.times) / self.seconds,
+            "p50": ordered[len(ordered) // 2],
+            "p99": ordered[int(len(ordered) * 0.99)],
+            "errors": self.errors,
+        }
+
+
+async def measure(run: Run) -> list[Table]:
+    """Each candidate with each number of tasks, on the disk and where there is none."""
+    on_disk = [row for tasks in TASKS for row in await _with(run, run.folder, tasks)]
+    tables = [Table("sessions", f"{_TITLE}, on the disk", _COLUMNS, on_disk, _NOTES)]
+    if run.memory is not None:
+        rows = [row for tasks in TASKS for row in await _with(run, run.memory, tasks)]
+        title = f"{_TITLE}, where a commit costs nothing: the software alone"
+        tables.append(Table("sessions_memory", title, _COLUMNS, rows))
+    return tables
+
+
+_TITLE = "Concurrent sessions on one SQLite file, two commits a turn"
+_COLUMNS = [
+    Column("tasks", "sessions", whole),
+    Column("what", ""),
+    Column("turns_per_second", "turns/s", whole),
+    Column("p50", "p50", duration),
+    Column("p99", "p99", duration),
+    Column("errors", "errors", whole),
+    Column("ratio", "of plain", ratio),
+]
+_NOTES = (
+    f"Each task takes one turn after the other in a session of its own, {ENTRIES} entries at first; {BUDGET:,} tokens.",
+    f"SQLiteSession: one object a session, kept open, limit={LIMIT}, which is its best.",
+    f"{PLAIN}: two commits a turn, all that waits in one transaction on one thread, reads on the loop.",
+)
+
+
+async def _with(run: Run, folder: Path, tasks: int) -> list[dict[str, Figure]]:
+    told(f"sessions: {tasks} at once")
+    loads = {name: Load() for name in _CANDIDATES}
+    async with AsyncExitStack() as stack:
+        turns = {}
+        for at, (name, opened) in enumerate(_CANDIDATES.items()):
+            path = folder / f"sessions-{at}.db"
+            turns[name] = await stack.enter_async_context(opened(path, tasks, run.material))
+        for _ in range(1 if run.quick else 2):
+            for name, load in loads.items():
+                await load.run(turns[name], tasks, 0.5 if run.quick else 1.0)
+    clear(folder, "sessions-*")
+    return _rows(loads, tasks)
+
+
+def _rows(loads: Mapping[str, Load], tasks: int) -> list[dict[str, Figure]]:
+    rows = [load.row(name, tasks) for name, load in loads.items()]
+    floor = len(loads[PLAIN].times) / loads[PLAIN].seconds
+    return [
+        {**row, "ratio": len(loads[str(row["what"])].times) / loads[str(row["what"])].seconds / floor} for row in rows
+    ]
+
+
+# -- the candidates ----------------------------------------------------------
+
+
+@asynccontextmanager
+async def _holdfast(path: Path, tasks: int, material: Material, *, strategy: str) -> AsyncIterator[Turn]:
+    async with Holdfast(f"sqlite:///{path}", roster=roster(strategy, BUDGET)) as hf:
+        refs = [await material.fill(hf, f"s{number}", ENTRIES) for number in range(tasks)]
+        handles = [await hf.session(ref.id, user_id=ref.user_id) for ref in refs]
+
+        async def turn(number: int, text: str) -> None:
+            async with handles[number].turn(text) as opened:
+                opened.add(ANSWER)
+
+        yield turn
+
+
+@asynccontextmanager
+async def _agents(path: Path, tasks: int, material: Material) -> AsyncIterator[Turn]:
+    with_items = items(new.message for new in material.new[:ENTRIES])
+    sessions = [session(path, f"s{number}") for number in range(tasks)]
+    for one in sessions:
+        await one.add_items(with_items)
+    try:
+        yield lambda number, text: agents_turn(sessions[number], text, ANSWER, limit=LIMIT)
+    finally:
+        for one in sessions:
+            one.close()
+
+
+@asynccontextmanager
+async def _plain(path: Path, tasks: int, material: Material) -> AsyncIterator[Turn]:
+    new, writer, reader = material.new[:ENTRIES], Plain(path), Plain(path)
+    for number in range(tasks):
+        writer.fill(f"s{number}", [item.message for item in new], [item.tokens for item in new])
+    group = GroupCommit(writer)
+
+    async def turn(number: int, text: str) -> None:
+        name = f"s{number}"
+        await group.do(partial(writer.put, name, "user", text))
+        reader.window(name)
+        await group.do(partial(writer.put, name, "assistant", ANSWER))
+
+    yield turn
+    writer.raw.close()
+    reader.raw.close()
+
+
+_CANDIDATES: Mapping[str, Callable[[Path, int, Material], AbstractAsyncContextManager[Turn]]] = {
+    "Holdfast, digest": partial(_holdfast, strategy="digest"),
+    "Holdfast, token_window": partial(_holdfast, strategy="token_window"),
+    "SQLiteSession": _agents,
+    PLAIN: _plain,
+}

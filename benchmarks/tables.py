@@ -1,0 +1,122 @@
+"""Tables: made once, shown aligned on a terminal, as Markdown, and as JSON with the raw figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Figure = int | float | str | None
+"""What stands in a cell before it is formatted; None where nothing was measured."""
+Show = Callable[[Any], str]
+
+
+class Column(NamedTuple):
+    """One column: the key in a row, the head, and how a figure is shown."""
+
+    key: str
+    head: str
+    show: Show = str
+
+
+class Table(NamedTuple):
+    """One table of a part."""
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Figure]]
+    notes: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The raw figures."""
+        return {"name": self.name, "title": self.title, "rows": list(self.rows), "notes": list(self.notes)}
+
+    def as_text(self) -> str:
+        """Aligned, for a terminal."""
+        grid = self._grid()
+        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+        lines = ["  ".join(self._aligned(row, widths)).rstrip() for row in grid]
+        return "\n".join([self.title, "", *lines, *(f"  {note}" for note in self.notes)])
+
+    def as_markdown(self) -> str:
+        """For a page of the documentation."""
+        head, *rows = ("| " + " | ".join(row) + " |" for row in self._grid())
+        rule = "| " + " | ".join("---" if self._is_text(column) else "---:" for column in self.columns) + " |"
+        notes = [f"\n{note}" for note in self.notes]
+        return "\n".join([f"**{self.title}**", "", head, rule, *rows, *notes])
+
+    def _grid(self) -> list[list[str]]:
+        rows = [[_cell(row.get(column.key), column.show) for column in self.columns] for row in self.rows]
+        return [[column.head for column in self.columns], *rows]
+
+    def _is_text(self, column: Column) -> bool:
+        return any(isinstance(row.get(column.key), str) for row in self.rows)
+
+    def _aligned(self, row: Sequence[str], widths: Sequence[int]) -> list[str]:
+        cells = zip(row, widths, self.columns, strict=True)
+        return [cell.ljust(width) if self._is_text(column) else cell.rjust(width) for cell, width, column in cells]
+
+
+def _cell(figure: Figure, show: Show) -> str:
+    return "-" if figure is None else show(figure)
+
+
+# -- how figures are shown ---------------------------------------------------
+
+
+def duration(seconds: float) -> str:
+    """Two or three digits and the unit that fits.
+
+    >>> duration(0.0000123), duration(0.00123), duration(1.5)
+    ('12.3 us', '1.23 ms', '1.50 s')
+    """
+    for unit, size in (("us", 1e-6), ("ms", 1e-3)):
+        if seconds < size * 999.5:
+            return f"{_digits(seconds / size)} {unit}"
+    return f"{_digits(seconds)} s"
+
+
+def ratio(value: float) -> str:
+    """How many times, two or three digits.
+
+    >>> ratio(0.5), ratio(12.34), ratio(12345)
+    ('0.50x', '12.3x', '12,300x')
+    """
+    return f"{_digits(value)}x"
+
+
+def share(value: float) -> str:
+    """A part of one, in percent."""
+    return f"{value:.1%}".replace("100.0%", "100%")
+
+
+def whole(value: float) -> str:
+    """A count."""
+    return f"{value:,.0f}"
+
+
+def two(value: float) -> str:
+    """With two decimals."""
+    return f"{value:.2f}"
+
+
+def _digits(value: float) -> str:
+    """Three digits, of numbers from a thousand on zeros behind them."""
+    if value >= 1000:
+        step = 10 ** (math.floor(math.log10(value)) - 2)
+        return f"{round(value / step) * step:,}"
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+# -- by length ---------------------------------------------------------------
+
+
+def slope(points: Mapping[int, float]) -> float | None:
+    """The slope of log time on log length, by least squares: 0 is flat, 1 linear."""
+    xs, ys = [math.log(n) for n in points], [math.log(time) for time in points.values()]
+    if len(points) < 2:
+        return None
+    x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
+    above = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
+    return above / sum((x - x_mean) ** 2 for x in xs)
