@@ -145,13 +145,14 @@ class WorkingSet:
     def kept(self) -> dict[str, int]:
         """Tokens by decision: the short form for a response, without the runs."""
         window, sums, in_log, last = self.window, dict[str, int](), 0, 0
+        cuts = {seq: cut for seq, cut in window.cuts.items() if not cut.whole}
         for unit, decision, _ in _told_units(window):
             for entry in unit.entries:
-                cut = window.cuts.get(entry.seq)
-                sent_cut = cut is not None and not cut.whole
-                name, tokens = ("cut", cut.tokens) if cut and sent_cut else (decision, entry.tokens)
-                sums[name] = sums.get(name, 0) + tokens
-                in_log, last = in_log + entry.tokens, max(last, entry.total)
+                in_log += entry.tokens
+                last = max(last, entry.total)
+                cut = cuts.get(entry.seq) if cuts else None
+                name = "cut" if cut else decision
+                sums[name] = sums.get(name, 0) + (cut.tokens if cut else entry.tokens)
         if last > in_log:
             sums["compacted" if window.compaction else "evicted"] = last - in_log
         return sums
@@ -253,12 +254,15 @@ _EVICTED = {
 
 
 def _told_units(window: Window) -> Iterator[tuple[Unit, str, str]]:
+    anchor = window.anchor if window.anchored else None
     for unit in (*window.head, *window.units):
-        if window.anchored and unit.first == window.anchor:
+        entries = unit.entries
+        first = entries[0].seq
+        if first == anchor:
             yield unit, "anchored", "the task"
-        elif any(entry.pinned for entry in unit.entries):
+        elif entries[0].pinned or (len(entries) > 1 and any(entry.pinned for entry in entries)):
             yield unit, "pinned", "pinned"
-        elif unit.first == window.current:
+        elif first == window.current:
             yield unit, "kept", "the current user message"
         else:
             yield unit, "kept", "recent"
