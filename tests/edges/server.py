@@ -25,7 +25,9 @@ from openai import AsyncOpenAI, OpenAI
 
 from holdfast.config import load
 from holdfast.holdfast import Holdfast
-from holdfast.server.app import MAX_BODY, make_app
+from holdfast.limits import Limits
+from holdfast.server.app import make_app
+from holdfast.server.protocol import Protocol
 from holdfast.server.run import roster_of
 from holdfast.session import SessionRef
 from holdfast.testing import ScriptedUpstream
@@ -95,27 +97,35 @@ def config_text(upstream: str, *more: str) -> str:
 
 @asynccontextmanager
 async def serving(
-    config: str, *, store: str = "sqlite://:memory:", max_body: int = MAX_BODY, retries: bool = False
+    config: str, *, store: str = "sqlite://:memory:", limits: Limits | None = None, retries: bool = False
 ) -> AsyncIterator[Served]:
     """A server with that configuration, in this event loop, on a real socket.
 
     Args:
         config: the YAML.
         store: where sessions live.
-        max_body: bytes of the largest request.
+        limits: what a request may bring; by default what the configuration says.
         retries: whether calls of models are tried again, without any pause.
     """
-    roster = roster_of(load(config, env={}))
+    found = load(config, env={})
+    roster = roster_of(found)
+    limits = limits or found.gateway.limits
     for llm in roster.llms.values():
         for name, value in (("_sleep", no_pause), ("_max_retries", 2 if retries else 0)):
             if hasattr(llm.client, name):
                 setattr(llm.client, name, value)
     async with Holdfast(store, roster=roster, clock=Clock()) as hf:
         settings = uvicorn.Config(
-            make_app(hf, max_body=max_body, close=False), log_config=None, access_log=False, timeout_graceful_shutdown=5
+            make_app(hf, limits=limits, close=False),
+            http=Protocol,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=5,
         )
         server = Quiet(settings)
-        listening = socket.socket()
+        listening = socket.socket(
+            proto=socket.IPPROTO_TCP
+        )  # see `holdfast.server.run`: without it every reply waits 40 ms
         listening.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         running = asyncio.create_task(server.serve(sockets=[listening]))
@@ -193,6 +203,7 @@ class Process:
             env=known | own | dict(env or {}),
         )
         self.log: list[str] = []
+        self._bell = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         assert self.process.stdout is not None
@@ -202,7 +213,15 @@ class Process:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        self.log.extend(self.process.stderr)
+        for line in self.process.stderr:
+            self.log.append(line)
+            self._bell.set()
+
+    def until(self, text: str) -> None:
+        """Wait until a line of the log holds `text`."""
+        while not any(text in line for line in list(self.log)):
+            assert self._bell.wait(timeout=30), (text, self.log)
+            self._bell.clear()
 
     def __enter__(self) -> Self:
         return self

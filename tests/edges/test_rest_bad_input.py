@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.limits import Limits
 from tests.edges.server import Served, gateway
 
 HI = {"role": "user", "content": "hi"}
@@ -269,7 +270,7 @@ async def test_if_match_that_is_no_version() -> None:
 
 async def test_a_body_over_the_limit() -> None:
     """413 with the limit's number, declared or not; the connection may go on."""
-    async with gateway(["ok"], max_body=2000) as (served, _):
+    async with gateway(["ok"], limits=Limits(body=2000)) as (served, _):
         big = json.dumps({"messages": [{"role": "user", "content": "x" * 5000}], "id": "big"}).encode()
 
         async def pieces() -> Any:

@@ -222,11 +222,15 @@ async def test_a_signal_ends_it_and_nothing_is_lost(tmp_path: Path, sent: signal
                 httpx2.AsyncClient(trust_env=False) as client,
                 client.stream("POST", f"{server.url}/v1/chat/completions", json=body) as response,
             ):
-                async for line in response.aiter_lines():
+                lines = response.aiter_lines()
+                async for line in lines:
                     if "two" in line:
                         break
                 code = await asyncio.to_thread(server.stop, sent)
+                rest = [line async for line in lines if line]
         assert (code, [line for line in server.log if "Traceback" in line]) == (0, [])
+        assert [json.loads(line[6:])["error"]["code"] for line in rest[:-1] if "error" in line] == ["server_ending"]
+        assert rest[-1] == "data: [DONE]"
     opened = await open_store(store, tenant="default")
     ref = SessionRef("default", "s")
     user, partial = await opened.entries(ref)
@@ -234,3 +238,22 @@ async def test_a_signal_ends_it_and_nothing_is_lost(tmp_path: Path, sent: signal
     assert (partial.metadata or {})["interrupted"] is True
     assert await verify(opened, ref) == 2
     await opened.close()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_second_signal_does_not_wait_for_the_grace(tmp_path: Path, *, stream: bool) -> None:
+    """It says what it waits for, ends when it is told again, and tells whoever waits."""
+    config = tmp_path / "holdfast.yaml"
+    async with ScriptedUpstream([Reply(text="one two three", hold=Gate(), hold_after=0)]) as upstream:
+        config.write_text(config_text(upstream.url, "gateway: {shutdown_grace: 1d}"))
+        with Process(f"sqlite:///{tmp_path}/s.db", config=config) as server:
+            body = {"messages": [{"role": "user", "content": "count"}], "session_id": "s", "stream": stream}
+            async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+                asked = asyncio.create_task(client.post(f"{server.url}/v1/chat/completions", json=body))
+                await upstream.until(lambda: upstream.requests)
+                server.process.send_signal(signal.SIGINT)
+                await asyncio.to_thread(server.until, "once more to end now")
+                code = await asyncio.to_thread(server.stop, signal.SIGINT)
+                response = await asked
+    assert (code, [line for line in server.log if "Traceback" in line]) == (0, [])
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "server_ending")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.context.build import PRIMING, Request, WorkingSet
-from holdfast.context.cut import MIN_CUT
+from holdfast.context.cut import MIN_CUT, least
 from holdfast.context.dialects import CLOSING, OPENING, SYSTEM_NOTE
 from holdfast.context.units import LATE_RESULT, NO_RESULT
 from holdfast.errors import BudgetTooSmall
@@ -455,7 +455,7 @@ def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str
         if message.role != "user" or not message.text.startswith((SYSTEM_NOTE, "[a tool result")):
             assert run.tokens == request.count.message(message)
         if _only_text(message):
-            assert run.tokens >= 0.9 * MIN_CUT
+            assert run.tokens >= 0.9 * (least(built.window.room.tokens) if request.policy.condense else MIN_CUT)
 
 
 def check_anchor(

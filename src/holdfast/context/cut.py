@@ -16,7 +16,10 @@ import msgspec
 from holdfast.messages import Content, Message, Part, ToolCall
 
 MIN_CUT = 128
-"""Tokens below which no message is cut."""
+"""Tokens below which no message is cut, in a room of `SMALL` or more."""
+SMALL, LEAST_CUT = 512, 48
+"""In a room below the first the second is the floor, of which the marker takes half: three messages of 128 tokens fill such
+a room, and nothing could be told of what was cut out of them."""
 MARKER = "\n[… {missing} of {size} characters cut here; the whole is message {seq} of the session …]\n"
 STUB = "[original task: {text}]"
 """What stands for a task anchor that takes more than a quarter of the room (seed 001)."""
@@ -24,6 +27,8 @@ _MEDIA_MARKER = "[a part of type {type} is left out here; it is in message {seq}
 _FIELDS_MARKER = "[left out here: {names}; the whole is message {seq} of the session]"
 _LONG = 200
 """Characters up to which a string inside arguments, or a field of a message that is not its text, is never cut."""
+_LONG_CALL = 110
+"""Characters up to which the arguments of a call are never cut: their cut would be about as long."""
 _CLOSE_ENOUGH = 0.97
 """Part of the tokens allowed that ends the search for the largest cut."""
 _HALVINGS = 24
@@ -37,6 +42,11 @@ class Count(Protocol):
 
     def message(self, message: Message) -> int:
         """Tokens of a message as the provider counts it."""
+
+
+def least(room: int) -> int:
+    """Tokens below which no message is cut in a room of `room` tokens, if what is cut out is told elsewhere."""
+    return MIN_CUT if room >= SMALL else LEAST_CUT
 
 
 def cut(message: Message, tokens: int, *, seq: int, count: Count) -> Message:
@@ -154,7 +164,7 @@ def _shrunk_part(part: Part, share: float, seq: int) -> Part:
 
 
 def _shrunk_call(call: ToolCall, share: float, seq: int, arguments: _CutArguments) -> ToolCall:
-    if len(call.arguments) <= _LONG:
+    if len(call.arguments) <= _LONG_CALL:
         return call
     shorter = arguments(call.arguments, share, seq)
     return msgspec.structs.replace(call, arguments=shorter) if len(shorter) < len(call.arguments) else call

@@ -31,28 +31,38 @@ MAX_VALUE = 160
 """Longest value kept, in characters; a longer text is split into sentences first."""
 MAX_TEXT = 40_000
 """Characters read of one text: of a longer one the head and the tail."""
-IDENTIFIER, DATE, PATH, PHRASE, DIGITS, LONG_DATE, NAME, SHORT, TIME, WORD = (
+IDENTIFIER, NUMBERED, DATE, PATH, PHRASE, DIGITS, LONG_DATE, NAME, SHORT, TIME, WORD = (
     3.0,
+    2.5,
     2.0,
     2.0,
     1.6,
     1.3,
     1.2,
-    0.9,
+    0.65,
     0.8,
     0.7,
     0.6,
 )
-"""What a value's form promises. Scanned on recorded sessions of one kind of agent."""
+"""What a value's form promises. Scanned on half of the recorded sessions, by task, and on made-up ones of other kinds."""
 MAX_DEPTH = 12
 MAX_KEY = 40
 HANDLE = 48
 """Characters of arguments that name a call; the others are facts of it."""
+FIRST_NAME, NAME_HEAD = 100, 24
+"""Longest first argument that names a call whole, a command or an address say; and how much of a longer one does."""
+OUTCOME, OUTCOME_MORE = 60, 1.0
+"""Characters of a result that is all outcome: "saved", a new id, a refusal; and what it weighs more for that."""
+FAILURE, TRIED = 400, 3.0
+"""Characters of a result that may be nothing but an error; and what it and the arguments that led to it weigh more: what
+failed is tried again, nearly the same, or must not be."""
+LONG_NUMBER = 7
+"""Digits from which a number in a text is an identifier: of an account, a telephone, an article."""
 
 Kind = Literal["call", "user", "assistant", "other"]
 
 
-class Fact(msgspec.Struct, array_like=True):
+class Fact(msgspec.Struct, array_like=True, gc=False):
     """One value with the key it came with."""
 
     key: str
@@ -69,9 +79,11 @@ class Fact(msgspec.Struct, array_like=True):
     """The value it had before, when the same source told another one."""
     prose: bool = False
     """A sentence: worth what the values in it are worth."""
+    firm: bool = False
+    """Told for what it says, whatever of it is told elsewhere: an error, the outcome of an action, an answer."""
 
 
-class Line(msgspec.Struct, array_like=True):
+class Line(msgspec.Struct, array_like=True, gc=False):
     """One source and what is kept of it."""
 
     handle: str
@@ -96,7 +108,9 @@ _DENSE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua960-\ua97f\uac0
 _WORD = re.compile(rf"(?:[^\W{_DENSE}]|[@#$€£¥%+/\\.:~=&_-])+|[{_DENSE}]+")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|\d{1,4}年\d{1,2}月")
 _TIME = re.compile(r"[+-]?\d{1,2}:\d{2}(?::\d{2})?(?:[+-]\d+)?")
-_SENTENCE = re.compile(r"(?<=[.!?؟।…])\s+|(?<=[。！？])|[\n\r\u2028\u2029]+")
+_NUMBERED_ITEM = r"(?<!\s\d\.)(?<!\s\d\d\.)(?<!^\d\.)(?<!^\d\d\.)"
+"""Not behind the number of an item of a list."""
+_SENTENCE = re.compile(rf"(?<=[.!?؟।…]){_NUMBERED_ITEM}\s+|(?<=[。！？])|[\n\r\u2028\u2029]+")
 _BULLET = re.compile(r"(?:[-*#>•–]+|\d{1,3}[.)])(?=\s)")
 _PAIR = re.compile(r"([^\W\d][\w ./()#-]{0,39}?)(?::\s+|\s=\s+|：\s*)(?=\S)")
 _ERROR = re.compile(
@@ -116,8 +130,7 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    words = (match.group().strip(_EDGE) for match in _WORD.finditer(text))
-    return tuple(word for word in words if word)
+    return tuple([word for found in _WORD.findall(text) if (word := found.strip(_EDGE))])
 
 
 _short_words = lru_cache(maxsize=8_192)(_words)
@@ -130,7 +143,7 @@ def weight_of(value: str) -> float:
     Cached: most words of a conversation are words it had before.
     """
     if len(value) > 64:
-        return 1.0 if "/" in value and "://" in value[:16] else 0.2
+        return PATH if "/" in value and len(value) <= MAX_VALUE and " " not in value else 0.2
     if _DATE.match(value):
         return DATE if len(value) <= 10 else LONG_DATE
     digits = sum(map(str.isdigit, value))
@@ -148,6 +161,8 @@ def _weight_with_digits(value: str, digits: int) -> float:
         return IDENTIFIER if " " not in value else PHRASE
     if any(mark in value for mark in "@_/\\"):
         return PATH
+    if digits >= LONG_NUMBER and "." not in value:
+        return NUMBERED
     return DIGITS if digits >= 4 else SHORT
 
 
@@ -187,10 +202,14 @@ def _call_line(call: ToolCall, result: str, seq: int) -> Line:
     arguments = _decoded(call.arguments)
     names, rest = _split_arguments(arguments)
     name = _clean(call.name)[:64]
-    handle = f"{name}({', '.join(names)})"
+    handle = f"{name}({', '.join(names) or _headed(rest)})"
     given = list(_leaves(rest))
     above = max((fact.group for fact in given), default=0)
-    facts = _numbered((*given, *_below(above, _result_facts(result))))
+    told = _told(result, above)
+    if len(result) <= FAILURE and _ERROR.search(result):
+        for fact in (*given, *(fact for fact in told if fact.firm)):
+            fact.weight *= TRIED
+    facts = _numbered((*given, *told))
     key = (
         handle
         if not rest
@@ -199,11 +218,15 @@ def _call_line(call: ToolCall, result: str, seq: int) -> Line:
     return Line(handle, key, seq, "call", facts, names, _asked(arguments))
 
 
-def _below(above: int, facts: Iterable[Fact]) -> Iterator[Fact]:
-    """Facts whose rows are numbered on from `above`: rows of an answer are not those of the question."""
+def _told(result: str, above: int) -> list[Fact]:
+    """Facts of a result, their rows numbered on from `above`: rows of an answer are not those of the question."""
+    facts = list(islice(_result_facts(result), MAX_LEAVES))
     for fact in facts:
         fact.group += above if fact.group else 0
-        yield fact
+        if len(result) <= OUTCOME:
+            fact.weight += OUTCOME_MORE
+            fact.firm = True
+    return facts
 
 
 def _split_arguments(arguments: Any) -> tuple[list[str], Any]:
@@ -215,12 +238,19 @@ def _split_arguments(arguments: Any) -> tuple[list[str], Any]:
     free = HANDLE
     for key, value in arguments.items():
         text = _clean(value) if isinstance(value, str) else ""
-        if text and len(text) <= min(free, MAX_KEY):
+        if text and (len(text) <= min(free, MAX_KEY) or (not names and len(text) <= FIRST_NAME)):
             names.append(text)
             free -= len(text) + 2
         elif value not in (None, "", [], {}):
             rest[key] = value
     return names, rest
+
+
+def _headed(rest: Any) -> str:
+    """The head of the first text among `rest`: a handle that says nothing would name nothing."""
+    first = next((value for value in rest.values() if isinstance(value, str)), "") if isinstance(rest, dict) else ""
+    text = _clean(first[:MAX_TEXT])
+    return f"{text[:NAME_HEAD]}…" if len(text) > NAME_HEAD else text
 
 
 def asked_of(arguments: str) -> list[str]:
@@ -345,7 +375,8 @@ def _scalar(value: Any, key: str, group: int) -> Iterator[Fact]:
     if not text:
         return
     if isinstance(value, _Number):
-        yield Fact(key, text[:MAX_VALUE], group, weight_of(text) * (0.5 if len(text) < 4 else 1.0))
+        # Amounts and measures, however many digits they have: an identifier of digits only is a string in most JSON.
+        yield Fact(key, text[:MAX_VALUE], group, min(DIGITS, weight_of(text)) * (0.5 if len(text) < 4 else 1.0))
     elif len(text) <= MAX_VALUE and text.count(" ") < 6:
         yield Fact(key, text, group, weight_of(text) + (1.0 if _ERROR.search(text) else 0.0))
     else:
@@ -372,10 +403,15 @@ def _text_facts(text: str, *, said: bool) -> Iterator[Fact]:
         if pair and len(sentence) - pair.end() <= 80 and pair[1].count(" ") < 4 and "://" not in sentence[:16]:
             value = sentence[pair.end() :].strip()
             yield Fact(
-                pair[1].strip(), value, 0 if not said else next(counter), prose_weight(value) + error, prose=True
+                pair[1].strip(),
+                value,
+                0 if not said else next(counter),
+                prose_weight(value) + error,
+                prose=True,
+                firm=error > 0,
             )
         else:
-            yield Fact("", sentence, next(counter), prose_weight(sentence) + error, prose=True)
+            yield Fact("", sentence, next(counter), prose_weight(sentence) + error, prose=True, firm=error > 0)
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -405,10 +441,19 @@ def _table(text: str) -> Iterator[Fact] | None:
     for mark in ("|", "\t", ";", ","):
         columns = lines[0].count(mark)
         if columns and all(line.count(mark) == columns for line in lines[1:12]):
-            if mark in ";," and (columns < 2 or ". " in lines[0]):
+            if mark != "|" and not _is_header(lines[0].split(mark), 2 if mark == "\t" else 3):
                 continue
             return _rows([line.strip(mark if mark == "|" else "").split(mark) for line in lines], dashes=mark == "|")
     return None
+
+
+def _is_header(cells: list[str], least: int) -> bool:
+    """Whether the first line of what looks like a table names columns: in logs and code, too, lines have equal commas."""
+    names = [cell.strip("\"' ") for cell in cells]
+    return len(names) >= least and not any(
+        not name or len(name) > MAX_KEY or name[0].isdigit() or "/" in name or ": " in name or name[-1] in ".;{"
+        for name in names
+    )
 
 
 def _rows(cells: list[list[str]], *, dashes: bool) -> Iterator[Fact]:

@@ -6,13 +6,14 @@ the same order: drop what is old, cut what must stay, oldest first; what cannot 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from holdfast.context.choosing import Shown
-from holdfast.context.cut import MIN_CUT
-from holdfast.context.digest import fold, render
+from holdfast.context.cut import MIN_CUT, least
+from holdfast.context.digest import Pool, encoded, fold_in, opened, told
 from holdfast.context.facts import asked_of
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.units import Unit, spoken
@@ -20,7 +21,7 @@ from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
 
-DIGEST_SHARE, DIGEST_SMALL, DIGEST_MORE = 0.75, 512, 0.25
+DIGEST_SHARE, DIGEST_SMALL, DIGEST_MORE = 0.85, 512, 0.25
 """Part of the room that a digest may take: of its first tokens, how many those are, and of all others. What has to be told
 of a session does not grow with the room, and a digest that fills a small one leaves no room for what comes next."""
 DIGEST_MOST = 2000
@@ -64,21 +65,33 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def __call__(self, window: Window) -> Window:
         """The window within its number of messages and its room, as far as that can be."""
         if self.window_size is not None:
-            window = _with_stub(window.drop(_surplus(window, self.window_size)))
+            window = _with_stub(window.drop(_surplus(window, self.window_size)), self._floor(window))
         if self.bounded and window.tokens > window.room.tokens:
             window = self._stepped(window)
         return self._condensed(window) if self.condense else window.overlay(None, window.pool)
 
     def _stepped(self, window: Window) -> Window:
         """Move the frontier by a whole step, then cut what must stay if it is still too long."""
+        floor = self._floor(window)
+        stepped = self._cut_down(window, floor)
+        if floor < MIN_CUT and _body(stepped) > window.room.tokens:
+            # It will be refused: for what `fit` says is needed to be enough in a large room too, by its floor.
+            return self._cut_down(window, MIN_CUT)
+        return stepped
+
+    def _cut_down(self, window: Window, floor: int) -> Window:
         room, reserve = window.room.tokens, self._reserve(window)
         allowed = room - int(reserve * DIGEST_FIRM)
         goal = allowed if self.target is None else self._goal(room, reserve)
-        window = _with_stub(window.drop(_expendable(window, goal, allowed, self.preserve_recent)))
-        window = _squeezed(window, allowed, _older)
+        window = _with_stub(window.drop(_expendable(window, goal, allowed, self.preserve_recent)), floor)
+        window = _squeezed(window, allowed, floor, _older)
         while _body(window) > allowed and len(window.units) > 1:
-            window = _with_stub(window.drop(1))
-        return _squeezed(window, allowed, _all)
+            window = _with_stub(window.drop(1), floor)
+        return _squeezed(window, allowed, floor, _all)
+
+    def _floor(self, window: Window) -> int:
+        """Tokens below which no message is cut: fewer in a small room, if what is cut out is told in a digest."""
+        return least(window.room.tokens) if self.condense else MIN_CUT
 
     def _goal(self, room: int, reserve: int) -> int:
         """Tokens that the rest may take after a step: what the digest leaves of `target`, or a little in a small room."""
@@ -98,13 +111,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if not window.left and window.compaction is None and not window.cuts:
             return window
         cut = _cut_units(window)
-        covered = sorted((*window.left, *cut), key=lambda unit: unit.first)
         reserve = self._reserve(window)
-        pool = fold(window.pool, window.left, room=reserve)
+        pool = opened(window.pool)
+        fold_in(pool, window.left, room=reserve)
+        saved = encoded(pool)
         # What was cut is told only as long as it is cut: when it leaves, it is folded in like anything that leaves.
-        told = fold(pool, cut, room=reserve) if cut else pool
+        if cut:
+            fold_in(pool, cut, room=reserve)
         tokens = min(reserve, window.room.tokens - _body(window))
-        return window.overlay(_digest(window, told, covered, tokens), pool)
+        return window.overlay(_digest(window, pool, cut, tokens), saved)
 
 
 def policy(settings: ContextSettings) -> Policy:
@@ -204,9 +219,9 @@ def _body(window: Window) -> int:
 # -- cutting what must stay --------------------------------------------------
 
 
-def _with_stub(window: Window) -> Window:
+def _with_stub(window: Window, floor: int) -> Window:
     """The anchor in at most its share of the room, once it stands alone in the head."""
-    most = max(MIN_CUT, int(ANCHOR_SHARE * window.room.tokens))
+    most = max(floor, int(ANCHOR_SHARE * window.room.tokens))
     for unit in window.head:
         if window.anchored and unit.first == window.anchor and window.size(unit) > most:
             return window.cut({unit.first: most})
@@ -221,11 +236,11 @@ def _all(window: Window) -> Iterable[Unit]:
     return (*window.head, *window.units)
 
 
-def _squeezed(window: Window, allowed: int, which: Callable[[Window], Iterable[Unit]]) -> Window:
+def _squeezed(window: Window, allowed: int, floor: int, which: Callable[[Window], Iterable[Unit]]) -> Window:
     """With the longest messages of some units cut, oldest first, until the body takes `allowed` tokens."""
     tried: dict[int, int] = {}
     while (over := _body(window) - allowed) > 0:
-        caps = _caps(window.cuttable(which(window)), over, tried)
+        caps = _caps(_cuttable(window, which(window), floor), over, tried, floor)
         if not caps:
             break
         tried |= caps
@@ -233,16 +248,31 @@ def _squeezed(window: Window, allowed: int, which: Callable[[Window], Iterable[U
     return window
 
 
-def _caps(cuttable: Iterable[tuple[int, int]], over: int, tried: Mapping[int, int]) -> dict[int, int]:
+def _cuttable(window: Window, units: Iterable[Unit], floor: int) -> list[tuple[int, int]]:
+    """`(seq, tokens)` of the messages in `units` that are long enough to be cut: results, then texts, each oldest first.
+
+    What a result loses is told again in a digest, and shorter; what a person said is not.
+    """
+    factor = window.room.factor
+    sizes = [
+        (entry, window.cuts[entry.seq].tokens if entry.seq in window.cuts else math.ceil(entry.tokens * factor))
+        for unit in units
+        for entry in unit.entries
+    ]
+    sizes.sort(key=lambda sized: sized[0].kind != "result")
+    return [(entry.seq, tokens) for entry, tokens in sizes if tokens > floor]
+
+
+def _caps(cuttable: Iterable[tuple[int, int]], over: int, tried: Mapping[int, int], floor: int) -> dict[int, int]:
     """How short to make which messages to save `over` tokens; one that did not get that short is asked for the least."""
     caps = {}
     for seq, tokens in cuttable:
         if over <= 0:
             break
         failed = tokens > tried.get(seq, tokens)
-        if failed and tried[seq] == MIN_CUT:
+        if failed and tried[seq] == floor:
             continue
-        caps[seq] = MIN_CUT if failed else max(MIN_CUT, tokens - over)
+        caps[seq] = floor if failed else max(floor, tokens - over)
         over -= tokens - caps[seq]
     return caps
 
@@ -251,7 +281,13 @@ def _caps(cuttable: Iterable[tuple[int, int]], over: int, tried: Mapping[int, in
 
 
 def _cut_units(window: Window) -> list[Unit]:
-    return [unit for unit in _all(window) if any(entry.seq in window.cuts for entry in unit.entries)]
+    return [unit for unit in _all(window) if _is_cut(window, unit)]
+
+
+def _is_cut(window: Window, unit: Unit) -> bool:
+    """Whether anything of `unit` is missing from what is sent."""
+    found = (window.cuts.get(entry.seq) for entry in unit.entries)
+    return any(cut is not None and not cut.whole for cut in found)
 
 
 def _shown(window: Window) -> Shown:
@@ -266,19 +302,23 @@ def _shown(window: Window) -> Shown:
             parts.append(text)
             for call in sent.tool_calls:
                 shown.asked.update(asked_of(call.arguments))
-        if any(entry.seq in window.cuts for entry in unit.entries):
+        if _is_cut(window, unit):
             shown.parts[unit.first] = "\n".join(parts)
     return shown
 
 
-def _digest(window: Window, pool: bytes, covered: list[Unit], tokens: int) -> Compaction | None:
+def _digest(window: Window, pool: Pool, cut: Sequence[Unit], tokens: int) -> Compaction | None:
+    """The compaction for all that left: its range ends before the frontier, though what is cut behind it is told, too."""
     before = window.compaction
-    if not covered and before is None:
+    covered = [(unit.first, unit.last) for unit in (*window.left, *cut)] + (
+        [(before.first, before.last)] if before else []
+    )
+    if not covered:
         return None
-    first = before.first if before else covered[0].first
-    last = max(before.last if before else 0, covered[-1].last if covered else 0)
+    last = min(max(last for _, last in covered), max(0, window.units[0].first - 1))
+    first = min(last, *(first for first, _ in covered))
     overhead = window.room.count.message(Message(role="user", content=""))
-    text = render(pool, tokens - overhead, first=first, last=last, count=window.room.count, shown=_shown(window))
+    text = told(pool, tokens - overhead, first=first, last=last, count=window.room.count, shown=_shown(window))
     if not text:
         return None
     size = window.room.count.message(Message(role="user", content=text))

@@ -17,7 +17,7 @@ from holdfast.context.units import Unit, units_of
 from holdfast.context.window import Compaction, Cut, Room, Window
 from holdfast.session import Entry
 
-VERSION = 2
+VERSION = 3
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
 
 
@@ -134,9 +134,7 @@ def _evaluated(unit: Unit) -> bool:
     return unit.entries[0].kind != "assistant"
 
 
-def _restored(
-    policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]
-) -> Window:
+def _restored(policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]) -> Window:
     """The window as it was after `state.through`."""
     window = Window(room, anchor=state.anchor, anchored=policy.anchored)
     window.cuts = dict(state.cuts)

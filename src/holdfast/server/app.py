@@ -10,14 +10,13 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from holdfast.holdfast import Holdfast
-from holdfast.server import meta, sessions
+from holdfast.limits import Limits
+from holdfast.server import meta, page, sessions
 from holdfast.server.chat import Chat
 from holdfast.server.http import Call, Endpoint, Handler, Reply, SentPath, no_route
+from holdfast.server.intake import Intake
 from holdfast.server.observe import LoopbackOnly, Metrics, Observed
 from holdfast.server.openapi import describe
-
-MAX_BODY = 32 * 1024 * 1024
-"""Bytes of the largest request body, unless configured."""
 
 ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/models": {"GET": meta.models},
@@ -42,12 +41,12 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
 CHAT = "/v1/chat/completions"
 
 
-def make_app(hf: Holdfast, *, max_body: int = MAX_BODY, close: bool = True) -> Starlette:
+def make_app(hf: Holdfast, *, limits: Limits | None = None, close: bool = True) -> Starlette:
     """The server of one `Holdfast`; it opens it when it starts and closes it when it ends.
 
     Args:
         hf: not open yet, unless `close` is False: then its owner opens and closes it.
-        max_body: bytes of the largest request body.
+        limits: what a request may bring.
         close: whether the app owns the lifetime of `hf`.
     """
 
@@ -62,15 +61,17 @@ def make_app(hf: Holdfast, *, max_body: int = MAX_BODY, close: bool = True) -> S
     def current() -> Holdfast:
         return hf
 
+    intake = Intake(limits or Limits())
     metrics = Metrics()
     table: dict[str, Mapping[str, Handler]] = {
         **ROUTES,
         "/metrics": {"GET": meta.metrics_of(metrics)},
         "/openapi.json": {"GET": _description(lambda: table)},
+        "/docs": {"GET": _docs(lambda: table)},
     }
-    routes = [Route(path, Endpoint(handlers, current, max_body)) for path, handlers in table.items()]
-    chat = Endpoint({}, current, max_body, post=Chat(current, max_body))
-    rest = Endpoint(dict.fromkeys(_METHODS, no_route), current, max_body)
+    routes = [Route(path, Endpoint(handlers, current, intake)) for path, handlers in table.items()]
+    chat = Endpoint({}, current, intake, post=Chat(current, intake))
+    rest = Endpoint(dict.fromkeys(_METHODS, no_route), current, intake)
     return Starlette(
         routes=[Route(CHAT, chat), *routes, Route("/{path:path}", rest)],
         middleware=[Middleware(SentPath), Middleware(Observed, metrics), Middleware(LoopbackOnly)],
@@ -87,3 +88,11 @@ def _description(table: Callable[[], Mapping[str, Mapping[str, Handler]]]) -> Ha
         return Reply(describe(table()))
 
     return openapi
+
+
+def _docs(table: Callable[[], Mapping[str, Mapping[str, Handler]]]) -> Handler:
+    async def read(_: Call) -> Reply:
+        """This description, to read."""
+        return page.docs(describe(table()))
+
+    return read

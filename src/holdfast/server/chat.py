@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, get_args
@@ -17,7 +18,8 @@ from holdfast import errors
 from holdfast.holdfast import DEFAULT_USER, Holdfast
 from holdfast.messages import Message
 from holdfast.models import Collector, closing
-from holdfast.server.http import Call, failure, named_session, respond
+from holdfast.server.http import Call, Reply, error_body, failure, named_session, respond
+from holdfast.server.intake import Intake
 from holdfast.session import Mode, Session
 from holdfast.stores.checks import check_id
 from holdfast.turn import Turn, TurnRequest
@@ -28,21 +30,25 @@ OWN_FIELDS = frozenset({"session_id", "session_mode", "session_match", "agent"})
 """Fields of the body that are Holdfast's own and do not travel upstream."""
 MODES: tuple[str, ...] = get_args(Mode)
 MAX_CHOICES = 128
+ENDING = "the server is ending; what arrived of the reply is in the session"
 _encoder = msgspec.json.Encoder()
 
 
 class Chat:
     """The ASGI app of the route. Raw, because the reply is a stream that ends when whoever asked has gone."""
 
-    def __init__(self, hf: Callable[[], Holdfast], max_body: int) -> None:
+    def __init__(self, hf: Callable[[], Holdfast], intake: Intake) -> None:
         self._hf = hf
-        self._max_body = max_body
+        self._intake = intake
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            call = Call(scope, receive, self._hf(), self._max_body)
-            body = await call.body()
-            turn, session = await opened(call, body)
+            call = Call(scope, receive, self._hf(), self._intake)
+            try:
+                body = await call.body()
+                turn, session = await opened(call, body)
+            finally:
+                call.release()
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
@@ -51,7 +57,11 @@ class Chat:
         scope.setdefault("state", {})["session_id"] = session.id
         client = _Client(scope, receive, send, session)
         work = _streamed if body.get("stream") else _collected
-        await _while_connected(receive, lambda: work(client, turn, body))
+        try:
+            await _while_connected(receive, lambda: work(client, turn, body))
+        except asyncio.CancelledError:
+            # The server ends, and its grace is over. What arrived is being written; whoever waits is told.
+            await client.cut()
 
 
 async def opened(call: Call, body: dict[str, Any]) -> tuple[Turn, Session]:
@@ -130,12 +140,12 @@ def _keyed_id(user: str, key: str) -> str:
 
 
 def _session_id(call: Call, body: Mapping[str, Any]) -> str | None:
-    named, header = body.get("session_id"), call.header("x-session-id")
-    if named and header and named not in (header, header_text(header)):
-        raise errors.InvalidRequest(
-            "session_id and the header X-Session-Id name different sessions", param="session_id"
-        )
-    return named or (header_text(header) if header else None)
+    named, sent = body.get("session_id"), call.header("x-session-id")
+    header = header_text(sent) if sent else None
+    if named and header and named != header:
+        message = "session_id and the header X-Session-Id, percent-decoded, name different sessions"
+        raise errors.InvalidRequest(message, param="session_id")
+    return named or header
 
 
 def _fingerprint(body: Mapping[str, Any]) -> bytes:
@@ -175,7 +185,18 @@ class _Client(NamedTuple):
             (b"cache-control", b"no-cache"),
             (b"x-session-id", _header(self.session.id)),
         ]
+        self.scope["state"]["begun"] = True
         await self.send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def cut(self) -> None:
+        """End the reply before its end: as an event where it has begun, else as a 503."""
+        body = error_body(ENDING, kind="server_error", code="server_ending")
+        if self.scope["state"].get("begun"):
+            await self.send(_event(body))
+            await self.send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+            return
+        headers = {"x-session-id": _header(self.session.id).decode(), "retry-after": "1"}
+        await respond(Reply(body, 503, headers))(self.scope, self.receive, self.send)
 
     async def refuse(self, exc: Exception) -> None:
         """Tell of an error with the session's id: the user's message is in its log."""
@@ -243,8 +264,8 @@ _PLAIN_IN_HEADER = "!#$&'()*+,/:;=?@[]~"
 
 
 def header_text(value: str) -> str:
-    """An id from a header: percent-encoded, as `_header` writes it, or as UTF-8."""
+    """An id from a header: percent-encoded, as `_header` writes it, or as UTF-8. Raises `InvalidRequest` for neither."""
     try:
         return unquote(value.encode("latin-1").decode(), errors="strict")
-    except UnicodeDecodeError:
-        return value
+    except UnicodeDecodeError as exc:
+        raise errors.InvalidRequest("X-Session-Id is not UTF-8, percent-encoded or not", param="X-Session-Id") from exc

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -16,11 +16,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import errors
 from holdfast.holdfast import DEFAULT_USER, Holdfast
+from holdfast.limits import ERROR_CHARS, PARAMETERS
+from holdfast.server.intake import Held, Intake, Refused
 from holdfast.session import Session, SessionRef
 
 _log = logging.getLogger("holdfast.server")
-MAX_DEPTH = 64
-"""Objects and lists inside each other in a request body."""
+_PARAM_CHARS = 200
+"""Longest `param` of an error."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -33,12 +35,14 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Call:
-    """One request, with what an endpoint needs of it."""
+    """One request, with what an endpoint needs of it. `release` it in the end."""
 
-    def __init__(self, scope: Scope, receive: Receive, hf: Holdfast, max_body: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, hf: Holdfast, intake: Intake) -> None:
         self.request = Request(scope, receive)
         self.hf = hf
-        self._max_body = max_body
+        self._intake = intake
+        self._held = Held()
+        self._query: dict[str, str] | None = None
 
     @property
     def path(self) -> Mapping[str, Any]:
@@ -52,45 +56,39 @@ class Call:
             raise errors.InvalidRequest(f"the path holds {value!r}, which is not percent-encoded UTF-8") from exc
 
     def header(self, name: str) -> str | None:
-        """A header, or None."""
-        return self.request.headers.get(name)
+        """A header, or None. Raises `InvalidRequest` for one that is sent twice."""
+        values = self.request.headers.getlist(name)
+        if len(values) > 1:
+            raise errors.InvalidRequest(f"the header {name} is sent {len(values)} times; send it once", param=name)
+        return values[0] if values else None
 
     async def body(self) -> dict[str, Any]:
-        """The request's JSON object. Raises `InvalidRequest`, or `TooLarge` over the server's limit."""
-        data = decoded(await self._bytes())
+        """The request's JSON object. Raises as `Intake.read` does, and `InvalidRequest` for what is no object."""
+        data = await self._intake.read(self.request, self._held)
         if not isinstance(data, dict):
             raise errors.InvalidRequest("the body must be a JSON object")
         return data
 
-    async def _bytes(self) -> bytes:
-        declared = self.header("content-length")
-        if declared is not None and declared.isdigit() and int(declared) > self._max_body:
-            raise self._too_large()
-        pieces, size = [], 0
-        async for piece in self.request.stream():
-            size += len(piece)
-            if size > self._max_body:
-                raise self._too_large()
-            pieces.append(piece)
-        return b"".join(pieces)
-
-    def _too_large(self) -> errors.TooLarge:
-        return errors.TooLarge(f"the body is larger than {self._max_body} bytes, the server's gateway.max_body")
+    def release(self) -> None:
+        """Give back the room that the body took."""
+        self._held.release()
 
     # -- parameters --------------------------------------------------------
 
     def text(self, name: str) -> str | None:
-        """A query parameter, or None."""
-        return self.request.query_params.get(name) or None
+        """A query parameter, or None. Raises `InvalidRequest` for one that is no UTF-8, or is given twice."""
+        if self._query is None:
+            self._query = query_of(self.request.scope["query_string"])
+        return self._query.get(name) or None
 
     def number(self, name: str, default: int, low: int, high: int) -> int:
         """A whole number from the query. Raises `InvalidRequest` outside of `low` to `high`."""
         value = self.text(name)
         if value is None:
             return default
-        if not re.fullmatch(r"-?\d{1,18}", value) or not low <= int(value) <= high:
+        if not re.fullmatch(r"-?[0-9]{1,18}", value) or not low <= int(value) <= high:
             raise errors.InvalidRequest(
-                f"{name} must be a whole number from {low} to {high}, not {value!r}", param=name
+                f"{name} must be a whole number from {low} to {high}, not {value[:80]!r}", param=name
             )
         return int(value)
 
@@ -98,7 +96,7 @@ class Call:
         """A query parameter that is one of some words. Raises `InvalidRequest` for any other."""
         value = self.text(name) or default
         if value not in known:
-            raise errors.InvalidRequest(f"{name} must be one of {', '.join(known)}, not {value!r}", param=name)
+            raise errors.InvalidRequest(f"{name} must be one of {', '.join(known)}, not {value[:80]!r}", param=name)
         return value
 
     # -- sessions ----------------------------------------------------------
@@ -118,25 +116,20 @@ async def named_session(hf: Holdfast, session_id: str, user_id: str | None) -> S
         return await hf.store.find(session_id)
 
 
-def decoded(body: bytes) -> Any:
-    """The JSON in a body. Raises `InvalidRequest`: no JSON, no UTF-8, or nested deeper than `MAX_DEPTH`."""
+def query_of(raw: bytes) -> dict[str, str]:
+    """A query string as its parameters, each given once."""
     try:
-        data = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-        raise errors.InvalidRequest(f"the body is not JSON: {exc}") from exc
-    _check(data, MAX_DEPTH)
-    return data
-
-
-def _check(data: Any, left: int) -> None:
-    """Refuse what could be read, and not be passed on or written again."""
-    if left == 0:
-        raise errors.InvalidRequest(f"the body is nested more than {MAX_DEPTH} deep")
-    for item in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
-        if isinstance(item, dict | list):
-            _check(item, left - 1)
-        elif isinstance(item, int) and not -(2**63) <= item < 2**64:
-            raise errors.InvalidRequest("the body holds a whole number of more than 64 bits")
+        pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS)
+    except UnicodeDecodeError as exc:
+        raise errors.InvalidRequest("the query is not percent-encoded UTF-8") from exc
+    except ValueError as exc:
+        raise errors.InvalidRequest(f"the query has more than {PARAMETERS} parameters") from exc
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name in found:
+            raise errors.InvalidRequest(f"the parameter {name[:80]!r} is given twice", param=name[:80])
+        found[name] = value
+    return found
 
 
 # -- endpoints ---------------------------------------------------------------
@@ -150,16 +143,21 @@ class Endpoint:
     Args:
         handlers: by method.
         hf: the `Holdfast` to work on.
-        max_body: bytes of the largest body.
+        intake: how bodies are read.
         post: an ASGI app that answers POST by itself, because its reply is a stream.
     """
 
     def __init__(
-        self, handlers: Mapping[str, Handler], hf: Callable[[], Holdfast], max_body: int, *, post: ASGIApp | None = None
+        self,
+        handlers: Mapping[str, Handler],
+        hf: Callable[[], Holdfast],
+        intake: Intake,
+        *,
+        post: ASGIApp | None = None,
     ) -> None:
         self._handlers = handlers
         self._hf = hf
-        self._max_body = max_body
+        self._intake = intake
         self._post = post
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,12 +170,18 @@ class Endpoint:
                 known = [*self._handlers, *(["POST"] if self._post else [])]
                 reply = _not_allowed(scope["method"], known)
             else:
-                reply = await handler(Call(scope, receive, self._hf(), self._max_body))
+                reply = await self._answered(handler, Call(scope, receive, self._hf(), self._intake))
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
             reply = failure(exc)
         await respond(reply)(scope, receive, send)
+
+    async def _answered(self, handler: Handler, call: Call) -> Reply:
+        try:
+            return await handler(call)
+        finally:
+            call.release()
 
 
 def respond(reply: Reply) -> Response:
@@ -222,7 +226,10 @@ async def no_route(call: Call) -> Reply:
 
 
 def error_body(message: str, *, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
-    """An error in OpenAI's shape."""
+    """An error in OpenAI's shape. What it quotes of the request does not make it long."""
+    if len(message) > ERROR_CHARS:
+        message = message[:ERROR_CHARS] + "…"
+    param = param[:_PARAM_CHARS] if param else param
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
@@ -235,6 +242,8 @@ _STATUS: tuple[tuple[type[errors.HoldfastError], int, str], ...] = (
     (errors.Conflict, 409, "invalid_request_error"),
     (errors.BudgetTooSmall, 400, "invalid_request_error"),
     (errors.StoreUnavailable, 503, "server_error"),
+    (errors.StoreClosed, 503, "server_error"),
+    (errors.StoreCorrupt, 500, "server_error"),
 )
 """The first that fits holds."""
 
@@ -243,10 +252,15 @@ def failure(exc: Exception) -> Reply:
     """The reply that tells of `exc`. What nobody expected is logged whole and told without its words."""
     if isinstance(exc, errors.ModelError):
         return _model_failure(exc)
-    for kind, status, told in _STATUS:
-        if isinstance(exc, kind):
+    if isinstance(exc, Refused):
+        kind = "server_error" if exc.status >= 500 else "invalid_request_error"
+        return Reply(error_body(str(exc), kind=kind, code=exc.code), exc.status, exc.headers)
+    for error, status, kind in _STATUS:
+        if isinstance(exc, error):
+            if status >= 500:  # not the caller's fault: whoever owns the server has to know
+                _log.error("%s: %s", exc.code, exc)
             param = getattr(exc, "param", None)
-            return Reply(error_body(str(exc), kind=told, code=exc.code, param=param), status)
+            return Reply(error_body(str(exc), kind=kind, code=exc.code, param=param), status)
     _log.error("a request failed unexpectedly", exc_info=exc)
     return Reply(error_body("the server failed; its log says how", kind="server_error", code="internal_error"), 500)
 

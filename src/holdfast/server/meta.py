@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from holdfast._version import __version__
+from holdfast.server import page
 from holdfast.server.http import Call, Reply
 from holdfast.server.observe import Metrics
 
@@ -32,17 +35,26 @@ async def models(call: Call) -> Reply:
     return Reply({"object": "list", "data": [*agents, *llms]})
 
 
-async def home(_: Call) -> Reply:
-    """Where to go from here."""
-    return Reply(
-        {
-            "name": "holdfast",
-            "version": __version__,
+async def home(call: Call) -> Reply:
+    """Where to go from here: a page in a browser, JSON for programs."""
+    if _wants_page(call.header("accept") or ""):
+        told = page.home("Holdfast", __version__)
+    else:
+        places = {
             "chat": "POST /v1/chat/completions",
             "sessions": "GET /v1/sessions",
             "api": "GET /openapi.json",
+            "docs": "GET /docs",
         }
-    )
+        told = Reply({"name": "holdfast", "version": __version__, **places})
+    return msgspec.structs.replace(told, headers={**told.headers, "vary": "Accept"})
+
+
+def _wants_page(accept: str) -> bool:
+    """Whether `Accept` names HTML, and JSON not before it. Programs say `*/*`, or nothing."""
+    kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
+    named = [kind for kind in kinds if kind in ("text/html", "application/xhtml+xml", "application/json")]
+    return bool(named) and named[0] != "application/json"
 
 
 def metrics_of(metrics: Metrics) -> Callable[[Call], Awaitable[Reply]]:

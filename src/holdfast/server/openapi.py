@@ -5,169 +5,220 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from holdfast._version import __version__
-from holdfast.context.settings import STRATEGIES
-from holdfast.stores.base import MAX_PAGE
+from holdfast.limits import PAGE
+from holdfast.server.schemas import COMPONENTS, ID, Schema, ref, text, whole
 
-Schema = dict[str, Any]
-_TEXT: Schema = {"type": "string"}
-_OBJECT: Schema = {"type": "object", "additionalProperties": True}
-_MESSAGES: Schema = {"type": "array", "items": {"$ref": "#/components/schemas/Message"}}
-_TTL: Schema = {"type": ["integer", "null"], "minimum": 1, "description": "milliseconds of idleness"}
+JSON: Final = "application/json"
+_ABOUT: Final = {
+    400: "The request cannot be right: what it says, or one of its parameters.",
+    403: "The request names a host, or comes from a page, that this server does not answer.",
+    404: "There is nothing of that name.",
+    408: "The body took too long to arrive.",
+    409: "It exists already, or several users have a session of that id: name one with `user_id`.",
+    412: "The session is at another version than `If-Match` says.",
+    413: "A limit was passed; the message names it and its number.",
+    415: "The body is not JSON by its own headers, or compressed.",
+    422: "The `Idempotency-Key` was used before with another body.",
+    429: "The model's provider asks to wait.",
+    500: "The server failed, or what is stored is damaged (`store_corrupt`).",
+    502: "The model could not be reached, or did not answer as one.",
+    503: "The store cannot be written: the disk is full, the file locked or read-only. Nothing was stored.",
+    504: "The model took too long.",
+}
+_REFUSED: Final = "The model's provider refused the request; its status and words."
+_BODY: Final = (400, 408, 413, 415)
+_STORE: Final = (400, 503)
+_OF_A_SESSION: Final = (*_STORE, 404, 409)
+_EVERY: Final = (403, 500)
 
-CHAT_BODY: Schema = {
-    "type": "object",
-    "additionalProperties": True,
-    "required": ["messages"],
-    "properties": {
-        "model": {"type": "string", "description": "an agent, an llm, or a model's name"},
-        "messages": {**_MESSAGES, "minItems": 1},
-        "stream": {"type": "boolean"},
-        "tools": {"type": "array", "items": _OBJECT},
-        "user": _TEXT,
-        "session_id": {"type": "string", "description": "also as header X-Session-Id; without one a session is made"},
-        "session_mode": {"enum": ["auto", "transcript", "delta"]},
-        "session_match": {"enum": ["on", "off"]},
-        "agent": _TEXT,
-    },
+
+def _query(name: str, schema: Schema, about: str) -> Schema:
+    return {"name": name, "in": "query", "required": False, "description": about, "schema": schema}
+
+
+def _header(name: str, about: str) -> Schema:
+    return {"name": name, "in": "header", "required": False, "description": about, "schema": text()}
+
+
+_USER = _query("user_id", ID, "whose session; without it the user `default`'s, else the only one of that id")
+_OF_USER = _query("user_id", ID, "only this user's; and whose session `after` is")
+_PAGING = (
+    _query("limit", whole(low=1, maximum=PAGE), "most items of the page; 20 unless given"),
+    _query("order", {"type": "string", "enum": ["asc", "desc"]}, "oldest or newest first"),
+)
+_FILTERS = (
+    _OF_USER,
+    _query("agent", text(), "only with this agent"),
+    _query("status", {"type": "string", "enum": ["active", "closed"]}, "only these"),
+    _query("after", ID, "the `last_id` of the page before"),
+    _query("after_user", ID, "whose session `after` is, where several users have one of that id"),
+)
+_KEY = _header("Idempotency-Key", "1 to 512 bytes; a second request with the same key and body writes nothing again")
+_MATCH = _header("If-Match", "the version that the session must be at")
+_SESSION_HEADER = _header("X-Session-Id", "the session, percent-encoded; the same as `session_id` in the body")
+_ETAG: Final[Schema] = {"ETag": {"description": "the session's version", "schema": text()}}
+_TOLD: Final[Schema] = {
+    "X-Session-Id": {"description": "the session, percent-encoded where it is not printable ASCII", "schema": text()}
 }
-_SESSION_BODY: Schema = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "id": _TEXT,
-        "user_id": _TEXT,
-        "agent": _TEXT,
-        "system_messages": _MESSAGES,
-        "state": _OBJECT,
-        "metadata": _OBJECT,
-        "ttl": _TTL,
-    },
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """What a method on a path takes and answers."""
+
+    answer: str | Schema
+    """A component, or the whole content by media type."""
+    tag: str = "sessions"
+    body: str | None = None
+    """A component."""
+    parameters: tuple[Schema, ...] = ()
+    failures: tuple[int, ...] = ()
+    """Statuses beside those that every route may answer."""
+    status: int = 200
+    headers: Schema = {}
+    """Of the good answer."""
+
+
+CHAT: Final = ("POST", "/v1/chat/completions")
+_SESSIONS: Final = "/v1/sessions"
+_ONE: Final = "/v1/sessions/{session_id}"
+_MESSAGES: Final = f"{_ONE}/messages"
+_MESSAGE: Final = f"{_MESSAGES}/{{seq}}"
+_PAGE: Final[Schema] = {"text/html": {"schema": text()}}
+
+OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
+    CHAT: Operation(
+        {JSON: {"schema": ref("ChatCompletion")}, "text/event-stream": {"schema": ref("ChatChunk")}},
+        "chat",
+        "ChatRequest",
+        (_SESSION_HEADER, _KEY),
+        (*_BODY, 404, 409, 412, 422, 429, 502, 503, 504),
+        headers=_TOLD,
+    ),
+    ("GET", "/v1/models"): Operation("ModelList", "chat"),
+    ("GET", _SESSIONS): Operation("SessionList", parameters=(*_PAGING, *_FILTERS), failures=_OF_A_SESSION),
+    ("POST", _SESSIONS): Operation("Session", body="NewSession", failures=(*_BODY, 409, 503), status=201),
+    ("GET", _ONE): Operation("SessionExport", parameters=(_USER,), failures=_OF_A_SESSION),
+    ("PUT", _ONE): Operation("Session", body="SessionImport", parameters=(_USER,), failures=(*_BODY, 503)),
+    ("PATCH", _ONE): Operation(
+        "Session", body="SessionChanges", parameters=(_USER, _MATCH), failures=(*_BODY, *_OF_A_SESSION, 412)
+    ),
+    ("DELETE", _ONE): Operation("Deleted", parameters=(_USER,), failures=_OF_A_SESSION),
+    ("GET", _MESSAGES): Operation(
+        "EntryList",
+        "messages",
+        parameters=(
+            _USER,
+            *_PAGING,
+            _query("after", whole(), "the `last_id` of the page before"),
+            _query("retired", {"type": "string", "enum": ["true", "false"]}, "with retired entries"),
+        ),
+        failures=_OF_A_SESSION,
+    ),
+    ("POST", _MESSAGES): Operation(
+        "EntryList",
+        "messages",
+        "NewMessages",
+        (_USER, _KEY, _MATCH),
+        (*_BODY, *_OF_A_SESSION, 412, 422),
+        headers=_ETAG,
+    ),
+    ("PATCH", _MESSAGE): Operation("Entry", "messages", "Annotation", (_USER,), (*_BODY, *_OF_A_SESSION)),
+    ("DELETE", _MESSAGE): Operation("ErasedEntry", "messages", parameters=(_USER,), failures=_OF_A_SESSION),
+    ("POST", f"{_ONE}/context"): Operation("Context", "messages", "ContextRequest", (_USER,), (*_BODY, *_OF_A_SESSION)),
+    ("GET", f"{_ONE}/history"): Operation(
+        "History",
+        "messages",
+        parameters=(_USER, _query("view", {"type": "string", "enum": ["voice", "plain"]}, "which form")),
+        failures=_OF_A_SESSION,
+    ),
+    ("GET", "/sessions"): Operation(
+        "ShortSessions", "short form", parameters=(*_PAGING, *_FILTERS), failures=_OF_A_SESSION
+    ),
+    ("GET", "/sessions/{session_id}"): Operation(
+        "ShortSessionWhole", "short form", parameters=(_USER,), failures=_OF_A_SESSION
+    ),
+    ("DELETE", "/sessions/{session_id}"): Operation(
+        "Deleted", "short form", parameters=(_USER,), failures=_OF_A_SESSION
+    ),
+    ("GET", "/healthz"): Operation("Health", "server"),
+    ("GET", "/readyz"): Operation("Health", "server", failures=(503,)),
+    ("GET", "/metrics"): Operation({"text/plain": {"schema": text()}}, "server"),
+    ("GET", "/openapi.json"): Operation({JSON: {"schema": {"type": "object", "additionalProperties": True}}}, "server"),
+    ("GET", "/docs"): Operation(_PAGE, "server"),
+    ("GET", "/"): Operation({JSON: {"schema": ref("Home")}, **_PAGE}, "server"),
 }
-_BODIES: dict[tuple[str, str], Schema] = {
-    ("POST", "/v1/chat/completions"): CHAT_BODY,
-    ("POST", "/v1/sessions"): _SESSION_BODY,
-    ("PUT", "/v1/sessions/{session_id}"): {
-        "type": "object",
-        "additionalProperties": True,
-        "required": ["messages"],
-        "properties": {**_SESSION_BODY["properties"], "messages": _MESSAGES},
-    },
-    ("PATCH", "/v1/sessions/{session_id}"): {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
-            name: _SESSION_BODY["properties"][name] for name in ("system_messages", "metadata", "ttl", "state", "agent")
-        },
-    },
-    ("POST", "/v1/sessions/{session_id}/messages"): {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["messages"],
-        "properties": {"messages": {**_MESSAGES, "minItems": 1}},
-    },
-    ("PATCH", "/v1/sessions/{session_id}/messages/{seq}"): {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
-            "pinned": {"type": "boolean"},
-            "importance": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
-        },
-    },
-    ("POST", "/v1/sessions/{session_id}/context"): {
-        "type": "object",
-        "additionalProperties": True,
-        "properties": {
-            "strategy": {"enum": [name for name, strategy in STRATEGIES.items() if strategy.available]},
-            "budget": {"type": "integer", "minimum": 1, "description": "tokens of the conversation"},
-            "model": _TEXT,
-            "dialect": {"enum": ["openai", "anthropic", "gemini"]},
-            "at_turn": {"type": "integer", "minimum": 0},
-            "explain": {"type": "boolean"},
-            "tools": {"type": "array", "items": _OBJECT},
-            "system_messages": _MESSAGES,
-        },
-    },
+_TAGS: Final = {
+    "chat": "OpenAI's Chat Completions, with memory.",
+    "sessions": "Sessions as a whole.",
+    "messages": "What was said in a session, and what of it a model would see.",
+    "short form": "Sessions in fewer words.",
+    "server": "Health, metrics, and this description.",
 }
-_PAGING: list[Schema] = [
-    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}},
-    {"name": "after", "in": "query", "schema": _TEXT},
-    {"name": "order", "in": "query", "schema": {"enum": ["asc", "desc"]}},
-]
-_QUERIES: dict[tuple[str, str], list[Schema]] = {
-    ("GET", "/v1/sessions"): [
-        *_PAGING,
-        *({"name": name, "in": "query", "schema": _TEXT} for name in ("user_id", "agent", "status", "after_user")),
-    ],
-    ("GET", "/sessions"): [{"name": "user_id", "in": "query", "schema": _TEXT}],
-    ("GET", "/v1/sessions/{session_id}/messages"): [
-        *_PAGING,
-        {"name": "retired", "in": "query", "schema": {"enum": ["true", "false"]}},
-    ],
-    ("GET", "/v1/sessions/{session_id}/history"): [
-        {"name": "view", "in": "query", "schema": {"enum": ["voice", "plain"]}}
-    ],
-}
-_COMPONENTS: Schema = {
-    "Message": {
-        "type": "object",
-        "additionalProperties": True,
-        "required": ["role"],
-        "properties": {"role": {"enum": ["system", "developer", "user", "assistant", "tool"]}},
-    },
-    "Error": {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["message", "type", "param", "code"],
-                "properties": {
-                    "message": _TEXT,
-                    "type": _TEXT,
-                    "param": {"type": ["string", "null"]},
-                    "code": {"type": ["string", "null"]},
-                },
-            }
-        },
-    },
-}
+_GENERAL: Final = (
+    "Bodies are JSON objects in UTF-8; ids in paths are percent-encoded. Every answer has the header X-Request-Id, a"
+    " client's own if it sends a harmless one. A key that stands twice in an object, a parameter or header that is given"
+    " twice, and a compressed body are refused. HEAD answers like GET, without the body. A method that a route does not have"
+    " is a 405 that names the right ones in Allow; a request whose line and headers are too long is a 431."
+)
 
 
 def describe(table: Mapping[str, Mapping[str, Callable[..., Any]]]) -> Schema:
     """The OpenAPI document of a table of routes and of the gateway."""
-    paths: dict[str, Schema] = {"/v1/chat/completions": {"post": _operation("POST", "/v1/chat/completions", None)}}
+    paths: dict[str, Schema] = {CHAT[1]: {"post": _operation(*CHAT, None)}}
     for path, handlers in table.items():
         paths[path] = {method.lower(): _operation(method, path, handler) for method, handler in handlers.items()}
-    info = {"title": "Holdfast", "version": __version__, "summary": "Session memory for LLM agents."}
-    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": _COMPONENTS}}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Holdfast",
+            "version": __version__,
+            "summary": "Session memory for LLM agents.",
+            "description": _GENERAL,
+        },
+        "tags": [{"name": name, "description": about} for name, about in _TAGS.items()],
+        "paths": paths,
+        "components": {"schemas": COMPONENTS},
+    }
 
 
 def _operation(method: str, path: str, handler: Callable[..., Any] | None) -> Schema:
-    about = inspect.getdoc(handler) if handler else "Answer a conversation, with the session's memory in it."
-    error = {"description": "an error", "content": _json({"$ref": "#/components/schemas/Error"})}
-    done = {"description": "done", "content": _json(_OBJECT)}
-    operation: Schema = {
-        "summary": (about or "").partition("\n")[0],
-        "operationId": f"{method.lower()}_{re.sub(r'[^a-z0-9]+', '_', path.lower()).strip('_')}",
-        "parameters": [*_path_parameters(path), *_QUERIES.get((method, path), [])],
-        "responses": {"201" if (method, path) == ("POST", "/v1/sessions") else "200": done, "default": error},
+    about = (inspect.getdoc(handler) if handler else None) or "Answer a conversation, with the session's memory in it."
+    operation = OPERATIONS[method, path]
+    summary, _, description = about.partition("\n")
+    told: Schema = {
+        "summary": summary,
+        **({"description": " ".join(description.split())} if description else {}),
+        "operationId": f"{method.lower()}_{re.sub(r'[^a-z0-9]+', '_', path.lower()).strip('_') or 'home'}",
+        "tags": [operation.tag],
+        "parameters": [*_path_parameters(path), *operation.parameters],
+        "responses": _responses(operation, chat=(method, path) == CHAT),
     }
-    body = _BODIES.get((method, path))
-    if body is not None:
-        operation["requestBody"] = {"required": True, "content": _json(body)}
-    return operation
+    if operation.body is not None:
+        told["requestBody"] = {"required": True, "content": {JSON: {"schema": ref(operation.body)}}}
+    return told
+
+
+def _responses(operation: Operation, *, chat: bool) -> Schema:
+    answer = operation.answer
+    content = {JSON: {"schema": ref(answer)}} if isinstance(answer, str) else answer
+    good = {"description": "Done.", "content": content, **({"headers": operation.headers} if operation.headers else {})}
+    failures = sorted({*operation.failures, *_EVERY})
+    error = {JSON: {"schema": ref("Error")}}
+    told = {str(status): {"description": _ABOUT[status], "content": error} for status in failures}
+    if chat:
+        told["4XX"] = {"description": _REFUSED, "content": error}
+    return {str(operation.status): good, **told}
 
 
 def _path_parameters(path: str) -> list[Schema]:
-    found = []
-    for name in re.findall(r"{(\w+)}", path):
-        schema: Schema = {"type": "integer", "minimum": 0} if name == "seq" else _TEXT
-        found.append({"name": name, "in": "path", "required": True, "schema": schema})
-    return found
-
-
-def _json(schema: Schema) -> Schema:
-    return {"application/json": {"schema": schema}}
+    known = {"seq": (whole(), "the message's place in the log"), "session_id": (ID, "the session's id")}
+    names = re.findall(r"{(\w+)}", path)
+    return [
+        {"name": name, "in": "path", "required": True, "description": known[name][1], "schema": known[name][0]}
+        for name in names
+    ]

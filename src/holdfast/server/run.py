@@ -22,6 +22,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.models import OpenAIModel
 from holdfast.server.app import make_app
 from holdfast.server.observe import JsonLines
+from holdfast.server.protocol import Protocol
 from holdfast.tokens import STORED
 
 _CACHE_KEY_HOSTS = ("openai.com", "azure.com")
@@ -114,9 +115,11 @@ async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
         await hf.store.ping()
         # Loading the tokenizer takes a fifth of a second: not the first request's.
         await anyio.to_thread.run_sync(STORED.text, "ready")
-        app = make_app(hf, max_body=gateway.max_body, close=False)
+        app = make_app(hf, limits=gateway.limits, close=False)
         config = uvicorn.Config(
             app,
+            http=Protocol,
+            lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
@@ -125,8 +128,10 @@ async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
         )
         server = _Server(config, banner(settings, hf, listening.getsockname()[1]))
         await server.serve(sockets=[listening])
-        # Turns that the grace did not suffice for are cancelled by now, and about to write down what arrived.
-        await asyncio.gather(*server.server_state.tasks, return_exceptions=True)
+        # Turns that the grace did not suffice for, or that a second signal does not wait for, write down what arrived.
+        for task in (unfinished := list(server.server_state.tasks)):
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
     return 0
 
 
@@ -140,6 +145,14 @@ class _Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         print(self._greeting, flush=True)  # noqa: T201  # what `serve` says first
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say what is waited for: silence looks like a hang."""
+        running, grace = len(self.server_state.tasks), self.config.timeout_graceful_shutdown
+        if running:
+            told = f"ending: {running} requests running, up to {grace} s; once more to end now"
+            print(told, file=sys.stderr, flush=True)  # noqa: T201  # for whoever pressed Ctrl-C
+        await super().shutdown(sockets=sockets)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals end the server and nothing else: uvicorn raises them again behind it, before the store is closed."""
@@ -151,7 +164,8 @@ class _Server(uvicorn.Server):
 def _listen(host: str, port: int) -> socket.socket:
     """A bound socket, before anything is opened. Raises `ConfigError` when the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # Only with its protocol named does asyncio turn Nagle's algorithm off; else each small reply waits 40 ms for an ACK.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host.strip("[]"), port))

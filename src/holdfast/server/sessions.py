@@ -49,7 +49,7 @@ async def create(call: Call) -> Reply:
     call.hf.roster.voice(agent=agent)
     session = await call.hf.create(
         _optional(body, "id", str, "a string"),
-        user_id=_optional(body, "user_id", str, "a string") or DEFAULT_USER,
+        user_id=_user(_optional(body, "user_id", str, "a string")),
         agent=agent,
         system_messages=system_messages_from(body.get("system_messages") or []),
         state=_optional(body, "state", dict, "an object") or {},
@@ -114,7 +114,7 @@ async def install(call: Call) -> Reply:
     hf = call.hf
     new = NewSession(
         id=call.path["session_id"],
-        user_id=call.text("user_id") or read.user_id or DEFAULT_USER,
+        user_id=call.text("user_id") or _user(read.user_id),
         timestamp=hf.clock(),
         agent=read.agent,
         system_messages=read.system_messages,
@@ -149,7 +149,7 @@ async def change(call: Call) -> Reply:
 async def delete(call: Call) -> Reply:
     """Remove a session and all that belongs to it. One that is not there is a 404."""
     session = await call.session()
-    await call.hf.store.delete(session.ref)
+    await call.hf.delete(session.ref)
     return Reply({"id": session.id, "object": "session", "deleted": True})
 
 
@@ -213,7 +213,7 @@ async def erase(call: Call) -> Reply:
     found = await call.hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)
     if not found:
         raise errors.EntryNotFound(ref.id, seq)
-    entry = await call.hf.store.erase(ref, seq, tokens=(await counted([erased(found[0].message)]))[0])
+    entry = await call.hf.erase(ref, seq, tokens=(await counted([erased(found[0].message)]))[0])
     return Reply({**entry_to(entry), "deleted": True})
 
 
@@ -293,6 +293,11 @@ def _optional(body: dict[str, Any], name: str, kind: type, words: str) -> Any:
     if value is not None and not isinstance(value, kind):
         raise errors.InvalidRequest(f"{name} must be {words}", param=name)
     return value
+
+
+def _user(user_id: str | None) -> str:
+    """Whose session: an empty name is refused by the store, not taken for the default."""
+    return DEFAULT_USER if user_id is None else user_id
 
 
 def _if_match(call: Call) -> int | None:

@@ -32,8 +32,9 @@ of the session. A read does not keep a session alive.
 **Cancellation.** A cancelled write is either done or not, never half; the handle stays usable, and no other caller
 ever gets its result.
 
-**Limits.** An identifier that is empty or too long, or not Unicode, is `InvalidRequest`; a message that is too large is
-`TooLarge`, and one that cannot be written as JSON, or whose turn is before the log's, is `InvalidMessage`.
+**Limits** are those of `holdfast.limits`. An identifier that is empty or too long, or not Unicode, is `InvalidRequest`; a
+message, metadata, state or system messages that are too large are `TooLarge`, and a message that cannot be written as JSON,
+or whose turn is before the log's, is `InvalidMessage`.
 
 **Time** is never read by a store: timestamps come in arguments.
 
@@ -49,16 +50,15 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast import limits
 from holdfast.errors import StoreCorrupt
 from holdfast.messages import Message
 from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, Tail, Vertebra, extend
 
-MAX_PAGE = 1000
+MAX_PAGE = limits.PAGE
 """Most sessions one page may ask for, and the size of `verify`'s own pages."""
-MAX_ID_BYTES = 512
-"""Longest identifier in UTF-8: tenant, user, session, idempotency key, view key. None may be empty."""
-MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-"""Largest message, as `encode_payload` writes it: media are passed through whole."""
+MAX_ID_BYTES = limits.ID_BYTES
+MAX_MESSAGE_BYTES = limits.MESSAGE_BYTES
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,7 +264,7 @@ class Store(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Return when the store can be read and written. Raises `StoreUnavailable`."""
+        """Return when the store can be read and has written something. Raises `StoreUnavailable`."""
         ...
 
     async def close(self) -> None:

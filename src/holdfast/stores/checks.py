@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UnsetType
 
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
+from holdfast.limits import METADATA_BYTES, STATE_BYTES, SYSTEM_BYTES
 from holdfast.messages import ROLES, Message, encode_payload
 from holdfast.session import NewEntry, SessionRef
 from holdfast.stores.base import MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_PAGE, Append, NewSession, SessionPatch
@@ -70,7 +71,7 @@ def check_append(write: Append) -> None:
     for call in write.calls:
         check_id(call.model, "model")
     if write.state_delta:
-        _check_json(write.state_delta, "state")
+        _check_json(write.state_delta, "state", STATE_BYTES)
 
 
 def payloads_of(entries: Sequence[NewEntry]) -> list[bytes]:
@@ -84,7 +85,7 @@ def _payload_of(entry: NewEntry, param: str) -> bytes:
         raise InvalidMessage(f"tokens must not be negative: {entry.tokens}", param=f"{param}.tokens")
     check_importance(entry.importance, f"{param}.importance")
     if entry.metadata is not None:
-        _check_json(entry.metadata, f"{param}.metadata")
+        _check_json(entry.metadata, f"{param}.metadata", METADATA_BYTES)
     return _message_payload(entry.message, param)
 
 
@@ -107,15 +108,22 @@ def _check_agent(agent: str | None | UnsetType) -> None:
 
 def _check_fields(system_messages: Any, state: Any, metadata: Any) -> None:
     if not isinstance(system_messages, UnsetType):
-        for at, message in enumerate(system_messages):
-            _message_payload(message, f"system_messages[{at}]")
-    for name, value in (("state", state), ("metadata", metadata)):
+        payloads = [_message_payload(message, f"system_messages[{at}]") for at, message in enumerate(system_messages)]
+        check_size(sum(map(len, payloads)), "system_messages", SYSTEM_BYTES)
+    for name, value, most in (("state", state, STATE_BYTES), ("metadata", metadata, METADATA_BYTES)):
         if not isinstance(value, UnsetType):
-            _check_json(value, name)
+            _check_json(value, name, most)
 
 
-def _check_json(value: Any, param: str) -> None:
+def _check_json(value: Any, param: str, most: int) -> None:
     try:
-        _encode(value)
+        size = len(_encode(value))
     except _UNWRITABLE as exc:
         raise InvalidRequest(f"{param} cannot be written as JSON: {exc}", param=param) from exc
+    check_size(size, param, most)
+
+
+def check_size(size: int, param: str, most: int) -> None:
+    """Refuse what takes more than `most` bytes."""
+    if size > most:
+        raise TooLarge(f"{param} has {size} bytes; it may have {most}", param=param)

@@ -46,16 +46,37 @@ _UNAVAILABLE = (
 _CORRUPT = (apsw.CorruptError, apsw.NotADBError, apsw.ConstraintError, msgspec.MsgspecError)
 
 
-def translated(exc: Exception) -> HoldfastError:
-    """The one place where errors of SQLite become ours."""
+_WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (apsw.FullError, "the disk is full; nothing of this was stored. Make room, then send it again"),
+    (apsw.ReadOnlyError, "the database or its folder is read-only; nothing of this was stored"),
+    (
+        apsw.CantOpenError,
+        "the database cannot be opened: is its folder there, and may files in it be read and written?",
+    ),
+    (apsw.BusyError, "another program holds the database, and did not let go in time; nothing of this was stored"),
+    (apsw.LockedError, "another program holds the database, and did not let go in time; nothing of this was stored"),
+    (apsw.PermissionsError, "the database may not be read or written"),
+    (apsw.NoMemError, "there is not enough memory"),
+    (apsw.IOError, "the disk failed, is full, or lets no file grow further; nothing of this was stored"),
+    (apsw.CorruptError, "the database is damaged: restore a backup, or export the sessions that can still be read"),
+    (msgspec.MsgspecError, "a row is damaged: restore a backup, or export the sessions that can still be read"),
+    (apsw.NotADBError, "the file is not an SQLite database, or its beginning is damaged: restore a backup"),
+)
+"""What the caller, or whoever owns the server, can do about it. SQLite's own words follow."""
+
+
+def translated(exc: Exception, path: str | None = None) -> HoldfastError:
+    """The one place where errors of SQLite become ours; `path` is told to whoever opens it."""
     if isinstance(exc, HoldfastError):
         return exc
+    words = next((f"{words} (SQLite: {exc})" for kind, words in _WORDS if isinstance(exc, kind)), f"SQLite: {exc}")
+    told = f"{path}: {words}" if path else words
     if isinstance(exc, OverflowError):
         error: HoldfastError = InvalidRequest("a number does not fit into 64 bits")
     elif isinstance(exc, _UNAVAILABLE):
-        error = StoreUnavailable(f"SQLite: {exc}")
+        error = StoreUnavailable(told)
     elif isinstance(exc, _CORRUPT):
-        error = StoreCorrupt(f"SQLite: {exc}")
+        error = StoreCorrupt(told)
     else:
         error = StoreError(f"SQLite: {type(exc).__name__}: {exc}")
     error.__cause__ = exc
@@ -81,6 +102,8 @@ class _Connection:
         self.raw.set_busy_handler(_Patience())
         # Without it, statements that use a partial index are planned anew whenever a parameter is bound.
         self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+        # A damaged page is found when it is read, not when something trips over what it says.
+        self.ask("PRAGMA cell_size_check=ON")
         self._statements = statements("sqlite")
 
     def ask(self, sql: str) -> list[Any]:
@@ -230,7 +253,9 @@ def _open(connection: _Connection, path: str) -> None:
             _configure(connection, path)
             return
         except apsw.NotADBError as exc:
-            raise StoreUnavailable(f"{path} is not an SQLite database") from exc
+            raise StoreUnavailable(
+                f"{path} is not an SQLite database, or its beginning is damaged: restore a backup, or name another file"
+            ) from exc
         except apsw.BusyError:
             # Changing the journal mode does not wait by itself while another process does the same.
             connection.rollback()
@@ -246,6 +271,8 @@ def _configure(connection: _Connection, path: str) -> None:
     mode = connection.ask("PRAGMA journal_mode=WAL")[0][0]
     if path != MEMORY and mode != "wal":
         raise StoreUnavailable(f"{path} cannot have a write-ahead log: its file system does not allow it")
+    if connection.raw.readonly("main"):
+        raise StoreUnavailable(f"{path}: the database or its folder is read-only")
     connection.ask("PRAGMA synchronous=FULL")
     connection.ask("PRAGMA secure_delete=ON")
     connection.ask("PRAGMA temp_store=MEMORY")
@@ -299,7 +326,7 @@ class _Database:
                 await self._reader.opened()
         except Exception as exc:
             await self.close()
-            raise translated(exc) from exc
+            raise translated(exc, self._path) from exc
         except BaseException:  # cancelled: the threads end by themselves
             self.stop()
             raise

@@ -162,7 +162,7 @@ class SQLStore:
     async def ping(self) -> None:
         """See `Store.ping`."""
         await self._read(reads.ping)
-        await self._write(reads.ping)
+        await self._write(writes.ping)
 
     async def close(self) -> None:
         """See `Store.close`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UnsetType
 from msgspec.structs import replace as evolve
 
@@ -18,9 +19,11 @@ from holdfast.errors import (
     SessionExists,
     StaleSession,
 )
+from holdfast.limits import STATE_BYTES
 from holdfast.messages import GENESIS, encode_payload
 from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, Tail, erased, extend, rewind
 from holdfast.stores.base import Append, Appended, NewSession, SavedView, SessionPatch
+from holdfast.stores.checks import check_size
 from holdfast.stores.sql.reads import session_row
 from holdfast.stores.sql.rows import (
     ENDLESS,
@@ -34,6 +37,7 @@ from holdfast.stores.sql.rows import (
 )
 from holdfast.stores.sql.steps import Many, Query, Row, Steps
 
+_encode = msgspec.json.Encoder().encode
 _HANGING_ON_A_SESSION = (
     "entries_delete_live",
     "entries_delete_retired",
@@ -178,6 +182,12 @@ def erase(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[E
     return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
 
+def ping() -> Steps[None]:
+    """A row that comes and goes: a page of it has to be written, and a full disk says so."""
+    yield Query("ping_put", ())
+    yield Query("ping_delete", ())
+
+
 # -- parts of them -----------------------------------------------------------
 
 
@@ -318,8 +328,11 @@ def _check_version(session: Session, expect: int | None) -> None:
 
 
 def _merged(state: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
-    """`state` with `delta` on top; None deletes a key."""
-    return {key: value for key, value in {**state, **delta}.items() if value is not None}
+    """`state` with `delta` on top; None deletes a key. What is written bit by bit has the limit of what is written at once."""
+    merged = {key: value for key, value in {**state, **delta}.items() if value is not None}
+    if state:
+        check_size(len(_encode(merged)), "state", STATE_BYTES)
+    return merged
 
 
 def _or(value: Any, old: Any) -> Any:

@@ -208,3 +208,10 @@ DELETE FROM model_calls WHERE session = ?1
 -- ping --
 -- Anything that reads.
 SELECT max(number) FROM holdfast_migrations
+
+-- ping_put --
+-- Undone in the same transaction by ping_delete.
+INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', '')
+
+-- ping_delete --
+DELETE FROM holdfast_migrations WHERE number = 0

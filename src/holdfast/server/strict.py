@@ -1,0 +1,82 @@
+"""JSON read strictly: what two readers could understand differently, or could be read and not be written again, is refused.
+
+Bounded before it is decoded, because a few bytes of JSON stand for hundreds in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import InvalidRequest, TooLarge
+from holdfast.limits import DEPTH, VALUES
+
+_decode = msgspec.json.Decoder().decode
+# A string, closed or not, is passed over in one match: so no text makes the search slow. What is left are values' marks.
+_STRING_OR_MARK: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|([,\[{]++)', re.DOTALL)
+
+
+def decoded(body: bytes) -> Any:
+    """The JSON in a body.
+
+    Raises:
+        InvalidRequest: no JSON, no UTF-8, nested deeper than `DEPTH`, a number that is none, a key twice in an object.
+        TooLarge: more than `VALUES` values.
+    """
+    # Each value stands behind one of these marks, or is the whole; some of them may stand in texts.
+    if body.count(b",") + body.count(b"[") + body.count(b"{") >= VALUES:
+        _count(body)
+    try:
+        data = _decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        raise InvalidRequest(f"the body is not JSON: {exc}") from exc
+    colons = _colons(data, DEPTH)
+    # Every key has one colon behind it. One more than there are keys and colons in texts: a key was given twice.
+    if body.count(b":") != colons or b"\\u003" in body:
+        _refuse_doubled(body)
+    return data
+
+
+def _count(body: bytes) -> None:
+    values = 1
+    for found in _STRING_OR_MARK.finditer(body):
+        values += len(found[1] or b"")
+        if values > VALUES:
+            raise TooLarge(f"the body has more than {VALUES} values")
+
+
+def _colons(data: Any, left: int) -> int:
+    """How many keys `data` has, and colons in its texts. Refuses what could be read, and not be passed on or written."""
+    if isinstance(data, str):
+        return data.count(":")
+    if isinstance(data, int) and not -(2**63) <= data < 2**64:
+        raise InvalidRequest("the body holds a whole number of more than 64 bits")
+    if not isinstance(data, dict | list):
+        return 0
+    if left == 0:
+        raise InvalidRequest(f"the body is nested more than {DEPTH} deep")
+    # All texts of one object or list are counted at once: a loop in Python costs more than what it looks for.
+    found, items = (len(data), data.values()) if isinstance(data, dict) else (0, data)
+    texts = [item for item in items if type(item) is str]
+    found += "".join(texts).count(":") + ("".join(data).count(":") if isinstance(data, dict) else 0)
+    if len(texts) < len(data):
+        for item in items:
+            if type(item) is not str:
+                found += _colons(item, left - 1)
+    return found
+
+
+def _refuse_doubled(body: bytes) -> None:
+    """Read the body once more, for the key that stands twice in one object."""
+    json.loads(body, object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise InvalidRequest(f"the key {key[:100]!r} stands twice in one object; send it once", param=key[:100])
+        seen.add(key)

@@ -1,0 +1,225 @@
+"""One id, one session: whatever an id is made of, and wherever it stands: path, query, body or header."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import unicodedata
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+
+from holdfast.limits import ID_BYTES
+from holdfast.session import SessionRef
+from tests.edges.server import Served, gateway
+from tests.edges.test_rest_bad_input import HI, is_error
+
+SINGLE = "/%*?#&=+ .:;,'\"\\|_aAI\x00\n\t\x7f\u00a0\u200b\u202e\ufeff\ufffd\U0010ffff\u00e9\u0301\u00c5\u212b\u00df\u0131\u0130\ufb01"
+"""Separators, wildcards, controls, and letters that normalise, fold or look like others."""
+SEVERAL = [
+    "%2F",
+    "%00",
+    "..",
+    "../",
+    "\r\n",
+    "e\u0301",
+    "SS",
+    "fi",
+    "sess_",
+    "default",
+    "\U0001f9c0",
+    "\U0001f469\u200d\U0001f467",
+]
+AWKWARD = st.sampled_from([*SINGLE, *SEVERAL])
+IDS = st.one_of(st.lists(AWKWARD, min_size=1, max_size=6).map("".join), st.text(min_size=1, max_size=40)).filter(
+    lambda text: (
+        len(text.encode("utf-8", "surrogatepass")) <= ID_BYTES and not any("\ud800" <= c <= "\udfff" for c in text)
+    )
+)
+
+
+EXAMPLES = settings().max_examples // 4
+"""Each is twenty requests; `HYPOTHESIS_PROFILE=thorough` for more."""
+
+
+def encoded(text: str) -> str:
+    """Percent-encoded whole; dots too, which clients would resolve."""
+    return quote(text, safe="").replace(".", "%2E")
+
+
+class Server:
+    """A server for all examples of one test, in an event loop of its own."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+        self.served: Served = self.run(self._open())
+
+    async def _open(self) -> Served:
+        served, _ = await self._stack.enter_async_context(gateway(lambda body: "ok"))
+        return served
+
+    def run(self, work: Any) -> Any:
+        return self._runner.run(work)
+
+    def close(self) -> None:
+        self.run(self._stack.aclose())
+        self._runner.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Shared by the examples of a property."""
+    server = Server()
+    yield server
+    server.close()
+
+
+async def everywhere(served: Served, session_id: str, user_id: str) -> None:
+    """The session is found by every route and in every position, and it is always the same one."""
+    http, path, user = served.http, f"/v1/sessions/{encoded(session_id)}", encoded(user_id)
+    owner = f"?user_id={user}"
+    made = await http.post("/v1/sessions", json={"id": session_id, "user_id": user_id, "metadata": {"of": user_id}})
+    assert (made.status_code, made.json()["id"], made.json()["user_id"]) == (201, session_id, user_id), made.text
+    assert (await http.post("/v1/sessions", json={"id": session_id, "user_id": user_id})).status_code == 409
+    chat: dict[str, Any] = {"messages": [HI], "user": user_id}
+    by_body = await http.post("/v1/chat/completions", json={**chat, "session_id": session_id})
+    assert (by_body.status_code, by_body.json()["session_id"]) == (200, session_id), by_body.text
+    header = by_body.headers["x-session-id"]
+    chat["messages"] = [{"role": "user", "content": "again"}]
+    by_header = await http.post("/v1/chat/completions", json=chat, headers={"X-Session-Id": header})
+    assert (by_header.status_code, by_header.json()["session_id"]) == (200, session_id)
+    assert by_header.json()["session"]["turn"] == 1
+    whole = (await http.get(path + owner)).json()
+    assert (whole["id"], whole["user_id"], whole["message_count"]) == (session_id, user_id, 4)
+    assert (await http.put(path + owner, json={"messages": whole["messages"]})).json()["id"] == session_id
+    assert (await http.patch(path + owner, json={"metadata": {"k": 1}})).json()["user_id"] == user_id
+    page = (await http.get(f"{path}/messages{owner}&limit=2")).json()
+    assert [item["content"] for item in page["data"]] == ["hi", "ok"]
+    assert (await http.post(f"{path}/messages{owner}", json={"messages": [HI]})).json()["first_id"] == 4
+    assert (await http.patch(f"{path}/messages/4{owner}", json={"pinned": True})).json()["pinned"]
+    assert (await http.delete(f"{path}/messages/4{owner}")).json()["deleted"]
+    assert (await http.post(f"{path}/context{owner}", json={})).json()["session_id"] == session_id
+    assert len((await http.get(f"{path}/history{owner}")).json()["contents"]) == 5
+    assert (await http.get(f"/sessions/{encoded(session_id)}{owner}")).json()["id"] == session_id
+    listed = (await http.get(f"/v1/sessions{owner}")).json()["data"]
+    assert [item["id"] for item in listed] == [session_id]
+    behind = (await http.get(f"/v1/sessions{owner}&after={encoded(session_id)}")).json()
+    assert behind["data"] == []
+    assert (await served.hf.store.get(SessionRef(user_id, session_id))).id == session_id
+
+
+async def empty(served: Served) -> None:
+    """Remove every session."""
+    while page := (await served.hf.sessions(limit=100)).sessions:
+        for session in page:
+            await served.hf.store.delete(session.ref)
+
+
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(session_id=IDS, user_id=IDS)
+@example(session_id="..", user_id=".")
+@example(session_id="../../etc/passwd", user_id="%2e%2e/")
+@example(session_id="a\x00b", user_id="\x00")
+@example(session_id="\n", user_id=" ")
+@example(session_id="*", user_id="%")
+@example(session_id="x" * ID_BYTES, user_id="é" * (ID_BYTES // 2))
+def test_an_id_names_its_session_on_every_route(server: Server, session_id: str, user_id: str) -> None:
+    """In the path, the query, the body and the header."""
+
+    async def once() -> None:
+        await empty(server.served)
+        await everywhere(server.served, session_id, user_id)
+        deleted = await server.served.http.delete(f"/v1/sessions/{encoded(session_id)}?user_id={encoded(user_id)}")
+        assert deleted.json()["id"] == session_id
+        assert (await server.served.hf.sessions()).sessions == ()
+
+    server.run(once())
+
+
+def relatives(text: str) -> set[str]:
+    """Other ids that something careless would take for this one."""
+    forms = {unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC", "NFKD")}
+    edges = {text + " ", " " + text, text.strip(), text + "\x00", text.rstrip("\x00"), text + "/", text.rstrip("/")}
+    cases = {text.upper(), text.lower(), text.casefold()}
+    codes = {
+        quote(text, safe=""),
+        quote(text),
+        text.replace("%2F", "/"),
+        text.replace("+", " "),
+        text.split("\x00", maxsplit=1)[0],
+    }
+    found = forms | edges | cases | codes | {f"./{text}", f"{text}/../{text}", text.replace("\\", "/")}
+    return {one for one in found if one != text and 0 < len(one.encode()) <= ID_BYTES}
+
+
+@settings(max_examples=EXAMPLES // 2, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(session_id=IDS)
+@example(session_id="\u00e9")
+@example(session_id="e\u0301")
+@example(session_id="%41")
+@example(session_id="a/b")
+@example(session_id="\ufb01\u212b")
+def test_no_other_id_is_the_same_session(server: Server, session_id: str) -> None:
+    """What looks alike, normalises alike or decodes alike is somebody else's."""
+    others = sorted(relatives(session_id))
+    assume(others)
+
+    async def once() -> None:
+        served = server.served
+        await empty(served)
+        for one in (session_id, *others):
+            response = await served.http.post("/v1/sessions", json={"id": one, "metadata": {"is": one}})
+            assert response.status_code == 201, (one, response.text)
+        for one in (session_id, *others):
+            found = (await served.http.get(f"/v1/sessions/{encoded(one)}")).json()
+            assert (found["id"], found["metadata"]) == (one, {"is": one})
+        for one in others:
+            await served.http.delete(f"/v1/sessions/{encoded(one)}")
+        assert [session.id for session in (await served.hf.sessions()).sessions] == [session_id]
+
+    server.run(once())
+
+
+async def test_idempotency_keys_of_any_kind() -> None:
+    """Keys that look alike are different ones."""
+    keys = ["k", "K", "k%20", "k/", "k*", "é", "e\u0301", "k,k"]
+    async with gateway([]) as (served, _):
+        await served.http.put("/v1/sessions/s", json={"messages": []})
+        for _, key in itertools.product(range(2), keys):
+            response = await served.http.post(
+                "/v1/sessions/s/messages",
+                json={"messages": [{"role": "user", "content": key}]},
+                headers=[(b"idempotency-key", key.encode())],
+            )
+            assert response.status_code == 200, (key, response.text)
+        assert [content for _, content in await served.log()] == keys
+
+
+async def test_names_that_are_none() -> None:
+    """Empty, too long or no UTF-8: 400 in every position, and no session is made."""
+    async with gateway([]) as (served, _):
+        long = "x" * (ID_BYTES + 1)
+        for body in ({"id": ""}, {"id": long}, {"user_id": ""}, {"user_id": long}):
+            is_error(await served.http.post("/v1/sessions", json=body), 400)
+        is_error(await served.http.put("/v1/sessions/s", json={"messages": [], "user_id": ""}), 400)
+        for url in (
+            f"/v1/sessions/{long}",
+            "/v1/sessions/%FF",
+            "/v1/sessions?user_id=%FF",
+            f"/v1/sessions?user_id={long}",
+        ):
+            method = "PUT" if url.startswith("/v1/sessions/") else "GET"
+            response = await served.http.request(method, url, json={"messages": []})
+            assert response.status_code == (200 if "user_id=xx" in url else 400), url
+        for header in (b"%FF", b"\xff", b"\xe9"):
+            response = await served.http.post(
+                "/v1/chat/completions", json={"messages": [HI]}, headers=[(b"x-session-id", header)]
+            )
+            assert is_error(response, 400)["param"] == "X-Session-Id"
+        assert (await served.hf.sessions()).sessions == ()

@@ -1,0 +1,99 @@
+"""JSON in request bodies, read strictly: no key twice, no bombs; and nothing that is right is taken for wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import limits
+from holdfast.errors import InvalidRequest, TooLarge
+from holdfast.server.strict import decoded
+from tests.edges.server import gateway
+from tests.edges.test_rest_bad_input import BODIES, is_error, with_session
+
+DOUBLED = [
+    (b'{"messages": [], "messages": []}', "messages"),
+    (b'{"a": {"b": 1, "c": 2, "b": 3}}', "b"),
+    (b'{"messages": [{"role": "user", "role": "tool", "content": "x"}]}', "role"),
+    (b'{"a": "x:y:z", "\\u0061": 1}', "a"),
+    (b'{"a:b": 1, "a\\u003ab": 2}', "a:b"),
+    (b'{"a": "\\u003a", "b": 1, "b": 2}', "b"),
+    (b'{"": 1, "": 2}', ""),
+    (b'{"k": {"x": 1}, "k": {"x": 1}}', "k"),
+]
+
+
+@pytest.mark.parametrize(("body", "key"), DOUBLED)
+async def test_a_key_that_stands_twice(body: bytes, key: str) -> None:
+    """400 that names it: two readers could understand it differently."""
+    async with gateway([]) as (served, _):
+        await with_session(served)
+        for method, url in BODIES:
+            error = is_error(await served.http.request(method, url, content=body), 400)
+            assert error["param"] == key
+            assert f"{key!r} stands twice" in error["message"]
+        assert await served.log() == [("user", "hi")]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(':"\\u03a{}[],ab\x00é', max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(':"\\{},ab', max_size=4), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(JSON, st.booleans())
+def test_no_key_is_thought_to_be_doubled(data: Any, ascii_only: bool) -> None:
+    """Whatever stands in texts and keys, what has no doubled key is read as it is."""
+    assert decoded(json.dumps(data, ensure_ascii=ascii_only).encode()) == data
+
+
+@given(st.dictionaries(st.text(':"\\,ab3', max_size=3), JSON, min_size=1, max_size=4), st.data())
+def test_every_doubled_key_is_found(data: dict[str, Any], draw: st.DataObject) -> None:
+    """Wherever it stands and however it is written."""
+    key = draw.draw(st.sampled_from(sorted(data)))
+    pairs = [*data.items(), (key, draw.draw(JSON))]
+    escaped = draw.draw(st.booleans())
+    names = [
+        '"' + "".join(f"\\u{ord(char):04x}" for char in name) + '"' if escaped else json.dumps(name)
+        for name, _ in pairs
+    ]
+    text = "{" + ",".join(f"{name}:{json.dumps(value)}" for name, (_, value) in zip(names, pairs, strict=True)) + "}"
+    wrapped = draw.draw(st.sampled_from(["{}", "[{}]", '{{"x": [1, {}]}}'])).format(text)
+    with pytest.raises(InvalidRequest, match="stands twice"):
+        decoded(wrapped.encode())
+
+
+MANY = limits.VALUES + 10
+BOMBS: dict[str, bytes] = {
+    "a million keys": b"{" + b",".join(b'"k%d":1' % at for at in range(MANY)) + b"}",
+    "a million lists": b"[" + b"[]," * MANY + b"[]]",
+    "a million objects": b'{"a":[' + b"{}," * MANY + b"{}]}",
+    "a million texts": b"[" + b'"",' * MANY + b'""]',
+    "open lists": b"[" * MANY,
+    "an open text": b'["' + b'\\",' * MANY,
+    "an open text of quotes": b'["' + b'\\"' * MANY + b"\\",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_before_it_is_decoded(name: str) -> None:
+    """By its number of values, or as no JSON; a long text full of commas is none."""
+    with pytest.raises((TooLarge, InvalidRequest)) as raised:
+        decoded(BOMBS[name])
+    if "open text" not in name:
+        assert str(limits.VALUES) in str(raised.value)
+    assert decoded(json.dumps({"text": ",[{" * MANY}).encode()) == {"text": ",[{" * MANY}
+
+
+async def test_a_million_keys_over_http() -> None:
+    """413, and the server answers others meanwhile."""
+    async with gateway([]) as (served, _):
+        sending = asyncio.create_task(served.http.post("/v1/sessions", content=BOMBS["a million keys"]))
+        assert (await served.http.get("/healthz")).status_code == 200
+        assert str(limits.VALUES) in is_error(await sending, 413)["message"]

@@ -1,0 +1,428 @@
+"""What a request may bring: every limit has a number, is told by it, and what passes it has written nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+
+from holdfast import limits
+from holdfast.config import load
+from holdfast.config.model import Gateway
+from holdfast.limits import Limits
+from holdfast.server.intake import Held, Intake, Refused, Room
+from tests.edges.server import Process, Served, gateway
+from tests.edges.test_rest_bad_input import BODIES, HI, is_error, raw, with_session
+
+SMALL = Limits(body=200_000, message=50_000, messages=20, parts=5, tool_calls=4, tools=3)
+HASTY = msgspec.structs.replace(SMALL, body_timeout=0.2)
+
+
+def calls(count: int) -> dict[str, Any]:
+    """An assistant message with so many tool calls."""
+    one = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{at}", **one} for at in range(count)]}
+
+
+def parts(count: int) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": "x"}] * count}
+
+
+OVER: dict[str, tuple[list[dict[str, Any]], str, str]] = {
+    "messages": ([HI] * 21, "messages", "20"),
+    "parts": ([HI, parts(6)], "messages[1].content", "5"),
+    "tool calls": ([calls(5)], "messages[0].tool_calls", "4"),
+    "a message": ([{"role": "user", "content": "x" * 60_000}], "messages[0]", "50000"),
+    "base64": (
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x;base64," + "A" * 60_000}}]}],
+        "messages[0]",
+        "50000",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVER)
+async def test_more_than_is_taken(name: str) -> None:
+    """413 with the place and the number on every route that takes messages; at the limit it is taken."""
+    messages, param, number = OVER[name]
+    async with gateway(["ok"], limits=SMALL) as (served, upstream):
+        await with_session(served)
+        for method, url in (
+            ("POST", "/v1/chat/completions"),
+            ("PUT", "/v1/sessions/s"),
+            ("POST", "/v1/sessions/s/messages"),
+        ):
+            error = is_error(await served.http.request(method, url, json={"messages": messages}), 413)
+            assert (error["code"], error["param"]) == ("too_large", param)
+            assert number in error["message"]
+        assert await served.log() == [("user", "hi")]
+        assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
+        assert upstream.requests == []
+        for good in ([HI] * 20, [parts(5)], [calls(4)]):
+            assert (await served.http.put("/v1/sessions/t", json={"messages": good})).status_code == 200
+
+
+async def test_more_tools_than_are_taken() -> None:
+    """In a chat, and for a working set."""
+    async with gateway([], limits=SMALL) as (served, _):
+        await with_session(served)
+        tools = [{"type": "function", "function": {"name": "f"}}] * 4
+        for url in ("/v1/chat/completions", "/v1/sessions/s/context"):
+            body = {"messages": [HI], "tools": tools} if "chat" in url else {"tools": tools}
+            assert is_error(await served.http.post(url, json=body), 413)["param"] == "tools"
+
+
+async def test_fields_of_a_session_have_limits() -> None:
+    """State, metadata and system messages, at once and bit by bit; and what was there stays."""
+    async with gateway([]) as (served, _):
+        await with_session(served)
+        long = "x" * (limits.STATE_BYTES + 1)
+        system = ["y" * (limits.SYSTEM_BYTES // 2), "y" * (limits.SYSTEM_BYTES // 2)]
+        for name, value in (("state", {"k": long}), ("metadata", {"k": long}), ("system_messages", system)):
+            for method, url in (("POST", "/v1/sessions"), ("PATCH", "/v1/sessions/s")):
+                error = is_error(await served.http.request(method, url, json={name: value}), 413)
+                assert (error["param"], error["code"]) == (name, "too_large")
+        error = is_error(
+            await served.http.post("/v1/sessions/s/messages", json={"messages": [{**HI, "metadata": {"k": long}}]}), 413
+        )
+        assert error["param"] == "messages[0].metadata"
+        half = {"state": {"a": "x" * (limits.STATE_BYTES * 2 // 3)}}
+        assert (await served.http.patch("/v1/sessions/s", json=half)).status_code == 200
+        is_error(await served.http.patch("/v1/sessions/s", json={"state": {"b": half["state"]["a"]}}), 413)
+        assert (await served.http.get("/v1/sessions/s")).json()["state"] == half["state"]
+        assert (await served.http.patch("/v1/sessions/s", json={"state": {"a": None, "b": 1}})).status_code == 200
+
+
+# -- bodies that say what they are -------------------------------------------
+
+KINDS = [
+    ({"Content-Type": "application/json"}, 200),
+    ({"Content-Type": "application/json; charset=utf-8"}, 200),
+    ({"Content-Type": 'Application/JSON;charset="UTF-8"'}, 200),
+    ({"Content-Type": "application/vnd.api+json"}, 200),
+    ({}, 200),
+    ({"Content-Encoding": "identity"}, 200),
+    ({"Content-Type": "text/plain"}, 415),
+    ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+    ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
+    ({"Content-Type": "application/jsonl"}, 415),
+    ({"Content-Type": "application/json; charset=utf-16"}, 415),
+    ({"Content-Type": ""}, 415),
+    ({"Content-Encoding": "gzip"}, 415),
+    ({"Content-Encoding": "br"}, 415),
+    ({"Content-Encoding": "identity, gzip"}, 415),
+]
+
+
+@pytest.mark.parametrize(("headers", "status"), KINDS, ids=lambda value: str(value)[:50])
+async def test_kinds_of_bodies(headers: dict[str, str], status: int) -> None:
+    """JSON, or nothing said; all else is refused before it is read, with what is right."""
+    async with gateway([]) as (served, _):
+        body = json.dumps({"messages": [HI]}).encode()
+        response = await served.http.put("/v1/sessions/s", content=body, headers=headers)
+        assert response.status_code == status
+        if status == 415:
+            assert re.search("application/json|without compression|UTF-8", is_error(response, 415)["message"])
+            assert (await served.http.get("/v1/sessions")).json()["data"] == []
+
+
+async def test_a_compressed_body_is_refused_everywhere() -> None:
+    """It is not taken for broken JSON."""
+    body = gzip.compress(json.dumps({"messages": [HI]}).encode())
+    async with gateway([]) as (served, _):
+        for method, url in BODIES:
+            response = await served.http.request(method, url, content=body, headers={"Content-Encoding": "gzip"})
+            error = is_error(response, 415)
+            assert error["code"] == "unsupported_encoding"
+            assert "compression" in error["message"]
+
+
+# -- long values ----------------------------------------------------------------
+
+
+async def test_a_megabyte_of_base64() -> None:
+    """It is kept as it is, and the message around it."""
+    url = "data:image/png;base64," + "QUJD" * 350_000
+    content = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": url}}]
+    async with gateway(["nice"]) as (served, upstream):
+        assert (await served.chat([{"role": "user", "content": content}]))["status"] == 200
+        assert upstream.requests[0].body["messages"][0]["content"] == content
+        stored = (await served.http.get("/v1/sessions/s/messages")).json()["data"]
+        assert stored[0]["content"] == content
+
+
+async def test_what_an_error_quotes_does_not_make_it_long() -> None:
+    """A megabyte of nonsense is answered by a few lines."""
+    long = "x" * 1_000_000
+    async with gateway([]) as (served, _):
+        await with_session(served)
+        for url, body in (
+            ("/v1/sessions/s/messages", {"messages": [{"role": long, "content": ""}]}),
+            ("/v1/sessions", {long: 1}),
+            ("/v1/sessions", {"agent": long}),
+            ("/v1/sessions/s/context", {"strategy": long}),
+            ("/v1/chat/completions", {"messages": [HI], "agent": long}),
+        ):
+            response = await served.http.post(url, json=body)
+            assert is_error(response, 400)
+            assert len(response.content) < 10_000
+
+
+# -- time, and the head ------------------------------------------------------
+
+
+async def test_a_body_that_does_not_come() -> None:
+    """408, declared or in pieces, and the connection ends; the server goes on."""
+    async with gateway([], limits=HASTY) as (served, _):
+        head = f"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n".encode()
+        for rest in (b'Content-Length: 50\r\n\r\n{"id"', b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"id"\r\n'):
+            answer = await until_closed(served, head + rest)
+            assert answer.startswith(b"HTTP/1.1 408")
+            assert b'"code":"request_timeout"' in answer
+            assert b"connection: close" in answer
+        assert (await served.http.get("/v1/sessions")).json()["data"] == []
+
+
+async def until_closed(served: Served, request: bytes) -> bytes:
+    """What is answered to a request whose sender waits."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_large_bodies_that_do_not_end() -> None:
+    """However many there are, each is told, and whoever comes later is served."""
+    async with gateway([], limits=HASTY) as (served, _):
+        head = f"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        begun = head.encode() + b"186A0\r\n" + b" " * 100_000 + b"\r\n"
+        answers = await asyncio.gather(*(until_closed(served, begun) for _ in range(limits.BODIES * 3)))
+        assert {answer[9:12] for answer in answers} <= {b"408", b"503"}
+        big = {"metadata": {"k": "x" * 100_000}}
+        done = await asyncio.gather(*(served.http.post("/v1/sessions", json=big) for _ in range(limits.BODIES * 3)))
+        assert [response.status_code for response in done] == [201] * len(done)
+
+
+async def test_a_large_body_that_finds_no_room() -> None:
+    """503 after a while, with a hint when to try again; a small one needs no room, and with room it is read."""
+    intake, others = Intake(HASTY), Held()
+    await others.take(intake._room, SMALL.body * limits.BODIES)
+
+    async def read(size: int) -> Any:
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"[" + b" " * size + b"]", "more_body": False}
+
+        held = Held()
+        try:
+            return await intake.read(Request({"type": "http", "headers": []}, receive), held)
+        finally:
+            held.release()
+
+    with pytest.raises(Refused, match="busy") as refused:
+        await read(100_000)
+    assert (refused.value.status, refused.value.headers["retry-after"]) == (503, "1")
+    assert await read(1000) == []
+    others.release()
+    assert await read(100_000) == []
+    assert intake._room._free == SMALL.body * limits.BODIES
+
+
+@given(st.lists(st.tuples(st.integers(1, 10), st.integers(0, 6), st.booleans()), max_size=20))
+def test_room_is_given_in_turn_and_never_lost(wishes: list[tuple[int, int, bool]]) -> None:
+    """Whoever is cancelled, before or after it was their turn: in the end all of it is there, and never less than none."""
+
+    async def once() -> None:
+        room = Room(10)
+
+        async def one(size: int, for_: int) -> None:
+            await room.take(size)
+            try:
+                assert room._free >= 0
+                for _ in range(for_):
+                    await asyncio.sleep(0)
+            finally:
+                room.give(size)
+
+        tasks = []
+        for size, for_, cancelled in wishes:
+            tasks.append(asyncio.create_task(one(size, for_)))
+            await asyncio.sleep(0)
+            if cancelled:
+                tasks[len(tasks) // 2].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert room._free == 10
+        assert not room._waiting
+
+    asyncio.run(once())
+
+
+async def cut_off(served: Served, request: bytes) -> str | None:
+    """The code of the error that a request is refused by; None where the connection was closed before it was all sent."""
+    try:
+        answer = await raw(served, request)
+    except ConnectionError:
+        return None
+    assert answer.startswith(b"HTTP/1.1 431"), answer[:80]
+    return str(json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"])
+
+
+async def test_a_head_that_does_not_end() -> None:
+    """431 for a long line, long headers, many headers or a trailer; none of them is kept."""
+    async with gateway([]) as (served, _):
+        host = f"Host: 127.0.0.1:{served.port}\r\n".encode()
+        long = b"x" * (limits.HEAD_BYTES * 10)
+        get = b"GET /healthz HTTP/1.1\r\n" + host
+        chunked = b"POST /v1/sessions HTTP/1.1\r\n" + host + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+        for request in (
+            b"GET /" + long,
+            b"GET /healthz?" + long + b" HTTP/1.1\r\n",
+            get + b"X-Long: " + long,
+            get + b"X-Many: some words\r\n" * 5000,
+            get + b"X-Many: some words\r\n" * 5000 + b"\r\n",
+        ):
+            refused = await cut_off(served, request)
+            assert refused in ("head_too_large", None)
+        assert (
+            await cut_off(served, get + b"X-Long: " + b"x" * (limits.HEAD_BYTES + 1) + b"\r\n\r\n") == "head_too_large"
+        )
+        assert await cut_off(served, chunked + b"X-Trailer: " + long) in ("head_too_large", None)
+        assert (await served.http.get("/healthz")).status_code == 200
+
+
+async def test_a_head_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """408, or a closed connection where nothing was said at all."""
+    async with gateway([]) as (served, _):
+        with monkeypatch.context() as patch:
+            patch.setattr("holdfast.server.protocol.HEAD_SECONDS", 0.05)
+            assert await until_closed(served, b"") == b""
+            answer = await until_closed(
+                served, f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nX-A: b".encode()
+            )
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert (await served.http.get("/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("url", "headers"),
+    [
+        ("/v1/sessions?user_id=a&user_id=b", []),
+        ("/v1/sessions?limit=5&limit=5", []),
+        ("/v1/sessions?user_id=%FF", []),
+        ("/v1/sessions?" + "&".join(f"p{at}=1" for at in range(limits.PARAMETERS + 1)), []),
+    ],
+)
+async def test_a_query_that_two_could_read_differently(url: str, headers: list[tuple[str, str]]) -> None:
+    """Given twice, no UTF-8, or too many parameters: 400."""
+    async with gateway([]) as (served, _):
+        is_error(await served.http.get(url, headers=headers), 400)
+
+
+@pytest.mark.parametrize("name", ["Idempotency-Key", "X-Session-Id", "If-Match"])
+async def test_a_header_that_is_sent_twice(name: str) -> None:
+    """400, not the first or the last of them."""
+    async with gateway([]) as (served, _):
+        await with_session(served)
+        url = "/v1/chat/completions" if name == "X-Session-Id" else "/v1/sessions/s/messages"
+        headers = [(name, "1"), (name, "1")]
+        assert is_error(await served.http.post(url, json={"messages": [HI]}, headers=headers), 400)[
+            "param"
+        ].lower() == (name.lower())
+        assert await served.log() == [("user", "hi")]
+
+
+# -- memory ------------------------------------------------------------------
+
+MIB = 1 << 20
+REQUESTS = 50
+GROWTH = 700 * MIB
+"""Far below 50 times 100 MB, far above what 4 bodies of the largest size take."""
+
+
+def peak(pid: int) -> int:
+    """The most memory that a process has had, in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
+
+
+async def hundred_megabytes(sent: list[int]) -> AsyncIterator[bytes]:
+    """A body in pieces."""
+    piece = b" " * 65_536
+    for _ in range(100 * MIB // len(piece)):
+        sent.append(len(piece))
+        yield piece
+
+
+async def too_much(http: httpx2.AsyncClient, *, declared: bool, sent: list[int]) -> int:
+    """The status of a request with 100 MB; 0 when the server has cut it off."""
+    headers = {"Content-Length": str(100 * MIB)} if declared else {}
+    try:
+        response = await http.post("/v1/sessions", content=hundred_megabytes(sent), headers=headers)
+    except httpx2.TransportError:
+        return 0
+    return int(response.status_code)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak memory of a process is told on Linux only")
+async def test_memory_stays_flat(tmp_path: Path) -> None:
+    """Fifty requests of 100 MB at once, declared and not: all are refused, and the server hardly grows."""
+    with Process(f"sqlite:///{tmp_path}/s.db") as server:
+        pid = server.process.pid
+        limit = httpx2.Limits(max_connections=REQUESTS)
+        async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=120, limits=limit) as http:
+            assert (await http.post("/v1/sessions", json={})).status_code == 201
+            before, sent = peak(pid), list[int]()
+            wanted = [too_much(http, declared=at % 2 == 0, sent=sent) for at in range(REQUESTS)]
+            statuses = await asyncio.gather(*wanted)
+            assert set(statuses) <= {413, 503, 0}
+            assert 413 in statuses
+            assert peak(pid) - before < GROWTH
+            assert (await http.post("/v1/sessions", json={})).status_code == 201
+
+
+# -- the numbers -------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
+
+
+def test_the_page_has_every_limit_and_its_number() -> None:
+    """The table in docs/gateway.md is the one in the code."""
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| `([\w.]+)` \|", PAGE, re.MULTILINE)
+    told = {name: number.strip() for number, name in rows}
+    for name, value in msgspec.structs.asdict(Limits()).items():
+        key = "gateway.body_timeout" if name == "body_timeout" else f"gateway.max_{name}"
+        assert told.pop(key) == written(name, value)
+    for name in (name for name in vars(limits) if name.isupper() and name != "MIB"):
+        assert told.pop(name) == written(name, getattr(limits, name)), name
+    assert told == {}
+
+
+def written(name: str, value: float) -> str:
+    """A number as the page has it."""
+    if name == "body_timeout":
+        return f"{value:g} s"
+    if name in ("body", "message") or name.endswith("_BYTES"):
+        for unit, size in (("MiB", MIB), ("KiB", 1024)):
+            if value % size == 0:
+                return f"{int(value) // size} {unit}"
+        return f"{int(value):,} bytes"
+    return f"{int(value):,}"
+
+
+def test_limits_are_what_the_configuration_says() -> None:
+    """Each key reaches its limit."""
+    assert Gateway().limits == Limits()
+    text = "gateway: {max_body: 1MiB, max_message: 2KiB, max_messages: 3, max_parts: 4, max_tool_calls: 5, max_tools: 6, body_timeout: 7s}"
+    said = Limits(body=MIB, message=2048, messages=3, parts=4, tool_calls=5, tools=6, body_timeout=7)
+    assert load(text, env={}).gateway.limits == said

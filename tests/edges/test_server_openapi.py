@@ -1,0 +1,377 @@
+"""`/openapi.json` is true: every answer of the live app is as described, and every answer described is given."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from holdfast import errors
+from holdfast.context.settings import STRATEGIES
+from holdfast.limits import Limits
+from holdfast.server.app import make_app
+from holdfast.server.openapi import OPERATIONS
+from holdfast.server.schemas import COMPONENTS
+from holdfast.testing import Reply
+from tests.edges.schema import Schemas
+from tests.edges.server import Served, gateway
+
+HI = {"role": "user", "content": "hi", "x_mine": {"a": [1]}}
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}", "x_f": 1}, "x_call": 1}
+LOG: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be kind."},
+    {
+        **HI,
+        "timestamp": 5,
+        "turn_id": 0,
+        "agent": "a",
+        "metadata": {"source": "asr"},
+        "pinned": True,
+        "importance": 0.5,
+    },
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [CALL, {"id": "d", "type": "custom", "custom": {"name": "g", "input": "x"}}],
+    },
+    {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "seen"}], "name": "f"},
+    {"role": "tool", "tool_call_id": "d", "content": "seen too"},
+    {"role": "assistant", "content": [{"type": "text", "text": "done"}, {"type": "refusal", "refusal": "no"}]},
+    {"role": "user", "content": [{"type": "image_url", "x_url": "u"}, {"type": "text", "text": "look"}]},
+    {"role": "assistant", "content": "nice", "name": "bot"},
+]
+CHAT = ("POST", "/v1/chat/completions")
+ONE = "/v1/sessions/{session_id}"
+MESSAGES = f"{ONE}/messages"
+
+
+class Walk:
+    """Requests to a live app, each answer held against the description."""
+
+    def __init__(self, served: Served, document: dict[str, Any]) -> None:
+        self._served = served
+        self._document = document
+        self.schemas = Schemas(document)
+        self.seen: set[tuple[str, str, int]] = set()
+        self.good = True
+        """Whether answers have to be good ones."""
+
+    async def __call__(self, method: str, path: str, query: str = "", body: Any = None, **headers: str) -> Any:
+        """The answer to a request, after it was checked."""
+        operation = self._document["paths"][path][method.lower()]
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        ids = {"{session_id}": sent.pop("id", "s"), "{seq}": sent.pop("seq", "1")}
+        url = re.sub(r"{\w+}", lambda found: ids[found[0]], path)
+        self._check_request(operation, query, sent)
+        content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        response = await self._served.http.request(method, url + query, content=content, headers=sent)
+        assert response.is_success or not self.good, (method, path, response.text)
+        self._check_response(operation, response)
+        self.seen.add((method, path, response.status_code))
+        return response
+
+    def _check_request(self, operation: dict[str, Any], query: str, headers: dict[str, str]) -> None:
+        parameters = {(one["in"], one["name"].lower()) for one in operation["parameters"]}
+        for name in re.findall(r"[?&](\w+)=", query):
+            assert ("query", name) in parameters, (operation["operationId"], name)
+        for name in headers:
+            known = ("host", "accept", "content-type", "content-encoding")
+            assert name.lower() in known or ("header", name.lower()) in parameters, (operation["operationId"], name)
+
+    def _check_response(self, operation: dict[str, Any], response: Any) -> None:
+        status = response.status_code
+        told = operation["responses"].get(str(status)) or operation["responses"].get(f"{status // 100}XX")
+        assert told, (operation["operationId"], status, response.text[:300])
+        kind = response.headers["content-type"].partition(";")[0]
+        assert kind in told["content"], (operation["operationId"], kind)
+        for name in told.get("headers", {}):
+            assert response.headers.get(name), (operation["operationId"], name)
+        schema = told["content"][kind]["schema"]
+        if kind == "application/json":
+            assert self.schemas.problems(schema, response.json()) == []
+        if kind == "text/event-stream":
+            lines = [line for line in response.text.splitlines() if line]
+            assert lines.pop() == "data: [DONE]"
+            for line in lines:
+                assert self.schemas.problems(schema, json.loads(line.removeprefix("data: "))) == []
+
+
+async def goods(walk: Walk) -> None:
+    """Every route with good input, in its variants."""
+    walk.good = True
+    await walk("POST", "/v1/sessions", body={"state": {"a": 1}, "agent": "support"})
+    await walk("PUT", ONE, "?user_id=ada", {"messages": LOG, "state": {"k": [1]}, "metadata": {"m": None}, "ttl": 5})
+    for query in ("", "?user_id=ada"):
+        await walk("GET", ONE, query)
+        await walk("GET", f"{ONE}/history", query)
+        await walk("GET", "/sessions/{session_id}", query)
+    await walk("GET", f"{ONE}/history", "?view=plain")
+    await walk("PATCH", ONE, body={"ttl": 9, "system_messages": ["x", {"role": "developer", "content": "y"}]})
+    for query in ("", "?limit=2", "?limit=2&after=1&order=desc", "?retired=true"):
+        await walk("GET", MESSAGES, query)
+    for path in ("/v1/sessions", "/sessions"):
+        await walk("GET", path)
+        await walk("GET", path, "?limit=1&order=asc&user_id=ada&status=active&agent=none")
+        await walk("GET", path, "?after=s&after_user=ada")
+    await walk("POST", MESSAGES, body={"messages": [HI]}, Idempotency_Key="k")
+    await walk("PATCH", f"{MESSAGES}/{{seq}}", body={"pinned": False, "importance": None})
+    for strategy, about in STRATEGIES.items():
+        if about.available:
+            await walk("POST", f"{ONE}/context", body={"strategy": strategy, "explain": True, "tools": [{"x": 1}]})
+    small = {"strategy": "token_window", "budget": 60, "preserve_recent": 1, "target": 0.5, "explain": True}
+    assert (await walk("POST", f"{ONE}/context", body=small)).json()["decisions"]
+    await walk("POST", f"{ONE}/context", body={"at_turn": 0, "dialect": "anthropic", "model": "gpt-4o"})
+    chat = {"session_id": "chat", "messages": [HI], "temperature": 0.5}
+    await walk(*CHAT, body=chat, Idempotency_Key="k")
+    await walk(*CHAT, body=chat, Idempotency_Key="k")
+    for options in ({}, {"stream_options": {"include_usage": True}}):
+        await walk(*CHAT, body={"messages": [HI], "stream": True, **options}, X_Session_Id="chat")
+    edited = [HI, {"role": "assistant", "content": "other"}, {"role": "user", "content": "go on"}]
+    await walk(*CHAT, body={"session_id": "chat", "messages": edited, "session_mode": "transcript"})
+    await walk("GET", MESSAGES, "?retired=true", id="chat")
+    await walk("DELETE", f"{MESSAGES}/{{seq}}", seq="2")
+    await walk("DELETE", "/sessions/{session_id}", id="chat")
+    await walk("DELETE", ONE)
+    for path in ("/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"):
+        await walk("GET", path)
+    await walk("GET", "/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
+
+
+BODIES = {
+    **dict.fromkeys(("NewSession", "SessionChanges", "Annotation", "ContextRequest"), b"{}"),
+    **dict.fromkeys(("NewMessages", "SessionImport"), b'{"messages":[{"role":"user","content":"hi"}]}'),
+    "ChatRequest": b'{"messages":[{"role":"user","content":"hi"}],"session_id":"s"}',
+}
+"""For each kind of body one that is taken."""
+
+
+async def bads(walk: Walk) -> None:
+    """Everything that can be wrong with a request, on each route where it can."""
+    walk.good = False
+    await walk("PUT", ONE, body={"messages": LOG})
+    for user in ("ada", "bob"):
+        await walk("POST", "/v1/sessions", body={"id": "twice", "user_id": user})
+    for (method, path), operation in OPERATIONS.items():
+        request: Callable[..., Any] = lambda *more, m=method, p=path, **headers: walk(m, p, *more, **headers)  # noqa: E731
+        await request(Host="elsewhere.example")
+        if operation.body is not None:
+            await request("", b"{")
+            await request("", b" " * 3000)
+            await request("", b"{}", Content_Encoding="gzip")
+        elif 400 in operation.failures:
+            await request("?user_id=a&user_id=b") if "{" not in path else await request(id="%FF")
+        if 404 in operation.failures and "{session_id}" in path:
+            for name in ("gone", "twice"):
+                await request("", BODIES.get(operation.body or ""), id=name)
+    for path in ("/v1/sessions", "/sessions"):
+        await walk("GET", path, "?after=gone")
+        await walk("GET", path, "?after=twice")
+    await walk("POST", "/v1/sessions", body={"id": "s"})
+    await walk("PATCH", ONE, body={}, If_Match="77")
+    await walk("POST", MESSAGES, body={"messages": [HI]}, If_Match="77")
+    await walk(*CHAT, body={"messages": [HI], "session_id": "twice"})
+    for path in (CHAT[1], MESSAGES):
+        for text in ("a", "b"):
+            body = {"messages": [{"role": "user", "content": text}], **({"session_id": "s"} if path == CHAT[1] else {})}
+            await walk("POST", path, body=body, Idempotency_Key="same")
+
+
+async def broken(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that cannot, and a server that fails."""
+    failures = ((errors.StoreUnavailable("full"), 503), (ZeroDivisionError(), 500), (errors.StoreCorrupt("it"), 500))
+    for error, status in failures:
+
+        async def fails(*_: Any, error: Exception = error, **__: Any) -> Any:
+            raise error
+
+        with monkeypatch.context() as patch:
+            for name in ("read", "write"):
+                patch.setattr(walk._served.hf.store._database, name, fails)  # type: ignore[attr-defined]
+            for (method, path), operation in OPERATIONS.items():
+                if 503 in operation.failures:
+                    response = await walk(method, path, "", BODIES.get(operation.body or ""))
+                    assert response.status_code == status, (method, path, response.text)
+
+
+def answers(body: dict[str, Any]) -> Any:
+    """A model that answers, and fails when it is told to."""
+    text = str(body["messages"][-1]["content"])
+    return Reply(status=int(text[5:]), error="no") if text.startswith("fail ") else "an answer"
+
+
+async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Walks all routes; each answer fits, each field is described, and each status that is described was seen."""
+    agents = "agents: {support: {instruction: Be kind.}}"
+    limits = Limits(body=2800, body_timeout=30)
+    async with gateway(answers, agents, limits=limits) as (served, _):
+        document = (await served.http.get("/openapi.json")).json()
+        walk = Walk(served, document)
+        await goods(walk)
+        await bads(walk)
+        await broken(walk, monkeypatch)
+        for status in (400, 401, 404, 418, 429, 500, 503, 504):
+            said = {"role": "user", "content": f"fail {status}"}
+            await walk(*CHAT, body={"messages": [said]})
+            await walk(*CHAT, body={"messages": [said], "stream": True})
+    described = {
+        (method.upper(), path, int(status))
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+        for status in operation["responses"]
+        if status.isdigit()
+    }
+    # Told by other tests: bodies that come too slowly, an append that others beat four times, and what no route provokes.
+    elsewhere = {(method, path, status) for method, path, status in described if status in (408, 500)}
+    elsewhere |= {(*CHAT, 412)}
+    assert described - walk.seen - elsewhere == set()
+
+
+async def test_bodies_that_are_described_are_taken() -> None:
+    """Each body of the description names fields that its route knows: none is refused as unknown."""
+    async with gateway([]) as (served, _):
+        await served.http.put("/v1/sessions/s", json={"messages": [HI]})
+        for (method, path), operation in OPERATIONS.items():
+            if operation.body is None or (method, path) == CHAT:
+                continue
+            url = path.replace("{session_id}", "s").replace("{seq}", "0")
+            for name in COMPONENTS[operation.body]["properties"]:
+                response = await served.http.request(method, url, json={name: None})
+                message = response.json().get("error", {}).get("message", "")
+                assert "unknown" not in message, (method, path, name, message)
+
+
+def test_every_operation_has_a_route_and_every_route_an_operation() -> None:
+    """And every component is used."""
+    app = make_app(None, close=False)  # type: ignore[arg-type]
+    assert {path for _, path in OPERATIONS} == {route.path for route in app.routes} - {"/{path:path}"}  # type: ignore[attr-defined]
+    used = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(COMPONENTS)))
+    used |= {
+        name
+        for operation in OPERATIONS.values()
+        for name in (operation.answer, operation.body)
+        if isinstance(name, str)
+    }
+    used |= set(re.findall(r"#/components/schemas/(\w+)", json.dumps([str(one.answer) for one in OPERATIONS.values()])))
+    assert set(COMPONENTS) - used - {"Error"} == set()
+
+
+# -- the page ----------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """What a browser would do with a page: its tags, links and ids."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.words = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        for name, value in attrs:
+            assert name in ("href", "id", "class", "name", "content", "charset", "lang"), name
+            if name == "href":
+                self.links.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+async def test_the_page_shows_all_and_asks_nobody() -> None:
+    """Every route, parameter, status, object and field is on it; no script, no form, and nothing from another host."""
+    async with gateway([]) as (served, _):
+        document = (await served.http.get("/openapi.json")).json()
+        response = await served.http.get("/docs")
+        page = Page(response.text)
+        assert page.open == []
+        assert set(page.tags) & {"script", "iframe", "img", "link", "form", "object", "base"} == set()
+        assert all(link.startswith(("#", "/")) for link in page.links)
+        assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+        assert len(page.ids) == len(set(page.ids))
+        for path, item in document["paths"].items():
+            assert path in page.words
+            for operation in item.values():
+                for parameter in operation["parameters"]:
+                    assert parameter["name"] in page.words
+        for name, schema in document["components"]["schemas"].items():
+            assert name in page.ids
+            for field in schema.get("properties", {}):
+                assert field in page.words
+        policy = response.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; style-src 'sha256-")
+        assert "unsafe" not in policy
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert (await served.http.head("/docs")).status_code == 200
+
+
+def test_what_stands_in_a_description_is_text() -> None:
+    """Markup in any name or sentence of it is shown, not obeyed."""
+    from holdfast.server import page
+
+    evil = '<script>alert("x")</script>\'"&`<b>`'
+    schema = {"type": "object", "description": evil, "properties": {evil: {"enum": [evil], "description": evil}}}
+    operation = {
+        "tags": [evil],
+        "summary": evil,
+        "description": evil,
+        "operationId": evil,
+        "parameters": [{"name": evil, "in": evil, "schema": {"type": evil}, "description": evil}],
+        "responses": {
+            evil: {
+                "description": evil,
+                "content": {evil: {"schema": {"const": evil}}},
+                "headers": {evil: {"description": evil}},
+            }
+        },
+    }
+    document = {
+        "info": {"title": evil, "version": evil, "summary": evil, "description": evil},
+        "tags": [{"name": evil, "description": evil}],
+        "paths": {evil: {"get": operation}},
+        "components": {"schemas": {evil: schema}},
+    }
+    shown = Page(page.docs(document).body.decode())
+    assert set(shown.tags) & {"script", "b"} == set()
+    assert shown.words.count('alert("x")') > 10
+
+
+@pytest.mark.parametrize(
+    ("accept", "html"),
+    [
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", True),
+        ("text/html", True),
+        ("*/*", False),
+        ("", False),
+        ("application/json", False),
+        ("application/json, text/html", False),
+        ("nonsense", False),
+    ],
+)
+async def test_the_front_page_is_for_who_asks(accept: str, html: bool) -> None:
+    """A page in a browser, JSON for programs; caches are told."""
+    async with gateway([]) as (served, _):
+        response = await served.http.get("/", headers={"Accept": accept})
+        assert response.headers["content-type"].startswith("text/html" if html else "application/json")
+        assert response.headers["vary"] == "Accept"
+        if html:
+            assert "/docs" in Page(response.text).links
+            for link in Page(response.text).links:
+                assert (await served.http.get(link)).status_code == 200
+        else:
+            assert response.json()["docs"] == "GET /docs"
