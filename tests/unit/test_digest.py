@@ -13,12 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.choosing import Shown
 from holdfast.context.digest import EMPTY, fold, render
+from holdfast.context.policies import policy
+from holdfast.context.settings import ContextSettings
 from holdfast.context.units import Unit, units_of
 from holdfast.messages import Message, ToolCall
+from holdfast.replay import play
 from holdfast.session import NewEntry, Tail, extend
 from holdfast.tokens import STORED
+from holdfast.wire.transcripts import Recording
+from tests.unit.agent_sessions import sessions
 
 ROOM = 1000
 
@@ -140,6 +146,127 @@ def test_of_a_unit_sent_cut_it_tells_what_was_cut_out() -> None:
     shown = Shown()
     shown.parts[0] = '{"first": "KX1111", …'
     assert lines(told(history, ROOM, shown)) == ["get(A1): second KX2222"]
+
+
+def test_a_bare_answer_stands_behind_its_question() -> None:
+    """A "yes" alone says nothing, and neither does a question that was answered."""
+    history = units(
+        user("I need another date."),
+        reply("I can offer Friday, 2026-04-17 (T-1717). Does that suit you?"),
+        user("Yes, it does."),
+        call("book", {"id": "T-1717"}, {"status": "booked"}),
+    )
+    text = told(history)
+    assert "Does that suit you? → user said: Yes, it does." in text
+    assert "(T-1717)" in text
+    assert "status booked" in text
+
+
+def test_answers_do_not_pile_up_behind_a_question() -> None:
+    """Only the first is put there, however often it is said."""
+    history = units(reply("Shall I?"), *[user("yes")] * 500)
+    assert len(fold(EMPTY, history, room=100)) < 60_000
+    assert told(history).count("→") == 1
+
+
+def test_the_open_question_is_told() -> None:
+    """What the assistant said last, before the user's current answer: it is what that answers."""
+    rows = [{"id": f"KX{number:04}", "when": "2024-05-01"} for number in range(80)]
+    question = "Shall I cancel it as a whole, or leave it as it is?"
+    history = units(user("Hello there, I need help."), call("search", {"page": "p1"}, rows), reply(question))
+    assert question in told(history, 200)
+
+
+def test_a_listing_does_not_fill_the_text() -> None:
+    """Of forty rows that nobody talked about some are told, and so is what else there is."""
+    rows = [{"region": f"R{number:03}", "total": f"T-{number * 1031}"} for number in range(40)]
+    history = units(
+        call("run_sql", {"sql": "select sum(amount)"}, "ERROR: column amount does not exist"),
+        call("run_sql", {"sql": "select sum(net)"}, rows),
+        call("save", {"name": "q1"}, {"query": "q_81f7d2", "status": "saved"}),
+        call("run_sql", {"sql": "select * from regions"}, rows),
+    )
+    text = told(history, 300)
+    assert "ERROR: column amount does not exist" in text
+    assert "save(q1): query q_81f7d2, status saved" in text
+    assert text.count("\n") == 4
+
+
+def test_what_was_tried_and_failed_is_told_with_its_error() -> None:
+    """Arguments without the error would read as if it had been done."""
+    rows = [{"sku": f"P-{number}", "when": f"2024-05-{number:02}"} for number in range(10, 16)]
+    history = units(
+        call(
+            "book",
+            {"id": "A1", "rows": rows},
+            "Error: payment amount does not add up, total price is 305, but paid 255",
+        ),
+        call("search", {"page": "p1"}, [{"code": f"ZQ{number:03}"} for number in range(60)]),
+    )
+    text = told(history, 150)
+    assert "Error: payment amount does not add up, total price is 305, but paid 255" in text
+    assert "P-15" in text
+
+
+def test_what_is_left_out_between_sentences_shows() -> None:
+    """A reader can tell what was said in a row from what was not."""
+    history = units(
+        user("Order AB1234 is late. Oh well. Send it to Kelp Street 12, Oslo. Thanks. Call 555-123-2012 first.")
+    )
+    text = lines(told(history, 40))[0]
+    assert " … " in text
+    assert "Order AB1234 is late." in text
+
+
+# -- in a working set --------------------------------------------------------------
+
+
+def working_set(budget: int, *rounds: list[Message]) -> WorkingSet:
+    new = [NewEntry(message=message, tokens=STORED.message(message), timestamp=0) for r in rounds for message in r]
+    rule = policy(ContextSettings("digest", {"budget": budget}))
+    return build(Request(policy=rule, count=STORED, input_budget=10**9), None, [], extend(Tail(), new)[0])
+
+
+def test_a_small_room_cuts_further_and_tells_what_it_cut() -> None:
+    """Below 512 tokens a result may be cut below 128, for what is cut out is told again."""
+    rows = [{"order": f"KX-{number:03}", "state": "open"} for number in range(40)]
+    made = working_set(256, user("Where are my orders? " * 6), call("list_orders", {"user": "ada_weiss_12"}, rows))
+    assert 40 <= STORED.message(made.messages[-1]) <= 48
+    assert made.window.compaction is not None
+    assert "list_orders(ada_weiss_12): order KX-0" in made.window.compaction.text
+    assert STORED.message(working_set(512, user("Where?"), call("list", {}, rows * 3)).messages[-1]) >= 115
+
+
+def test_a_compaction_ends_before_the_frontier() -> None:
+    """It tells of what is cut behind the frontier, too, but its range is what left."""
+    rows = [{"order": f"KX-{number:03}", "state": "open"} for number in range(80)]
+    made = working_set(
+        400, user("Hello."), reply("Hi! " * 90), user("My orders? " * 9), call("list", {"user": "u_1"}, rows)
+    )
+    compaction = made.window.compaction
+    assert compaction is not None
+    assert "KX-0" in compaction.text
+    assert compaction.last < made.window.units[0].first
+
+
+@pytest.mark.parametrize("session", sessions(), ids=lambda session: session.id)
+def test_other_kinds_of_agents_find_what_they_need(session: Recording) -> None:
+    """Sessions of agents that nothing was made for: nothing refused, no orphan, no task lost, and most values are there."""
+    for budget, recall, bound in ((256, 0.3, 0.1), (512, 0.65, 0.5), (1024, 0.85, 0.8), (2048, 1.0, 0.93)):
+        result = play([session], "digest", budget, on_session=lambda: None)
+        assert (result.refused, result.orphans, result.tasks_lost) == (0, 0.0, 0.0)
+        assert result.recall is not None
+        assert result.bound is not None
+        assert (result.recall >= recall, result.bound >= bound) == (True, True), f"{budget}: {result}"
+
+
+def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
+    """Of all values of all of them, with room for about a tenth, a fifth and half of the session."""
+    for budget, recall, bound in ((256, 0.75, 0.55), (512, 0.92, 0.85), (1024, 0.97, 0.94)):
+        result = play(sessions(), "digest", budget, on_session=lambda: None)
+        assert result.recall is not None
+        assert result.bound is not None
+        assert (result.recall >= recall, result.bound >= bound) == (True, True), f"{budget}: {result}"
 
 
 # -- what holds for any input ------------------------------------------------------

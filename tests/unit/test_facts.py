@@ -50,6 +50,17 @@ def test_a_call_is_named_by_its_short_arguments_and_tells_the_long_ones() -> Non
     assert found.asked == ["id", "note", "rows", "sku"]
 
 
+def test_a_long_command_names_its_call() -> None:
+    """Whole where it is no longer than a line, by its head where it is: a handle that says nothing names nothing."""
+    command = "cd /work/kelp && python -m pytest tests/pricing -x -q 2>&1 | tail -20"
+    assert line("ok", {"command": command}).handle == f"look({command})"
+    query = "select region_code, sum(net_amount_eur) from mart_sales.fact_orders where not is_test group by region_code"
+    found = line("ok", {"sql": query, "limit": 5})
+    assert found.handle == "look(5)"
+    assert ("sql", query) in [(fact.key, fact.value) for fact in found.facts]
+    assert line("ok", {"sql": query}).handle == "look(select region_code, sum(…)"
+
+
 def test_numbers_stay_as_they_were_written() -> None:
     text = '{"total": 12.50, "big": 123456789012345678901234567890, "small": 1e-7, "odd": NaN}'
     assert [value for _, value in pairs(text)] == ["12.50", "123456789012345678901234567890", "1e-7", "NaN"]
@@ -108,6 +119,47 @@ def test_values_are_found_in_any_script(text: str, word: str) -> None:
 def test_identifiers_weigh_more_than_dates_than_words() -> None:
     assert weight_of("QW12ER") > weight_of("2024-05-01") > weight_of("Houston") > weight_of("the")
     assert weight_of("x" * 4000) < weight_of("the"), "what is that long is no word"
+
+
+@pytest.mark.parametrize("value", ["6805564527", "555-123-2012", "13800138042", "0171555008842"])
+def test_a_long_number_in_a_text_is_an_identifier(value: str) -> None:
+    """Articles, telephones and accounts are digits only; amounts and measures are short, or numbers in JSON."""
+    assert weight_of(value) > weight_of("2024-05-01") > weight_of("12504")
+    told = {fact.key: fact.weight for fact in line({"id": value, "size": 6805564527}).facts}
+    assert told["id"] > told["size"]
+
+
+def test_what_failed_and_how_weighs_more() -> None:
+    """The error, and the arguments that led to it: they are tried again, nearly the same, or must not be."""
+    arguments = {"id": "A1", "rows": [{"sku": "P-77"}]}
+    failed, done = (line(text, arguments).facts for text in ("Error: P-77 is not available", "P-77 is booked"))
+    assert failed[0].weight > done[0].weight
+    assert failed[1].weight > done[1].weight
+    assert failed[1].firm
+
+
+def test_a_numbered_list_keeps_its_numbers() -> None:
+    """An item's number is no sentence."""
+    assert said("Options:\n1. One-way. Cheap.\n12. Round trip.\nWhich one?") == [
+        "Options:", "One-way.", "Cheap.", "Round trip.", "Which one?"
+    ]  # fmt: skip
+    assert said("Take 1. Then 2. after it.") == ["Take 1. Then 2. after it."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Termin T-1: 10.04.2026, 8:00 Uhr, frei\nTermin T-2: 11.04.2026, 9:00 Uhr, frei\nTermin T-3: 12.04.2026, 9:00 Uhr, frei",
+        "M\tsrc/kelp/app.py\nA\tsrc/kelp/api.py\nD\tsrc/kelp/jobs.py",
+        "call(a, b, c);\ncall(d, e, f);\ncall(g, h, i);",
+    ],
+)
+def test_lines_with_as_many_commas_are_no_table_without_a_header(text: str) -> None:
+    """In logs and code, too, lines have equal commas: what is no header is no key."""
+    values = [value for _, value in pairs(text)]
+    for part in text.replace("\t", " ").splitlines():
+        assert any(value in part and len(value) > 5 for value in values)
+    assert not any(key.startswith(("Termin T-1: ", "M", "call(a")) for key, _ in pairs(text))
 
 
 def test_an_error_weighs_more_than_a_sentence_like_it() -> None:

@@ -221,7 +221,7 @@ def _fitted(window: Window, request: Request) -> Fitted:
 def _least_of(policy: Policy) -> str:
     if not policy.bounded:
         return f"strategy {policy.name!r} sends everything"
-    return f"task anchor, pins, current message and newest unit, nothing cut below {MIN_CUT} tokens"
+    return f"task anchor, pins, current message and newest unit, each cut to about {MIN_CUT} tokens"
 
 
 # -- decisions ---------------------------------------------------------------

@@ -11,14 +11,14 @@ import heapq
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from holdfast.context.facts import Fact, Line, weight_of, words_of
+from holdfast.context.facts import QUESTION, Fact, Line, weight_of, words_of
 
 USER_SHARE = 0.26
 """Part of the text that is the user's own words, while there are some. By estimate, which is short of the count: what
 comes out is about a fifth."""
-USER_LEAST = 0.6
-"""Part of the score of the best fact that the user's words must have to come before it: a small text has no room for
-"Sure, my order is K-113" where K-113 is told anyway."""
+USER_LEAST, SMALL_TEXT = 0.6, 400
+"""Part of the score of the best fact that the user's words must have to come before it in a text of so many tokens, and
+the less in a longer one: a small text has no room for "Sure, my order is K-113" where K-113 is told anyway."""
 HALF_LIFE = 24
 """Messages after which a fact that nobody used again counts half, down to `OLD`."""
 OLD = 0.7
@@ -37,6 +37,8 @@ names a call already."""
 PROPOSED, OPEN = 3.0, 4.0
 """What the last thing said before the user's last answer is worth more, for that is what a bare "yes" agrees to; and the
 least weight of its end, where a question stands."""
+STATEMENT = 2
+"""Sentences up to which the end of it is no phrase of politeness."""
 ROW_NAME = 2.0
 """Weight from which a value can name its row."""
 ELSEWHERE, SAME = 0.4, 0.05
@@ -164,13 +166,14 @@ class _Choice:
         self.pushed = 0
         self.order: list[Chosen] = []
         self.costs: list[float] = []
-        self.spent = self.users = 0.0
+        self.spent = self.users = self.least = 0.0
         self.sources = [_Source(line, rank) for rank, line in enumerate(lines)]
         for source in self.sources:
             self._admit(source)
 
     def run(self, limit: float) -> tuple[list[Chosen], list[float]]:
         """The facts in order, and what each beginning costs."""
+        self.least = USER_LEAST * min(1.0, SMALL_TEXT / max(1.0, limit))
         for source in self.sources:
             for item in source.items:
                 self._push(item)
@@ -210,7 +213,11 @@ class _Choice:
         base = BASE[line.kind] * (PROPOSED if line is self.proposal else 1.0)
         focus = max(line.last, line.seq)
         source.items = [_Item(source, _NO_ROW, fact) for fact in facts]
-        if line is self.proposal and source.items:
+        if (
+            line is self.proposal
+            and source.items
+            and (len(line.facts) <= STATEMENT or line.facts[-1].value.endswith(QUESTION))
+        ):
             source.items[-1].worth = max(source.items[-1].worth, OPEN)
         for item in source.items:
             item.worth *= base * self._use(item, focus)
@@ -304,7 +311,7 @@ class _Choice:
         best, user = self._top(self.rest), self._top(self.user)
         if user is None or best is None:
             return user or best
-        if self.users <= USER_SHARE * self.spent and user.score >= USER_LEAST * best.score:
+        if self.users <= USER_SHARE * self.spent and user.score >= self.least * best.score:
             return user
         return user if user.score >= best.score else best
 

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.context.choosing import Chosen, Shown, cost_of, likeliest, ordered
 from holdfast.context.cut import Count
-from holdfast.context.facts import Fact, Line, lines_of, words_of
+from holdfast.context.facts import COLONS, QUESTION, Fact, Line, lines_of, words_of
 from holdfast.context.units import Unit
 
 POOL_FACTOR = 2.5
@@ -26,10 +26,10 @@ SLACK = 1.4
 """Times the room that is looked for by estimate: where it is too high, more facts fit than it says."""
 SMALLER = 12
 """Facts that are tried behind the first one that does not fit."""
+CHANGED = 1.0
+"""What a value weighs more that is another one than the last time."""
 BARE = 24
 """Characters up to which a user's answer is told behind the question that it answers."""
-COLONS = (":", "：")  # noqa: RUF001 (of other scripts)
-QUESTION = ("?", "？", "؟", "՞", "።", "፧")  # noqa: RUF001 (of other scripts)
 SAID = 300
 """Words said in conversation that are remembered, to know what later results matter for."""
 
@@ -147,7 +147,7 @@ def _answers(reply: Line, asked: Line | None) -> bool:
     """Whether a bare "yes" was put behind the question that it answers: without it, neither says anything."""
     text = " ".join(fact.value for fact in reply.facts)
     bare = len(text) <= BARE and text.count(" ") <= 3 and not any(map(str.isdigit, text))
-    if asked is None or asked.kind != "assistant" or not asked.facts or not bare:
+    if asked is None or asked.kind != "assistant" or asked.seq + 1 != reply.seq or not asked.facts or not bare:
         return False
     for fact in asked.facts:
         fact.used += 1
@@ -194,6 +194,7 @@ def _take_over(old: Line, new: Line) -> None:
         earlier = before.get(key)
         if earlier is not None and earlier.value != fact.value:
             fact.was = earlier.value
+            fact.weight += CHANGED
     known = {(fact.key, fact.value): fact for fact in old.facts}
     for fact in new.facts:
         earlier = known.get((fact.key, fact.value))

@@ -56,6 +56,8 @@ OUTCOME, OUTCOME_MORE = 60, 1.0
 FAILURE, TRIED = 400, 3.0
 """Characters of a result that may be nothing but an error; and what it and the arguments that led to it weigh more: what
 failed is tried again, nearly the same, or must not be."""
+LEAST_NAME = 4
+"""Characters from which a word with digits is an identifier: `s3` or `1st` hardly names anything."""
 LONG_NUMBER = 7
 """Digits from which a number in a text is an identifier: of an account, a telephone, an article."""
 
@@ -118,6 +120,9 @@ _ERROR = re.compile(
     r"|\berreur|\bfehler|ошибк|错误|失敗|失败|エラー|오류|خطأ",
     re.IGNORECASE,
 )
+COLONS = (":", "：")
+QUESTION = ("?", "？", "؟", "՞", "።", "፧")
+"""What ends a title over what follows, and a question, in some scripts."""
 _EDGE = ".-/\\#~:=+&"
 
 
@@ -158,7 +163,7 @@ def _weight_with_digits(value: str, digits: int) -> float:
     if _TIME.fullmatch(value):
         return TIME
     if any(map(str.isalpha, value)):
-        return IDENTIFIER if " " not in value else PHRASE
+        return IDENTIFIER if " " not in value and len(value) >= LEAST_NAME else PHRASE
     if any(mark in value for mark in "@_/\\"):
         return PATH
     if digits >= LONG_NUMBER and "." not in value:
@@ -167,9 +172,11 @@ def _weight_with_digits(value: str, digits: int) -> float:
 
 
 def prose_weight(sentence: str) -> float:
-    """A sentence is worth its best values, a little more for each further one."""
+    """A sentence is worth its best values, a little more for each further one; a title over what follows, nearly nothing."""
     weights = sorted(map(weight_of, words_of(sentence)), reverse=True)
-    return round(sum(weight / (at + 1) for at, weight in enumerate(weights[:6])) / 1.5, 2) if weights else 0.1
+    if not weights or (sentence.endswith(COLONS) and len(weights) < 6):
+        return 0.1
+    return round(sum(weight / (at + 1) for at, weight in enumerate(weights[:6])) / 1.5, 2)
 
 
 # -- a unit ------------------------------------------------------------------
