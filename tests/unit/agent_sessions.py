@@ -58,9 +58,9 @@ def coding() -> Recording:
     )
     return _session(
         "coding",
-        user("Refunds in /work/kelp come out a cent too low. Find out why and fix it. Do not touch anything under src/kelp/legacy."),
-        call("bash", tree, command="cd /work/kelp && git ls-files 'src/**/*.py' | head -50"),
-        call("bash", trace, command="cd /work/kelp && python -m pytest tests/pricing -x -q 2>&1 | tail -20"),
+        user("Refunds in /srv/kelp come out a cent too low. Find out why and fix it. Do not touch anything under src/kelp/legacy."),
+        call("bash", tree, command="cd /srv/kelp && git ls-files 'src/**/*.py' | head -50"),
+        call("bash", trace, command="cd /srv/kelp && python -m pytest tests/pricing -x -q 2>&1 | tail -20"),
         call("read_file", source, path="src/kelp/pricing/refunds.py"),
         call("grep", grep, pattern="rates\\[", path="src/kelp/pricing"),
         reply("The rounding mode in src/kelp/money/rounding.py is ROUND_DOWN. Shall I change it to ROUND_HALF_UP?"),
@@ -68,10 +68,10 @@ def coding() -> Recording:
         call("read_file", source, path="src/kelp/money/rounding.py"),
         call("edit_file", "ok: 1 replacement", path="src/kelp/money/rounding.py", old="rounding=ROUND_DOWN", new="rounding=mode"),
         call("bash", "1 failed, 213 passed in 4.80s\nE   TypeError: quantize() missing 1 required keyword-only argument: 'mode'\n"
-             "src/kelp/tax/levies.py:61: TypeError", command="cd /work/kelp && python -m pytest tests -x -q 2>&1 | tail -20"),
+             "src/kelp/tax/levies.py:61: TypeError", command="cd /srv/kelp && python -m pytest tests -x -q 2>&1 | tail -20"),
         call("read_file", source, path="src/kelp/tax/levies.py"),
         call("edit_file", "ok: 1 replacement", path="src/kelp/tax/levies.py", old="exponent=CENTS)", new="exponent=CENTS, mode=ROUND_DOWN)"),
-        call("bash", "214 passed in 4.66s", command="cd /work/kelp && python -m pytest tests -x -q 2>&1 | tail -20"),
+        call("bash", "214 passed in 4.66s", command="cd /srv/kelp && python -m pytest tests -x -q 2>&1 | tail -20"),
         call("read_file", source, path="src/kelp/pricing/refunds.py"),
         call("edit_file", "ok", path="src/kelp/pricing/refunds.py", old="return quantize(total, exponent=CENTS)", new="return quantize(total, exponent=CENTS, mode=ROUND_HALF_UP)"),
         call("run_test", "1 passed", file="tests/pricing/test_refunds.py", name="test_rounding_of_refunds"),

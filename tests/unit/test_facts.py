@@ -52,7 +52,7 @@ def test_a_call_is_named_by_its_short_arguments_and_tells_the_long_ones() -> Non
 
 def test_a_long_command_names_its_call() -> None:
     """Whole where it is no longer than a line, by its head where it is: a handle that says nothing names nothing."""
-    command = "cd /work/kelp && python -m pytest tests/pricing -x -q 2>&1 | tail -20"
+    command = "cd /srv/kelp && python -m pytest tests/pricing -x -q 2>&1 | tail -20"
     assert line("ok", {"command": command}).handle == f"look({command})"
     query = "select region_code, sum(net_amount_eur) from mart_sales.fact_orders where not is_test group by region_code"
     found = line("ok", {"sql": query, "limit": 5})
