@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.errors import AmbiguousSession, SessionNotFound
 from holdfast.session import Entry, ModelCall, Session, SessionRef, Vertebra
 from holdfast.stores.base import SavedView, SessionPage, WindowRows
-from holdfast.stores.sql.rows import ENDLESS, call_of, decode_ids, entry_of, session_of, vertebra_of
+from holdfast.stores.sql.rows import ENDLESS, call_of, decode_seqs, entry_of, session_of, vertebra_of
 from holdfast.stores.sql.steps import Query, Row, Steps
 
 
@@ -77,7 +77,7 @@ def window(tenant: str, ref: SessionRef, view: str | None) -> Steps[WindowRows]:
     saved: SavedView | None = None
     if view is not None:
         views = yield Query("view_get", (pk, view))
-        saved = SavedView(views[0][0], views[0][1], decode_ids(views[0][2])) if views else None
+        saved = SavedView(views[0][0], views[0][1], decode_seqs(views[0][2])) if views else None
     head: list[Entry] = []
     for seq in saved.keep if saved else ():
         head += [entry_of(found) for found in (yield Query("entry_live", (pk, seq)))]

@@ -150,12 +150,12 @@ def entry_row(session: int, entry: Entry, payload: bytes) -> Row:
     )
 
 
-def encode_ids(seqs: Sequence[int]) -> bytes | None:
+def encode_seqs(seqs: Sequence[int]) -> bytes | None:
     """A view's kept entries as a column; NULL for none."""
     return _encode(seqs) if seqs else None
 
 
-def decode_ids(column: bytes | None) -> tuple[int, ...]:
+def decode_seqs(column: bytes | None) -> tuple[int, ...]:
     """The kept entries from their column."""
     return () if column is None else _decode_seqs(column)
 

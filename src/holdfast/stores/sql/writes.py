@@ -29,7 +29,7 @@ from holdfast.stores.sql.rows import (
     ENDLESS,
     call_row,
     counters,
-    encode_ids,
+    encode_seqs,
     entry_of,
     entry_row,
     profile,
@@ -275,7 +275,7 @@ def _forget_views(pk: int, version: int) -> Steps[None]:
 def _save_views(pk: int, views: Mapping[str, SavedView] | None, views_from: int) -> Steps[None]:
     """Save the views that were not built before `views_from`."""
     rows = [
-        (pk, key, view.frontier, view.state, encode_ids(view.keep))
+        (pk, key, view.frontier, view.state, encode_seqs(view.keep))
         for key, view in (views or {}).items()
         if view.built_at is None or view.built_at >= views_from
     ]
