@@ -6,7 +6,6 @@ the same order: drop what is old, cut what must stay, oldest first; what cannot 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -253,14 +252,9 @@ def _cuttable(window: Window, units: Iterable[Unit], floor: int) -> list[tuple[i
 
     What a result loses is told again in a digest, and shorter; what a person said is not.
     """
-    factor = window.room.factor
-    sizes = [
-        (entry, window.cuts[entry.seq].tokens if entry.seq in window.cuts else math.ceil(entry.tokens * factor))
-        for unit in units
-        for entry in unit.entries
-    ]
-    sizes.sort(key=lambda sized: sized[0].kind != "result")
-    return [(entry.seq, tokens) for entry, tokens in sizes if tokens > floor]
+    units = tuple(units)
+    results = {entry.seq for unit in units for entry in unit.entries if entry.kind == "result"}
+    return sorted(window.cuttable(units, floor), key=lambda sized: sized[0] not in results)
 
 
 def _caps(cuttable: Iterable[tuple[int, int]], over: int, tried: Mapping[int, int], floor: int) -> dict[int, int]:

@@ -205,10 +205,10 @@ class Window:
         compaction = [self.compaction.message] if self.compaction else []
         return [*before, *compaction, *behind, *self._said]
 
-    def cuttable(self, units: Iterable[Unit]) -> list[tuple[int, int]]:
-        """`(seq, tokens)` of the messages in `units` that are long enough to be cut, oldest first."""
+    def cuttable(self, units: Iterable[Unit], floor: int = MIN_CUT) -> list[tuple[int, int]]:
+        """`(seq, tokens)` of the messages in `units` that take more than `floor` tokens, oldest first."""
         measured = [item for unit in units for item in self._measured(unit)]
-        return [(seq, tokens) for seq, tokens in measured if seq is not None and tokens > MIN_CUT]
+        return [(seq, tokens) for seq, tokens in measured if seq is not None and tokens > floor]
 
     def smallest(self) -> Window:
         """The least that can be sent: head and newest unit, everything cut as far as it may be."""
