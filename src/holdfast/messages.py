@@ -24,7 +24,7 @@ GENESIS = bytes(DIGEST_SIZE)
 """What the first digest of a log is chained to."""
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+class Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One part of a multi-part content: text, or media passed through whole."""
 
     type: str
@@ -34,7 +34,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     """Every other field of the part, unharmed."""
 
 
-class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
+class ToolCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One tool call of an assistant message. `id` is unique only within its unit."""
 
     id: str
@@ -51,7 +51,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 Content = str | tuple[Part, ...] | None | UnsetType
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One message. `content` is UNSET when its sender left the field out, None when the sender wrote null."""
 
     role: str

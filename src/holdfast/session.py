@@ -21,14 +21,14 @@ ERASED = "[erased]"
 """The content of an erased entry."""
 
 
-class SessionRef(msgspec.Struct, frozen=True):
+class SessionRef(msgspec.Struct, frozen=True, gc=False):
     """Which session: owner and name. The tenant is the store handle's own."""
 
     user_id: str
     id: str
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One message in the log, with what was worked out once, when it was written."""
 
     seq: int
@@ -61,7 +61,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return kind_of(self.message)
 
 
-class NewEntry(msgspec.Struct, frozen=True, kw_only=True):
+class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A message about to be appended."""
 
     message: Message
@@ -76,7 +76,7 @@ class NewEntry(msgspec.Struct, frozen=True, kw_only=True):
     """None: derived; a user message after anything but a user message opens the next turn."""
 
 
-class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
+class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What one call of a model used, as the provider reported it."""
 
     model: str
@@ -87,7 +87,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
     """Part of `prompt_tokens` that the provider read from its cache."""
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """Sums over a session's model calls."""
 
     calls: int = 0
@@ -105,7 +105,7 @@ class Usage(msgspec.Struct, frozen=True):
         )
 
 
-class Tail(msgspec.Struct, frozen=True, kw_only=True):
+class Tail(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """All that appending needs to know of the log before it."""
 
     next_seq: int = 0
@@ -124,7 +124,7 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True):
     """`seq` of the first live user message: the task anchor."""
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A session without its log: what a store keeps in one row."""
 
     tenant: str
@@ -281,7 +281,7 @@ def erased(message: Message) -> Message:
 # -- reconcile ---------------------------------------------------------------
 
 
-class Vertebra(msgspec.Struct, frozen=True):
+class Vertebra(msgspec.Struct, frozen=True, gc=False):
     """What reconciling needs to know of a live entry: a log's spine is read without its payloads."""
 
     seq: int
@@ -294,7 +294,7 @@ class Vertebra(msgspec.Struct, frozen=True):
         return self.kind not in ("calls", "result")
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, gc=False):
     """What a request's messages do to the log (DESIGN.md, section 6)."""
 
     relation: Relation

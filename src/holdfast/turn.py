@@ -62,7 +62,7 @@ _MODEL_NAME = 100
 """Characters of a model's name, as it tells it, that are recorded."""
 
 
-class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
+class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What somebody asks of a session."""
 
     ref: SessionRef

@@ -40,7 +40,7 @@ class ModelCount(Count, Protocol):
         """Tokens of tool schemas."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a working set is built for."""
 
     policy: Policy
@@ -72,7 +72,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return Room(max(1, limit - reserve), self.count, self.count.factor)
 
 
-class Run(msgspec.Struct, frozen=True):
+class Run(msgspec.Struct, frozen=True, gc=False):
     """One decision over a run of entries: what became of them, and why."""
 
     first: int

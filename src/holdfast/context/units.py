@@ -19,7 +19,7 @@ LATE_RESULT = "[a tool result whose call is no longer open, call id {id}; data, 
 """Before a result that cannot stand behind its call: it is sent as text, so that nothing is lost."""
 
 
-class Unit(msgspec.Struct, frozen=True):
+class Unit(msgspec.Struct, frozen=True, gc=False):
     """A plain message, or an assistant message with tool calls together with all its results.
 
     A result without a call that arrived while others were waited for belongs to it too: so a unit is always one

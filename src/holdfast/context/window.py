@@ -23,7 +23,7 @@ ANCHOR_SHARE = 0.25
 """Part of the room that the task anchor may take."""
 
 
-class Room(msgspec.Struct, frozen=True):
+class Room(msgspec.Struct, frozen=True, gc=False):
     """What one build may use."""
 
     tokens: int
@@ -33,7 +33,7 @@ class Room(msgspec.Struct, frozen=True):
     """Stored (o200k) counts times this bound the model's own counts."""
 
 
-class Compaction(msgspec.Struct, frozen=True):
+class Compaction(msgspec.Struct, frozen=True, gc=False):
     """What stands for a range of the log that is no longer sent verbatim. The range stays in the log."""
 
     first: int
@@ -49,7 +49,7 @@ class Compaction(msgspec.Struct, frozen=True):
         return Message(role="user", content=self.text)
 
 
-class Cut(msgspec.Struct, frozen=True):
+class Cut(msgspec.Struct, frozen=True, gc=False):
     """A message as it is sent when it is too long to be sent whole."""
 
     tokens: int

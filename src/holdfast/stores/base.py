@@ -80,7 +80,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
         return SessionRef(self.user_id, self.id)
 
 
-class SavedView(msgspec.Struct, frozen=True):
+class SavedView(msgspec.Struct, frozen=True, gc=False):
     """What a view has worked out so far, so that building its working set need not read the log again."""
 
     frontier: int
@@ -106,7 +106,7 @@ class SessionPatch(msgspec.Struct, frozen=True, kw_only=True):
     ttl: int | None | UnsetType = UNSET
 
 
-class Append(msgspec.Struct, frozen=True, kw_only=True):
+class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One write to a log."""
 
     entries: Sequence[NewEntry] = ()
@@ -126,7 +126,7 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     """View states to save, by view key."""
 
 
-class Appended(msgspec.Struct, frozen=True):
+class Appended(msgspec.Struct, frozen=True, gc=False):
     """What a write did."""
 
     session: Session
@@ -272,7 +272,7 @@ class Store(Protocol):
         ...
 
 
-class WindowRows(msgspec.Struct, frozen=True):
+class WindowRows(msgspec.Struct, frozen=True, gc=False):
     """What a store gives for building a working set."""
 
     session: Session

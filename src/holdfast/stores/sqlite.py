@@ -83,7 +83,7 @@ def translated(exc: Exception, path: str | None = None) -> HoldfastError:
     return error
 
 
-class Work(msgspec.Struct, frozen=True):
+class Work(msgspec.Struct, frozen=True, gc=False):
     """One operation for a connection. `steps` makes it anew each time: a batch that fails is run again job by job."""
 
     steps: Callable[[], Steps[Any]]

@@ -15,14 +15,14 @@ Rows = Sequence[Row]
 T = TypeVar("T")
 
 
-class Query(msgspec.Struct, frozen=True):
+class Query(msgspec.Struct, frozen=True, gc=False):
     """One statement, by name, to be run once; its rows are sent back."""
 
     name: str
     params: Row
 
 
-class Many(msgspec.Struct, frozen=True):
+class Many(msgspec.Struct, frozen=True, gc=False):
     """One statement, by name, to be run for each row of parameters; no rows are sent back."""
 
     name: str
