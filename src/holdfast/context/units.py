@@ -45,9 +45,17 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
         return _answered(self.entries)
 
     @property
+    def plain(self) -> bool:
+        """True when its messages are said as they stand: one that is no result, or one call and the result of it."""
+        first, *rest = self.entries
+        if not first.message.tool_calls:
+            return first.message.role != "tool"
+        return len(first.message.tool_calls) == len(rest) == 1 and rest[0].unit == first.seq
+
+    @property
     def asks(self) -> bool:
         """True for a user message: a candidate for the current one."""
-        return self.entries[0].kind == "user"
+        return self.entries[0].message.role == "user"
 
 
 def units_of(entries: Iterable[Entry]) -> list[Unit]:
@@ -63,10 +71,10 @@ def units_of(entries: Iterable[Entry]) -> list[Unit]:
 
 def _joins(entry: Entry, group: Sequence[Entry]) -> bool:
     """Whether `entry` belongs to the unit before it: one of its results, or an orphan while it waits for them."""
-    if entry.unit == group[0].seq:
-        return True
+    if entry.message.role != "tool":
+        return False
     follows = entry.total - entry.tokens == group[-1].total
-    return entry.kind == "result" and follows and not _answered(group)
+    return entry.unit == group[0].seq or (follows and not _answered(group))
 
 
 def _answered(entries: Sequence[Entry]) -> bool:
@@ -81,10 +89,10 @@ Spoken = tuple[int | None, Message]
 def spoken(unit: Unit) -> list[Spoken]:
     """The messages of `unit`, legal as they stand: each call with one result, and no result without its call."""
     first = unit.entries[0]
+    if unit.plain:
+        return [(entry.seq, entry.message) for entry in unit.entries]
     if first.kind == "result":
         return [(first.seq, _late(first.message))]
-    if first.kind != "calls":
-        return [(first.seq, first.message)]
     calls = _distinct(first.message.tool_calls)
     head = first.message if calls == first.message.tool_calls else first.message.evolve(tool_calls=calls)
     results = [entry for entry in unit.entries[1:] if entry.unit == first.seq]

@@ -108,6 +108,8 @@ class Window:
 
     def size(self, unit: Unit) -> int:
         """Tokens of `unit` as it would be sent, cuts included."""
+        if unit.plain and not self.cuts:
+            return sum([math.ceil(entry.tokens * self.room.factor) for entry in unit.entries])
         return sum(tokens for _, tokens in self._measured(unit))
 
     def sizes(self) -> Sequence[int]:
