@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from holdfast.budget import Budget
+from holdfast.calibration import Counted, Learned, Measure
+from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
@@ -44,19 +46,51 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
         """Counts tokens as this model does."""
         return counter_for(self.model)
 
-    def budget(self, max_reply_tokens: int | None = None) -> Budget:
-        """The model's window shared out, with the reply that a request asks for."""
+    def budget(
+        self, max_reply_tokens: int | None = None, *, tools: bool = True, learned: Learned | None = None
+    ) -> Budget:
+        """The model's window shared out.
+
+        Args:
+            max_reply_tokens: what the request asks for.
+            tools: whether the request has tools: without any, nothing has to be kept free for what they return.
+            learned: from the provider's answers so far.
+
+        Raises:
+            InvalidRequest: `max_reply_tokens` leaves no room for a prompt.
+        """
         reply = max_reply_tokens if max_reply_tokens is not None else self.max_tokens
+        learned = learned or Learned()
         try:
-            return Budget.for_model(self.model, context_window=self.context_window, max_reply_tokens=reply)
-        except InvalidRequest as exc:
-            if max_reply_tokens is None:
-                raise
-            window = Budget.for_model(self.model, context_window=self.context_window).context_window
-            message = (
-                f"max_tokens {max_reply_tokens:,} leaves no room for a prompt in the {window:,} tokens of {self.model}"
+            budget = Budget.for_model(
+                self.model,
+                context_window=self.context_window,
+                max_reply_tokens=reply,
+                tool_result_headroom=None if tools else 0,
+                learned_window=learned.window,
+                scale=self.measure(learned).scale,
             )
+        except InvalidRequest as exc:
+            if reply is None:
+                raise
+            window = Budget.for_model(self.model, context_window=self.context_window, learned_window=learned.window)
+            message = f"max_tokens {reply:,} leaves no room for a prompt in the {window.context_window:,} tokens of {self.model}"
             raise InvalidRequest(message, param="max_tokens") from exc
+        return budget if learned.ceiling is None else budget.capped(learned.ceiling)
+
+    def measure(self, learned: Learned) -> Measure:
+        """How far this model's counter is from its provider's."""
+        return learned.calibration.measure(exact=self.counter.exact)
+
+    def counted(self, tokens: int, learned: Learned, provider: int | None = None) -> Counted:
+        """A prompt's count, for a report.
+
+        Args:
+            tokens: as the counter counts them.
+            learned: as the budget was made with.
+            provider: what `prompt_tokens` said, if it did.
+        """
+        return self.measure(learned).describe(tokens, margin=self.counter.margin, provider=provider)
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +115,17 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
     llm: Llm
     agent: Agent | None
     context: ContextSettings
+    summarizer: Llm | None = None
+    """Who writes summaries, where the strategy has them and a model can write them."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the context settings; without a summarizer, the digest stands in for its summaries."""
+        made = policy(self.context)
+        if made.summarizer is None or self.summarizer is not None:
+            return made
+        options = {**self.context.options, "summarizer_llm": "none"}
+        return policy(ContextSettings(self.context.strategy, options))
 
     def view_key(self) -> str:
         """Names the view. Overlays belong to a view, never to another.
@@ -126,13 +171,20 @@ class Roster:
         if agent is None and model in self.agents:
             agent, model = model, None
         if agent is None:
-            return Voice(llm=self.llm(model), agent=None, context=self.context)
+            return self._voiced(self.llm(model), None, self.context)
         found = self.agents.get(agent)
         if found is None:
             known = ", ".join(self.agents) or "none"
             raise InvalidRequest(f"no agent {agent!r}; known: {known}", param="agent")
         wanted = found.llm if model in (None, agent) else model
-        return Voice(llm=self.llm(wanted), agent=found, context=found.context)
+        return self._voiced(self.llm(wanted), found, found.context)
+
+    def _voiced(self, llm: Llm, agent: Agent | None, context: ContextSettings) -> Voice:
+        wanted = policy(context).summarizer
+        writer = None if wanted is None else self.llm(wanted) if wanted else llm
+        if writer is not None and isinstance(writer.client, OfflineModel):
+            writer = None
+        return Voice(llm=llm, agent=agent, context=context, summarizer=writer)
 
     def llm(self, name: str | None) -> Llm:
         """The model of that name, or the default one asked for another model."""

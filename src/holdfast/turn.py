@@ -20,7 +20,6 @@ import msgspec
 from holdfast.agents import Voice
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import Dialect
-from holdfast.context.policies import policy
 from holdfast.context.view import decode_state, encode_state
 from holdfast.engine import Engine
 from holdfast.errors import (
@@ -310,7 +309,7 @@ def working_set_request(request: TurnRequest, session: Session, input_budget: in
     voice, body = request.voice, request.body
     instruction = voice.agent.system if voice.agent else ()
     return Request(
-        policy=policy(voice.context),
+        policy=voice.policy,
         count=voice.llm.counter,
         input_budget=voice.llm.budget(_reply_tokens(body)).input if input_budget is None else input_budget,
         system=(*instruction, *(request.system or session.system_messages)),

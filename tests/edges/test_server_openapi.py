@@ -119,9 +119,10 @@ async def goods(walk: Walk) -> None:
         await walk("GET", path, "?after=s&after_user=ada")
     await walk("POST", MESSAGES, body={"messages": [HI]}, Idempotency_Key="k")
     await walk("PATCH", f"{MESSAGES}/{{seq}}", body={"pinned": False, "importance": None})
-    for strategy, about in STRATEGIES.items():
-        if about.available:
-            await walk("POST", f"{ONE}/context", body={"strategy": strategy, "explain": True, "tools": [{"x": 1}]})
+    for strategy in STRATEGIES:
+        await walk("POST", f"{ONE}/context", body={"strategy": strategy, "explain": True, "tools": [{"x": 1}]})
+    composed = {"clear_tool_results": {"trigger": 10, "keep": 0, "clear_at_least": 1, "exclude_tools": ["a"]}}
+    await walk("POST", f"{ONE}/context", body=composed)
     small = {"strategy": "token_window", "budget": 60, "preserve_recent": 1, "target": 0.5, "explain": True}
     assert (await walk("POST", f"{ONE}/context", body=small)).json()["decisions"]
     await walk("POST", f"{ONE}/context", body={"at_turn": 0, "dialect": "anthropic", "model": "gpt-4o"})

@@ -242,7 +242,6 @@ def test_keys_of_later_versions_load_and_are_told() -> None:
     assert "no llm 'fsat': taken for a model's name; did you mean 'fast'?" in text
     assert "no agent 'riter'; did you mean 'writer'?" in text
     assert "no embedder 'mine'" in text
-    assert "holdfast.yaml:13: agents.writer.context.strategy: strategy 'summary_buffer' is not available" in text
     assert "databases.pg.driver: postgres is not available" in text
     assert "llms.odd: the context window of 'my-own-model' is not known" in text
     assert "gateway.host: 0.0.0.0 can be reached from other machines" in text
@@ -282,8 +281,6 @@ def test_what_is_described_loads_and_means_the_same() -> None:
     ("text", "place"),
     [
         ("databases: {main: {driver: postgres, host: h, database: d}}", "databases.main.driver"),
-        ("context: {strategy: salience}", "context.strategy"),
-        ("agents: {a: {context: {strategy: summary_buffer}}}", "agents.a.context.strategy"),
         ("storage: {sessions: {backend: sql, database: nope}}", "storage.sessions.database"),
         ("gateway: {host: 0.0.0.0}", "gateway.host"),
     ],

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -52,11 +53,23 @@ def test_a_watermark_is_below_one(key: str, value: object) -> None:
         settings.parse({"strategy": "summary_buffer", key: value})
 
 
-def test_what_is_not_built_yet_is_refused_when_it_is_used() -> None:
-    settings.require_available(ContextSettings())
-    with pytest.raises(InvalidRequest, match="not available yet") as caught:
-        settings.require_available(settings.parse({"strategy": "salience"}), where="agents.a.context")
-    assert caught.value.param == "agents.a.context.strategy"
+@pytest.mark.parametrize("given", [True, False, {}, {"keep": 0, "trigger": None}, {"exclude_tools": ["search"]}])
+def test_results_are_cleared_before_any_other_strategy(given: object) -> None:
+    found = settings.parse({"strategy": "token_window", "clear_tool_results": given})
+    assert found.options == {"clear_tool_results": given}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"kep": 3}, "context.clear_tool_results.kep: unknown key; did you mean 'keep'"),
+        ({"keep": -1}, "context.clear_tool_results.keep: expected an integer, at least 0, got -1"),
+        ("yes", "context.clear_tool_results: expected a mapping with its keys, true or false, got 'yes'"),
+    ],
+)
+def test_a_mistake_below_a_composition_is_told_by_its_path(given: object, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(said)):
+        settings.parse({"clear_tool_results": given})
 
 
 def test_settings_do_not_change_with_the_mapping_they_came_from() -> None:

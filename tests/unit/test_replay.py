@@ -338,7 +338,6 @@ def test_specs(text: str, spec: Spec, label: str) -> None:
     [
         ("", "unknown strategy"),
         ("digset", "did you mean 'digest'"),
-        ("salience", "not in this version"),
         ("digest@", "no number of tokens"),
         ("digest@8k", "no number of tokens"),
         ("digest@0", "no number of tokens"),

@@ -23,7 +23,7 @@ from holdfast.config.resolve import (
     upstream_of,
 )
 from holdfast.config.values import MASK, format_duration, format_size, is_secret_name, mask_url
-from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,11 +61,6 @@ def _not_used(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _not_available(config: Config) -> Iterator[tuple[str, str]]:
-    for name in [None, *config.agents]:
-        settings = context_of(config, name)
-        path = f"agents.{name}.context.strategy" if name else "context.strategy"
-        if not STRATEGIES[settings.strategy].available and path in config.lines:
-            yield path, f"strategy {settings.strategy!r} is not available yet in this version"
     used = store_name(config)
     yield from (found for found in _drivers(config) if found[0].startswith(f"databases.{used}."))
 

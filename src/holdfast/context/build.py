@@ -146,15 +146,15 @@ class WorkingSet:
         """Tokens by decision: the short form for a response, without the runs."""
         window, sums, in_log, last = self.window, dict[str, int](), 0, 0
         cuts = {seq: cut for seq, cut in window.cuts.items() if not cut.whole}
-        for unit, decision, _ in _told_units(window):
+        for unit, decision, _ in _told_units(window, self.request.policy):
             for entry in unit.entries:
                 in_log += entry.tokens
                 last = max(last, entry.total)
                 cut = cuts.get(entry.seq) if cuts else None
-                name = "cut" if cut else decision
+                name = ("cleared" if cut.cleared else "cut") if cut else decision
                 sums[name] = sums.get(name, 0) + (cut.tokens if cut else entry.tokens)
         if last > in_log:
-            sums["compacted" if window.compaction else "evicted"] = last - in_log
+            sums["compacted" if window.compaction or window.summary else "evicted"] = last - in_log
         return sums
 
 
@@ -229,33 +229,61 @@ def _least_of(policy: Policy) -> str:
 
 def _decisions(window: Window, policy: Policy) -> Iterator[Run]:
     """One run an entry that is sent, and one for each gap between them: what the running totals say was there."""
-    gone, reason = ("compacted", "condensed") if window.compaction else ("evicted", _EVICTED[policy.name])
     place, before = 0, 0
-    for unit, decision, why in _told_units(window):
+    for unit, decision, why in _told_units(window, policy):
         for entry in unit.entries:
-            missing = entry.total - entry.tokens - before
-            if missing > 0:
-                yield Run(place, entry.seq - 1, gone, reason, missing)
+            yield from _gap(window, policy, Gap(place, entry.seq, before, entry.total - entry.tokens))
             place, before = entry.seq + 1, entry.total
             cut = window.cuts.get(entry.seq)
             if cut is None or cut.whole:
                 yield Run(entry.seq, entry.seq, decision, why, entry.tokens)
+            elif cut.cleared:
+                yield Run(entry.seq, entry.seq, "cleared", "an older tool result", cut.tokens)
             else:
                 yield Run(entry.seq, entry.seq, "cut", f"{decision}, {why}, too long to be whole", cut.tokens)
 
 
+class Gap(NamedTuple):
+    """Entries that are not sent: from one `seq` to before another, with the running totals before and behind them."""
+
+    first: int
+    end: int
+    before: int
+    behind: int
+
+
+def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
+    """What became of entries that are not sent: summarized up to where the summary ends, then condensed, or left out."""
+    if gap.behind <= gap.before:
+        return
+    summary, place, before = window.summary, gap.first, gap.before
+    if summary is not None and place <= summary.last:
+        within = min(gap.behind, summary.total)
+        yield Run(place, min(summary.last, gap.end - 1), "compacted", "summarized", within - before)
+        place, before = summary.last + 1, within
+    if gap.behind > before:
+        gone, reason = ("compacted", "condensed") if window.compaction else ("evicted", _EVICTED[policy.name])
+        yield Run(place, gap.end - 1, gone, reason, gap.behind - before)
+
+
+_NOT_CONDENSED = "before the frontier: over the budget, and no room to condense it"
 _EVICTED = {
     "none": "never",
     "buffer_window": "older than the last messages of the window",
     "head_tail": "older than the last messages of the window",
     "token_window": "before the frontier: over the budget",
-    "digest": "before the frontier: over the budget, and no room to condense it",
+    "digest": _NOT_CONDENSED,
+    "salience": "over the budget, and less important than what stays",
+    "summary_buffer": _NOT_CONDENSED,
+    "clear_tool_results": _NOT_CONDENSED,
 }
 
 
-def _told_units(window: Window) -> Iterator[tuple[Unit, str, str]]:
+def _told_units(window: Window, policy: Policy) -> Iterator[tuple[Unit, str, str]]:
+    """Every unit that is sent: what it is, and why it is there."""
     anchor = window.anchor if window.anchored else None
-    for unit in (*window.head, *window.units):
+    important = len(window.head) if policy.salient else 0
+    for number, unit in enumerate((*window.head, *window.units)):
         entries = unit.entries
         first = entries[0].seq
         if first == anchor:
@@ -265,7 +293,7 @@ def _told_units(window: Window) -> Iterator[tuple[Unit, str, str]]:
         elif first == window.current:
             yield unit, "kept", "the current user message"
         else:
-            yield unit, "kept", "recent"
+            yield unit, "kept", "important" if number < important else "recent"
 
 
 def _joined(runs: Iterator[Run]) -> list[Run]:

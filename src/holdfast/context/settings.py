@@ -15,13 +15,16 @@ import msgspec
 from holdfast.errors import InvalidRequest
 
 DEFAULT_STRATEGY: Final = "digest"
+CLEARING: Final = "clear_tool_results"
+"""A strategy of its own, and a key of all others: it composes before them."""
 
 
 class Key(msgspec.Struct, frozen=True):
     """One key of a strategy."""
 
-    kind: Literal["integer", "share", "text", "texts"]
-    """A `share` is a number between 0 and 1, both ends excluded: at 1.0 nothing would be left for the next message."""
+    kind: Literal["integer", "share", "text", "texts", "flag", "clearing"]
+    """A `share` is a number between 0 and 1, both ends excluded: at 1.0 nothing would be left for the next message.
+    `clearing` is a mapping with the keys of `clear_tool_results`, or true for their defaults; false switches it off."""
     default: Any
     """What the policy takes when the key is not given; None where the text says so."""
     about: str
@@ -31,11 +34,10 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """One strategy: its keys, and whether this version has it."""
+    """One strategy and its keys."""
 
     about: str
     keys: Mapping[str, Key] = {}
-    available: bool = True
 
 
 class ContextSettings(msgspec.Struct, frozen=True):
@@ -67,19 +69,33 @@ def _budget(default: int | None, about: str = "tokens of the conversation") -> K
 
 
 _BY_INPUT = "tokens of the conversation; unset: the model's input budget"
+_CLEARING_KEYS: Final[Mapping[str, Key]] = {
+    "trigger": Key("integer", None, "tokens past which results are cleared; unset: when the room is full", low=1),
+    "keep": Key("integer", 3, "newest tool results that stay"),
+    "clear_at_least": Key("integer", 4000, "tokens freed at a time, at least"),
+    "exclude_tools": Key("texts", (), "tools whose results stay"),
+    "keep_latest": Key("flag", default=False, about="whether the latest result of each tool stays too"),
+}
+
+
+def _composed(about: str, keys: Mapping[str, Key] = MappingProxyType({})) -> Strategy:
+    """A strategy that tool results may be cleared before."""
+    clearing = Key("clearing", None, "its keys, or true: older tool results are cleared before; unset: they are not")
+    return Strategy(about, {**keys, CLEARING: clearing})
+
 
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
     {
-        "none": Strategy("everything; refused if it is over the model's window"),
-        "buffer_window": Strategy(
+        "none": _composed("everything; refused if it is over the model's window"),
+        "buffer_window": _composed(
             "the last messages; the task anchor is an ordinary message",
             {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
         ),
-        "head_tail": Strategy(
+        "head_tail": _composed(
             "the task anchor, pins and the last messages",
             {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
         ),
-        "token_window": Strategy(
+        "token_window": _composed(
             "the task anchor, pins and the newest messages that fit the budget",
             {
                 "budget": _budget(8000),
@@ -87,37 +103,31 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
                 "target": _TARGET,
             },
         ),
-        "digest": Strategy(
+        "digest": _composed(
             "like token_window; what left is condensed to its facts, without a model",
             {"budget": _budget(None, _BY_INPUT), "target": _TARGET},
         ),
-        "salience": Strategy(
+        "salience": _composed(
             "drops the least important messages first",
             {
                 "budget": _budget(None, _BY_INPUT),
-                "scorer": Key("text", None, "name of the scorer; unset: built-in signals"),
+                "target": Key("share", None, "share of the room that is used after a step; unset: by the room"),
+                "scorer": Key("text", None, "name of a scorer or an llm that rates messages; unset: built-in signals"),
             },
-            available=False,
         ),
-        "summary_buffer": Strategy(
+        "summary_buffer": _composed(
             "past the threshold, older messages become one summary, written by a model",
             {
                 "budget": _budget(8000),
                 "threshold": Key("share", 0.85, "share of the budget past which a summary is made"),
                 "target": Key("share", 0.7, "share of the budget that is used afterwards; less than threshold"),
-                "summarizer_llm": Key("text", None, "the llm that writes it; unset: the agent's"),
+                "summarizer_llm": Key("text", None, "the llm that writes it; unset: the agent's; `none`: the digest"),
+                "prompt": Key("text", None, "what the summarizer is asked; unset: the built-in text"),
             },
-            available=False,
         ),
-        "clear_tool_results": Strategy(
-            "replaces older tool results by a marker",
-            {
-                "trigger": Key("integer", None, "tokens past which results are cleared; unset: when full", low=1),
-                "keep": Key("integer", 3, "newest tool results that stay"),
-                "clear_at_least": Key("integer", 4000, "tokens freed at a time, at least"),
-                "exclude_tools": Key("texts", (), "tools whose results stay"),
-            },
-            available=False,
+        CLEARING: Strategy(
+            "replaces older tool results by a marker; what that does not bring into the room goes as with digest",
+            {"budget": _budget(None, _BY_INPUT), **_CLEARING_KEYS},
         ),
     }
 )
@@ -161,26 +171,14 @@ def examine(given: object, *, base: ContextSettings | None = None) -> tuple[Cont
         return base, [Problem("strategy", _unknown_strategy(strategy))]
     else:
         inherited = {}
-    problems = [Problem(key, text) for key, value in options.items() if (text := _wrong(strategy, key, value))]
+    keys = STRATEGIES[strategy].keys
+    whose = f"keys of strategy {strategy!r}"
+    problems = [wrong for key, value in options.items() for wrong in _problems(keys, key, value, whose)]
     if not problems:
         problems = _together(strategy, {**inherited, **options})
-    wrong = {problem.key for problem in problems}
+    wrong = {problem.key.partition(".")[0] for problem in problems}
     kept = {key: value for key, value in options.items() if key not in wrong}
     return ContextSettings(strategy, {**inherited, **kept}), problems
-
-
-def require_available(settings: ContextSettings, *, where: str = "context") -> None:
-    """Refuse a strategy that is known but not built yet.
-
-    Raises:
-        InvalidRequest: this version cannot do it; the message names those that it can.
-    """
-    if not STRATEGIES[settings.strategy].available:
-        have = ", ".join(name for name, strategy in STRATEGIES.items() if strategy.available)
-        raise InvalidRequest(
-            f"strategy {settings.strategy!r} is not available yet in this version; available: {have}",
-            param=".".join(filter(None, (where, "strategy"))),
-        )
 
 
 def _unknown_strategy(strategy: object) -> str:
@@ -189,21 +187,30 @@ def _unknown_strategy(strategy: object) -> str:
     return f"unknown strategy {_shown(strategy)}; {hint}known: {', '.join(STRATEGIES)}"
 
 
-def _wrong(strategy: str, name: str, value: object) -> str | None:
-    """What is wrong with one option, None if nothing is."""
-    keys = STRATEGIES[strategy].keys
+def _problems(keys: Mapping[str, Key], name: str, value: object, whose: str) -> list[Problem]:
+    """What is wrong with one option, or with the keys below it."""
     key = keys.get(name)
     if key is None:
         near = difflib.get_close_matches(str(name).replace("-", "_").lower(), keys, n=1)
         if near and near[0] != name:
-            return f"unknown key; did you mean {near[0]!r}?"
-        return f"unknown key; keys of strategy {strategy!r}: {', '.join(keys) or 'none'}"
+            return [Problem(name, f"unknown key; did you mean {near[0]!r}?")]
+        return [Problem(name, f"unknown key; {whose}: {', '.join(keys) or 'none'}")]
+    if key.kind == "clearing" and isinstance(value, Mapping):
+        below = [
+            wrong
+            for inner, what in value.items()
+            if what is not None
+            for wrong in _problems(_CLEARING_KEYS, inner, what, f"keys of {CLEARING}")
+        ]
+        return [Problem(f"{name}.{problem.key}", problem.message) for problem in below]
     if not _fits(key, value):
-        return f"expected {_expected(key)}, got {_shown(value)}"
-    return None
+        return [Problem(name, f"expected {_expected(key)}, got {_shown(value)}")]
+    return []
 
 
 def _fits(key: Key, value: object) -> bool:
+    if key.kind in ("flag", "clearing"):
+        return isinstance(value, bool)
     if key.kind == "text":
         return isinstance(value, str) and value != ""
     if key.kind == "texts":
@@ -217,6 +224,10 @@ def _fits(key: Key, value: object) -> bool:
 
 def _expected(key: Key) -> str:
     match key.kind:
+        case "flag":
+            return "true or false"
+        case "clearing":
+            return "a mapping with its keys, true or false"
         case "text":
             return "a string"
         case "texts":

@@ -53,6 +53,11 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
         return len(first.message.tool_calls) == len(rest) == 1 and rest[0].unit == first.seq
 
     @property
+    def media(self) -> bool:
+        """True when any of its messages has a part that is no text."""
+        return any(isinstance(entry.message.content, tuple) and entry.message.media for entry in self.entries)
+
+    @property
     def asks(self) -> bool:
         """True for a user message: a candidate for the current one."""
         return self.entries[0].message.role == "user"

@@ -17,7 +17,7 @@ from holdfast.context.units import Unit, units_of
 from holdfast.context.window import Compaction, Cut, Room, Window
 from holdfast.session import Entry
 
-VERSION = 3
+VERSION = 4
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
 
 
@@ -35,7 +35,10 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     anchor: int | None = None
     current: int | None = None
     cuts: dict[int, Cut] = {}
+    summary: Compaction | None = None
     compaction: Compaction | None = None
+    factor: float = 1.0
+    """What stored counts are taken times: it changes when the frontier moves, and with it nothing but what is sent then."""
     pool: msgspec.Raw = msgspec.Raw(EMPTY)
     """What the next compaction can be made from; decoded only when the frontier moves."""
 
@@ -72,8 +75,10 @@ class Carried:
     def __init__(
         self, policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
     ) -> None:
-        state = state or ViewState()
+        if state is None:
+            state = ViewState(factor=room.factor)
         self._policy = policy
+        self._latest = room
         self._through = state.through
         self._window = _restored(policy, room, state, kept, entries)
         self._open: list[Entry] = []
@@ -96,17 +101,40 @@ class Carried:
         for unit in units[:settled]:
             self._window.grow(unit)
             self._through = unit.last
-            if _evaluated(unit) and self._policy.due(self._window):
-                self._window = self._policy(self._window)
+            if _evaluated(unit):
+                self._window = self._settle(self._window)
         self._open = [entry for unit in units[settled:] for entry in unit.entries]
 
     def window(self, room: Room) -> Window:
-        """The window for a build, the newest unit in it. A changed room takes effect where the window has to change."""
-        self._window.room = room
+        """The window for a build, the newest unit in it. A changed room takes effect where the window has to change.
+
+        What stored counts are taken times changes with the frontier only, or where the call would not fit by the new one.
+        """
+        self._latest = room
+        self._window.room = msgspec.structs.replace(room, factor=self._window.room.factor)
         window = self._window.copy() if self._open else self._window
         for unit in units_of(self._open):
             window.grow(unit)
-        return self._policy(window) if self._policy.due(window) else window
+        return self._settle(window)
+
+    def summarize(self, summary: Compaction) -> bool:
+        """Lay a model's summary over the log up to its last entry; False where the frontier has gone further since."""
+        window = self._window
+        further = window.compaction is not None and window.compaction.last > summary.last
+        if further or (window.summary is not None and window.summary.last >= summary.last):
+            return False
+        self._window = window.summarize(summary)
+        return True
+
+    def _settle(self, window: Window) -> Window:
+        """`window` as the policy wants it, measured by the latest factor where it has to change."""
+        latest, factor = self._latest, window.room.factor
+        if latest.factor > factor and window.tokens * latest.factor > latest.tokens * factor:
+            window = window.within(latest)  # by the latest factor it would not fit
+        if not self._policy.due(window):
+            return window
+        anew = window.within(latest)
+        return self._policy(anew) if self._policy.due(anew) else window
 
     def state(self) -> ViewState:
         """What is saved: without the newest unit while that can still change."""
@@ -119,7 +147,9 @@ class Carried:
             anchor=window.anchor,
             current=window.current,
             cuts=window.cuts,
+            summary=window.summary,
             compaction=window.compaction,
+            factor=window.room.factor,
             pool=msgspec.Raw(window.pool),
         )
 
@@ -136,8 +166,9 @@ def _evaluated(unit: Unit) -> bool:
 
 def _restored(policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]) -> Window:
     """The window as it was after `state.through`."""
-    window = Window(room, anchor=state.anchor, anchored=policy.anchored)
+    window = Window(msgspec.structs.replace(room, factor=state.factor), anchor=state.anchor, anchored=policy.anchored)
     window.cuts = dict(state.cuts)
+    window.summary = state.summary
     window.compaction = state.compaction
     window.split = state.split
     window.pool = bytes(state.pool)

@@ -1,15 +1,15 @@
 """The window: the units a policy looks at, and the only moves it has.
 
-A policy drops units, cuts messages, and lays a compaction over what it dropped. What must not go does not: dropping a
-unit that holds the task anchor, a pin or the current user message moves it to the head instead, and the newest unit
-cannot be dropped at all. So an illegal prompt cannot be expressed.
+A policy drops units, clears tool results, cuts messages, and lays a compaction over what it dropped. What must not go
+does not: dropping a unit that holds the task anchor, a pin or the current user message moves it to the head instead, and
+the newest unit cannot be dropped at all. So an illegal prompt cannot be expressed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,6 +21,8 @@ from holdfast.session import Entry
 
 ANCHOR_SHARE = 0.25
 """Part of the room that the task anchor may take."""
+Kind = Literal["digest", "summary"]
+"""How a compaction was made: without a model, or by one."""
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +43,9 @@ class Compaction(msgspec.Struct, frozen=True, gc=False):
     text: str
     tokens: int
     """Of the message it becomes, in the model's count."""
-    kind: str = "digest"
+    kind: Kind = "digest"
+    total: int = 0
+    """Tokens of the live path up to and with `last`, as stored."""
 
     @property
     def message(self) -> Message:
@@ -50,12 +54,14 @@ class Compaction(msgspec.Struct, frozen=True, gc=False):
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False):
-    """A message as it is sent when it is too long to be sent whole."""
+    """A message as it is sent when it is not sent as it was said."""
 
     tokens: int
     message: Message
     whole: bool = False
     """True when it was short enough after all: its stored count had said more than it takes."""
+    cleared: bool = False
+    """True for a tool result of which nothing but a marker is sent."""
 
 
 class Window:
@@ -65,11 +71,12 @@ class Window:
         head: units before the frontier that stay all the same: anchor, pins, the current user message.
         units: the verbatim rest, oldest first; the last one is the newest unit.
         left: what was dropped since the last compaction was laid, oldest first.
-        compaction: what stands for all that left before that.
-        cuts: by `seq`, the messages that are sent cut, as they are sent.
+        summary: what a model wrote of the oldest that left; the log behind its range is `compaction`'s.
+        compaction: the digest of all that left before that.
+        cuts: by `seq`, the messages that are sent cut or cleared, as they are sent.
         anchored: whether the task anchor is more than an ordinary unit.
         pool: what the next compaction can be made from.
-        split: how many units of the head stand before the compaction.
+        split: how many units of the head stand before the compactions.
     """
 
     def __init__(self, room: Room, *, anchor: int | None = None, anchored: bool = True) -> None:
@@ -80,6 +87,7 @@ class Window:
         self.head: tuple[Unit, ...] = ()
         self.units: list[Unit] = []
         self.left: tuple[Unit, ...] = ()
+        self.summary: Compaction | None = None
         self.compaction: Compaction | None = None
         self.pool = EMPTY
         self.cuts: dict[int, Cut] = {}
@@ -94,7 +102,12 @@ class Window:
     @property
     def tokens(self) -> int:
         """Tokens of the conversation as it would be sent."""
-        return self._head + self._tail + (self.compaction.tokens if self.compaction else 0)
+        return self.body + (self.compaction.tokens if self.compaction else 0)
+
+    @property
+    def body(self) -> int:
+        """Tokens without the digest, which a step makes anew."""
+        return self._head + self._tail + (self.summary.tokens if self.summary else 0)
 
     @property
     def head_tokens(self) -> int:
@@ -108,7 +121,7 @@ class Window:
 
     def size(self, unit: Unit) -> int:
         """Tokens of `unit` as it would be sent, cuts included."""
-        if unit.plain and not self.cuts:
+        if unit.plain and not self.cuts and not (self._strict and unit.media):
             return sum([math.ceil(entry.tokens * self.room.factor) for entry in unit.entries])
         return sum(tokens for _, tokens in self._measured(unit))
 
@@ -147,12 +160,18 @@ class Window:
         self.head = tuple(units)
         self.measure()
 
-    def drop(self, number: int) -> Window:
-        """Without the `number` oldest units of the rest; the newest unit stays whatever the number."""
+    def drop(self, number: int, keeping: Container[int] = ()) -> Window:
+        """Without the `number` oldest units of the rest; the newest unit stays whatever the number.
+
+        Args:
+            number: how many; the head is gone over as well: what does not belong there any more leaves.
+            keeping: places of units that go to the head, or stay there, though they are not protected.
+        """
         number = max(0, min(number, len(self.units) - 1))
         older = (*self.head, *self.units[:number])
-        head = tuple(unit for unit in older if self.protected(unit))
-        left = (*self.left, *(unit for unit in older if not self.protected(unit)))
+        stays = [self.protected(unit) or unit.first in keeping for unit in older]
+        head = tuple(unit for unit, stay in zip(older, stays, strict=True) if stay)
+        left = (*self.left, *(unit for unit, stay in zip(older, stays, strict=True) if not stay))
         gone = {entry.seq for unit in left for entry in unit.entries}
         sizes = self._sizes[number:]
         return self._with(
@@ -176,6 +195,24 @@ class Window:
         window.measure()
         return window
 
+    def clear(self, markers: Mapping[int, Message]) -> Window:
+        """With tool results replaced by markers, by `seq`."""
+        cleared = {seq: Cut(self.room.count.message(said), said, cleared=True) for seq, said in markers.items()}
+        window = self._with(cuts={**self.cuts, **cleared})
+        window.measure()
+        return window
+
+    def summarize(self, summary: Compaction) -> Window:
+        """With a model's summary in place of all up to its last entry, an earlier summary and the digest included."""
+        within = sum(unit.last <= summary.last for unit in self.units)
+        window = self.drop(within).overlay(None, EMPTY)
+        window.summary = summary
+        return window
+
+    def unsummarized(self) -> Window:
+        """Without the summary."""
+        return self._with(summary=None)
+
     def overlay(self, compaction: Compaction | None, pool: bytes) -> Window:
         """With `compaction` for all that left, the earlier compaction's range included.
 
@@ -186,8 +223,11 @@ class Window:
         return self._with(compaction=compaction, pool=pool, left=())
 
     def within(self, room: Room) -> Window:
-        """With another room."""
-        return self._with(room=room)
+        """With another room; measured anew where its factor is another."""
+        window = self._with(room=room)
+        if room.factor != self.room.factor:
+            window.measure()
+        return window
 
     def measure(self) -> None:
         """Work all sizes out anew."""
@@ -198,14 +238,14 @@ class Window:
     # -- what is sent ------------------------------------------------------
 
     def messages(self) -> list[Message]:
-        """The conversation: head, compaction, rest. The compaction stands before a current message in the head."""
+        """The conversation: head, compactions, rest. Compactions stand before a current message in the head."""
         if self._said is None:
             # Kept while units only come in at the end, so that a build between two steps copies and does no more.
             self._said = [message for unit in self.units for message in self._told(unit)]
         before = [message for unit in self.head[: self.split] for message in self._told(unit)]
         behind = [message for unit in self.head[self.split :] for message in self._told(unit)]
-        compaction = [self.compaction.message] if self.compaction else []
-        return [*before, *compaction, *behind, *self._said]
+        compactions = [compaction.message for compaction in (self.summary, self.compaction) if compaction]
+        return [*before, *compactions, *behind, *self._said]
 
     def cuttable(self, units: Iterable[Unit], floor: int = MIN_CUT) -> list[tuple[int, int]]:
         """`(seq, tokens)` of the messages in `units` that take more than `floor` tokens, oldest first."""
@@ -214,10 +254,15 @@ class Window:
 
     def smallest(self) -> Window:
         """The least that can be sent: head and newest unit, everything cut as far as it may be."""
-        least = self.drop(len(self.units)).overlay(None, self.pool)
+        least = self.unsummarized().drop(len(self.units)).overlay(None, self.pool)
         return least.cut({seq: MIN_CUT for seq, _ in least.cuttable((*least.head, *least.units))})
 
     # -- inside ------------------------------------------------------------
+
+    @property
+    def _strict(self) -> bool:
+        """Whether media have to be counted for the model: what an image costs, no factor on a stored count bounds."""
+        return self.room.factor != 1.0
 
     def _told(self, unit: Unit) -> list[Message]:
         if not self.cuts:
@@ -233,7 +278,7 @@ class Window:
         """The stored count where the message leaves as it came, a new one where it does not."""
         if entry is not None and entry.seq in self.cuts:
             return self.cuts[entry.seq].tokens
-        if entry is None or message is not entry.message:
+        if entry is None or message is not entry.message or (self._strict and message.media):
             return self.room.count.message(message)
         return math.ceil(entry.tokens * self.room.factor)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from holdfast import limits
-from holdfast.context.settings import STRATEGIES, Key
+from holdfast.context.settings import CLEARING, STRATEGIES, Key
 from holdfast.messages import ROLES
 
 Schema = dict[str, Any]
@@ -158,16 +158,21 @@ def _strategy_key(key: Key) -> Schema:
             return {"type": ["number", "null"], "exclusiveMinimum": 0, "exclusiveMaximum": 1, **about}
         case "texts":
             return {"type": ["array", "null"], "items": text(), **about}
+        case "flag":
+            return {"type": ["boolean", "null"], **about}
+        case "clearing":
+            inner = {name: _strategy_key(value) for name, value in STRATEGIES[CLEARING].keys.items() if name != "budget"}
+            keys = {"type": "object", "properties": inner, "additionalProperties": False}
+            return {"anyOf": [keys, {"type": ["boolean", "null"]}], **about}
         case _:
             return {"type": ["string", "null"], **about}
 
 
 def strategy_fields() -> dict[str, Schema]:
-    """`strategy` and the keys of all strategies that this version has."""
-    available = {name: strategy for name, strategy in STRATEGIES.items() if strategy.available}
-    lines = "; ".join(f"`{name}`: {strategy.about}" for name, strategy in available.items())
-    keys = {key: _strategy_key(value) for strategy in available.values() for key, value in strategy.keys.items()}
-    return {"strategy": {"type": ["string", "null"], "enum": [*available, None], "description": lines}, **keys}
+    """`strategy` and the keys of all strategies."""
+    lines = "; ".join(f"`{name}`: {strategy.about}" for name, strategy in STRATEGIES.items())
+    keys = {key: _strategy_key(value) for strategy in STRATEGIES.values() for key, value in strategy.keys.items()}
+    return {"strategy": {"type": ["string", "null"], "enum": [*STRATEGIES, None], "description": lines}, **keys}
 
 
 _WORKING_SET: Final = {

@@ -1,0 +1,91 @@
+"""Condensing: the digest of what left, laid over it as a compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.context.choosing import Shown
+from holdfast.context.digest import Pool, encoded, fold_in, opened, told
+from holdfast.context.facts import asked_of
+from holdfast.context.squeeze import all_of
+from holdfast.context.units import Unit, spoken
+from holdfast.context.window import Compaction, Window
+from holdfast.messages import Message
+
+SHARE, SMALL, MORE = 0.85, 512, 0.25
+"""Part of the room that a digest may take: of its first tokens, how many those are, and of all others. What has to be told
+of a session does not grow with the room, and a digest that fills a small one leaves no room for what comes next."""
+MOST = 2000
+"""Most tokens of a digest, however large the room."""
+FIRM = 0.8
+"""Part of the digest's share that it keeps when a long newest unit wants the room."""
+SHOWN = 12
+"""Newest units that a digest is chosen beside: what they hold needs less telling."""
+
+
+def reserve(room: int) -> int:
+    """Tokens that a digest may take of a room of so many."""
+    return min(MOST, int(SHARE * min(room, SMALL) + MORE * max(0, room - SMALL)))
+
+
+def condensed(window: Window) -> Window:
+    """With a digest of what left and of what was cut, the earlier digest included."""
+    if not window.left and window.compaction is None and not window.cuts:
+        return window
+    room = window.room.tokens
+    cut, most = _cut_units(window), reserve(room)
+    pool = opened(window.pool)
+    fold_in(pool, window.left, room=most)
+    saved = encoded(pool)
+    # What was cut is told only as long as it is cut: when it leaves, it is folded in like anything that leaves.
+    if cut:
+        fold_in(pool, cut, room=most)
+    return window.overlay(_digest(window, pool, cut, min(most, room - window.body)), saved)
+
+
+def _cut_units(window: Window) -> list[Unit]:
+    return [unit for unit in all_of(window) if _is_cut(window, unit)]
+
+
+def _is_cut(window: Window, unit: Unit) -> bool:
+    """Whether anything of `unit` is missing from what is sent."""
+    found = (window.cuts.get(entry.seq) for entry in unit.entries)
+    return any(cut is not None and not cut.whole for cut in found)
+
+
+def _shown(window: Window) -> Shown:
+    """What is sent beside the digest; of a long rest only the newest messages, which say what is talked about now."""
+    shown = Shown()
+    for unit in (*window.head, *window.units[-SHOWN:]):
+        parts = []
+        for seq, message in spoken(unit):
+            sent = window.cuts[seq].message if seq in window.cuts else message
+            text = "\n".join((sent.text, *(call.arguments for call in sent.tool_calls)))
+            shown.add(unit.first, text, said=sent.role != "tool")
+            parts.append(text)
+            for call in sent.tool_calls:
+                shown.asked.update(asked_of(call.arguments))
+        if _is_cut(window, unit):
+            shown.parts[unit.first] = "\n".join(parts)
+    return shown
+
+
+def _digest(window: Window, pool: Pool, cut: Sequence[Unit], tokens: int) -> Compaction | None:
+    """The compaction for all that left: its range ends before the frontier, though what is cut behind it is told, too."""
+    before = window.compaction
+    covered = [(unit.first, unit.last) for unit in (*window.left, *cut)] + (
+        [(before.first, before.last)] if before else []
+    )
+    if not covered:
+        return None
+    last = min(max(last for _, last in covered), max(0, window.units[0].first - 1))
+    first = min(last, *(first for first, _ in covered))
+    if window.summary is not None and last > window.summary.last:
+        first = max(first, window.summary.last + 1)
+    overhead = window.room.count.message(Message(role="user", content=""))
+    text = told(pool, tokens - overhead, first=first, last=last, count=window.room.count, shown=_shown(window))
+    if not text:
+        return None
+    size = window.room.count.message(Message(role="user", content=text))
+    total = max((unit.entries[-1].total for unit in window.left), default=before.total if before else 0)
+    return Compaction(first, last, text, size, total=total) if size <= tokens else None
