@@ -9,7 +9,8 @@ HoldfastError
 │   └── TooLarge               a limit was passed; names the limit and its number
 ├── NotFound                   nothing under that id for this tenant and user
 │   ├── SessionNotFound
-│   └── EntryNotFound
+│   ├── EntryNotFound
+│   └── CompactionNotFound
 ├── Conflict                   the state is not what the call assumed; read again, then decide
 │   ├── SessionExists
 │   ├── AmbiguousSession       several users have a session of that id; name the user
@@ -128,6 +129,16 @@ class EntryNotFound(NotFound):
         self.seq = seq
 
 
+class CompactionNotFound(NotFound):
+    """No compaction with that id in the session that could be dropped."""
+
+    code = "compaction_not_found"
+
+    def __init__(self, session_id: str, compaction_id: int) -> None:
+        super().__init__(f"session {session_id!r} has no live or superseded compaction {compaction_id}")
+        self.compaction_id = compaction_id
+
+
 # -- conflicts ---------------------------------------------------------------
 
 
@@ -242,6 +253,7 @@ class ContextTooLong(ModelRejected):
     Args:
         message: what happened.
         context_limit: the window in tokens, where the upstream said it; None where it did not.
+        requested: the prompt's tokens as the upstream counted them, without the reply, where it said so.
         status, body, retry_after: as in `ModelError`.
     """
 
@@ -252,12 +264,14 @@ class ContextTooLong(ModelRejected):
         message: str,
         *,
         context_limit: int | None = None,
+        requested: int | None = None,
         status: int | None = None,
         body: dict[str, Any] | None = None,
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message, status=status, body=body, retry_after=retry_after)
         self.context_limit = context_limit
+        self.requested = requested
 
 
 class ModelProtocolError(ModelError):

@@ -10,16 +10,18 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.agents import Voice
-from holdfast.context.build import Run, WorkingSet, build
+from holdfast.context.build import WorkingSet, build
 from holdfast.context.dialects import Dialect
+from holdfast.context.explain import Run
 from holdfast.context.settings import ContextSettings, parse
 from holdfast.engine import Engine
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.messages import Message
 from holdfast.models import Collector
-from holdfast.session import Entry, Mode, NewEntry, Session, SessionRef
+from holdfast.session import Entry, Mode, ModelCall, NewEntry, Session, SessionRef
 from holdfast.stores.base import Append, Appended, SessionPatch, verify
-from holdfast.turn import Turn, TurnRequest, build_prompt, counted, reconcile, respond, working_set_request
+from holdfast.turn import Turn, TurnRequest, build_prompt, counted, made_call, reconcile, respond, working_set_request
+from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import entry_to, message_from, message_to, split_system
 
 Sendable = str | Mapping[str, Any] | Message | Any
@@ -30,7 +32,7 @@ class Context(msgspec.Struct, frozen=True):
     """A working set, ready to send, and how it came about."""
 
     messages: list[dict[str, Any]]
-    """Chat Completions messages, system prompt first."""
+    """In the dialect's own shape: Chat Completions messages, system prompt first; Anthropic's messages; Gemini's contents."""
     tokens: int
     """Of the conversation: what a strategy's budget limits."""
     total_tokens: int
@@ -41,6 +43,8 @@ class Context(msgspec.Struct, frozen=True):
     """Equal for equal log, policy and budget."""
     decisions: list[Run]
     """What became of each entry of the live path."""
+    system: list[dict[str, Any]] | dict[str, Any] | None = None
+    """The system prompt where the dialect has it apart: Anthropic's `system`, Gemini's `systemInstruction`."""
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +156,7 @@ class SessionHandle:
         Args:
             strategy: its name; None: the agent's.
             model: whose window and tokenizer count; None: the agent's.
-            dialect: whose rules the messages obey: openai, anthropic, gemini.
+            dialect: whose messages they are: openai, anthropic, gemini.
             at_turn: as the model saw the session in that turn.
             tools: tool schemas that will be sent too.
             options: the strategy's keys, for example `budget=8000`.
@@ -234,6 +238,8 @@ class OpenTurn:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._added: list[Message] = []
+        self._usage: Any = None
+        self._called: WorkingSet | None = None
         self._ended = False
         self.messages: list[dict[str, Any]] = self._told()
 
@@ -242,11 +248,13 @@ class OpenTurn:
         """The session as it was after the last write."""
         return self._turn.session
 
-    def add(self, message: Sendable) -> None:
+    def add(self, message: Sendable, *, usage: Any = None) -> None:
         """Take a reply or a tool result in; it is written by `next`, and at the end of the turn.
 
         Args:
             message: a dict, one of the SDK's own messages, or text, which is an assistant's.
+            usage: of a reply: what the provider said it used, as Chat Completions has it, a dict or the SDK's own; the
+                session's usage counts it, and the model's counts are calibrated by it.
 
         Raises:
             InvalidMessage: it is no message.
@@ -255,6 +263,8 @@ class OpenTurn:
         if self._ended:
             raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
         self._added.append(_message(message, "message", text_role="assistant"))
+        if usage is not None:
+            self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
 
     async def next(self) -> list[dict[str, Any]]:
         """Write what was added, and build the working set for the next call: for turns with tools."""
@@ -273,18 +283,33 @@ class OpenTurn:
         if not added:
             return
         try:
-            await self._turn.append(added)
+            await self._turn.append(added, calls=self._call(added))
         except Exception:
             # Nothing was written: the end of the turn tries again.
             self._added = [*added, *self._added]
             raise
+
+    def _call(self, added: Sequence[Message]) -> list[ModelCall]:
+        """The call that a reply among `added` came from, where it is the first one behind its working set."""
+        built = self._turn.working_set
+        if built is None or built is self._called or not any(message.role == "assistant" for message in added):
+            return []
+        self._called, usage, self._usage = built, self._usage, None
+        return [made_call(self._turn, None, usage)]
 
     def explain(self) -> str:
         """What the last working set kept, what not, and why; a line a run of messages."""
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         head = f"{len(built.messages)} messages, {built.tokens} of {built.budget} tokens"
-        return "\n".join([head, *(_line(run) for run in built.decisions())])
+        broke = f"the prompt before ends at its message {built.broken.message}: {built.broken.why}" if built.broken else ""
+        return "\n".join(filter(None, [head, broke, *(_line(run) for run in built.decisions())]))
+
+    def explanation(self) -> dict[str, Any]:
+        """How the last working set came about: policy, budget arithmetic, frontier, compactions, prefix, hash, decisions."""
+        built = self._turn.working_set
+        assert built is not None, "a turn begins with a working set"
+        return {**built.explanation(), "decisions": [run.to_wire() for run in built.decisions()]}
 
     def _told(self) -> list[dict[str, Any]]:
         built = self._turn.working_set
@@ -342,14 +367,29 @@ def _until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
 
 def told(built: WorkingSet) -> Context:
     """A working set as it is shown and sent."""
+    system, messages = _spoken(built)
     return Context(
-        messages=[message_to(message) for message in built.messages],
+        messages=messages,
         tokens=built.tokens,
         total_tokens=built.total_tokens,
         budget=built.budget,
         hash=built.hash,
         decisions=built.decisions(),
+        system=system,
     )
+
+
+def _spoken(built: WorkingSet) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
+    """System prompt, where it stands apart, and messages of a working set in the shape of its dialect."""
+    match built.request.dialect:
+        case "anthropic":
+            request = anthropic.request_to(built.messages)
+            return request.get("system"), request["messages"]
+        case "gemini":
+            request = gemini.request_to(built.messages)
+            return request.get("systemInstruction"), request["contents"]
+        case _:
+            return None, [message_to(message) for message in built.messages]
 
 
 def text(value: Any, name: str, *, none: bool = False) -> None:

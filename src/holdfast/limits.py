@@ -26,7 +26,25 @@ STATE_BYTES: Final = 1 * MIB
 SYSTEM_BYTES: Final = 4 * MIB
 """A session's system messages as JSON."""
 PAGE: Final = 1000
-"""Most items of a page."""
+"""Most items of a page; also most entries rated at once."""
+CALL_BUILD_BYTES: Final = 16 * 1024
+"""How a model call's prompt was built, as it is recorded with the call."""
+COMPACTION_BYTES: Final = 256 * 1024
+"""Text of a summary or digest in UTF-8."""
+COMPACTION_REPORT_BYTES: Final = 64 * 1024
+"""Report on a summary as JSON."""
+COMPACTION_ERROR_BYTES: Final = 2 * 1024
+"""Why a summary failed, in UTF-8."""
+COMPACTIONS_KEPT: Final = 64
+"""Compactions of a session that are kept when they are no longer live: superseded, dropped, dead. The oldest go first."""
+FAILURES_KEPT: Final = 16
+"""Failed attempts at a compaction that are kept of a session."""
+LEASE_MILLISECONDS: Final = 86_400_000
+"""Longest time that a lease may be taken for."""
+LEARNED_BYTES: Final = 64 * 1024
+"""What is kept of a model, for a tenant."""
+LEARNED_MODELS: Final = 1000
+"""Models of which a tenant keeps something; the one that was written longest ago goes first."""
 
 # -- fixed, held by the server -----------------------------------------------
 

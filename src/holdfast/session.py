@@ -17,6 +17,11 @@ Kind = Literal["system", "user", "assistant", "calls", "result"]
 """What an entry is to its log: `calls` is an assistant message with tool calls, `result` a tool message."""
 Mode = Literal["auto", "transcript", "delta"]
 Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced"]
+CompactionKind = Literal["summary", "digest"]
+"""A summary is made by a model, a digest without one."""
+CompactionStatus = Literal["live", "superseded", "dropped", "dead", "failed"]
+"""`live`: the one its view sends; `superseded`: a later one includes it; `dropped`: taken away on request; `dead`: an entry
+of its range was retired or erased; `failed`: never was one."""
 ERASED = "[erased]"
 """The content of an erased entry."""
 
@@ -77,7 +82,7 @@ class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What one call of a model used, as the provider reported it."""
+    """What one call of a model was sent, and what it used, as the provider reported it."""
 
     model: str
     timestamp: int
@@ -85,6 +90,75 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     completion_tokens: int = 0
     cached_tokens: int = 0
     """Part of `prompt_tokens` that the provider read from its cache."""
+    turn_id: int = 0
+    """The turn it was made in."""
+    through: int = -1
+    """`seq` of the last entry that its prompt was built from; -1: none."""
+    view: str = ""
+    """Key of the view that built its prompt; empty: none did."""
+    hash: bytes = b""
+    """Of the exact messages sent, 16 bytes; empty: not known."""
+    build: bytes = b""
+    """How its prompt was built: budget arithmetic, policy, prefix report. Opaque to a store; holds no content of messages."""
+
+
+class NewCompaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A compaction about to be laid over a range of the log; or, with `error`, an attempt at one that failed."""
+
+    view: str
+    """Key of the view that it belongs to."""
+    first: int
+    last: int
+    """`seq` of the first and the last entry of its range; `last` is on the live path. Includes the range of the one it follows."""
+    kind: CompactionKind
+    text: str
+    """What is told of the range; of an attempt that failed, what came of it, mostly nothing."""
+    tokens: int
+    """Of the text."""
+    source_tokens: int
+    """Of what it was made from."""
+    total: int
+    """Running total of the live path through entry `last`."""
+    model: str | None = None
+    """What made it; None: no model."""
+    created_at: int
+    """Milliseconds since the epoch."""
+    through: int
+    """`seq` of the log's last entry when it was laid."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    """What making it took of the model."""
+    report: dict[str, Any] | None = None
+    """What is known of its quality. May quote content: it goes where the text goes."""
+    error: str | None = None
+    """Why there is none, in short, without secrets: then it is a failed attempt."""
+    built_at: int | None = None
+    """The session's version when what it was made from was read; see `holdfast.stores.base`. None: it is made in the
+    write that lays it. Not read back."""
+
+
+class StoredCompaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A compaction as a store has it; fields as in `NewCompaction`."""
+
+    id: int
+    """Per session, from 1, gapless as they are given; never given again."""
+    status: CompactionStatus
+    view: str
+    first: int
+    last: int
+    kind: CompactionKind
+    text: str
+    """Empty, as `report` is, when an entry of the range was erased."""
+    tokens: int
+    source_tokens: int
+    total: int
+    model: str | None = None
+    created_at: int
+    through: int
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    report: dict[str, Any] | None = None
+    error: str | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):

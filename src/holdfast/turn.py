@@ -20,6 +20,7 @@ import msgspec
 from holdfast.agents import Voice
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import Dialect
+from holdfast.context.explain import encode_record
 from holdfast.context.view import decode_state, encode_state
 from holdfast.engine import Engine
 from holdfast.errors import (
@@ -308,10 +309,12 @@ def working_set_request(request: TurnRequest, session: Session, input_budget: in
     """What the working set of a turn is built for: agent's instruction first, then the request's or session's system."""
     voice, body = request.voice, request.body
     instruction = voice.agent.system if voice.agent else ()
+    budget = voice.llm.budget(_reply_tokens(body))
     return Request(
         policy=voice.policy,
         count=voice.llm.counter,
-        input_budget=voice.llm.budget(_reply_tokens(body)).input if input_budget is None else input_budget,
+        input_budget=budget.input if input_budget is None else input_budget,
+        budget=budget,
         system=(*instruction, *(request.system or session.system_messages)),
         tools=_tools(body),
         dialect=request.dialect,
@@ -417,11 +420,11 @@ async def close_turn(turn: Turn, chunks: AsyncGenerator[dict[str, Any], None]) -
 async def _record(turn: Turn, collector: Collector, *, whole: bool) -> None:
     completion = collector.completion() if whole else collector.partial()
     reply = _reply(completion, whole=whole)
-    call = _usage(turn, completion)
-    if reply is None and call is None:
+    if reply is None and not whole:
         return
+    call = made_call(turn, completion.get("model"), completion.get("usage"))
     stopped = None if whole else {"interrupted": True, "interrupt_timestamp": turn.engine.clock()}
-    await turn.append([reply] if reply else [], metadata=stopped, calls=[call] if call else [])
+    await turn.append([reply] if reply else [], metadata=stopped, calls=[call])
 
 
 def _reply(completion: Mapping[str, Any], *, whole: bool) -> Message | None:
@@ -441,18 +444,24 @@ def _reply(completion: Mapping[str, Any], *, whole: bool) -> Message | None:
         raise ModelProtocolError(f"the model answered with something that is no message: {exc}") from exc
 
 
-def _usage(turn: Turn, completion: Mapping[str, Any]) -> ModelCall | None:
-    usage = completion.get("usage")
-    if not isinstance(usage, Mapping):
-        return None
+def made_call(turn: Turn, model: object, usage: object) -> ModelCall:
+    """What a call was sent, and what it used as far as the provider says."""
+    built = turn.working_set
+    assert built is not None, "the working set is built first"
+    usage = usage if isinstance(usage, Mapping) else {}
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
     return ModelCall(
-        model=str(completion.get("model") or turn.request.voice.llm.model)[:_MODEL_NAME],
+        model=str(model or turn.request.voice.llm.model)[:_MODEL_NAME],
         timestamp=turn.engine.clock(),
         prompt_tokens=_whole_number(usage.get("prompt_tokens")),
         completion_tokens=_whole_number(usage.get("completion_tokens")),
         cached_tokens=_whole_number(cached),
+        turn_id=turn.session.tail.turn_id,
+        through=built.through,
+        view=turn.request.voice.view_key(),
+        hash=bytes.fromhex(built.hash),
+        build=encode_record(built.record()),
     )
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli import commands
 from holdfast.cli.fullness import Gauge, Left, bar, left_since
 from holdfast.cli.talk import command_in
-from holdfast.context.build import Run
+from holdfast.context.explain import Run
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 
 

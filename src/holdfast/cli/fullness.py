@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.cli.terminal import counted
 
 if TYPE_CHECKING:
-    from holdfast.context.build import Run, WorkingSet
+    from holdfast.context.build import WorkingSet
+    from holdfast.context.explain import Run
 
 WIDTH = 20
 """Cells of the bar."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.terminal import counted, line, plain
-from holdfast.context.build import Run, WorkingSet
+from holdfast.context.build import WorkingSet
+from holdfast.context.explain import Run
 from holdfast.errors import InvalidRequest
 from holdfast.handles import SessionHandle
 from holdfast.messages import Message

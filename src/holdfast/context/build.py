@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from holdfast.budget import Budget
+from holdfast.context import explain
 from holdfast.context.cut import MIN_CUT, Count
 from holdfast.context.dialects import RESERVE, Dialect, adapted
+from holdfast.context.explain import BuildRecord, Run
 from holdfast.context.policies import Policy
-from holdfast.context.units import Unit
 from holdfast.context.view import Carried, ViewState
 from holdfast.context.window import Room, Window
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import Message, encode_payload
+from holdfast.messages import Message
 from holdfast.session import Entry
 
 PRIMING = 3
@@ -27,6 +28,10 @@ _TRIES = 8
 
 class ModelCount(Count, Protocol):
     """What building needs of a counter; `holdfast.tokens` has them."""
+
+    @property
+    def name(self) -> str:
+        """What it is called where it is told how was counted."""
 
     @property
     def exact(self) -> bool:
@@ -47,7 +52,9 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     count: ModelCount
     """The model's own counter."""
     input_budget: int
-    """Tokens the prompt may have in all: `Budget.input`."""
+    """Tokens the prompt may have in all: `Budget.input`, or less where a provider found a prompt too long."""
+    budget: Budget | None = None
+    """How the model's window is shared out, to be told."""
     system: tuple[Message, ...] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
@@ -72,27 +79,6 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return Room(max(1, limit - reserve), self.count, self.count.factor)
 
 
-class Run(msgspec.Struct, frozen=True, gc=False):
-    """One decision over a run of entries: what became of them, and why."""
-
-    first: int
-    last: int
-    decision: str
-    reason: str
-    tokens: int
-    """What they take in the log; for what is cut, what is sent of them."""
-
-    def to_wire(self) -> dict[str, Any]:
-        """As the API shows it."""
-        return {
-            "from": self.first,
-            "to": self.last,
-            "decision": self.decision,
-            "reason": self.reason,
-            "tokens": self.tokens,
-        }
-
-
 class Fitted(NamedTuple):
     """A window that can be sent, and what is sent of it."""
 
@@ -113,49 +99,81 @@ class WorkingSet:
         total_tokens: of all that is sent, tool schemas included: what the model's input budget limits.
         budget: tokens the conversation could use.
         carried: the view it was built from.
+        prefix: what it has in common with the view's prompt before it.
+        broken: where that prompt is no prefix of this one, and why; None where it is, or is not known.
     """
 
     def __init__(self, request: Request, fitted: Fitted, carried: Carried, *, budget: int, overhead: int) -> None:
         self.request = request
+        before, self._mark = carried.mark, explain.Mark.of(fitted.window, len(request.system))
         self.window = fitted.window
         self.carried = carried
         self.messages: tuple[Message, ...] = (*request.system, *fitted.conversation)
         self.budget = budget
         self.tokens = fitted.tokens
         self.total_tokens = fitted.tokens + overhead
+        self.prefix = carried.trail.follow(self.messages)
+        self.broken = explain.broken(self.prefix, before, self._mark, fitted.window)
+        carried.mark = self._mark
 
     @cached_property
     def state(self) -> ViewState:
         """What the view has worked out, to be saved with the session; asked for before the view is carried on."""
         return self.carried.state()
 
-    @cached_property
+    @property
     def hash(self) -> str:
         """Of the exact messages: equal for equal log, policy and budget."""
-        digest = hashlib.blake2b(digest_size=16)
-        for message in self.messages:
-            digest.update(encode_payload(message))
-            digest.update(b"\n")
-        return digest.hexdigest()
+        return self.carried.trail.hash(self.messages)
+
+    @property
+    def through(self) -> int:
+        """`seq` of the last entry that it holds; -1 when there is none."""
+        return self.window.units[-1].last if self.window.units else -1
+
+    def record(self) -> BuildRecord:
+        """What is kept of it with the model call that it was built for."""
+        return BuildRecord(
+            limit=self.budget,
+            input_budget=self.request.input_budget,
+            overhead=self.total_tokens - self.tokens,
+            factor=self.request.count.factor,
+            dialect=self.request.dialect,
+            messages=len(self.messages),
+            common=self.prefix.messages if self.prefix.before is not None else -1,
+            frontier=self.carried.frontier,
+        )
 
     def decisions(self) -> list[Run]:
         """What became of every entry of the live path, as runs in order; its length follows the window, not the log."""
-        return _joined(_decisions(self.window, self.request.policy))
+        return explain.decisions(self.window, self.request.policy)
 
     def kept(self) -> dict[str, int]:
         """Tokens by decision: the short form for a response, without the runs."""
-        window, sums, in_log, last = self.window, dict[str, int](), 0, 0
-        cuts = {seq: cut for seq, cut in window.cuts.items() if not cut.whole}
-        for unit, decision, _ in _told_units(window, self.request.policy):
-            for entry in unit.entries:
-                in_log += entry.tokens
-                last = max(last, entry.total)
-                cut = cuts.get(entry.seq) if cuts else None
-                name = ("cleared" if cut.cleared else "cut") if cut else decision
-                sums[name] = sums.get(name, 0) + (cut.tokens if cut else entry.tokens)
-        if last > in_log:
-            sums["compacted" if window.compaction or window.summary else "evicted"] = last - in_log
-        return sums
+        return explain.kept(self.window, self.request.policy)
+
+    def explanation(self) -> dict[str, Any]:
+        """How it came about: policy, budget, frontier, compactions, and what of the prompt before it stands."""
+        return {
+            "policy": explain.policy(self.request.policy),
+            "budget": self._arithmetic(),
+            "frontier": self.carried.frontier,
+            "compactions": explain.compactions(self.window),
+            "prefix": explain.prefix(self.prefix, self.broken),
+            "hash": self.hash,
+        }
+
+    def _arithmetic(self) -> dict[str, Any]:
+        budget, count = self.request.budget, self.request.count
+        shares = {name: getattr(budget, name) for name in budget.__slots__} if budget else {}
+        return {
+            **shares,
+            "input": self.request.input_budget,
+            "system_and_tools": self.total_tokens - self.tokens,
+            "conversation": self.budget,
+            "used": self.tokens,
+            "counted": {"by": count.name, "exact": count.exact, "factor": count.factor},
+        }
 
 
 def build(request: Request, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]) -> WorkingSet:
@@ -222,86 +240,3 @@ def _least_of(policy: Policy) -> str:
     if not policy.bounded:
         return f"strategy {policy.name!r} sends everything"
     return f"task anchor, pins, current message and newest unit, each cut to about {MIN_CUT} tokens"
-
-
-# -- decisions ---------------------------------------------------------------
-
-
-def _decisions(window: Window, policy: Policy) -> Iterator[Run]:
-    """One run an entry that is sent, and one for each gap between them: what the running totals say was there."""
-    place, before = 0, 0
-    for unit, decision, why in _told_units(window, policy):
-        for entry in unit.entries:
-            yield from _gap(window, policy, Gap(place, entry.seq, before, entry.total - entry.tokens))
-            place, before = entry.seq + 1, entry.total
-            cut = window.cuts.get(entry.seq)
-            if cut is None or cut.whole:
-                yield Run(entry.seq, entry.seq, decision, why, entry.tokens)
-            elif cut.cleared:
-                yield Run(entry.seq, entry.seq, "cleared", "an older tool result", cut.tokens)
-            else:
-                yield Run(entry.seq, entry.seq, "cut", f"{decision}, {why}, too long to be whole", cut.tokens)
-
-
-class Gap(NamedTuple):
-    """Entries that are not sent: from one `seq` to before another, with the running totals before and behind them."""
-
-    first: int
-    end: int
-    before: int
-    behind: int
-
-
-def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
-    """What became of entries that are not sent: summarized up to where the summary ends, then condensed, or left out."""
-    if gap.behind <= gap.before:
-        return
-    summary, place, before = window.summary, gap.first, gap.before
-    if summary is not None and place <= summary.last:
-        within = min(gap.behind, summary.total)
-        yield Run(place, min(summary.last, gap.end - 1), "compacted", "summarized", within - before)
-        place, before = summary.last + 1, within
-    if gap.behind > before:
-        gone, reason = ("compacted", "condensed") if window.compaction else ("evicted", _EVICTED[policy.name])
-        yield Run(place, gap.end - 1, gone, reason, gap.behind - before)
-
-
-_NOT_CONDENSED = "before the frontier: over the budget, and no room to condense it"
-_EVICTED = {
-    "none": "never",
-    "buffer_window": "older than the last messages of the window",
-    "head_tail": "older than the last messages of the window",
-    "token_window": "before the frontier: over the budget",
-    "digest": _NOT_CONDENSED,
-    "salience": "over the budget, and less important than what stays",
-    "summary_buffer": _NOT_CONDENSED,
-    "clear_tool_results": _NOT_CONDENSED,
-}
-
-
-def _told_units(window: Window, policy: Policy) -> Iterator[tuple[Unit, str, str]]:
-    """Every unit that is sent: what it is, and why it is there."""
-    anchor = window.anchor if window.anchored else None
-    important = len(window.head) if policy.salient else 0
-    for number, unit in enumerate((*window.head, *window.units)):
-        entries = unit.entries
-        first = entries[0].seq
-        if first == anchor:
-            yield unit, "anchored", "the task"
-        elif entries[0].pinned or (len(entries) > 1 and any(entry.pinned for entry in entries)):
-            yield unit, "pinned", "pinned"
-        elif first == window.current:
-            yield unit, "kept", "the current user message"
-        else:
-            yield unit, "kept", "important" if number < important else "recent"
-
-
-def _joined(runs: Iterator[Run]) -> list[Run]:
-    joined: list[Run] = []
-    for run in runs:
-        last = joined[-1] if joined else None
-        if last and (last.decision, last.reason) == (run.decision, run.reason) and run.decision != "cut":
-            joined[-1] = msgspec.structs.replace(last, last=run.last, tokens=last.tokens + run.tokens)
-        else:
-            joined.append(run)
-    return joined

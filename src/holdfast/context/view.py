@@ -8,14 +8,19 @@ nothing else. Folding a log at once or in pieces gives the same state; that is w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.context.digest import EMPTY
 from holdfast.context.policies import Policy
+from holdfast.context.trail import Trail
 from holdfast.context.units import Unit, units_of
 from holdfast.context.window import Compaction, Cut, Room, Window
 from holdfast.session import Entry
+
+if TYPE_CHECKING:
+    from holdfast.context.explain import Mark
 
 VERSION = 4
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
@@ -37,8 +42,6 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     cuts: dict[int, Cut] = {}
     summary: Compaction | None = None
     compaction: Compaction | None = None
-    factor: float = 1.0
-    """What stored counts are taken times: it changes when the frontier moves, and with it nothing but what is sent then."""
     pool: msgspec.Raw = msgspec.Raw(EMPTY)
     """What the next compaction can be made from; decoded only when the frontier moves."""
 
@@ -64,6 +67,10 @@ def decode_state(data: bytes) -> ViewState | None:
 class Carried:
     """A view in memory, carried on as the log grows: restored once, then fed what is new.
 
+    Attributes:
+        trail: the prompts that were built from it.
+        mark: what the last of them was made of, as `holdfast.context.explain` wants it.
+
     Args:
         policy: the view's policy.
         room: what the first build may use.
@@ -75,10 +82,10 @@ class Carried:
     def __init__(
         self, policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
     ) -> None:
-        if state is None:
-            state = ViewState(factor=room.factor)
+        state = state or ViewState()
+        self.trail = Trail()
+        self.mark: Mark | None = None
         self._policy = policy
-        self._latest = room
         self._through = state.through
         self._window = _restored(policy, room, state, kept, entries)
         self._open: list[Entry] = []
@@ -101,21 +108,17 @@ class Carried:
         for unit in units[:settled]:
             self._window.grow(unit)
             self._through = unit.last
-            if _evaluated(unit):
-                self._window = self._settle(self._window)
+            if _evaluated(unit) and self._policy.due(self._window):
+                self._window = self._policy(self._window)
         self._open = [entry for unit in units[settled:] for entry in unit.entries]
 
     def window(self, room: Room) -> Window:
-        """The window for a build, the newest unit in it. A changed room takes effect where the window has to change.
-
-        What stored counts are taken times changes with the frontier only, or where the call would not fit by the new one.
-        """
-        self._latest = room
-        self._window.room = msgspec.structs.replace(room, factor=self._window.room.factor)
+        """The window for a build, the newest unit in it. A changed room takes effect where the window has to change."""
+        self._window.room = room
         window = self._window.copy() if self._open else self._window
         for unit in units_of(self._open):
             window.grow(unit)
-        return self._settle(window)
+        return self._policy(window) if self._policy.due(window) else window
 
     def summarize(self, summary: Compaction) -> bool:
         """Lay a model's summary over the log up to its last entry; False where the frontier has gone further since."""
@@ -125,16 +128,6 @@ class Carried:
             return False
         self._window = window.summarize(summary)
         return True
-
-    def _settle(self, window: Window) -> Window:
-        """`window` as the policy wants it, measured by the latest factor where it has to change."""
-        latest, factor = self._latest, window.room.factor
-        if latest.factor > factor and window.tokens * latest.factor > latest.tokens * factor:
-            window = window.within(latest)  # by the latest factor it would not fit
-        if not self._policy.due(window):
-            return window
-        anew = window.within(latest)
-        return self._policy(anew) if self._policy.due(anew) else window
 
     def state(self) -> ViewState:
         """What is saved: without the newest unit while that can still change."""
@@ -149,7 +142,6 @@ class Carried:
             cuts=window.cuts,
             summary=window.summary,
             compaction=window.compaction,
-            factor=window.room.factor,
             pool=msgspec.Raw(window.pool),
         )
 
@@ -166,7 +158,7 @@ def _evaluated(unit: Unit) -> bool:
 
 def _restored(policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]) -> Window:
     """The window as it was after `state.through`."""
-    window = Window(msgspec.structs.replace(room, factor=state.factor), anchor=state.anchor, anchored=policy.anchored)
+    window = Window(room, anchor=state.anchor, anchored=policy.anchored)
     window.cuts = dict(state.cuts)
     window.summary = state.summary
     window.compaction = state.compaction

@@ -121,7 +121,7 @@ class Window:
 
     def size(self, unit: Unit) -> int:
         """Tokens of `unit` as it would be sent, cuts included."""
-        if unit.plain and not self.cuts and not (self._strict and unit.media):
+        if unit.plain and not self.cuts and not unit.media:
             return sum([math.ceil(entry.tokens * self.room.factor) for entry in unit.entries])
         return sum(tokens for _, tokens in self._measured(unit))
 
@@ -223,11 +223,8 @@ class Window:
         return self._with(compaction=compaction, pool=pool, left=())
 
     def within(self, room: Room) -> Window:
-        """With another room; measured anew where its factor is another."""
-        window = self._with(room=room)
-        if room.factor != self.room.factor:
-            window.measure()
-        return window
+        """With another room."""
+        return self._with(room=room)
 
     def measure(self) -> None:
         """Work all sizes out anew."""
@@ -259,11 +256,6 @@ class Window:
 
     # -- inside ------------------------------------------------------------
 
-    @property
-    def _strict(self) -> bool:
-        """Whether media have to be counted for the model: what an image costs, no factor on a stored count bounds."""
-        return self.room.factor != 1.0
-
     def _told(self, unit: Unit) -> list[Message]:
         if not self.cuts:
             return [message for _, message in spoken(unit)]
@@ -278,8 +270,8 @@ class Window:
         """The stored count where the message leaves as it came, a new one where it does not."""
         if entry is not None and entry.seq in self.cuts:
             return self.cuts[entry.seq].tokens
-        if entry is None or message is not entry.message or (self._strict and message.media):
-            return self.room.count.message(message)
+        if entry is None or message is not entry.message or message.media:
+            return self.room.count.message(message)  # what a picture costs, no factor on a stored count bounds
         return math.ceil(entry.tokens * self.room.factor)
 
     def _cuts(self, unit: Unit, caps: Mapping[int, int]) -> dict[int, Cut]:

@@ -26,6 +26,25 @@ A replay's session is the one that stands now; its `version` is that of the firs
 log is replaced: the write that does so drops all views of the session, except those it saves itself. Saving a view with
 an append does not change the version, or `updated_at`, by itself; saving one for a session that is gone is `SessionNotFound`.
 
+**Compactions.** At most one of a view is live; it is what `window` gives with the view. Laying another one of the view makes
+it superseded. Their ids go up with every one that is recorded, failed attempts included.
+
+- Retiring or erasing an entry of its range makes a live or superseded one dead, and the newest of its view that is still
+  superseded becomes live again; dropping one does the same. Erasing takes text, report and error of every one whose range
+  holds the entry, whatever its status, off the disk too. Pins and importance change nothing.
+- One is dead on arrival, and nothing is superseded, when what it was made from does not hold any more: its last entry is not on
+  the live path; or something was erased, a compaction dropped, or another one of its view laid, after its `built_at`; or
+  its range does not hold that of the live one. `Appended.compactions` tells. A view of the same key in the same write is
+  not saved then; and a view worked out before its live compaction was laid is never saved behind it.
+- A write that lays one adds one to the session's version, so that whoever remembers the session reads it again; by itself it
+  does not change `updated_at`. Failed attempts are like saved views: by themselves they change neither. Saved views stay: one
+  that was saved before a compaction was laid does not know of it.
+- Of a session the newest `COMPACTIONS_KEPT` are kept that are superseded, dropped or dead, and the newest `FAILURES_KEPT` that
+  failed; laying and recording delete the rest. `replace` and `delete` remove all; ids then begin anew.
+
+**Leases and what was learned** belong to a tenant. Of several callers, in any number of processes, one gets a lease, until it
+expires by the clock of the next who asks, or is released; expired ones are forgotten in the end.
+
 **Reading.** Reads see every write that was acknowledged before they began. They cost what they return, at any length
 of the session. A read does not keep a session alive.
 
@@ -53,7 +72,18 @@ from msgspec import UNSET, UnsetType
 from holdfast import limits
 from holdfast.errors import StoreCorrupt
 from holdfast.messages import Message
-from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, Tail, Vertebra, extend
+from holdfast.session import (
+    Entry,
+    ModelCall,
+    NewCompaction,
+    NewEntry,
+    Session,
+    SessionRef,
+    StoredCompaction,
+    Tail,
+    Vertebra,
+    extend,
+)
 
 MAX_PAGE = limits.PAGE
 """Most sessions one page may ask for, and the size of `verify`'s own pages."""
@@ -124,6 +154,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Model calls to record and to add to the session's usage."""
     views: Mapping[str, SavedView] | None = None
     """View states to save, by view key."""
+    compactions: Sequence[NewCompaction] = ()
+    """Compactions to lay, and attempts at one that failed, in order."""
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
@@ -136,6 +168,8 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     version: int
     """The session's version after the write: of a replay, after the first one."""
     replayed: bool = False
+    compactions: tuple[StoredCompaction, ...] = ()
+    """The compactions that were recorded, each with what became of it."""
 
 
 class SessionPage(msgspec.Struct, frozen=True):
@@ -228,6 +262,27 @@ class Store(Protocol):
         """
         ...
 
+    async def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
+        """Set the importance of those of the entries that are live and have none yet; how many were set.
+
+        A scorer's result: what a caller said stands. Neither the version nor a view changes. Raises `SessionNotFound`.
+
+        Args:
+            importances: by `seq`; at most `MAX_PAGE`, else `TooLarge`.
+        """
+        ...
+
+    async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - what it is called
+        """Take a live or superseded compaction away; as it is then. Views of the session are forgotten.
+
+        Raises `CompactionNotFound`, of one that is dropped, dead or failed already too.
+
+        Args:
+            id: the compaction's.
+            timestamp: milliseconds; becomes the session's `updated_at`.
+        """
+        ...
+
     async def entries(
         self,
         ref: SessionRef,
@@ -259,8 +314,48 @@ class Store(Protocol):
         """
         ...
 
-    async def calls(self, ref: SessionRef, *, limit: int = 100) -> tuple[ModelCall, ...]:
-        """The session's recorded model calls, newest first."""
+    async def compactions(
+        self, ref: SessionRef, *, view: str | None = None, live: bool = False
+    ) -> tuple[StoredCompaction, ...]:
+        """The session's compactions in order of id; of one view, or only the live ones, if asked."""
+        ...
+
+    async def calls(self, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None) -> tuple[ModelCall, ...]:
+        """The session's recorded model calls, newest first; those of one turn if asked."""
+        ...
+
+    async def lease(self, name: str, holder: str, *, now: int, until: int) -> bool:
+        """Take the tenant's lease of that name, or renew it; whether `holder` has it now.
+
+        One that has expired at `now` is taken over. A holder renews in time, and stops when that fails.
+
+        Args:
+            name: what is leased, an identifier.
+            holder: who asks, an identifier that nobody else uses.
+            now: milliseconds since the epoch.
+            until: when it expires: after `now`, by at most `LEASE_MILLISECONDS`.
+        """
+        ...
+
+    async def release(self, name: str, holder: str) -> None:
+        """Give a lease back; nothing happens when `holder` does not have it."""
+        ...
+
+    async def learned(self, model: str) -> bytes | None:
+        """What the tenant keeps of a model; None when there is nothing."""
+        ...
+
+    async def learn(self, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:
+        """Keep `data` of a model in place of `expect`; False, and nothing written, when something else stands there.
+
+        The newest `LEARNED_MODELS` of a tenant are kept.
+
+        Args:
+            model: an identifier.
+            data: opaque; at most `LEARNED_BYTES`, else `TooLarge`.
+            timestamp: milliseconds since the epoch.
+            expect: what `learned` gave; None: nothing.
+        """
         ...
 
     async def ping(self) -> None:
@@ -282,6 +377,8 @@ class WindowRows(msgspec.Struct, frozen=True, gc=False):
     """The entries that the view's `keep` names, in order of `seq`; empty without a view."""
     entries: tuple[Entry, ...]
     """The live path from the view's frontier on."""
+    compaction: StoredCompaction | None = None
+    """The view's live compaction. The saved view may be older, and not know of it."""
 
 
 # -- verify ------------------------------------------------------------------

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import msgspec
 from msgspec import UnsetType
 
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
-from holdfast.limits import METADATA_BYTES, STATE_BYTES, SYSTEM_BYTES
+from holdfast.limits import (
+    CALL_BUILD_BYTES,
+    COMPACTION_BYTES,
+    COMPACTION_ERROR_BYTES,
+    COMPACTION_REPORT_BYTES,
+    LEASE_MILLISECONDS,
+    METADATA_BYTES,
+    STATE_BYTES,
+    SYSTEM_BYTES,
+)
 from holdfast.messages import ROLES, Message, encode_payload
-from holdfast.session import NewEntry, SessionRef
+from holdfast.session import CompactionKind, ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.stores.base import MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_PAGE, Append, NewSession, SessionPatch
 
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
@@ -22,12 +31,17 @@ _encode = msgspec.json.Encoder().encode
 
 def check_id(value: str, param: str) -> None:
     """Refuse an identifier that is empty, too long or not Unicode."""
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError as exc:
-        raise InvalidRequest(f"{param} has a lone surrogate, which is no Unicode character", param=param) from exc
+    size = _size_of(value, param)
     if not 0 < size <= MAX_ID_BYTES:
         raise InvalidRequest(f"{param} must have 1 to {MAX_ID_BYTES} bytes, not {size}", param=param)
+
+
+def _size_of(text: str, param: str) -> int:
+    """Bytes of `text` in UTF-8."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest(f"{param} has a lone surrogate, which is no Unicode character", param=param) from exc
 
 
 def check_ref(ref: SessionRef) -> None:
@@ -47,6 +61,22 @@ def check_importance(importance: float | None | UnsetType, param: str = "importa
     """Refuse an importance that orders nothing."""
     if isinstance(importance, int | float) and not math.isfinite(importance):
         raise InvalidMessage("importance must be a finite number", param=param)
+
+
+def check_importances(importances: Mapping[int, float]) -> None:
+    """Refuse importances that are none, or too many at once."""
+    if len(importances) > MAX_PAGE:
+        raise TooLarge(f"importances has {len(importances)} entries; it may have {MAX_PAGE}", param="importances")
+    for seq, importance in importances.items():
+        check_importance(importance, f"importances[{seq}]")
+
+
+def check_lease(name: str, holder: str, now: int, until: int) -> None:
+    """Refuse a lease without a name or a holder, that has expired already, or for too long."""
+    check_id(name, "name")
+    check_id(holder, "holder")
+    if not 0 < until - now <= LEASE_MILLISECONDS:
+        raise InvalidRequest(f"until must be 1 to {LEASE_MILLISECONDS} ms after now, not {until - now}", param="until")
 
 
 def check_new_session(new: NewSession) -> None:
@@ -69,9 +99,39 @@ def check_append(write: Append) -> None:
     for key in write.views or ():
         check_id(key, "view")
     for call in write.calls:
-        check_id(call.model, "model")
+        _check_call(call)
+    for at, compaction in enumerate(write.compactions):
+        _check_compaction(compaction, f"compactions[{at}]")
     if write.state_delta:
         _check_json(write.state_delta, "state", STATE_BYTES)
+
+
+def _check_call(call: ModelCall) -> None:
+    check_id(call.model, "model")
+    if call.view:
+        check_id(call.view, "view")
+    if len(call.hash) not in (0, 16):
+        raise InvalidRequest(f"hash must have 16 bytes or none, not {len(call.hash)}", param="hash")
+    check_size(len(call.build), "build", CALL_BUILD_BYTES)
+
+
+def _check_compaction(new: NewCompaction, param: str) -> None:
+    check_id(new.view, f"{param}.view")
+    if new.model is not None:
+        check_id(new.model, f"{param}.model")
+    if new.kind not in get_args(CompactionKind):
+        raise InvalidRequest(f"{param}.kind must be summary or digest, not {new.kind!r}", param=f"{param}.kind")
+    if not 0 <= new.first <= new.last <= new.through:
+        place = f"first {new.first}, last {new.last}, through {new.through}"
+        raise InvalidRequest(f"{param} has no range: {place}", param=f"{param}.first")
+    if min(new.tokens, new.source_tokens, new.total, new.prompt_tokens, new.completion_tokens) < 0:
+        raise InvalidRequest(f"{param} has a count of tokens below 0", param=f"{param}.tokens")
+    if not new.text and new.error is None:
+        raise InvalidRequest(f"{param}.text is empty: a compaction has to tell something", param=f"{param}.text")
+    check_size(_size_of(new.text, f"{param}.text"), f"{param}.text", COMPACTION_BYTES)
+    check_size(_size_of(new.error or "", f"{param}.error"), f"{param}.error", COMPACTION_ERROR_BYTES)
+    if new.report is not None:
+        _check_json(new.report, f"{param}.report", COMPACTION_REPORT_BYTES)
 
 
 def payloads_of(entries: Sequence[NewEntry]) -> list[bytes]:

@@ -372,6 +372,27 @@ class SQLiteStore(SQLStore):
         return cls(database, tenant, owner=True)
 
 
+def durability_of(path: str) -> tuple[str, int]:
+    """`journal_mode` and `synchronous` as a writer of the database at `path` has them set.
+
+    They are a connection's own, and the store's connections live on threads of theirs: so one is opened as the store opens
+    its own (which brings the schema up to date), asked, and closed.
+
+    Raises:
+        StoreUnavailable: the database cannot be opened, or not by this release.
+        StoreCorrupt: it is damaged.
+    """
+    try:
+        connection = _Connection(path)
+        try:
+            _open(connection, path)
+            return connection.ask("PRAGMA journal_mode")[0][0], connection.ask("PRAGMA synchronous")[0][0]
+        finally:
+            connection.raw.close()
+    except Exception as exc:
+        raise translated(exc, path) from exc
+
+
 def path_of(url: str) -> str:
     """The file that `url` names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
     rest = url.removeprefix("sqlite://")

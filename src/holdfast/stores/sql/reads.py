@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from holdfast.errors import AmbiguousSession, SessionNotFound
-from holdfast.session import Entry, ModelCall, Session, SessionRef, Vertebra
+from holdfast.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Vertebra
 from holdfast.stores.base import SavedView, SessionPage, WindowRows
-from holdfast.stores.sql.rows import ENDLESS, call_of, decode_seqs, entry_of, session_of, vertebra_of
+from holdfast.stores.sql.rows import (
+    ENDLESS,
+    array_of,
+    call_of,
+    compaction_of,
+    decode_seqs,
+    entry_of,
+    session_of,
+    vertebra_of,
+)
 from holdfast.stores.sql.steps import Query, Row, Steps
 
 
@@ -74,22 +83,40 @@ def window(tenant: str, ref: SessionRef, view: str | None) -> Steps[WindowRows]:
     """See `Store.window`."""
     row = yield from session_row(tenant, ref)
     session, pk = session_of(row), row[0]
-    saved: SavedView | None = None
-    if view is not None:
-        views = yield Query("view_get", (pk, view))
-        saved = SavedView(views[0][0], views[0][1], decode_seqs(views[0][2])) if views else None
-    head: list[Entry] = []
-    for seq in saved.keep if saved else ():
-        head += [entry_of(found) for found in (yield Query("entry_live", (pk, seq)))]
+    saved, compaction = (yield from _view(pk, view)) if view is not None else (None, None)
+    head = (yield Query("entries_among", (pk, array_of(saved.keep)))) if saved and saved.keep else ()
     rows = yield Query("live_forward", (pk, saved.frontier if saved else 0, ENDLESS, ENDLESS))
-    return WindowRows(session, saved, tuple(head), tuple(entry_of(found) for found in rows))
+    kept, live = (tuple(entry_of(found) for found in some) for some in (head, rows))
+    return WindowRows(session, saved, kept, live, compaction)
 
 
-def calls(tenant: str, ref: SessionRef, limit: int) -> Steps[tuple[ModelCall, ...]]:
+def _view(pk: int, view: str) -> Steps[tuple[SavedView | None, StoredCompaction | None]]:
+    frontier, state, kept, *compaction = (yield Query("view_get", (pk, view)))[0]
+    saved = None if frontier is None else SavedView(frontier, state, decode_seqs(kept))
+    return saved, None if compaction[0] is None else compaction_of(compaction)
+
+
+def compactions(tenant: str, ref: SessionRef, view: str | None, *, live: bool) -> Steps[tuple[StoredCompaction, ...]]:
+    """See `Store.compactions`."""
+    row = yield from session_row(tenant, ref)
+    rows = yield Query("compactions_list", (row[0], view, 1 if live else 0))
+    return tuple(compaction_of(found) for found in rows)
+
+
+def calls(tenant: str, ref: SessionRef, limit: int, turn_id: int | None) -> Steps[tuple[ModelCall, ...]]:
     """See `Store.calls`."""
     row = yield from session_row(tenant, ref)
-    rows = yield Query("calls_newest", (row[0], limit))
+    if turn_id is None:
+        rows = yield Query("calls_newest", (row[0], limit))
+    else:
+        rows = yield Query("calls_of_turn", (row[0], limit, turn_id))
     return tuple(call_of(found) for found in rows)
+
+
+def learned(tenant: str, model: str) -> Steps[bytes | None]:
+    """See `Store.learned`."""
+    rows = yield Query("learned_get", (tenant, model))
+    return rows[0][0] if rows else None
 
 
 def ping() -> Steps[None]:

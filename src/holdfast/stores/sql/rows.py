@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
 
 from holdfast.messages import Message, decode_payload
-from holdfast.session import Entry, Kind, ModelCall, Session, Tail, Usage, Vertebra, kind_of
+from holdfast.session import Entry, Kind, ModelCall, Session, StoredCompaction, Tail, Usage, Vertebra, kind_of
 from holdfast.stores.sql.steps import Row
 
 KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
@@ -155,6 +155,11 @@ def encode_seqs(seqs: Sequence[int]) -> bytes | None:
     return _encode(seqs) if seqs else None
 
 
+def array_of(seqs: Iterable[int]) -> str:
+    """Places in a log as one parameter, a JSON array: a statement reads all of them, however many."""
+    return _encode(list(seqs)).decode()
+
+
 def decode_seqs(column: bytes | None) -> tuple[int, ...]:
     """The kept entries from their column."""
     return () if column is None else _decode_seqs(column)
@@ -167,16 +172,72 @@ def vertebra_of(row: Row) -> Vertebra:
 
 def call_of(row: Row) -> ModelCall:
     """A model call from a row of `calls_newest`."""
-    model, timestamp, prompt_tokens, completion_tokens, cached_tokens = row
+    model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view, hash_, build = row
     return ModelCall(
         model=model,
         timestamp=timestamp,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         cached_tokens=cached_tokens,
+        turn_id=turn_id,
+        through=through,
+        view=view,
+        hash=hash_,
+        build=build,
     )
 
 
 def call_row(session: int, call: ModelCall) -> Row:
     """The parameters of `call_insert`."""
-    return session, call.timestamp, call.model, call.prompt_tokens, call.completion_tokens, call.cached_tokens
+    used = (call.prompt_tokens, call.completion_tokens, call.cached_tokens)
+    return session, call.timestamp, call.model, *used, call.turn_id, call.through, call.view, call.hash, call.build
+
+
+def compaction_of(row: Row) -> StoredCompaction:
+    """A compaction from a row of `compaction_rows`."""
+    _, id_, status, view, first, last, kind, tokens, source_tokens, total, model, created_at, through = row[:13]
+    prompt_tokens, completion_tokens, error, report, text = row[13:]
+    return StoredCompaction(
+        id=id_,
+        status=status,
+        view=view,
+        first=first,
+        last=last,
+        kind=kind,
+        text=text.decode(),
+        tokens=tokens,
+        source_tokens=source_tokens,
+        total=total,
+        model=model,
+        created_at=created_at,
+        through=through,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        report=None if report is None else _decode_object(report),
+        error=None if error is None else error.decode(),
+    )
+
+
+def compaction_row(session: int, one: StoredCompaction, laid_at: int) -> Row:
+    """The parameters of `compaction_insert`; `laid_at` is the session's version behind the write."""
+    return (
+        session,
+        one.id,
+        one.status,
+        one.view,
+        laid_at,
+        one.first,
+        one.last,
+        one.kind,
+        one.tokens,
+        one.source_tokens,
+        one.total,
+        one.model,
+        one.created_at,
+        one.through,
+        one.prompt_tokens,
+        one.completion_tokens,
+        None if one.error is None else one.error.encode(),
+        None if one.report is None else _encode(one.report),
+        one.text.encode(),
+    )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 
 from holdfast.errors import StoreClosed
-from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, Vertebra
+from holdfast.limits import LEARNED_BYTES
+from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, StoredCompaction, Vertebra
 from holdfast.stores import checks
 from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, WindowRows
-from holdfast.stores.sql import reads, writes
+from holdfast.stores.sql import overlays, reads, shared, writes
 from holdfast.stores.sql.steps import Steps
 
 T = TypeVar("T")
@@ -126,6 +127,17 @@ class SQLStore:
         checks.check_ref(ref)
         return await self._write(partial(writes.erase, self.tenant, ref, seq, tokens), scrub=True)
 
+    async def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
+        """See `Store.rate`."""
+        checks.check_ref(ref)
+        checks.check_importances(importances)
+        return await self._write(partial(writes.rate, self.tenant, ref, importances))
+
+    async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - what it is called
+        """See `Store.drop_compaction`."""
+        checks.check_ref(ref)
+        return await self._write(partial(overlays.drop, self.tenant, ref, id, timestamp))
+
     async def entries(
         self,
         ref: SessionRef,
@@ -153,11 +165,40 @@ class SQLStore:
         checks.check_ref(ref)
         return await self._read(partial(reads.window, self.tenant, ref, view))
 
-    async def calls(self, ref: SessionRef, *, limit: int = 100) -> tuple[ModelCall, ...]:
+    async def compactions(
+        self, ref: SessionRef, *, view: str | None = None, live: bool = False
+    ) -> tuple[StoredCompaction, ...]:
+        """See `Store.compactions`."""
+        checks.check_ref(ref)
+        return await self._read(partial(reads.compactions, self.tenant, ref, view, live=live))
+
+    async def calls(self, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None) -> tuple[ModelCall, ...]:
         """See `Store.calls`."""
         checks.check_ref(ref)
         checks.check_limit(limit)
-        return await self._read(partial(reads.calls, self.tenant, ref, limit))
+        return await self._read(partial(reads.calls, self.tenant, ref, limit, turn_id))
+
+    async def lease(self, name: str, holder: str, *, now: int, until: int) -> bool:
+        """See `Store.lease`."""
+        checks.check_lease(name, holder, now, until)
+        return await self._write(partial(shared.lease, self.tenant, name, holder, now, until))
+
+    async def release(self, name: str, holder: str) -> None:
+        """See `Store.release`."""
+        checks.check_id(name, "name")
+        checks.check_id(holder, "holder")
+        await self._write(partial(shared.release, self.tenant, name, holder))
+
+    async def learned(self, model: str) -> bytes | None:
+        """See `Store.learned`."""
+        checks.check_id(model, "model")
+        return await self._read(partial(reads.learned, self.tenant, model))
+
+    async def learn(self, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:
+        """See `Store.learn`."""
+        checks.check_id(model, "model")
+        checks.check_size(len(data), "data", LEARNED_BYTES)
+        return await self._write(partial(shared.learn, self.tenant, model, data, timestamp, expect))
 
     async def ping(self) -> None:
         """See `Store.ping`."""

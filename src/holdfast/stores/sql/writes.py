@@ -21,15 +21,17 @@ from holdfast.errors import (
 )
 from holdfast.limits import STATE_BYTES
 from holdfast.messages import GENESIS, encode_payload
-from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, Tail, erased, extend, rewind
-from holdfast.stores.base import Append, Appended, NewSession, SavedView, SessionPatch
+from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, Tail, extend, rewind
+from holdfast.session import erased as erased_message
+from holdfast.stores.base import Append, Appended, NewSession, SessionPatch
 from holdfast.stores.checks import check_size
+from holdfast.stores.sql.overlays import erased, forget_views, lay, retired, save_views
 from holdfast.stores.sql.reads import session_row
 from holdfast.stores.sql.rows import (
     ENDLESS,
+    array_of,
     call_row,
     counters,
-    encode_seqs,
     entry_of,
     entry_row,
     profile,
@@ -42,6 +44,7 @@ _HANGING_ON_A_SESSION = (
     "entries_delete_live",
     "entries_delete_retired",
     "views_delete",
+    "compactions_delete",
     "idempotency_delete",
     "calls_delete",
     "profile_delete",
@@ -123,21 +126,21 @@ def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes
         if first is not None:
             return first
     _check_version(session, write.expect)
-    retired, base = yield from _rewound(pk, session.tail, write.retire_from)
+    gone, base = yield from _rewound(pk, session.tail, write.retire_from)
     written, tail = _extended(base, write.entries)
-    after = _advanced(session, write, tail, live=len(written) - retired, size=_size(payloads))
-    if retired:
+    after = _advanced(session, write, tail, live=len(written) - gone, size=_size(payloads))
+    if write.retire_from is not None and gone:
         yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
+        yield from retired(pk, write.retire_from, after.version)
     yield from _write_log(pk, written, payloads, write.calls)
     yield from _write_session(pk, session, after)
-    if retired:
-        yield from _forget_views(pk, after.version)
-    yield from _save_views(pk, write.views, row[-1] if not retired else 0)
+    laid = yield from lay(pk, write.compactions, after.version)
+    yield from save_views(pk, write.views, 0 if gone else row[-1], laid)
     if write.idempotency_key is not None:
         first_seq = session.tail.next_seq
         key = (write.idempotency_key, write.fingerprint, after.version, first_seq, len(written))
         yield Query("idempotency_put", (pk, *key))
-    return Appended(after, tuple(written), after.version)
+    return Appended(after, tuple(written), after.version, compactions=laid)
 
 
 def annotate(
@@ -153,8 +156,18 @@ def annotate(
     entry = evolve(old, pinned=old.pinned if pinned is None else pinned, importance=_or(importance, old.importance))
     yield Query("entry_annotate", (pk, seq, 1 if entry.pinned else 0, entry.importance))
     yield Query("session_touch", (pk, session.version + 1, session.tail.total, session.bytes))
-    yield from _forget_views(pk, session.version + 1)
+    yield from forget_views(pk, session.version + 1)
     return entry
+
+
+def rate(tenant: str, ref: SessionRef, importances: Mapping[int, float]) -> Steps[int]:
+    """See `Store.rate`."""
+    row = yield from session_row(tenant, ref)
+    pk: int = row[0]
+    rated: int = (yield Query("unrated_among", (pk, array_of(importances))))[0][0]
+    if rated:
+        yield Many("entry_rate", [(pk, seq, float(importance)) for seq, importance in importances.items()])
+    return rated
 
 
 def erase(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[Entry]:
@@ -166,7 +179,7 @@ def erase(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[E
         raise EntryNotFound(ref.id, seq)
     old = entry_of(rows[0])
     live = old.retired_by is None
-    message = erased(old.message)
+    message = erased_message(old.message)
     payload = encode_payload(message)
     count = old.tokens if tokens is None else tokens
     shift = count - old.tokens
@@ -178,7 +191,7 @@ def erase(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[E
         yield Query("entries_shift_retired", bounds)
     size = session.bytes - len(rows[0][-1]) + len(payload)
     yield Query("session_touch", (pk, session.version + 1, session.tail.total + (shift if live else 0), size))
-    yield from _forget_views(pk, session.version + 1)
+    yield from erased(pk, seq, session.version + 1, shift if live else 0)
     return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
 
@@ -229,9 +242,11 @@ def _extended(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
 
 
 def _advanced(session: Session, write: Append, tail: Tail, *, live: int, size: int) -> Session:
-    """The session after `write`; the same object when it only saves views."""
-    if write.views and not (write.entries or write.calls or write.state_delta) and write.retire_from is None:
-        return session
+    """The session after `write`; the same object when it only saves views and failed compactions."""
+    used = bool(write.entries or write.calls or write.state_delta) or write.retire_from is not None
+    lays = any(one.error is None for one in write.compactions)
+    if not used and (write.views or write.compactions):
+        return evolve(session, version=session.version + 1) if lays else session
     usage = session.usage
     for call in write.calls:
         usage = usage.plus(call)
@@ -264,23 +279,6 @@ def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
     yield Query("session_advance", (pk, after.version, after.updated_at, after.status, *counters(after)))
     if after.state is not before.state:
         yield from _save_profile(pk, after, before)
-
-
-def _forget_views(pk: int, version: int) -> Steps[None]:
-    """Drop a session's views, and those that are being built right now on what has just changed."""
-    yield Query("views_delete", (pk,))
-    yield Query("views_stale", (pk, version))
-
-
-def _save_views(pk: int, views: Mapping[str, SavedView] | None, views_from: int) -> Steps[None]:
-    """Save the views that were not built before `views_from`."""
-    rows = [
-        (pk, key, view.frontier, view.state, encode_seqs(view.keep))
-        for key, view in (views or {}).items()
-        if view.built_at is None or view.built_at >= views_from
-    ]
-    if rows:
-        yield Many("view_put", rows)
 
 
 def _fresh(tenant: str, new: NewSession) -> Session:

@@ -123,6 +123,24 @@ DELETE FROM entries WHERE session = ?1 AND retired_by IS NOT NULL
 -- One live entry.
 SELECT * FROM entry_rows WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
 
+-- entries_among --
+-- The live ones among some entries, whose places come as a JSON array.
+SELECT * FROM entry_rows
+WHERE session = ?1 AND seq IN (SELECT value FROM json_each(?2)) AND retired_by IS NULL ORDER BY seq
+
+-- entry_is_live --
+-- Whether an entry stands on the live path.
+SELECT 1 FROM entries WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
+
+-- unrated_among --
+-- How many of some entries are live and have no importance yet.
+SELECT count(*) FROM entries
+WHERE session = ?1 AND seq IN (SELECT value FROM json_each(?2)) AND retired_by IS NULL AND importance IS NULL
+
+-- entry_rate --
+-- The importance of a live entry that has none.
+UPDATE entries SET importance = ?3 WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL AND importance IS NULL
+
 -- entry_retired --
 -- One retired entry.
 SELECT * FROM entry_rows WHERE session = ?1 AND seq = ?2 AND retired_by IS NOT NULL
@@ -162,18 +180,29 @@ SELECT seq FROM entries WHERE session = ?1 AND seq < ?2 AND retired_by IS NULL A
 SELECT digest FROM entries WHERE session = ?1 AND seq < ?2 AND retired_by IS NULL AND kind < 3 ORDER BY seq DESC LIMIT 1
 
 -- view_get --
--- A saved view.
-SELECT frontier, state, kept FROM saved_views WHERE session = ?1 AND key = ?2
+-- A saved view and its live compaction: always one row, with NULL for what there is not.
+SELECT v.frontier, v.state, v.kept, c.*
+FROM sessions AS s
+LEFT JOIN saved_views AS v ON v.session = s.pk AND v.key = ?2
+LEFT JOIN compaction_rows AS c ON c.session = s.pk AND c.view_key = ?2 AND c.status = 'live'
+WHERE s.pk = ?1
 
 -- view_put --
--- A view's state, in place of the one before.
-INSERT INTO saved_views (session, key, frontier, state, kept) VALUES (?1, ?2, ?3, ?4, ?5)
+-- A view's state, in place of the one before; not when a compaction of the view was laid after it was built.
+INSERT INTO saved_views (session, key, frontier, state, kept)
+SELECT ?1, ?2, ?3, ?4, ?5
+WHERE NOT EXISTS
+      (SELECT 1 FROM compactions WHERE session = ?1 AND view_key = ?2 AND status = 'live' AND laid_at > ?6)
 ON CONFLICT (session, key) DO UPDATE
 SET frontier = excluded.frontier, state = excluded.state, kept = excluded.kept
 
 -- views_stale --
 -- From now on views that were built before this version are not saved.
 UPDATE sessions SET views_from = ?2 WHERE pk = ?1
+
+-- compactions_stale --
+-- From now on compactions that were made from what was read before this version are dead on arrival.
+UPDATE sessions SET compactions_from = ?2 WHERE pk = ?1
 
 -- views_delete --
 -- All views of a session.
@@ -191,19 +220,130 @@ INSERT INTO idempotency (session, key, fingerprint, version, first_seq, entries)
 -- With their session.
 DELETE FROM idempotency WHERE session = ?1
 
+-- compaction_next --
+-- The id of a session's next compaction, and the version before which one was made from what has gone since.
+SELECT coalesce((SELECT max(id) FROM compactions WHERE session = ?1), 0) + 1, compactions_from
+FROM sessions WHERE pk = ?1
+
+-- compaction_live --
+-- The range of a view's live compaction, and the version it was laid at.
+SELECT first_seq, last_seq, laid_at FROM compactions WHERE session = ?1 AND view_key = ?2 AND status = 'live'
+
+-- compaction_insert --
+-- A compaction.
+INSERT INTO compactions (session, id, status, view_key, laid_at, first_seq, last_seq, kind, tokens, source_tokens, total,
+                         model, created_at, through, prompt_tokens, completion_tokens, error, report, text)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
+
+-- compaction_supersede --
+-- A view's live compaction, when another one takes its place.
+UPDATE compactions SET status = 'superseded' WHERE session = ?1 AND view_key = ?2 AND status = 'live'
+
+-- compaction_get --
+-- One compaction.
+SELECT * FROM compaction_rows WHERE session = ?1 AND id = ?2
+
+-- compaction_drop --
+-- One that is not to be used any more.
+UPDATE compactions SET status = 'dropped' WHERE session = ?1 AND id = ?2
+
+-- compactions_retire --
+-- Those that reach into what leaves the live path.
+UPDATE compactions SET status = 'dead' WHERE session = ?1 AND last_seq >= ?2 AND status IN ('live', 'superseded')
+
+-- compactions_erase --
+-- Those, of every status, that may tell what an erased entry said: nothing of it stays.
+UPDATE compactions
+SET status = CASE WHEN status IN ('live', 'superseded') THEN 'dead' ELSE status END, text = x'', report = NULL,
+    error = CASE WHEN error IS NULL THEN NULL ELSE ?3 END
+WHERE session = ?1 AND first_seq <= ?2 AND last_seq >= ?2
+
+-- compactions_revive --
+-- The newest superseded one of each view that has no live one any more: a live one would be newer.
+UPDATE compactions SET status = 'live'
+WHERE session = ?1 AND status = 'superseded'
+  AND id IN (SELECT max(id) FROM compactions
+             WHERE session = ?1 AND status IN ('live', 'superseded') GROUP BY view_key)
+
+-- compactions_shift --
+-- Running totals of compactions on the live path, after an entry on it got another count.
+UPDATE compactions SET total = total + ?3 WHERE session = ?1 AND last_seq >= ?2 AND status <> 'dead'
+
+-- compactions_list --
+-- A session's compactions, or a view's; all or the live ones.
+SELECT * FROM compaction_rows
+WHERE session = ?1 AND (?2 IS NULL OR view_key = ?2) AND (?3 = 0 OR status = 'live') ORDER BY id
+
+-- compactions_trim --
+-- All but the newest of those that are history.
+DELETE FROM compactions
+WHERE session = ?1 AND status IN ('superseded', 'dropped', 'dead')
+  AND id <= (SELECT id FROM compactions WHERE session = ?1 AND status IN ('superseded', 'dropped', 'dead')
+             ORDER BY id DESC LIMIT 1 OFFSET ?2)
+
+-- compactions_trim_failed --
+-- All but the newest failed attempts.
+DELETE FROM compactions
+WHERE session = ?1 AND status = 'failed'
+  AND id <= (SELECT id FROM compactions WHERE session = ?1 AND status = 'failed' ORDER BY id DESC LIMIT 1 OFFSET ?2)
+
+-- compactions_delete --
+-- With their session.
+DELETE FROM compactions WHERE session = ?1
+
 -- call_insert --
 -- A model call.
-INSERT INTO model_calls (session, timestamp, model, prompt_tokens, completion_tokens, cached_tokens)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+INSERT INTO model_calls (session, timestamp, model, prompt_tokens, completion_tokens, cached_tokens, turn_id, through,
+                         view_key, hash, build)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 
 -- calls_newest --
 -- A session's model calls.
-SELECT model, timestamp, prompt_tokens, completion_tokens, cached_tokens
+SELECT model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view_key, hash, build
 FROM model_calls WHERE session = ?1 ORDER BY pk DESC LIMIT ?2
+
+-- calls_of_turn --
+-- The model calls of one turn.
+SELECT model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view_key, hash, build
+FROM model_calls WHERE session = ?1 AND turn_id = ?3 ORDER BY pk DESC LIMIT ?2
 
 -- calls_delete --
 -- With their session.
 DELETE FROM model_calls WHERE session = ?1
+
+-- lease_put --
+-- A lease, taken when nobody holds it any more, or renewed.
+INSERT INTO leases (tenant, name, holder, expires_at) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (tenant, name) DO UPDATE
+SET holder = excluded.holder, expires_at = excluded.expires_at
+WHERE leases.holder = excluded.holder OR leases.expires_at <= ?5
+
+-- lease_get --
+-- Who holds a lease.
+SELECT holder FROM leases WHERE tenant = ?1 AND name = ?2
+
+-- lease_delete --
+-- A lease that its holder gives back.
+DELETE FROM leases WHERE tenant = ?1 AND name = ?2 AND holder = ?3
+
+-- leases_clean --
+-- Leases that were left to expire.
+DELETE FROM leases WHERE tenant = ?1 AND expires_at <= ?2
+
+-- learned_get --
+-- What was learned of a model.
+SELECT data FROM learned WHERE tenant = ?1 AND model = ?2
+
+-- learned_put --
+-- What was learned of a model, in place of what stood there.
+INSERT INTO learned (tenant, model, updated_at, data) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (tenant, model) DO UPDATE SET updated_at = excluded.updated_at, data = excluded.data
+
+-- learned_trim --
+-- All but the models that were written last.
+DELETE FROM learned
+WHERE tenant = ?1 AND (updated_at, model) <= (SELECT updated_at, model FROM learned WHERE tenant = ?1
+                                              ORDER BY updated_at DESC, model DESC LIMIT 1 OFFSET ?2)
 
 -- ping --
 -- Anything that reads.

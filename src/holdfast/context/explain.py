@@ -1,0 +1,247 @@
+"""What became of every entry of a log in a working set, and why: told as runs, so that telling it does not grow with the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.context.policies import Policy
+from holdfast.context.trail import Prefix
+from holdfast.context.units import Unit, spoken
+from holdfast.context.window import Compaction, Cut, Window
+
+
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """One decision over a run of entries: what became of them, and why."""
+
+    first: int
+    last: int
+    decision: str
+    reason: str
+    tokens: int
+    """What they take in the log; for what is cut, what is sent of them."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """As the API shows it."""
+        return {
+            "from": self.first,
+            "to": self.last,
+            "decision": self.decision,
+            "reason": self.reason,
+            "tokens": self.tokens,
+        }
+
+
+class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What is kept with each model call of the build behind it: the frozen budget it can be made again with, and figures."""
+
+    limit: int
+    """Tokens the conversation could have."""
+    input_budget: int
+    overhead: int
+    """Tokens of system prompt, tool schemas and what begins the reply."""
+    factor: float
+    """Stored counts were taken times this."""
+    dialect: str
+    messages: int
+    common: int
+    """Messages that the view's prompt before began with too; -1: that one was not known."""
+    frontier: int
+
+
+encode_record = msgspec.json.Encoder().encode
+_decode_record = msgspec.json.Decoder(BuildRecord).decode
+
+
+def decode_record(data: bytes) -> BuildRecord | None:
+    """A stored record; None for what another version wrote."""
+    try:
+        return _decode_record(data)
+    except msgspec.MsgspecError:
+        return None
+
+
+class Mark(NamedTuple):
+    """What a prompt was made of: enough to tell why the next one does not begin with it."""
+
+    system: int
+    """System messages before the conversation."""
+    frontier: int
+    head: tuple[Unit, ...]
+    summary: Compaction | None
+    compaction: Compaction | None
+    cuts: Mapping[int, Cut]
+
+    @classmethod
+    def of(cls, window: Window, system: int) -> Mark:
+        """The mark of a window; it copies nothing."""
+        frontier = window.units[0].first if window.units else 0
+        return cls(system, frontier, window.head, window.summary, window.compaction, window.cuts)
+
+
+class Broken(NamedTuple):
+    """Where a prompt stops to be what the one before it was."""
+
+    message: int
+    """Index of the first message that differs."""
+    seq: int | None
+    """The entry that it is; None for a system message, a compaction, or the end."""
+    why: str
+
+
+def broken(prefix: Prefix, before: Mark | None, now: Mark, window: Window) -> Broken | None:
+    """Which entry broke the prefix, and why; None when nothing did, or the prompt before is not known."""
+    if before is None or prefix.before is None or prefix.whole:
+        return None
+    place = prefix.messages - now.system
+    seqs = _seqs(window)
+    seq = seqs[place] if 0 <= place < len(seqs) else None
+    return Broken(prefix.messages, seq, _why(prefix, before, now))
+
+
+def _why(prefix: Prefix, before: Mark, now: Mark) -> str:
+    if prefix.messages < max(before.system, now.system):
+        return "the system prompt changed"
+    if now.summary != before.summary:
+        return "a summary was laid" if now.summary else "a summary was dropped"
+    if now.frontier != before.frontier:
+        return f"the frontier moved from {before.frontier} to {now.frontier}: the room was full"
+    if now.cuts != before.cuts:
+        cleared = any(cut.cleared and seq not in before.cuts for seq, cut in now.cuts.items())
+        return "older tool results were cleared" if cleared else "messages were cut: the room was full"
+    if now.compaction != before.compaction or now.head != before.head:
+        return "what stands before the frontier changed"
+    return "the message changed: results arrived, or it was edited"
+
+
+def _seqs(window: Window) -> list[int | None]:
+    """The entry behind each message of the conversation."""
+    before = [seq for unit in window.head[: window.split] for seq, _ in spoken(unit)]
+    behind = [seq for unit in (*window.head[window.split :], *window.units) for seq, _ in spoken(unit)]
+    return [*before, *(None for laid in (window.summary, window.compaction) if laid), *behind]
+
+
+def policy(made: Policy) -> dict[str, Any]:
+    """A policy as it is told: its name and what is not its default."""
+    told = msgspec.to_builtins(made)
+    defaults = msgspec.to_builtins(Policy(name=""))
+    return {"strategy": told.pop("name"), **{key: value for key, value in told.items() if value != defaults[key]}}
+
+
+def compactions(window: Window) -> list[dict[str, Any]]:
+    """The compactions that are sent, with the range each covers."""
+    found = [laid for laid in (window.summary, window.compaction) if laid is not None]
+    return [{"kind": one.kind, "from": one.first, "to": one.last, "tokens": one.tokens} for one in found]
+
+
+def prefix(found: Prefix, broke: Broken | None) -> dict[str, Any]:
+    """What of the prompt before it a prompt begins with; `whole` is null where that one is not known."""
+    known = found.before is not None
+    told = {"messages": found.messages, "before": found.before, "whole": found.whole if known else None}
+    return {**told, "broken": broke._asdict() if broke else None}
+
+
+def decisions(window: Window, policy: Policy) -> list[Run]:
+    """What became of every entry of the live path, as runs in order; its length follows the window, not the log."""
+    return _joined(_decisions(window, policy))
+
+
+def kept(window: Window, policy: Policy) -> dict[str, int]:
+    """Tokens by decision: the short form, without the runs."""
+    sums, in_log, last = dict[str, int](), 0, 0
+    cuts = {seq: cut for seq, cut in window.cuts.items() if not cut.whole}
+    for unit, decision, _ in _told_units(window, policy):
+        for entry in unit.entries:
+            in_log += entry.tokens
+            last = max(last, entry.total)
+            cut = cuts.get(entry.seq) if cuts else None
+            name = ("cleared" if cut.cleared else "cut") if cut else decision
+            sums[name] = sums.get(name, 0) + (cut.tokens if cut else entry.tokens)
+    if last > in_log:
+        sums["compacted" if window.compaction or window.summary else "evicted"] = last - in_log
+    return sums
+
+
+# -- inside ------------------------------------------------------------------
+
+
+def _decisions(window: Window, policy: Policy) -> Iterator[Run]:
+    """One run an entry that is sent, and one for each gap between them: what the running totals say was there."""
+    place, before = 0, 0
+    for unit, decision, why in _told_units(window, policy):
+        for entry in unit.entries:
+            yield from _gap(window, policy, Gap(place, entry.seq, before, entry.total - entry.tokens))
+            place, before = entry.seq + 1, entry.total
+            cut = window.cuts.get(entry.seq)
+            if cut is None or cut.whole:
+                yield Run(entry.seq, entry.seq, decision, why, entry.tokens)
+            elif cut.cleared:
+                yield Run(entry.seq, entry.seq, "cleared", "an older tool result", cut.tokens)
+            else:
+                yield Run(entry.seq, entry.seq, "cut", f"{decision}, {why}, too long to be whole", cut.tokens)
+
+
+class Gap(NamedTuple):
+    """Entries that are not sent: from one `seq` to before another, with the running totals before and behind them."""
+
+    first: int
+    end: int
+    before: int
+    behind: int
+
+
+def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
+    """What became of entries that are not sent: summarized up to where the summary ends, then condensed, or left out."""
+    if gap.behind <= gap.before:
+        return
+    summary, place, before = window.summary, gap.first, gap.before
+    if summary is not None and place <= summary.last:
+        within = min(gap.behind, summary.total)
+        yield Run(place, min(summary.last, gap.end - 1), "compacted", "summarized", within - before)
+        place, before = summary.last + 1, within
+    if gap.behind > before:
+        gone, reason = ("compacted", "condensed") if window.compaction else ("evicted", _EVICTED[policy.name])
+        yield Run(place, gap.end - 1, gone, reason, gap.behind - before)
+
+
+_NOT_CONDENSED = "before the frontier: over the budget, and no room to condense it"
+_EVICTED = {
+    "none": "never",
+    "buffer_window": "older than the last messages of the window",
+    "head_tail": "older than the last messages of the window",
+    "token_window": "before the frontier: over the budget",
+    "digest": _NOT_CONDENSED,
+    "salience": "over the budget, and less important than what stays",
+    "summary_buffer": _NOT_CONDENSED,
+    "clear_tool_results": _NOT_CONDENSED,
+}
+
+
+def _told_units(window: Window, policy: Policy) -> Iterator[tuple[Unit, str, str]]:
+    """Every unit that is sent: what it is, and why it is there."""
+    anchor = window.anchor if window.anchored else None
+    important = len(window.head) if policy.salient else 0
+    for number, unit in enumerate((*window.head, *window.units)):
+        entries = unit.entries
+        first = entries[0].seq
+        if first == anchor:
+            yield unit, "anchored", "the task"
+        elif entries[0].pinned or (len(entries) > 1 and any(entry.pinned for entry in entries)):
+            yield unit, "pinned", "pinned"
+        elif first == window.current:
+            yield unit, "kept", "the current user message"
+        else:
+            yield unit, "kept", "important" if number < important else "recent"
+
+
+def _joined(runs: Iterator[Run]) -> list[Run]:
+    joined: list[Run] = []
+    for run in runs:
+        last = joined[-1] if joined else None
+        if last and (last.decision, last.reason) == (run.decision, run.reason) and run.decision != "cut":
+            joined[-1] = msgspec.structs.replace(last, last=run.last, tokens=last.tokens + run.tokens)
+        else:
+            joined.append(run)
+    return joined

@@ -1,0 +1,148 @@
+"""What lies over a log: saved views and compactions. What makes them, and what a change of the log does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import asdict
+
+from holdfast.errors import CompactionNotFound
+from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT
+from holdfast.session import ERASED, NewCompaction, SessionRef, StoredCompaction
+from holdfast.stores.base import SavedView
+from holdfast.stores.sql.reads import session_row
+from holdfast.stores.sql.rows import ENDLESS, compaction_of, compaction_row, encode_seqs, session_of
+from holdfast.stores.sql.steps import Many, Query, Steps
+
+_IN_USE = ("live", "superseded")
+"""Compactions that are live, or may be again."""
+
+
+# -- views -------------------------------------------------------------------
+
+
+def forget_views(pk: int, version: int) -> Steps[None]:
+    """Drop a session's views, and those that are being built right now on what has just changed."""
+    yield Query("views_delete", (pk,))
+    yield Query("views_stale", (pk, version))
+
+
+def save_views(
+    pk: int, views: Mapping[str, SavedView] | None, views_from: int, laid: Sequence[StoredCompaction]
+) -> Steps[None]:
+    """Save the views that were built on what still holds.
+
+    Args:
+        pk: the session.
+        views: by key.
+        views_from: the version before which all are too old.
+        laid: the compactions of the same write. A view knows its own; with one that was dead on arrival goes its view.
+    """
+    fates = {one.view: one.status for one in laid if one.status != "failed"}
+    rows = [
+        (pk, key, view.frontier, view.state, encode_seqs(view.keep), _newest_known(view, fates.get(key)))
+        for key, view in (views or {}).items()
+        if (view.built_at is None or view.built_at >= views_from) and fates.get(key) != "dead"
+    ]
+    if rows:
+        yield Many("view_put", rows)
+
+
+def _newest_known(view: SavedView, fate: str | None) -> int:
+    """The version up to which the view knows of compactions."""
+    return ENDLESS if view.built_at is None or fate == "live" else view.built_at
+
+
+# -- compactions -------------------------------------------------------------
+
+
+def lay(pk: int, new: Sequence[NewCompaction], version: int) -> Steps[tuple[StoredCompaction, ...]]:
+    """Record the compactions of a write, behind all else that it does to the log.
+
+    Args:
+        pk: the session.
+        new: in order.
+        version: the session's, behind the write.
+    """
+    if not new:
+        return ()
+    next_id, compactions_from = (yield Query("compaction_next", (pk,)))[0]
+    stored: list[StoredCompaction] = []
+    for id_, one in enumerate(new, next_id):
+        stored.append((yield from _lay_one(pk, id_, one, version, compactions_from)))
+    if any(one.status == "failed" for one in stored):
+        yield Query("compactions_trim_failed", (pk, FAILURES_KEPT))
+    if any(one.status != "failed" for one in stored):
+        yield Query("compactions_trim", (pk, COMPACTIONS_KEPT))
+    return tuple(stored)
+
+
+def _lay_one(pk: int, id_: int, new: NewCompaction, version: int, compactions_from: int) -> Steps[StoredCompaction]:
+    fields = asdict(new)
+    built_at = fields.pop("built_at")
+    late = built_at is not None and built_at < compactions_from
+    if late:  # it may tell what was erased or dropped while it was made
+        fields |= {"text": "", "report": None, "error": new.error and ERASED}
+    if new.error is not None:
+        stored = StoredCompaction(id=id_, status="failed", **fields)
+    elif not late and (yield from _holds(pk, new)):
+        yield Query("compaction_supersede", (pk, new.view))
+        stored = StoredCompaction(id=id_, status="live", **fields)
+    else:
+        stored = StoredCompaction(id=id_, status="dead", **fields)
+    yield Query("compaction_insert", compaction_row(pk, stored, version))
+    return stored
+
+
+def _holds(pk: int, new: NewCompaction) -> Steps[bool]:
+    """Whether the log and the view are still as they were when `new` was made.
+
+    Retiring takes a log's end, so nothing of the range was retired when its last entry is still there.
+    """
+    if not (yield Query("entry_is_live", (pk, new.last))):
+        return False
+    rows = yield Query("compaction_live", (pk, new.view))
+    if not rows:
+        return True
+    first, last, laid_at = rows[0]
+    return bool(new.first <= first and last <= new.last and (new.built_at is None or laid_at <= new.built_at))
+
+
+def drop(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> Steps[StoredCompaction]:
+    """See `Store.drop_compaction`."""
+    row = yield from session_row(tenant, ref)
+    pk, session = row[0], session_of(row)
+    rows = yield Query("compaction_get", (pk, id_))
+    if not rows or compaction_of(rows[0]).status not in _IN_USE:
+        raise CompactionNotFound(ref.id, id_)
+    yield Query("compaction_drop", (pk, id_))
+    yield Query("compactions_revive", (pk,))
+    yield Query("session_patch", (pk, session.version + 1, timestamp, session.agent, session.ttl))
+    # A compaction that is being made right now may be made from this one.
+    yield Query("compactions_stale", (pk, session.version + 1))
+    yield from forget_views(pk, session.version + 1)
+    return compaction_of((yield Query("compaction_get", (pk, id_)))[0])
+
+
+def retired(pk: int, before: int, version: int) -> Steps[None]:
+    """What overlays forget when the live path ends before `before` now."""
+    yield Query("compactions_retire", (pk, before))
+    yield Query("compactions_revive", (pk,))
+    yield from forget_views(pk, version)
+
+
+def erased(pk: int, seq: int, version: int, shift: int) -> Steps[None]:
+    """What overlays forget when an entry is erased.
+
+    Args:
+        pk: the session.
+        seq: the entry.
+        version: the session's, behind the write.
+        shift: how much the live path's running totals changed from the entry on.
+    """
+    if shift:
+        yield Query("compactions_shift", (pk, seq, shift))
+    yield Query("compactions_erase", (pk, seq, ERASED.encode()))
+    yield Query("compactions_revive", (pk,))
+    yield Query("compactions_stale", (pk, version))
+    yield from forget_views(pk, version)
