@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from holdfast.budget import Budget
     from holdfast.context.settings import ContextSettings
     from holdfast.errors import HoldfastError
-    from holdfast.handles import Context, OpenTurn, SessionHandle
+    from holdfast.handles import OpenTurn, SessionHandle
     from holdfast.holdfast import Holdfast
     from holdfast.holdfast import open_holdfast as open  # noqa: A004  # `holdfast.open`, as the design has it
+    from holdfast.looking import Context
     from holdfast.messages import Message
     from holdfast.models import OpenAIModel
 
@@ -44,7 +45,7 @@ __all__ = [
 _HOMES = {
     "Agent": "holdfast.agents",
     "Budget": "holdfast.budget",
-    "Context": "holdfast.handles",
+    "Context": "holdfast.looking",
     "ContextSettings": "holdfast.context.settings",
     "Holdfast": "holdfast.holdfast",
     "HoldfastError": "holdfast.errors",

@@ -6,57 +6,25 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import anyio.to_thread
 import msgspec
 
 from holdfast.agents import Voice
-from holdfast.context.build import WorkingSet, build
+from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import Run
-from holdfast.context.settings import ContextSettings, parse
+from holdfast.context.settings import parse
 from holdfast.engine import Engine
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.looking import Context, Look, looked, told
 from holdfast.messages import Message
 from holdfast.models import Collector
 from holdfast.session import Entry, Mode, ModelCall, NewEntry, Session, SessionRef
 from holdfast.stores.base import Append, Appended, SessionPatch, verify
-from holdfast.turn import Turn, TurnRequest, build_prompt, counted, made_call, reconcile, respond, working_set_request
-from holdfast.wire import anthropic, gemini
+from holdfast.turn import Turn, TurnRequest, build_prompt, counted, made_call, reconcile, respond
 from holdfast.wire.openai import entry_to, message_from, message_to, split_system
 
 Sendable = str | Mapping[str, Any] | Message | Any
 """A user's text, a message as a dict, one of the SDK's own, or a `Message`."""
-
-
-class Context(msgspec.Struct, frozen=True):
-    """A working set, ready to send, and how it came about."""
-
-    messages: list[dict[str, Any]]
-    """In the dialect's own shape: Chat Completions messages, system prompt first; Anthropic's messages; Gemini's contents."""
-    tokens: int
-    """Of the conversation: what a strategy's budget limits."""
-    total_tokens: int
-    """Of all that is sent."""
-    budget: int
-    """Tokens the conversation could use."""
-    hash: str
-    """Equal for equal log, policy and budget."""
-    decisions: list[Run]
-    """What became of each entry of the live path."""
-    system: list[dict[str, Any]] | dict[str, Any] | None = None
-    """The system prompt where the dialect has it apart: Anthropic's `system`, Gemini's `systemInstruction`."""
-
-
-class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look-only working set is built for: nothing is called and nothing stored."""
-
-    voice: Voice
-    settings: ContextSettings
-    system: tuple[Message, ...] = ()
-    tools: Sequence[Mapping[str, Any]] = ()
-    dialect: Dialect = "openai"
-    at_turn: int | None = None
-    """As the model saw the session at its last call in that turn; None: as it stands."""
 
 
 class SessionHandle:
@@ -302,7 +270,9 @@ class OpenTurn:
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         head = f"{len(built.messages)} messages, {built.tokens} of {built.budget} tokens"
-        broke = f"the prompt before ends at its message {built.broken.message}: {built.broken.why}" if built.broken else ""
+        broke = (
+            f"the prompt before ends at its message {built.broken.message}: {built.broken.why}" if built.broken else ""
+        )
         return "\n".join(filter(None, [head, broke, *(_line(run) for run in built.decisions())]))
 
     def explanation(self) -> dict[str, Any]:
@@ -341,55 +311,6 @@ def _message(given: Sendable, where: str, *, text_role: str) -> Message:
         except (AttributeError, TypeError) as exc:
             raise InvalidMessage(f"{where} is a Message whose fields are not of its types: {exc}", param=where) from exc
     return message_from(given, where)
-
-
-async def looked(engine: Engine, ref: SessionRef, look: Look) -> WorkingSet:
-    """Build the working set that `look` asks for from the log as it stands, and store nothing."""
-    rows = await engine.store.window(ref, None)
-    voice = msgspec.structs.replace(look.voice, context=look.settings)
-    asked = TurnRequest(
-        ref=ref, voice=voice, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
-    )
-    request = working_set_request(asked, rows.session)
-    entries = rows.entries if look.at_turn is None else _until(rows.entries, look.at_turn)
-    return await anyio.to_thread.run_sync(build, request, None, (), entries)
-
-
-def _until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
-    """The entries that the model had at its last call in a turn: without the reply that ended it."""
-    before = [entry for entry in entries if entry.turn_id <= turn_id]
-    if not before or before[-1].turn_id != turn_id:
-        raise InvalidRequest(f"the session has no turn {turn_id}", param="at_turn")
-    while before and before[-1].kind == "assistant" and before[-1].turn_id == turn_id:
-        before.pop()
-    return before
-
-
-def told(built: WorkingSet) -> Context:
-    """A working set as it is shown and sent."""
-    system, messages = _spoken(built)
-    return Context(
-        messages=messages,
-        tokens=built.tokens,
-        total_tokens=built.total_tokens,
-        budget=built.budget,
-        hash=built.hash,
-        decisions=built.decisions(),
-        system=system,
-    )
-
-
-def _spoken(built: WorkingSet) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
-    """System prompt, where it stands apart, and messages of a working set in the shape of its dialect."""
-    match built.request.dialect:
-        case "anthropic":
-            request = anthropic.request_to(built.messages)
-            return request.get("system"), request["messages"]
-        case "gemini":
-            request = gemini.request_to(built.messages)
-            return request.get("systemInstruction"), request["contents"]
-        case _:
-            return None, [message_to(message) for message in built.messages]
 
 
 def text(value: Any, name: str, *, none: bool = False) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.context.dialects import Dialect
 from holdfast.context.policies import Policy
 from holdfast.context.trail import Prefix
 from holdfast.context.units import Unit, spoken
@@ -44,7 +45,7 @@ class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Tokens of system prompt, tool schemas and what begins the reply."""
     factor: float
     """Stored counts were taken times this."""
-    dialect: str
+    dialect: Dialect
     messages: int
     common: int
     """Messages that the view's prompt before began with too; -1: that one was not known."""

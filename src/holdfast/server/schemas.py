@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from holdfast import limits
+from holdfast.context.dialects import DIALECTS
 from holdfast.context.settings import CLEARING, STRATEGIES, Key
 from holdfast.messages import ROLES
 
@@ -161,7 +162,9 @@ def _strategy_key(key: Key) -> Schema:
         case "flag":
             return {"type": ["boolean", "null"], **about}
         case "clearing":
-            inner = {name: _strategy_key(value) for name, value in STRATEGIES[CLEARING].keys.items() if name != "budget"}
+            inner = {
+                name: _strategy_key(value) for name, value in STRATEGIES[CLEARING].keys.items() if name != "budget"
+            }
             keys = {"type": "object", "properties": inner, "additionalProperties": False}
             return {"anyOf": [keys, {"type": ["boolean", "null"]}], **about}
         case _:
@@ -291,11 +294,15 @@ COMPONENTS: Final[dict[str, Schema]] = {
             **strategy_fields(),
             "model": nullable(text("whose window and tokenizer count")),
             "agent": nullable(text("an agent of the configuration")),
-            "dialect": {"type": ["string", "null"], "enum": ["openai", "anthropic", "gemini", None]},
+            "dialect": {
+                "type": ["string", "null"],
+                "enum": [*DIALECTS, None],
+                "description": "whose messages to make; unset: `openai`",
+            },
             "at_turn": nullable(whole("as the model saw the session at its last call in that turn")),
             "tools": nullable(TOOLS),
             "system_messages": SYSTEM,
-            "explain": nullable(boolean("with `decisions`")),
+            "explain": nullable(boolean("with `decisions` and `build`")),
         },
     ),
     "Context": record(
@@ -304,12 +311,39 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "object": {"const": "context"},
             "session_id": ID,
             "version": whole("the session's"),
-            "messages": array(ref("Message"), description="ready to send, system prompt first"),
+            "messages": array(
+                {"anyOf": [ref("Message"), ref("GeminiContent")]},
+                description="ready to send: for `openai` with the system prompt first; Anthropic's `messages`; Gemini's `contents`",
+            ),
+            "system": {
+                "anyOf": [array(ref("Part")), free("Gemini's `systemInstruction`")],
+                "description": "the system prompt, where there is one: Anthropic's `system` or Gemini's `systemInstruction`",
+            },
             **_WORKING_SET,
             "hash": text("equal for equal log, policy and budget"),
+            "sent_hash": text("with `at_turn`: the hash recorded with the call; equal to `hash` where this is what was sent"),
             "decisions": array(ref("Decision"), description="what became of each entry; with `explain`"),
+            "build": ref("Build"),
         },
-        optional=("decisions",),
+        optional=("decisions", "system", "build", "sent_hash"),
+    ),
+    "Build": record(
+        "How a working set came about; with `explain`.",
+        {
+            "policy": free("`strategy`, and what is not its default"),
+            "budget": free("tokens: the model's window shared out, the room of the conversation, what is used, how it was counted"),
+            "frontier": whole("seq of the first entry that is sent for being recent"),
+            "compactions": array(free("`kind`, `from`, `to`, `tokens`")),
+            "prefix": free(
+                "compared with the prompt that was sent last: `messages` in common, `before` (its messages), `whole`, and "
+                "`broken`: the first message that differs, its seq, and why"
+            ),
+            "hash": text("as above"),
+        },
+    ),
+    "GeminiContent": record(
+        "A turn as Gemini has it.",
+        {"role": {"type": "string", "enum": ["user", "model"]}, "parts": array(free("a part, as Gemini has it"))},
     ),
     "Decision": record(
         "A run of entries with the same fate.",

@@ -14,8 +14,9 @@ from msgspec import UNSET
 from holdfast import errors
 from holdfast.context.dialects import checked
 from holdfast.context.settings import parse
-from holdfast.handles import Look, SessionHandle, looked, told
+from holdfast.handles import SessionHandle
 from holdfast.holdfast import DEFAULT_USER
+from holdfast.looking import Look, looked, told
 from holdfast.server.http import Call, Reply, named_session
 from holdfast.session import Session, erased
 from holdfast.stores.base import MAX_PAGE, Append, NewSession, SessionPatch
@@ -235,16 +236,21 @@ async def context(call: Call) -> Reply:
     agent, model = (_optional(body, name, str, "a string") for name in ("agent", "model"))
     explain = _optional(body, "explain", bool, "true or false")
     handle = call.hf.handle(session, agent=agent, model=model)
-    built = await looked(call.hf.engine, session.ref, _look(handle, body, options))
-    shown = told(built)
+    found = await looked(call.hf.engine, session.ref, _look(handle, body, options))
+    shown = told(found)
     reply = {
         "object": "context",
         "session_id": session.id,
         "version": session.version,
         **{name: getattr(shown, name) for name in ("messages", "tokens", "total_tokens", "budget", "hash")},
     }
+    if shown.system is not None:
+        reply["system"] = shown.system
+    if shown.sent_hash is not None:
+        reply["sent_hash"] = shown.sent_hash
     if explain:
         reply["decisions"] = [run.to_wire() for run in shown.decisions]
+        reply["build"] = found.built.explanation()
     return Reply(reply)
 
 
@@ -264,6 +270,7 @@ def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) 
         tools=tools,
         dialect=checked(_optional(body, "dialect", str, "a string") or "openai"),
         at_turn=at_turn,
+        explain=bool(body.get("explain")),
     )
 
 

@@ -1,0 +1,219 @@
+"""Looking at a session: a working set without calling a model, as the log stands or as a model saw it in some turn.
+
+What was sent is not kept, it is made again: the view is folded over the log with the frozen budget of each recorded
+call, and the summaries that were laid between them. The hash that was recorded says whether it is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import anyio.to_thread
+import msgspec
+
+from holdfast.agents import Voice
+from holdfast.context.build import Request, WorkingSet, build, build_on
+from holdfast.context.dialects import Dialect
+from holdfast.context.explain import BuildRecord, Run, decode_record
+from holdfast.context.settings import ContextSettings
+from holdfast.context.view import Carried, decode_state
+from holdfast.context.window import Compaction
+from holdfast.engine import Engine
+from holdfast.errors import InvalidRequest
+from holdfast.messages import Message
+from holdfast.session import Entry, ModelCall, SessionRef, StoredCompaction
+from holdfast.stores.base import MAX_PAGE
+from holdfast.turn import TurnRequest, working_set_request
+from holdfast.wire import anthropic, gemini
+from holdfast.wire.openai import message_to
+
+
+class Context(msgspec.Struct, frozen=True):
+    """A working set, ready to send, and how it came about."""
+
+    messages: list[dict[str, Any]]
+    """In the dialect's own shape: Chat Completions messages, system prompt first; Anthropic's messages; Gemini's contents."""
+    tokens: int
+    """Of the conversation: what a strategy's budget limits."""
+    total_tokens: int
+    """Of all that is sent."""
+    budget: int
+    """Tokens the conversation could use."""
+    hash: str
+    """Equal for equal log, policy and budget."""
+    decisions: list[Run]
+    """What became of each entry of the live path."""
+    sent_hash: str | None = None
+    """With `at_turn`: the hash that was recorded with the call; equal to `hash` where this is what was sent."""
+    system: list[dict[str, Any]] | dict[str, Any] | None = None
+    """The system prompt where the dialect has it apart: Anthropic's `system`, Gemini's `systemInstruction`."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look-only working set is built for: nothing is called and nothing stored."""
+
+    voice: Voice
+    settings: ContextSettings
+    system: tuple[Message, ...] = ()
+    tools: Sequence[Mapping[str, Any]] = ()
+    dialect: Dialect = "openai"
+    at_turn: int | None = None
+    """As the model saw the session at its last call in that turn; None: as it stands."""
+    explain: bool = False
+    """Whether to compare it with the prompt that was sent last: that one is built again from the log."""
+
+
+class Looked(NamedTuple):
+    """What a look found."""
+
+    built: WorkingSet
+    call: ModelCall | None
+    """The recorded call that it was built for again; None: for none."""
+
+
+async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
+    """Build the working set that `look` asks for, and store nothing.
+
+    Raises:
+        InvalidRequest: the session has no turn `at_turn`.
+        BudgetTooSmall: no legal working set fits.
+    """
+    voice = msgspec.structs.replace(look.voice, context=look.settings)
+    asked = TurnRequest(
+        ref=ref, voice=voice, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
+    )
+    session = await engine.store.get(ref)
+    request = working_set_request(asked, session)
+    past = await _past(engine, ref, voice.view_key()) if look.explain or look.at_turn is not None else None
+    if past is None:
+        return Looked(await _as_it_stands(engine, ref, voice, request), None)
+    if look.at_turn is None:
+        return Looked(await anyio.to_thread.run_sync(_behind_last, request, past), None)
+    return await anyio.to_thread.run_sync(_in_turn, request, past, look.at_turn)
+
+
+async def _as_it_stands(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:
+    """By the session's saved view where that is the one looked through, else from the whole log."""
+    rows = await engine.store.window(ref, voice.view_key())
+    state = decode_state(rows.view.state) if rows.view else None
+    if rows.view is not None and state is None:
+        rows = await engine.store.window(ref, None)
+    return await anyio.to_thread.run_sync(build, request, state, rows.head, rows.entries)
+
+
+# -- what was sent, made again -------------------------------------------------
+
+
+class Past(NamedTuple):
+    """All that past prompts of a view were made of."""
+
+    entries: Sequence[Entry]
+    """The live path."""
+    calls: Sequence[tuple[ModelCall, BuildRecord]]
+    """Recorded calls of the view, oldest first; of a very long session the newest."""
+    summaries: Sequence[StoredCompaction]
+    """Those that were laid, in order."""
+
+
+async def _past(engine: Engine, ref: SessionRef, key: str) -> Past:
+    calls = [call for call in await engine.store.calls(ref, limit=MAX_PAGE) if call.view == key and call.through >= 0]
+    records = [(call, record) for call in reversed(calls) if (record := decode_record(call.build)) is not None]
+    laid = [one for one in await engine.store.compactions(ref, view=key) if one.kind == "summary" and one.text]
+    rows = await engine.store.window(ref, None)
+    return Past(rows.entries, records, [one for one in laid if one.error is None])
+
+
+class _Fold:
+    """A view folded over the past, call by call."""
+
+    def __init__(self, request: Request, past: Past) -> None:
+        self._request = request
+        self._past = past
+        self._entry = self._summary = 0
+        self.carried = Carried(request.policy, request.room(request.limit(request.overhead())), None, (), ())
+
+    def through(self, seq: int) -> None:
+        """Take entries in up to `seq`, and lay the summaries that were laid by then."""
+        summaries = self._past.summaries
+        while self._summary < len(summaries) and summaries[self._summary].through <= seq:
+            one = summaries[self._summary]
+            self._extend(one.through)
+            laid = Compaction(one.first, one.last, one.text, one.tokens, kind="summary", total=one.total)
+            self.carried.summarize(laid)
+            self._summary += 1
+        self._extend(seq)
+
+    def sent(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
+        """The working set that was built for `call`: by its frozen budget."""
+        self.through(call.through)
+        asked = self._request
+        frozen = msgspec.structs.replace(asked, input_budget=record.limit + asked.overhead(), dialect=record.dialect)
+        return build_on(frozen, self.carried)
+
+    def _extend(self, seq: int) -> None:
+        entries, end = self._past.entries, self._entry
+        while end < len(entries) and entries[end].seq <= seq:
+            end += 1
+        self.carried.extend(entries[self._entry : end])
+        self._entry = end
+
+
+def _behind_last(request: Request, past: Past) -> WorkingSet:
+    """The working set as the log stands, which knows the prompt that was sent last."""
+    fold = _Fold(request, past)
+    for call, record in past.calls:
+        fold.sent(call, record)
+    fold.through(past.entries[-1].seq if past.entries else -1)
+    return build_on(request, fold.carried)
+
+
+def _in_turn(request: Request, past: Past, turn_id: int) -> Looked:
+    """What the last call of a turn was sent; where none was recorded, what it would be sent now."""
+    before = _until(past.entries, turn_id)
+    upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
+    if not upto or upto[-1][0].turn_id != turn_id:
+        return Looked(build(request, None, (), before), None)
+    fold = _Fold(request, past)
+    for call, record in upto:
+        built = fold.sent(call, record)
+    return Looked(built, upto[-1][0])
+
+
+def _until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
+    """The entries that the model had at its last call in a turn: without the reply that ended it."""
+    before = [entry for entry in entries if entry.turn_id <= turn_id]
+    if not before or before[-1].turn_id != turn_id:
+        raise InvalidRequest(f"the session has no turn {turn_id}", param="at_turn")
+    while before and before[-1].kind == "assistant" and before[-1].turn_id == turn_id:
+        before.pop()
+    return before
+
+
+def told(found: Looked) -> Context:
+    """A working set as it is shown and sent."""
+    built = found.built
+    system, messages = _spoken(built)
+    return Context(
+        messages=messages,
+        tokens=built.tokens,
+        total_tokens=built.total_tokens,
+        budget=built.budget,
+        hash=built.hash,
+        decisions=built.decisions(),
+        system=system,
+        sent_hash=found.call.hash.hex() if found.call else None,
+    )
+
+
+def _spoken(built: WorkingSet) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
+    """System prompt, where it stands apart, and messages of a working set in the shape of its dialect."""
+    match built.request.dialect:
+        case "anthropic":
+            request = anthropic.request_to(built.messages)
+            return request.get("system"), request["messages"]
+        case "gemini":
+            request = gemini.request_to(built.messages)
+            return request.get("systemInstruction"), request["contents"]
+        case _:
+            return None, [message_to(message) for message in built.messages]

@@ -1,0 +1,123 @@
+"""What a build says of itself, and what was sent in a turn, made again from the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.agents import Roster
+from holdfast.context.settings import ContextSettings
+from holdfast.holdfast import Holdfast
+from holdfast.looking import Look, looked
+from holdfast.session import SessionRef
+
+SETTINGS = [
+    ContextSettings("digest", {"budget": 400}),
+    ContextSettings("token_window", {"budget": 400}),
+    ContextSettings("salience", {"budget": 400}),
+    ContextSettings("summary_buffer", {"budget": 400}),
+    ContextSettings("head_tail", {"window_size": 6}),
+    ContextSettings("clear_tool_results", {"budget": 400, "clear_at_least": 50, "keep": 1}),
+    ContextSettings("token_window", {"budget": 500, "clear_tool_results": {"clear_at_least": 40, "keep": 0}}),
+]
+QUESTION = "Where is order ORD-{n}? It was sent to {n} Harbour Street and should have been there on 2026-03-{n}."
+
+
+def opened(settings: ContextSettings, url: str = "sqlite://:memory:") -> Holdfast:
+    return Holdfast(url, roster=Roster(context=settings))
+
+
+async def talk(hf: Holdfast, turns: int, *, start: int = 0) -> list[dict[str, Any]]:
+    """Turns with a tool round each; what each model call saw, by the turn's own account."""
+    session = await hf.session("s", user_id="ada", system="Be brief.")
+    sent = []
+    for n in range(start, start + turns):
+        async with session.turn(QUESTION.format(n=n)) as turn:
+            call = {"id": f"c{n}", "type": "function", "function": {"name": "find", "arguments": f'{{"order": {n}}}'}}
+            turn.add({"role": "assistant", "content": None, "tool_calls": [call]})
+            turn.add({"role": "tool", "tool_call_id": f"c{n}", "content": f'{{"order": {n}, "state": "lost"}} ' * 6})
+            await turn.next()
+            sent.append({"turn": n, "messages": turn.messages, **turn.explanation()})
+            turn.add(f"Order ORD-{n} is lost; a new one comes with parcel P{n}.")
+    return sent
+
+
+async def look(hf: Holdfast, **given: Any) -> Any:
+    session = await hf.session("s", user_id="ada")
+    asked = Look(voice=session.voice, settings=session.voice.context, **given)
+    return await looked(hf.engine, SessionRef("ada", "s"), asked)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.strategy)
+async def test_what_a_model_saw_is_made_again_from_the_log(settings: ContextSettings) -> None:
+    """The hash that was recorded with the call says that it is the same, message by message."""
+    async with opened(settings) as hf:
+        for sent in await talk(hf, 12):
+            found = await look(hf, at_turn=sent["turn"])
+            assert found.call is not None
+            assert found.built.hash == found.call.hash.hex() == sent["hash"], sent["turn"]
+
+
+async def test_what_was_sent_before_a_restart_is_made_again(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with opened(SETTINGS[0], url) as hf:
+        before = await talk(hf, 6)
+    async with opened(SETTINGS[0], url) as hf:
+        behind = await talk(hf, 6, start=6)
+        for sent in (*before, *behind):
+            found = await look(hf, at_turn=sent["turn"])
+            assert found.built.hash == sent["hash"]
+
+
+async def test_other_settings_are_not_what_was_sent() -> None:
+    async with opened(SETTINGS[0]) as hf:
+        await talk(hf, 3)
+        session = await hf.session("s", user_id="ada")
+        assert (await session.context("none", at_turn=1)).sent_hash is None
+        assert (await session.context(at_turn=1)).sent_hash is not None
+
+
+async def test_a_prefix_stands_until_a_step_and_then_says_what_broke_it() -> None:
+    async with opened(ContextSettings("token_window", {"budget": 2000})) as hf:
+        sent = await talk(hf, 30)
+    broke = [one["prefix"] for one in sent if one["prefix"]["whole"] is False]
+    assert sent[0]["prefix"]["whole"]
+    assert broke
+    assert len(broke) < len(sent) / 4
+    for prefix in broke:
+        assert prefix["broken"]["seq"] is not None
+        assert "frontier moved" in prefix["broken"]["why"]
+
+
+async def test_clearing_and_a_changed_system_prompt_are_named() -> None:
+    async with opened(SETTINGS[5]) as hf:
+        whys = [one["prefix"]["broken"]["why"] for one in await talk(hf, 12) if one["prefix"]["broken"]]
+        assert "older tool results were cleared" in whys
+        session = await hf.session("s", user_id="ada")
+        async with session.turn(
+            [{"role": "system", "content": "Be long."}, {"role": "user", "content": "Go."}]
+        ) as turn:
+            assert turn.explanation()["prefix"]["broken"]["why"] == "the system prompt changed"
+            assert "the system prompt changed" in turn.explain()
+
+
+async def test_looking_compares_with_what_was_sent_last() -> None:
+    """Also in a process that has sent nothing."""
+    async with opened(SETTINGS[1]) as hf:
+        await talk(hf, 2)
+        session = await hf.session("s", user_id="ada")
+        await session.append("And now?")
+        prefix = (await look(hf, explain=True)).built.explanation()["prefix"]
+        assert prefix["whole"]
+        assert prefix["before"] == prefix["messages"] < len((await look(hf)).built.messages)
+
+
+async def test_the_budget_is_told_as_it_was_worked_out() -> None:
+    async with opened(SETTINGS[0]) as hf:
+        budget = (await talk(hf, 1))[0]["budget"]
+    shares = budget["max_reply_tokens"] + budget["safety_headroom"] + budget["tool_result_headroom"]
+    assert budget["input"] == budget["context_window"] - shares
+    assert budget["conversation"] == 400
+    assert budget["used"] <= 400
+    assert budget["counted"]["exact"]
