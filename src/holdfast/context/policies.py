@@ -105,6 +105,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if window.body > allowed and window.summary is not None:
             # A summary that leaves no room for what must stay goes: the log has what it told.
             window = window.unsummarized()
+        if window.body > allowed:
+            # At once by as much as it will have to be later: else each step would cut a long task a little shorter.
+            window = with_stub(window, floor, everywhere=True)
         window = squeezed(window, allowed, floor, older)
         while window.body > allowed and len(window.units) > 1:
             window = with_stub(window.drop(1), floor)

@@ -8,15 +8,16 @@ from holdfast.context.units import Unit
 from holdfast.context.window import ANCHOR_SHARE, Window
 
 
-def with_stub(window: Window, floor: int) -> Window:
+def with_stub(window: Window, floor: int, *, everywhere: bool = False) -> Window:
     """The anchor in at most its share of the room, once it stands alone in the head.
 
     Args:
         window: what is cut.
         floor: tokens below which no message is cut.
+        everywhere: also where it does not stand in the head yet, unless it is in the newest unit.
     """
     most = max(floor, int(ANCHOR_SHARE * window.room.tokens))
-    for unit in window.head:
+    for unit in older(window) if everywhere else window.head:
         if window.anchored and unit.first == window.anchor and window.size(unit) > most:
             return window.cut({unit.first: most})
     return window
