@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
-from holdfast.models import Model, OfflineModel
+from holdfast.models import Model, OfflineModel, PromptCounter
 from holdfast.tokens import STORED, TokenCounter, counter_for
 from holdfast.wire.openai import message_from
 
@@ -40,6 +40,9 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     """Sent in every request that does not set them itself."""
     cache_key: bool = False
     """Whether `prompt_cache_key` is sent: some providers refuse fields they do not know."""
+
+    count: PromptCounter | None = None
+    """Asks the provider for its count (`count: provider`); None: prompts are counted here alone."""
 
     @property
     def counter(self) -> TokenCounter:
@@ -78,6 +81,16 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest(message, param="max_tokens") from exc
         return budget if learned.ceiling is None else budget.capped(learned.ceiling)
 
+    async def prompt_tokens(self, body: Mapping[str, Any]) -> int | None:
+        """The provider's own count of a prompt that is about to be sent; None where it is not asked, or does not say.
+
+        Never raises, and takes a few seconds at most.
+
+        Args:
+            body: the Chat Completions request, `model`, `messages` and `tools` as they will be sent.
+        """
+        return None if self.count is None else await self.count.prompt_tokens(body)
+
     def measure(self, learned: Learned) -> Measure:
         """How far this model's counter is from its provider's."""
         return learned.calibration.measure(exact=self.counter.exact)
@@ -91,6 +104,15 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
             provider: what `prompt_tokens` said, if it did.
         """
         return self.measure(learned).describe(tokens, margin=self.counter.margin, provider=provider)
+
+
+class Summarizer(msgspec.Struct, frozen=True):
+    """Somebody's own function that writes summaries, by the name that `summarizer_llm` may have."""
+
+    name: str
+    write: Callable[..., Any]
+    """Given `messages` (Chat Completions dicts), `earlier=` (the summary before, or None) and `tokens=` (that the summary may
+    have), it returns a text, or something that can be awaited for one. A plain function is called in a thread."""
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,8 +137,8 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
     llm: Llm
     agent: Agent | None
     context: ContextSettings
-    summarizer: Llm | None = None
-    """Who writes summaries, where the strategy has them and a model can write them."""
+    summarizer: Llm | Summarizer | None = None
+    """Who writes summaries, where the strategy has them and somebody can write them."""
 
     @property
     def policy(self) -> Policy:
@@ -146,6 +168,7 @@ class Roster:
         llms: by name; `default` answers where nothing else is named.
         agents: by name.
         context: holds for sessions without an agent.
+        summarizers: functions that write summaries, by the name that `summarizer_llm` may have; see `Summarizer.write`.
     """
 
     def __init__(
@@ -153,6 +176,7 @@ class Roster:
         llms: Mapping[str, Llm] | None = None,
         agents: Mapping[str, Agent] | None = None,
         context: ContextSettings | None = None,
+        summarizers: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.llms = dict(llms or {})
         if DEFAULT not in self.llms:
@@ -160,6 +184,7 @@ class Roster:
         self._offline = offline()
         self.agents = dict(agents or {})
         self.context = context or ContextSettings()
+        self.summarizers = dict(summarizers or {})
 
     def voice(self, *, agent: str | None = None, model: str | None = None) -> Voice:
         """Who answers.
@@ -180,11 +205,20 @@ class Roster:
         return self._voiced(self.llm(wanted), found, found.context)
 
     def _voiced(self, llm: Llm, agent: Agent | None, context: ContextSettings) -> Voice:
-        wanted = policy(context).summarizer
-        writer = None if wanted is None else self.llm(wanted) if wanted else llm
-        if writer is not None and isinstance(writer.client, OfflineModel):
-            writer = None
+        writer = self.summarizer(policy(context).summarizer, llm)
         return Voice(llm=llm, agent=agent, context=context, summarizer=writer)
+
+    def summarizer(self, wanted: str | None, own: Llm) -> Llm | Summarizer | None:
+        """Who writes summaries; None when nobody can: the offline model reads nothing.
+
+        Args:
+            wanted: a function's name, an llm's or a model's; empty: the agent's own llm; None: nobody.
+            own: the agent's own llm.
+        """
+        if wanted in self.summarizers:
+            return Summarizer(wanted, self.summarizers[wanted])
+        writer = None if wanted is None else self.llm(wanted) if wanted else own
+        return None if writer is None or isinstance(writer.client, OfflineModel) else writer
 
     def llm(self, name: str | None) -> Llm:
         """The model of that name, or the default one asked for another model."""

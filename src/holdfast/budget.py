@@ -5,13 +5,14 @@
     >>> Budget(200_000, max_reply_tokens=4_096, safety_headroom=2_048, tool_result_headroom=8_192).input
     185664
 
-The window comes from the configuration, else from the table of known models below, else it is `UNKNOWN_WINDOW`.
+The window comes from the configuration, else from what a provider's error named, else from the table of known models
+below, else it is `UNKNOWN_WINDOW`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -56,6 +57,8 @@ class Budget:
         max_reply_tokens: kept for the reply; by default 4,096.
         safety_headroom: kept against counting errors; by default 2,048.
         tool_result_headroom: kept for tool results of the same turn; by default 8,192.
+        scale: the provider's tokens per token counted here, with a margin: a calibration, frozen. It divides `counted` and
+            leaves `input` alone.
 
     Raises:
         InvalidRequest: a figure is no whole number, is negative, or nothing is left for the input.
@@ -65,6 +68,7 @@ class Budget:
     max_reply_tokens: int
     safety_headroom: int
     tool_result_headroom: int
+    scale: float = field(default=1.0, repr=False)
 
     # Written by hand, because three defaults depend on the first argument and the fields are plain `int` all the same.
     def __init__(
@@ -73,6 +77,7 @@ class Budget:
         max_reply_tokens: int | None = None,
         safety_headroom: int | None = None,
         tool_result_headroom: int | None = None,
+        scale: float = 1.0,
     ) -> None:
         _check("context_window", context_window, low=1)
         shares = {
@@ -81,6 +86,7 @@ class Budget:
             "tool_result_headroom": _share(tool_result_headroom, TOOL_RESULT_HEADROOM, context_window // 8),
         }
         object.__setattr__(self, "context_window", context_window)
+        object.__setattr__(self, "scale", scale)
         for name, tokens in shares.items():
             _check(name, tokens, low=0)
             object.__setattr__(self, name, tokens)
@@ -100,37 +106,55 @@ class Budget:
         max_reply_tokens: int | None = None,
         safety_headroom: int | None = None,
         tool_result_headroom: int | None = None,
+        learned_window: int | None = None,
+        scale: float = 1.0,
     ) -> Budget:
         """The budget of a model by name.
 
         Args:
             model: its name, `openai/…` and `ft:…` allowed.
             context_window: tokens, when the configuration knows better than the table.
+            learned_window: tokens that a provider's error named. It is believed before the table, and before the
+                configuration where it is the smaller of both.
             max_reply_tokens: what is sent as `max_tokens`, if anything is.
             safety_headroom: see the class.
             tool_result_headroom: see the class.
+            scale: see the class.
 
         Raises:
             InvalidRequest: nothing is left for the input.
         """
         known = window_of(model)
-        window = context_window or (known.context_window if known else UNKNOWN_WINDOW)
+        told = learned_window
+        if known and known.max_input and told == known.max_input:
+            told = None  # the error named the limit of the prompt, which the table has
+        window = told or (known.context_window if known else UNKNOWN_WINDOW)
+        if context_window:
+            window = min(context_window, told or context_window)
         if max_reply_tokens is None and known:
             max_reply_tokens = min(MAX_REPLY_TOKENS, known.max_output, window // 4)
         if context_window is None and known and known.max_input:
             # Some models count the prompt against a limit of its own: a larger reply must not be taken off it.
             window = min(window, known.max_input + (max_reply_tokens or 0))
-        return cls(window, max_reply_tokens, safety_headroom, tool_result_headroom)
+        return cls(window, max_reply_tokens, safety_headroom, tool_result_headroom, scale)
 
     @property
     def input(self) -> int:
         """Tokens that the prompt may have, system prompt and tool schemas included."""
         return self.context_window - self.max_reply_tokens - self.safety_headroom - self.tool_result_headroom
 
+    @property
+    def counted(self) -> int:
+        """`input` in tokens as they are counted here: what a prompt is built for."""
+        return max(1, int(self.input / self.scale))
+
     def step_down(self) -> Budget:
         """The same budget with `input` a tenth smaller (never under 1): for a provider that refused the prompt as too long."""
-        smaller = max(1, self.input * (100 - STEP_DOWN) // 100)
-        return replace(self, context_window=self.context_window - (self.input - smaller))
+        return self.capped(max(1, self.input * (100 - STEP_DOWN) // 100))
+
+    def capped(self, tokens: int) -> Budget:
+        """The same budget with an `input` of at most `tokens`, taken off the window."""
+        return replace(self, context_window=self.context_window - max(0, self.input - tokens))
 
 
 def _share(given: int | None, usual: int, cap: int) -> int:

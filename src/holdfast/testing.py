@@ -8,6 +8,9 @@ async with ScriptedUpstream(["Hello.", Reply(status=429, headers={"retry-after":
 ```
 
 Nothing here sleeps: a reply that shall come late waits for a `Gate`, and a test waits with `upstream.until(…)`.
+
+With a `Tokenizer` it counts like a provider: reports what each prompt had by a count of its own, and refuses those that do
+not fit its window, in the words of whichever provider.
 """
 
 from __future__ import annotations
@@ -17,10 +20,13 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from holdfast.models.collect import as_chunks
+from holdfast.refusals import REFUSALS
+from holdfast.tokens import counter_for
+from holdfast.wire.openai import message_from
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,6 +34,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
+PRIMING: Final = 3
+"""Tokens that begin the reply, in every prompt."""
 
 
 class Bell:
@@ -86,7 +94,7 @@ class Reply:
     finish_reason: str | None = None
     """`stop`, or `tool_calls` if there are any, unless given."""
     usage: Mapping[str, Any] | None = None
-    """Token counts; 10 and 5 unless given."""
+    """Token counts; 10 and 5 unless given, and none at all where it is empty."""
     chunks: Sequence[dict[str, Any]] | None = None
     """The chunks themselves, in place of all above."""
     status: int = 200
@@ -109,6 +117,49 @@ class Reply:
     """What ends a stream."""
 
 
+# -- counting like a provider ------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokenizer:
+    """How the upstream counts, and what it does about it."""
+
+    window: int | None = None
+    """Tokens, prompt and reply together; None: whatever comes, fits."""
+    ratio: float = 1.0
+    """Its tokens per token that Holdfast counts for the request's model."""
+    refusal: str = "openai"
+    """A key of `holdfast.refusals.REFUSALS`."""
+    in_stream: bool = False
+    """Whether a refusal comes with status 200, behind a first chunk that says nothing."""
+    reports: bool = True
+    """Whether answers tell `usage`."""
+
+    def prompt_tokens(self, body: Mapping[str, Any]) -> int:
+        """Tokens of the prompt of a Chat Completions request, by its own count."""
+        count = counter_for(str(body.get("model")))
+        messages = sum(count.message(message_from(message)) for message in body.get("messages") or ())
+        return round(self.ratio * (PRIMING + messages + count.tools(body.get("tools") or ())))
+
+    def reply(self, body: Mapping[str, Any], reply: Reply) -> Reply:
+        """`reply` with the prompt's tokens in it, or the refusal in its place."""
+        prompt, wanted = self.prompt_tokens(body), body.get("max_completion_tokens") or body.get("max_tokens") or 0
+        if self.window is not None and prompt + wanted > self.window:
+            numbers = {"limit": self.window, "prompt": prompt, "reply": wanted, "total": prompt + wanted}
+            refusal = REFUSALS[self.refusal]
+            error = refusal.error(over=prompt + wanted - self.window, **numbers)
+            if self.in_stream:
+                return Reply(text="never said", error=error, cut_after=1, stream=True)
+            return Reply(status=refusal.status, error=error)
+        if not self.reports:
+            return replace(reply, usage={})
+        usage = {"prompt_tokens": prompt, "completion_tokens": 5, "total_tokens": prompt + 5}
+        return replace(reply, usage=usage) if reply.usage is None else reply
+
+
+# -- the server ------------------------------------------------------------------
+
+
 @dataclass(kw_only=True)
 class Received:
     """One request as the upstream saw it."""
@@ -122,6 +173,8 @@ class Received:
     """The client went away before the answer was complete."""
     answered: bool = False
     """The reply was sent to its end, or to where the script cuts it off."""
+    refused: bool = False
+    """The prompt was too long for its window."""
 
 
 Script = Sequence[Reply | str] | Callable[[dict[str, Any]], Reply | str]
@@ -136,11 +189,25 @@ class ScriptedUpstream:
         script: replies, in order, one a request (a text is `Reply(text=…)`), or a function from the request's body to
             the reply. A request beyond the end of the list gets a 418, which no client tries again.
         models: ids that `/v1/models` tells.
+        tokenizer: how it counts; without one every prompt has 10 tokens. A refused prompt uses up no reply of a list.
+        counts: what its count endpoints (Anthropic's, Gemini's, OpenAI's) answer to a request's body: tokens, or a reply;
+            without it they are not there.
     """
 
-    def __init__(self, script: Script = (), *, models: Sequence[str] = ("scripted",)) -> None:
+    def __init__(
+        self,
+        script: Script = (),
+        *,
+        models: Sequence[str] = ("scripted",),
+        tokenizer: Tokenizer | None = None,
+        counts: Callable[[dict[str, Any]], int | Reply] | None = None,
+    ) -> None:
         self.requests: list[Received] = []
         """What was received on `/chat/completions`, oldest first."""
+        self.counted: list[Received] = []
+        """What was received on the count endpoints, oldest first."""
+        self.tokenizer = tokenizer
+        self._counts = counts
         self.url = ""
         """The base URL, `http://127.0.0.1:PORT/v1`; known once it runs."""
         self._script = script
@@ -165,6 +232,8 @@ class ScriptedUpstream:
         for prefix in ("/v1", ""):
             application.router.add_post(f"{prefix}/chat/completions", self._complete)
             application.router.add_get(f"{prefix}/models", self._list_models)
+        for path in ("/v1/messages/count_tokens", "/v1/responses/input_tokens", "/v1/models/{model}:countTokens"):
+            application.router.add_post(path, self._count)
         # Cancellation is how a handler learns that its client went away. The timeout is for replies still held when the
         # server stops; 0 would mean to wait for ever.
         self._runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=0.01)
@@ -222,14 +291,23 @@ class ScriptedUpstream:
         data = [{"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self._models]
         return web.json_response({"object": "list", "data": data})
 
+    async def _count(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        received = await _received(request)
+        self.counted.append(received)
+        self._bell.ring()
+        counted = Reply(status=404, error="no such place") if self._counts is None else self._counts(received.body)
+        if isinstance(counted, Reply):
+            return await self._send(request, counted, [_error(counted.error)], "application/json")
+        return web.json_response({"input_tokens": counted, "totalTokens": counted})
+
     async def _complete(self, request: web.Request) -> web.StreamResponse:
-        raw = await request.read()
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        received = Received(path=request.path_qs, headers=headers, raw=raw, body=json.loads(raw))
+        received = await _received(request)
         self.requests.append(received)
         self._bell.ring()
         try:
-            response = await self._answer(request, received, len(self.requests))
+            response = await self._answer(request, received)
             received.answered = not received.disconnected
             return response
         except (asyncio.CancelledError, ConnectionResetError):
@@ -238,8 +316,9 @@ class ScriptedUpstream:
         finally:
             self._bell.ring()
 
-    async def _answer(self, request: web.Request, received: Received, number: int) -> web.StreamResponse:
-        reply = self._reply(received.body, number)
+    async def _answer(self, request: web.Request, received: Received) -> web.StreamResponse:
+        reply = self._judged(received)
+        number = len(self.requests)
         wanted = bool(received.body.get("stream")) if reply.stream is None else reply.stream
         if reply.raw is not None:
             return await self._send(request, reply, reply.raw, reply.content_type or "text/event-stream")
@@ -251,6 +330,17 @@ class ScriptedUpstream:
             return await self._send(request, reply, [body], reply.content_type or "application/json")
         pieces = _events(reply, completion, received.body)
         return await self._send(request, reply, pieces, reply.content_type or "text/event-stream")
+
+    def _judged(self, received: Received) -> Reply:
+        """The reply to a request, or the refusal of its prompt."""
+        if self.tokenizer is None:
+            return self._reply(received.body, len(self.requests))
+        judged = self.tokenizer.reply(received.body, Reply())
+        received.refused = judged.error is not None
+        if received.refused:
+            return judged
+        number = sum(not earlier.refused for earlier in self.requests)
+        return self.tokenizer.reply(received.body, self._reply(received.body, number))
 
     def _reply(self, body: dict[str, Any], number: int) -> Reply:
         if callable(self._script):
@@ -282,6 +372,12 @@ class ScriptedUpstream:
         return response
 
 
+async def _received(request: web.Request) -> Received:
+    raw = await request.read()
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    return Received(path=request.path_qs, headers=headers, raw=raw, body=json.loads(raw))
+
+
 def _cut(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
     """End the connection as a crash would: what was written arrives, the end of the body does not."""
     if request.transport is not None:
@@ -307,7 +403,7 @@ def _completion(reply: Reply, body: dict[str, Any], number: int) -> dict[str, An
         "created": 0,
         "model": body.get("model", "scripted"),
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
-        "usage": dict(usage),
+        **({"usage": dict(usage)} if usage else {}),
     }
 
 

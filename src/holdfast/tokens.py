@@ -5,11 +5,13 @@ whose tokenizer is not public gets an estimate, which says that it is one. tikto
 and the vocabularies are loaded by the first count, not by the import (0.2 s and 0.1 s).
 
 How a message is counted, in the way OpenAI's chat format does it: its texts, plus fixed amounts for what surrounds them
-(the constants below). Fields that Holdfast does not know travel upstream too, so they are counted, as JSON.
+(the constants below). Fields that Holdfast does not know travel upstream too, so they are counted, as JSON. Pictures
+cost what the model's provider publishes (`holdfast.images`); in stored counts they all cost the same.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.errors import HoldfastError
+from holdfast.images import Flat, Pricing, picture_of, pricing_of
 from holdfast.messages import Message, Part, ToolCall
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ TOOL_OVERHEAD: Final = 8
 
 IMAGE_LOW_DETAIL: Final = 85
 IMAGE: Final = 1445
-"""An image of unknown size: eight tiles of 170 and 85, the most that the 4o family charges."""
+"""An image in stored counts, whatever its size: eight tiles of 170 and 85, the most that the 4o family charges."""
 AUDIO_CHARS_PER_TOKEN: Final = 512
 """Base64 characters of compressed speech a token: 10 tokens a second, 32 kbit/s."""
 FILE_CHARS_PER_TOKEN: Final = 64
@@ -82,11 +85,16 @@ class TokenCounter(Protocol):
         """True when text is counted by the model's own tokenizer."""
 
     @property
+    def margin(self) -> float:
+        """The error bound of an estimate, which its counts of text already have on top: 0.25; 0.0 when exact."""
+
+    @property
     def factor(self) -> float:
-        """Tokens of this counter per stored (o200k) token; 1.0 for o200k.
+        """Tokens of this counter per stored (o200k) token of text; 1.0 for o200k.
 
         Fixed for a counter, so that a frontier computed with it never moves by itself. It bounds English, code and
-        JSON; other scripts can pass it (cl100k: German 1.2, Chinese 1.4, Hindi 3.7), so count what you chose.
+        JSON; other scripts can pass it (cl100k: German 1.2, Chinese 1.4, Hindi 3.7), so count what you chose. It does not
+        hold for media, which cost each family something else: count messages with any.
         """
 
     def text(self, text: str) -> int:
@@ -101,7 +109,7 @@ class TokenCounter(Protocol):
 
 @lru_cache(maxsize=256)
 def counter_for(model: str) -> TokenCounter:
-    """The counter for `model`, by its family.
+    """The counter for `model`, by its family; the same object for models that count alike.
 
     Prefixes that name a provider or a fine-tune are understood.
 
@@ -109,7 +117,8 @@ def counter_for(model: str) -> TokenCounter:
     ('o200k_base', 'cl100k_base', 'estimate')
     """
     family = _PROVIDER.sub("", model.strip().lower())
-    return next((counter for pattern, counter in _FAMILIES if pattern.match(family)), _ESTIMATE)
+    counter = next((counter for pattern, counter in _FAMILIES if pattern.match(family)), _ESTIMATE)
+    return counter.with_pictures(pricing_of(family))
 
 
 _KEPT, _KEPT_FROM = 64, 256
@@ -119,18 +128,44 @@ _KEPT, _KEPT_FROM = 64, 256
 
 
 class _Counter:
-    """Counts with one vocabulary, or with the dearest of several and a margin."""
+    """Counts with one vocabulary, or with the dearest of several and a margin.
 
-    def __init__(self, name: str, *vocabularies: _Vocabulary, factor: float, margin_percent: int = 0) -> None:
+    Args:
+        name: see `TokenCounter`.
+        vocabularies: those it counts with.
+        factor: see `TokenCounter`.
+        margin: added to counts of text.
+        pictures: what an image costs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *vocabularies: _Vocabulary,
+        factor: float,
+        margin: float = 0.0,
+        pictures: Pricing,
+    ) -> None:
         self.name = name
-        self.exact = margin_percent == 0
+        self.exact = margin == 0.0
+        self.margin = margin
         self.factor = factor
         self._vocabularies = vocabularies
-        self._percent = 100 + margin_percent
+        self._percent = 100 + round(margin * 100)
+        self._pictures = pictures
         self._known = lru_cache(maxsize=_KEPT)(self._count)
+        self._kin = {pictures: self}
 
     def __repr__(self) -> str:
         return f"<TokenCounter {self.name}>"
+
+    def with_pictures(self, pictures: Pricing) -> _Counter:
+        """The same counter with other prices for images; what it has counted is shared."""
+        if pictures not in self._kin:
+            kin = copy.copy(self)
+            kin._pictures = pictures  # noqa: SLF001 - of this class
+            self._kin[pictures] = kin
+        return self._kin[pictures]
 
     def text(self, text: str) -> int:
         if not text:
@@ -163,9 +198,12 @@ class _Counter:
     def _part(self, part: Part) -> int:
         if part.text is not None:
             return self.text(part.text) + self._extra(part.extra)
-        if part.type in MEDIA:
-            return _media(part)
-        return self._extra(part.extra)
+        if part.type not in MEDIA:
+            return self._extra(part.extra)
+        chars_per_token = MEDIA[part.type]
+        if chars_per_token is None:
+            return self._pictures.tokens(picture_of(part.extra))
+        return max(IMAGE, _longest_text(part.extra) // chars_per_token)
 
     def _call(self, call: ToolCall) -> int:
         texts = self.text(call.name) + self.text(call.arguments)
@@ -175,16 +213,6 @@ class _Counter:
         # Clients send back what they got with its empty fields (`refusal: null`, `annotations: []`): no model sees them.
         said = {key: value for key, value in extra.items() if value not in (None, "", [], {})}
         return self.text(_json(said)) if said else 0
-
-
-def _media(part: Part) -> int:
-    """Tokens of a media part, by the table."""
-    chars_per_token = MEDIA[part.type]
-    if chars_per_token is not None:
-        return max(IMAGE, _longest_text(part.extra) // chars_per_token)
-    nested = part.extra.get("image_url")
-    detail = nested.get("detail") if isinstance(nested, dict) else part.extra.get("detail")
-    return IMAGE_LOW_DETAIL if detail == "low" else IMAGE
 
 
 def _longest_text(value: Any) -> int:
@@ -299,15 +327,17 @@ _CL100K: Final = _Vocabulary(
 
 # -- the counters and their models --------------------------------------------
 
-STORED: Final[TokenCounter] = _Counter("o200k_base", _O200K, factor=1.0)
-"""The counter of stored counts."""
-_CL100K_COUNTER: Final[TokenCounter] = _Counter("cl100k_base", _CL100K, factor=1.1)
+_FLAT: Final = Flat(IMAGE, IMAGE_LOW_DETAIL)
+_O200K_COUNTER: Final = _Counter("o200k_base", _O200K, factor=1.0, pictures=_FLAT)
+STORED: Final[TokenCounter] = _O200K_COUNTER
+"""The counter of stored counts. What it counts never changes: logs are full of it."""
+_CL100K_COUNTER: Final = _Counter("cl100k_base", _CL100K, factor=1.1, pictures=_FLAT)
 # Private tokenizers need up to a quarter more than the public ones on English and code. On other scripts they range
 # from o200k's thrift to cl100k's waste, so the dearer of the two counts.
-_ESTIMATE: Final[TokenCounter] = _Counter("estimate", _O200K, _CL100K, factor=1.4, margin_percent=25)
+_ESTIMATE: Final = _Counter("estimate", _O200K, _CL100K, factor=1.4, margin=0.25, pictures=_FLAT)
 
-# `openai/gpt-4o`, `openrouter/openai/gpt-4o`, `openai:gpt-4o`, `ft:gpt-4o:acme::id`
-_PROVIDER: Final = re.compile(r"^(?:.*/)?(?:(?:ft|openai|azure):)*")
+# `openai/gpt-4o`, `openrouter/openai/gpt-4o`, `openai:gpt-4o`, `ft:gpt-4o:acme::id`, `us.anthropic.claude-…`
+_PROVIDER: Final = re.compile(r"^(?:.*/)?(?:(?:ft|openai|azure|anthropic):)*(?:(?:[a-z-]+\.)?anthropic\.)?")
 
 
 def _family(*names: str) -> re.Pattern[str]:
@@ -316,7 +346,8 @@ def _family(*names: str) -> re.Pattern[str]:
 
 
 # In order: gpt-4.1 is looked for before gpt-4.
-_FAMILIES: Final[list[tuple[re.Pattern[str], TokenCounter]]] = [
-    (_family("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "gpt-oss", "chatgpt-4o", "o1", "o3", "o4", "offline"), STORED),
+_O200K_NAMES: Final = ("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "gpt-oss", "chatgpt-4o", "o1", "o3", "o4", "offline")
+_FAMILIES: Final[list[tuple[re.Pattern[str], _Counter]]] = [
+    (_family(*_O200K_NAMES), _O200K_COUNTER),
     (_family("gpt-4", "gpt-3.5", "gpt-35", "text-embedding-3", "text-embedding-ada-002"), _CL100K_COUNTER),
 ]

@@ -73,6 +73,39 @@ def test_a_step_down_takes_a_tenth_off_the_input_and_leaves_the_headrooms(window
     assert smaller.tool_result_headroom == budget.tool_result_headroom
 
 
+@given(st.integers(100, 5_000_000), st.integers(1, 5_000_000))
+def test_a_cap_is_taken_off_the_window(window: int, cap: int) -> None:
+    budget = Budget(window, scale=1.5)
+    assert budget.capped(cap).input == min(cap, budget.input)
+    assert (budget.capped(cap).scale, budget.capped(cap).safety_headroom) == (1.5, budget.safety_headroom)
+
+
+def test_a_calibration_changes_what_is_counted_and_nothing_else() -> None:
+    budget = Budget(200_000, scale=1.1)
+    assert (budget.input, budget.counted) == (185_664, 168_785)
+    assert Budget(200_000).counted == 185_664
+    assert budget != Budget(200_000)
+
+
+@pytest.mark.parametrize(
+    ("model", "configured", "learned", "window"),
+    [
+        ("gpt-4o", None, 32_768, 32_768),
+        ("gpt-4", None, 128_000, 128_000),
+        ("who-knows", None, 8_192, 8_192),
+        ("who-knows", 4_096, 8_192, 4_096),
+        ("who-knows", 16_384, 8_192, 8_192),
+        ("gpt-5", None, 272_000, 276_096),
+        ("gpt-5", None, 200_000, 200_000),
+    ],
+)
+def test_a_learned_window_comes_before_the_table_and_never_raises_the_configuration(
+    model: str, configured: int | None, learned: int, window: int
+) -> None:
+    budget = Budget.for_model(model, context_window=configured, learned_window=learned)
+    assert budget.context_window == window
+
+
 @pytest.mark.parametrize(
     ("model", "window", "output"),
     [

@@ -49,6 +49,15 @@ def test_the_environment_names_the_upstream() -> None:
     assert config.upstream_of(config.default({"OPENAI_API_KEY": "", "OPENAI_BASE_URL": " "})).provider == "offline"
 
 
+def test_who_counts_is_said_for_each_model() -> None:
+    found = load(
+        "llms: {a: {model: claude-x, count: provider}, b: {model: gpt-4o}, c: {provider: offline, count: provider}}"
+    )
+    assert [config.upstream_of(found, name).count for name in "abc"] == ["provider", "local", "local"]
+    with pytest.raises(ConfigError, match="expected one of local, provider"):
+        load("llms: {a: {count: guess}}")
+
+
 def test_an_environment_that_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         config.default({"OPENAI_BASE_URL": "localhost:1234", "OPENAI_API_KEY": "a\nb"})

@@ -136,6 +136,8 @@ class LLM(Settings, frozen=True, kw_only=True):
     """Unset: `OPENAI_API_KEY`, but only where `base_url` is unset too."""
     context_window: Tokens | None = None
     """Tokens; unset: what is known of the model."""
+    count: Literal["local", "provider"] = "local"
+    """Who counts the prompts that are sent: Holdfast alone, or the provider's count endpoint after it."""
     max_tokens: Tokens | None = None
     """Longest reply, tokens; unset: the upstream's own."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -190,6 +192,8 @@ class LLMSettings(Settings, frozen=True, kw_only=True):
     api_key: str | None = None
     context_window: int | None = None
     """Tokens, as configured; None: what is known of the model."""
+    count: str = "local"
+    """`local` or `provider`."""
     max_tokens: int | None = None
     timeout: Timeouts = Timeouts()
     headers: dict[str, str] = {}

@@ -90,6 +90,7 @@ def _settled(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSettings
         base_url="" if offline else (llm.base_url or config.environment.base_url or OPENAI_URL).rstrip("/"),
         api_key=None if offline else place.api_key,
         context_window=llm.context_window,
+        count="local" if offline else llm.count,
         max_tokens=llm.max_tokens,
         timeout=llm.timeout or config.gateway.upstream_timeout,
         headers=llm.headers,

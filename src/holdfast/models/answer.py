@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.errors import ModelProtocolError
 from holdfast.models.collect import as_chunks
-from holdfast.models.failures import error_object, failed, scrubbed
+from holdfast.models.failures import error_object, failed, is_error, scrubbed
 from holdfast.models.sse import MAX_EVENT_BYTES, Event, EventReader, EventTooLong
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class AnswerReader:
 
     def _whole(self, data: bytes) -> Iterator[dict[str, Any]]:
         completion = self._decoded(data)
-        if not isinstance(completion, dict) or completion.get("error"):
+        if not isinstance(completion, dict) or is_error(completion):
             raise self._reported(completion)
         choices = completion.get("choices")
         if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
@@ -120,7 +120,7 @@ class AnswerReader:
                 self.done = True
                 return
             chunk = self._decoded(event.data)
-            if event.name == "error" or not isinstance(chunk, dict) or chunk.get("error"):
+            if event.name == "error" or not isinstance(chunk, dict) or is_error(chunk):
                 raise self._reported(chunk)
             self._note(chunk)
             yield chunk

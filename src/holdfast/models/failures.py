@@ -1,18 +1,21 @@
-"""What went wrong upstream, told as one of Holdfast's errors. Decisions only; no I/O."""
+"""What went wrong upstream, told as one of Holdfast's errors. Decisions only; no I/O.
+
+How providers say that a prompt is too long stands in `holdfast.models.overflow`.
+"""
 
 from __future__ import annotations
 
 import email.utils
 import math
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from holdfast.errors import ContextTooLong, ModelError, ModelProtocolError, ModelRejected, ModelUnavailable
+from holdfast.models.overflow import overflow_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 TRY_LATER: Final = frozenset({408, 409, 425, 429})
 """4xx that the same request may pass later: timed out, lock held, too early, too many."""
@@ -21,36 +24,10 @@ HOPELESS: Final = frozenset({"insufficient_quota", "billing_not_active"})
 MESSAGE_CHARS: Final = 500
 """Characters of an upstream's own words in an error's message; `body` has them all."""
 SCANNED_CHARS: Final = 4000
-"""Characters of an upstream's words that are searched for a context limit: a bound on the work."""
+"""Characters of an upstream's words that are searched for an overflow: a bound on the work."""
+_ERROR_TYPES: Final = ("error", "response.error", "response.failed")
 SECRET_CHARS: Final = 8
 """Shortest credential that is blotted out. Local servers take keys such as `none`, a word that errors need."""
-
-_NUMBER = r"(\d[\d,_]{0,15})"
-_TOO_LONG: Final = re.compile(
-    r"context[ _](?:length|size|window|limit)|maximum (?:model|prompt|input) (?:length|tokens)|model token limit"
-    r"|(?:prompt|input) is too long|too many (?:input )?tokens|input token count|prompt token count"
-    r"|tokens? exceeds? the (?:configured )?limit|reduce the length of the (?:messages|prompt|input)"
-    r"|range of input length|max_new_tokens` must be|maximum number of tokens allowed",
-    re.IGNORECASE,
-)
-"""How vendors say that a prompt is too long."""
-_NOT_TOO_LONG: Final = re.compile(r"per (?:min|hour|day)|rate[ _]limit|quota", re.IGNORECASE)
-"""Tokens counted over time are a rate, not a window."""
-_LIMITS: Final = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        # OpenAI, vLLM, DeepSeek, OpenRouter, xAI, SGLang; LM Studio and vLLM with "only"
-        rf"(?:maximum )?(?:context|prompt|model) (?:length|window|size)(?: of the model)?(?: is| of|:)?(?: only)? {_NUMBER}",
-        rf"> {_NUMBER}",  # Anthropic: "205000 tokens > 200000 maximum", "190000 + 20000 > 200000"
-        rf"context (?:length|size|window) \({_NUMBER}",  # SGLang: "the model's context length (4096 tokens)"; llama.cpp
-        rf"{_NUMBER} (?:maximum context|token context|context (?:length|window))",  # Mistral
-        rf"maximum number of tokens allowed \({_NUMBER}",  # Gemini
-        rf"(?:limit|must be <=|cannot exceed)(?: is| of|:)? {_NUMBER}",  # OpenAI, Copilot, Moonshot; TGI; Cohere
-        rf"range of input length should be \[1, ?{_NUMBER}",  # Qwen
-    )
-)
-_SMALLEST_LIMIT: Final = 256
-"""Below this a number in an error is a code or a count, not a window."""
 
 
 def failed(
@@ -69,14 +46,40 @@ def failed(
     said = f"{where} answered {status}" if status else f"{where} reported an error"
     message = f"{said}: {words[:MESSAGE_CHARS]}" if words else said
     wait = retry_after(headers or {})
-    if status != 429 and _too_long(body, words):
-        limit = _context_limit(body, words)
-        return ContextTooLong(message, context_limit=limit, status=status, body=body, retry_after=wait)
+    overflow = None if status == 429 else overflow_in(" ".join([words, _quoted(body)]), body or {})
+    if overflow is not None:
+        limit, requested = overflow
+        return ContextTooLong(
+            message, context_limit=limit, requested=requested, status=status, body=body, retry_after=wait
+        )
     if status is not None and 300 <= status < 400:
         return ModelProtocolError(f"{said}, a redirect; none is followed, the key would go along", status=status)
     refused = status is not None and 400 <= status < 500 and status not in TRY_LATER
     kind = ModelRejected if refused or (status is None and _blames_request(body)) else ModelUnavailable
     return kind(message, status=status, body=body, retry_after=wait)
+
+
+def given_up(refusal: ContextTooLong, tried: Sequence[int]) -> ContextTooLong:
+    """The error for a prompt that was refused at every size, with the numbers.
+
+    Args:
+        refusal: the last one.
+        tried: tokens of each prompt that was sent, as counted here, in order; at least one.
+    """
+    sizes = ", ".join(f"{tokens:,}" for tokens in tried)
+    facts = [f"no prompt was short enough for the model; tried {sizes} tokens by our own count"]
+    if refusal.context_limit is not None:
+        facts.append(f"it says that its window is {refusal.context_limit:,}")
+    if refusal.requested is not None:
+        facts.append(f"and that the last one had {refusal.requested:,}")
+    return ContextTooLong(
+        f"{', '.join(facts)}. {refusal}",
+        context_limit=refusal.context_limit,
+        requested=refusal.requested,
+        status=refusal.status,
+        body=refusal.body,
+        retry_after=refusal.retry_after,
+    )
 
 
 def worth_retrying(error: ModelError, headers: Mapping[str, str]) -> bool:
@@ -105,12 +108,27 @@ def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> floa
     return None if then is None or here is None else max(0.0, then - here)
 
 
+def is_error(chunk: dict[str, Any]) -> bool:
+    """Whether an event of a stream tells an error instead of being a chunk: upstreams have several shapes for that."""
+    if chunk.get("error") or chunk.get("error_message"):
+        return True
+    return chunk.get("object") == "error" or chunk.get("type") in _ERROR_TYPES
+
+
 def error_object(data: Any) -> dict[str, Any] | None:
-    """The error object in an upstream's JSON: `{"error": {…}}`, `{"error": "…"}`, FastAPI's `detail`, Gemini's list."""
+    """The error object in an upstream's JSON.
+
+    `{"error": {…}}`, `{"error": "…"}`, FastAPI's `detail`, Gemini's list, the `response.failed` of OpenAI's Responses,
+    `error_type` and `error_message` in a chunk.
+    """
     if isinstance(data, list) and data:
         data = data[0]
     if not isinstance(data, dict):
         return {"message": data} if isinstance(data, str) and data else None
+    if isinstance(data.get("response"), dict) and data["response"].get("error"):
+        data = data["response"]
+    if data.get("error_message"):
+        data = {"error": {"message": data["error_message"], "type": data.get("error_type")}}
     for key in ("error", "detail"):
         inner = data.get(key)
         if isinstance(inner, dict):
@@ -153,6 +171,16 @@ def _words(body: dict[str, Any] | None) -> str:
     return " ".join(message[:SCANNED_CHARS].split())
 
 
+def _quoted(body: dict[str, Any] | None) -> str:
+    """What a router (OpenRouter: `metadata.raw`) hands on of the error of whoever it asked."""
+    metadata = (body or {}).get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    if not raw:
+        return ""
+    text = raw if isinstance(raw, str) else msgspec.json.encode(raw).decode()
+    return " ".join(text[:SCANNED_CHARS].split())
+
+
 def _labels(body: dict[str, Any] | None) -> list[str]:
     return [value for key in ("code", "type", "status") if isinstance(value := (body or {}).get(key), str)]
 
@@ -170,25 +198,6 @@ def _status_in(body: dict[str, Any] | None) -> int | None:
 
 def _blames_request(body: dict[str, Any] | None) -> bool:
     return any("invalid" in label or "BadRequest" in label for label in _labels(body))
-
-
-def _too_long(body: dict[str, Any] | None, words: str) -> bool:
-    if any("context_length" in label or "context_size" in label for label in _labels(body)):
-        return True
-    return bool(_TOO_LONG.search(words)) and not _NOT_TOO_LONG.search(words)
-
-
-def _context_limit(body: dict[str, Any] | None, words: str) -> int | None:
-    """The context window in tokens that the error names, if it names one."""
-    window = (body or {}).get("n_ctx")  # llama.cpp
-    if isinstance(window, int) and window >= _SMALLEST_LIMIT:
-        return window
-    for pattern in _LIMITS:
-        for found in pattern.findall(words):
-            number = int(found.replace(",", "").replace("_", ""))
-            if number >= _SMALLEST_LIMIT:
-                return number
-    return None
 
 
 def _date(text: str | None) -> float | None:

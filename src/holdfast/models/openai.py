@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import io
 import random as random_numbers
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
 import msgspec
 
 from holdfast.errors import InvalidRequest, ModelError, ModelProtocolError, ModelUnavailable
 from holdfast.models.answer import AnswerReader
 from holdfast.models.failures import error_from, failed, worth_retrying
+from holdfast.models.http import SECRET_HEADERS, checked_headers, key_of, proxy_for
 from holdfast.models.sse import MAX_EVENT_BYTES
 
 if TYPE_CHECKING:
@@ -38,14 +37,6 @@ ERROR_BODY_SECONDS: Final = 10.0
 DNS_SECONDS: Final = 60
 BODY_IN_ONE: Final = 512 * 1024
 """Bytes; longer request bodies are written piece by piece, so that other tasks run in between."""
-OWN_HEADERS: Final = frozenset(
-    {"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host"}
-    | {"keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
-)
-"""Headers that belong to the connection or to the body; whoever passes a client's headers on may pass them too."""
-SECRET_HEADERS: Final = frozenset({"api-key", "authorization", "cookie", "x-api-key", "x-goog-api-key"})
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 
 
 class OpenAIModel:
@@ -92,8 +83,8 @@ class OpenAIModel:
     ) -> None:
         self._url, self._where = _endpoint(base_url)
         self._model = model
-        own = {"authorization": f"Bearer {_key(api_key)}"} if api_key else {}
-        self._headers = own | _checked(headers or {})
+        own = {"authorization": f"Bearer {key_of(api_key)}"} if api_key else {}
+        self._headers = own | checked_headers(headers or {})
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._total_timeout = total_timeout
@@ -153,7 +144,7 @@ class OpenAIModel:
             encoded = msgspec.json.encode(body)
         except (TypeError, ValueError, RecursionError) as exc:
             raise InvalidRequest(f"the request cannot be sent as JSON: {exc}") from exc
-        sent = self._headers | _checked(headers)
+        sent = self._headers | checked_headers(headers)
         told = [value for name, value in sent.items() if name in SECRET_HEADERS]
         return _Call(encoded, sent, tuple(told + [value.rpartition(" ")[2] for value in told]))
 
@@ -262,7 +253,7 @@ class OpenAIModel:
         if self._closed:
             raise ModelUnavailable(f"the client of {self._where} is closed")
         if self._pool is None:
-            self._proxy = _proxy_for(self._url)
+            self._proxy = proxy_for(self._url)
             self._pool = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._max_connections, ttl_dns_cache=DNS_SECONDS),
                 timeout=aiohttp.ClientTimeout(
@@ -325,39 +316,3 @@ def _endpoint(base_url: str) -> tuple[str, str]:
     path = parts.path.rstrip("/").removesuffix("/chat/completions") + "/chat/completions"
     url = urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
     return url, f"{parts.scheme}://{parts.netloc}"
-
-
-def _key(api_key: str) -> str:
-    key = api_key.strip()
-    if not _HEADER_VALUE.fullmatch(key):
-        raise InvalidRequest("api_key holds characters that no key has (line ends, umlauts?)", param="api_key")
-    return key
-
-
-def _checked(headers: Mapping[str, str]) -> dict[str, str]:
-    """`headers` under lower-case names, without those the connection looks after."""
-    checked: dict[str, str] = {}
-    for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value.strip()):
-            # Not quoted: the value may be a key.
-            raise InvalidRequest(f"header {name!r} has a name or a value that HTTP does not allow", param="headers")
-        if name.lower() not in OWN_HEADERS:
-            checked[name.lower()] = value.strip()
-    return checked
-
-
-def _proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for `url`.
-
-    aiohttp would look itself (`trust_env`), but then it also reads `~/.netrc` in each call, and refuses to send our
-    Authorization header when it finds the host there.
-    """
-    parts = urlsplit(url)
-    proxies = getproxies_environment()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return None
-    proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if urlsplit(proxy).scheme not in ("http", "https"):
-        raise InvalidRequest("the environment names a proxy that is not an HTTP proxy", param="proxy")
-    return proxy

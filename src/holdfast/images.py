@@ -1,0 +1,323 @@
+"""What a picture costs a model: its size, read from the first bytes of its data, and the providers' published formulas.
+
+A picture is never decoded and never fetched. Its size stands in its header; of the data URL only the few characters that
+hold the header are read. Where no size can be read (a link, a file id, a broken header), the model's worst case holds.
+
+The formulas, by the names of the pages that publish them:
+
+- OpenAI, "Images and vision", section "Calculating costs": tiles of 512 px for the 4o and o families, patches of 32 px
+  for the small models since 4.1 and for all since 5.2.
+- Anthropic, "Vision", section "Evaluate image size": width x height / 750, now told as patches of 28 px; the larger counts.
+- Google, "Understand and count tokens" and "Image understanding" for tiles of 768 px; "Media resolution" for Gemini 3.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+# -- size ---------------------------------------------------------------------
+
+_SEGMENTS: Final = 256
+"""Segments of a JPEG that are passed over in search of its size: EXIF, colour profile and thumbnails are a few dozen."""
+_LARGEST: Final = 1 << 20
+"""Pixels a side, above which a header is not believed."""
+_DATA_URL: Final = re.compile(r"data:[^,]{0,200}?;base64,", re.IGNORECASE)
+
+
+class Size(NamedTuple):
+    """Of a picture, in pixels; both at least 1."""
+
+    width: int
+    height: int
+
+
+class _Bytes:
+    """Bytes in base64, read where they are wanted and nowhere else."""
+
+    def __init__(self, text: str, start: int) -> None:
+        self._text = text
+        self._start = start
+
+    def read(self, at: int, length: int) -> bytes:
+        """`length` bytes from `at` on.
+
+        Raises:
+            ValueError: they are not there, or are no base64 (line breaks and the URL alphabet included).
+        """
+        first = at // 3 * 4
+        last = -(-(at + length) // 3) * 4
+        piece = base64.b64decode(self._text[self._start + first : self._start + last], validate=True)
+        found = piece[at % 3 : at % 3 + length]
+        if len(found) < length:
+            raise ValueError("the data end in the header")
+        return found
+
+
+def size_of(data: str) -> Size | None:
+    """The size of a picture by its header; None when it cannot be told. PNG, JPEG, GIF, WebP and BMP are known.
+
+    Args:
+        data: a data URL, or the base64 of a file alone.
+    """
+    url = _DATA_URL.match(data)
+    if url is None and ":" in data[:16]:
+        return None  # a link, or a data URL that is no base64
+    source = _Bytes(data, url.end() if url else 0)
+    try:
+        size = _read(source)
+    except (ValueError, binascii.Error):
+        return None
+    return size if size and all(0 < side <= _LARGEST for side in size) else None
+
+
+def _read(source: _Bytes) -> Size | None:
+    head = source.read(0, 12)
+    if head.startswith(b"\xff\xd8\xff"):
+        return _jpeg(source)
+    if head.startswith(b"\x89PNG\r\n\x1a\n") and source.read(12, 4) == b"IHDR":
+        return Size(_big(source.read(16, 4)), _big(source.read(20, 4)))
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return Size(_little(head[6:8]), _little(head[8:10]))
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return _webp(source)
+    return _bmp(source) if head.startswith(b"BM") else None
+
+
+def _jpeg(source: _Bytes) -> Size | None:
+    """JPEG (ITU T.81, B.2.2): the size stands in the frame header, behind any number of other segments."""
+    at = 2
+    for _ in range(_SEGMENTS):
+        mark, kind, *length = source.read(at, 4)
+        if mark != 0xFF:
+            return None
+        if kind == 0xFF:  # padding
+            at += 1
+        elif 0xC0 <= kind <= 0xCF and kind not in {0xC4, 0xC8, 0xCC}:
+            frame = source.read(at + 5, 4)
+            return Size(_big(frame[2:]), _big(frame[:2]))
+        elif kind == 0x01 or 0xD0 <= kind <= 0xD9:  # stands alone
+            at += 2
+        else:
+            at += 2 + max(2, _big(bytes(length)))
+    return None
+
+
+def _webp(source: _Bytes) -> Size | None:
+    """WebP (RFC 9649): extended, lossless or lossy, each with its own place for the size."""
+    kind = source.read(12, 4)
+    if kind == b"VP8X":
+        return Size(1 + _little(source.read(24, 3)), 1 + _little(source.read(27, 3)))
+    if kind == b"VP8L" and source.read(20, 1) == b"\x2f":
+        bits = _little(source.read(21, 4))
+        return Size(1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF))
+    if kind == b"VP8 " and source.read(23, 3) == b"\x9d\x01\x2a":
+        return Size(_little(source.read(26, 2)) & 0x3FFF, _little(source.read(28, 2)) & 0x3FFF)
+    return None
+
+
+def _bmp(source: _Bytes) -> Size:
+    if _little(source.read(14, 4)) == 12:  # OS/2
+        return Size(_little(source.read(18, 2)), _little(source.read(20, 2)))
+    width, height = source.read(18, 4), source.read(22, 4)
+    # A height below zero means that the lines run downward.
+    return Size(_little(width), abs(int.from_bytes(height, "little", signed=True)))
+
+
+def _big(data: bytes) -> int:
+    return int.from_bytes(data, "big")
+
+
+def _little(data: bytes) -> int:
+    return int.from_bytes(data, "little")
+
+
+# -- formulas -----------------------------------------------------------------
+
+
+class Picture(NamedTuple):
+    """What is known of a picture."""
+
+    size: Size | None
+    detail: str = "auto"
+    """As OpenAI's parameter: `low`, `high`, `original`, `auto`."""
+
+
+class Pricing(Protocol):
+    """What pictures cost one family of models."""
+
+    def tokens(self, picture: Picture) -> int:
+        """Tokens of `picture`; of one whose size is not known, the most that one can cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """The same for every picture."""
+
+    each: int
+    low: int
+
+    def tokens(self, picture: Picture) -> int:
+        """See `Pricing`."""
+        return self.low if picture.detail == "low" else self.each
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """OpenAI's tiles: scaled into 2,048 x 2,048, then down to a shortest side of 768; so much each 512 x 512 of that."""
+
+    base: int
+    tile: int
+
+    def tokens(self, picture: Picture) -> int:
+        """See `Pricing`. At most eight tiles: 4 x 2."""
+        if picture.detail == "low":
+            return self.base
+        if picture.size is None:
+            return self.base + 8 * self.tile
+        long, short = max(picture.size), min(picture.size)
+        scale = min(1.0, 2048 / long, 768 / short)
+        return self.base + self.tile * min(8, _cells(long * scale, 512) * _cells(short * scale, 512))
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """OpenAI's patches: 32 x 32 each, the picture scaled down until it has no more than allowed, times a factor."""
+
+    factor: float
+    most: int = 1_536
+    original: int | None = None
+    """Patches allowed with `detail: original`; None: as otherwise. `low` has no effect here."""
+
+    def tokens(self, picture: Picture) -> int:
+        """See `Pricing`."""
+        most = self.original if self.original and picture.detail == "original" else self.most
+        return math.ceil(self._patches(picture.size, most) * self.factor)
+
+    def _patches(self, size: Size | None, most: int) -> int:
+        if size is None:
+            return most
+        width, height = size
+        whole = _cells(width, 32) * _cells(height, 32)
+        if whole <= most:
+            return whole
+        shrink = math.sqrt(most * 32 * 32 / (width * height))
+        across, down = width * shrink / 32, height * shrink / 32
+        if across < 1 or down < 1:
+            return most
+        fit = min(math.floor(across) / across, math.floor(down) / down)
+        return min(most, _cells(across * fit, 1) * _cells(down * fit, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Anthropic's: by area, after scaling down to a longest side and to a most of tokens."""
+
+    edge: int
+    """Longest side, pixels."""
+    most: int
+
+    def tokens(self, picture: Picture) -> int:
+        """See `Pricing`. `detail` is not known there."""
+        if picture.size is None:
+            return self.most
+        scale = min(1.0, self.edge / max(picture.size))
+        width, height = (side * scale for side in picture.size)
+        return min(self.most, max(math.ceil(width * height / 750), _cells(width, 28) * _cells(height, 28)))
+
+
+@dataclass(frozen=True, slots=True)
+class Crops:
+    """Gemini's, since 2.0: 258 when both sides are at most 384, else 258 for each crop, of 768 x 768 in a large picture.
+
+    A crop's side is two thirds of the shortest side, from 256 to 768: the page on image understanding counts six for
+    960 x 540.
+    """
+
+    each: int = 258
+    unknown: int = 24
+    """Crops of a picture whose size is not known: those of 12 megapixels."""
+
+    def tokens(self, picture: Picture) -> int:
+        """See `Pricing`."""
+        if picture.size is None:
+            return self.each * self.unknown
+        if max(picture.size) <= 384:
+            return self.each
+        side = min(768, max(256, int(min(picture.size) / 1.5)))
+        return self.each * _cells(picture.size.width, side) * _cells(picture.size.height, side)
+
+
+@dataclass(frozen=True, slots=True)
+class Dearest:
+    """The most that any of several would charge, for a model of which nothing is known."""
+
+    of: tuple[Pricing, ...]
+
+    def tokens(self, picture: Picture) -> int:
+        """See `Pricing`."""
+        return max(pricing.tokens(picture) for pricing in self.of)
+
+
+def _cells(length: float, side: float) -> int:
+    """Squares of `side` that cover `length`. What floating point adds to a whole number does not count."""
+    return max(1, math.ceil(length / side - 1e-9))
+
+
+# -- models -------------------------------------------------------------------
+
+_ANTHROPIC: Final = Area(1_568, 1_600)
+_ANTHROPIC_LARGE: Final = Area(2_576, 4_784)
+_SMALL_5: Final = Patches(1.62, 2_500)
+_LARGE_5: Final = Patches(1.2, 2_500, 10_000)
+
+UNKNOWN: Final[Pricing] = Dearest((Tiles(85, 170), _ANTHROPIC_LARGE))
+"""For a model that is not in the table."""
+
+# First match wins. Where OpenAI's page and its bills differ (the factors of the small 5th generation are told as 1.62 and
+# 2.46, and billed as 1.2 and 1.5; 5.4's small ones are billed more patches than told), the larger figures stand.
+_TABLE: Final[tuple[tuple[str, Pricing], ...]] = (
+    (r"gpt-4o-mini", Tiles(2_833, 5_667)),
+    (r"gpt-4\.1-mini", Patches(1.62)),
+    (r"gpt-4\.1-nano|gpt-5-nano", Patches(2.46)),
+    (r"o4-mini|codex-mini", Patches(1.72)),
+    (r"gpt-5-mini", Patches(1.62)),
+    (r"gpt-5(?:\.1)?(?![.\d])", Tiles(70, 140)),
+    (r"gpt-5\.\d+-(?:mini|nano)", _SMALL_5),
+    (r"gpt-5\.", _LARGE_5),
+    (r"o1|o3", Tiles(75, 150)),
+    (r"computer-use", Tiles(65, 129)),
+    (r"gpt-4|chatgpt-4o|offline", Tiles(85, 170)),
+    (r"claude-(?:2|3|instant)|claude-[a-z]+-4(?:[.-][0-6])?(?!\d|[.-]\d{1,2}(?!\d))", _ANTHROPIC),
+    (r"claude", _ANTHROPIC_LARGE),
+    (r"gemini-1", Flat(258, 258)),
+    (r"gemini-2|gemini-(?:pro|flash)|gemma", Crops()),
+    (r"gemini-", Flat(1_120, 1_120)),
+)
+_PATTERNS: Final = tuple((re.compile(pattern), pricing) for pattern, pricing in _TABLE)
+
+
+def pricing_of(model: str) -> Pricing:
+    """What pictures cost `model`, a lower-case name without a provider before it."""
+    return next((pricing for pattern, pricing in _PATTERNS if pattern.match(model)), UNKNOWN)
+
+
+# -- parts --------------------------------------------------------------------
+
+
+def picture_of(fields: Mapping[str, Any]) -> Picture:
+    """What the fields of an image part tell: OpenAI's two shapes (`image_url`) and Anthropic's (`source`)."""
+    url: Any = fields.get("image_url")
+    detail: Any = fields.get("detail")
+    if isinstance(url, Mapping):
+        url, detail = url.get("url"), url.get("detail", detail)
+    source = fields.get("source")
+    if isinstance(source, Mapping) and source.get("type") == "base64":
+        url = source.get("data")
+    size = size_of(url) if isinstance(url, str) else None
+    return Picture(size, detail if isinstance(detail, str) else "auto")

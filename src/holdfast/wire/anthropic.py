@@ -1,0 +1,316 @@
+"""Anthropic's Messages API: a working set as its requests have it, and its messages as Holdfast keeps them.
+
+Follows the API reference, "Create a Message", and the guides "Handle tool calls", "Extended thinking", "Prompt caching",
+"Vision" and "PDF support". The order of messages and every word that has to be added is the dialect's business
+(`holdfast.context.dialects.adapted`); here they are only written in other shapes. Unknown fields stay behind, because
+the API refuses them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.context.dialects import NATIVE_PARTS, arguments_of
+from holdfast.context.reasoning import THINKING, Thought, beside, thought_of
+from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.messages import Content, Message, Part, ToolCall
+from holdfast.wire.media import Media, media_of
+from holdfast.wire.openai import message_from, split_system
+
+Block = dict[str, Any]
+REASONING = "[reasoning] "
+"""Before reasoning that Anthropic did not sign: it takes its own back, and text."""
+LEFT_OUT = "[a part of type {type} is left out here: Anthropic does not take it]"
+CACHE_MARKS = 4
+"""Blocks with `cache_control` that a request may have."""
+IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+NAME_LENGTH = 128
+_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_NO_SCHEMA = {"type": "object", "properties": {}}
+
+
+# -- out ---------------------------------------------------------------------
+
+
+def request_to(messages: Sequence[Message]) -> dict[str, Any]:
+    """The fields `system` (only where there is a system prompt) and `messages` of a request.
+
+    Args:
+        messages: system prompt first, then a conversation adapted to Anthropic's dialect.
+    """
+    front, conversation = split_system(messages)
+    system = [block for message in front for block in _system(message)]
+    told: list[dict[str, Any]] = []
+    for message in conversation:
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = _blocks(message)
+        if told and told[-1]["role"] == role:
+            told[-1]["content"] += blocks
+        elif blocks:
+            told.append({"role": role, "content": blocks})
+    _spare_marks([*system, *(block for message in told for block in message["content"])])
+    return {"system": system, "messages": told} if system else {"messages": told}
+
+
+def tools_to(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """OpenAI's function tools as Anthropic's; tools in Anthropic's own shape stay as they are.
+
+    Raises:
+        InvalidRequest: a tool is neither, or its name is none that Anthropic takes.
+    """
+    return [_tool(tool, f"tools[{at}]") for at, tool in enumerate(tools)]
+
+
+def _tool(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
+    function = tool.get("function")
+    if not isinstance(function, Mapping):
+        if isinstance(tool.get("name"), str) and ("input_schema" in tool or "type" in tool) and "custom" not in tool:
+            return dict(tool)
+        raise InvalidRequest(
+            f"{where} must be a function tool, or one in Anthropic's shape with name and input_schema", param=where
+        )
+    name = function.get("name")
+    if not isinstance(name, str) or name != tool_name(name):
+        raise InvalidRequest(
+            f"{where}.function.name is {name!r}; Anthropic takes 1 to {NAME_LENGTH} letters, digits, _ and -",
+            param=f"{where}.function.name",
+        )
+    about = {"description": function["description"]} if function.get("description") else {}
+    marks = {"cache_control": tool["cache_control"]} if "cache_control" in tool else {}
+    schema = {"type": "object", **(function.get("parameters") or _NO_SCHEMA)}
+    return {"name": name, **about, "input_schema": schema, **marks}
+
+
+def tool_name(name: str) -> str:
+    """`name` in the characters that Anthropic takes for the name of a tool."""
+    return _NAME.sub("_", name)[:NAME_LENGTH] or "tool"
+
+
+def _system(message: Message) -> Iterator[Block]:
+    content = message.content
+    for part in content if isinstance(content, tuple) else (Part("text", message.text),):
+        yield from _text_block(part) if part.text is not None else _left_out(part)
+
+
+def _blocks(message: Message) -> list[Block]:
+    if message.role == "tool":
+        return [_result(message)]
+    if message.role == "assistant":
+        return _reply(message)
+    named = [{"type": "text", "text": f"{message.name}:"}] if message.name and message.name.strip() else []
+    return [*named, *_content(message.content, user=True)]
+
+
+def _reply(message: Message) -> list[Block]:
+    """An assistant's blocks: signed reasoning first, as the API wants it, and calls last, as it gives them."""
+    said = [block for thought in beside(message) for block in _thought(thought)]
+    said += _content(message.content, user=False)
+    said += [{"type": "text", "text": text} for text in _aside(message) if text.strip()]
+    if any(block["type"] in THINKING for block in said) and said[0]["type"] not in THINKING:
+        said.sort(key=lambda block: block["type"] not in THINKING)
+    return [*said, *(_call(call) for call in message.tool_calls)]
+
+
+def _aside(message: Message) -> list[str]:
+    """What an OpenAI reply says outside of its content: a refusal, the words of a spoken one."""
+    audio = message.extra.get("audio")
+    spoken = audio.get("transcript") if isinstance(audio, Mapping) else None
+    return [text for text in (message.extra.get("refusal"), spoken) if isinstance(text, str)]
+
+
+def _thought(thought: Thought) -> Iterator[Block]:
+    if not thought.signed_by("anthropic"):
+        if thought.text.strip():
+            yield {"type": "text", "text": REASONING + thought.text}
+    elif thought.sealed:
+        yield {"type": "redacted_thinking", "data": thought.sealed}
+    else:
+        yield {"type": "thinking", "thinking": thought.text, "signature": thought.signature}
+
+
+def _call(call: ToolCall) -> Block:
+    name, arguments = tool_name(call.name), arguments_of(call.arguments)
+    block = {"type": "tool_use", "id": call.id, "name": name, "input": arguments}
+    return {**block, **_fields(call.extra, "cache_control", "caller", "toolset_name")}
+
+
+def _result(message: Message) -> Block:
+    block: Block = {"type": "tool_result", "tool_use_id": message.tool_call_id}
+    if content := _content(message.content, user=True):
+        block["content"] = content
+    if message.extra.get("is_error") is True:
+        block["is_error"] = True
+    return {**block, **_fields(message.extra, "cache_control")}
+
+
+def _content(content: Content, *, user: bool) -> list[Block]:
+    if isinstance(content, str):
+        return list(_text_block(Part("text", content)))
+    return [block for part in content for block in _part(part, user=user)] if isinstance(content, tuple) else []
+
+
+def _part(part: Part, *, user: bool) -> Iterator[Block]:
+    if part.text is not None:
+        yield from _text_block(part)
+    elif part.type in THINKING:
+        yield from _thought(thought_of(part))
+    elif part.type in NATIVE_PARTS:
+        yield {"type": part.type, **part.extra}
+    elif user and (block := _medium(part)):
+        yield {**block, **_fields(part.extra, "cache_control")}
+    else:
+        yield from _left_out(part)
+
+
+def _text_block(part: Part) -> Iterator[Block]:
+    if part.text and part.text.strip():
+        yield {"type": "text", "text": part.text, **_fields(part.extra, "cache_control", "citations")}
+
+
+def _left_out(part: Part) -> Iterator[Block]:
+    yield {"type": "text", "text": LEFT_OUT.format(type=part.type)}
+
+
+def _medium(part: Part) -> Block | None:
+    """An image or document block, if it is something that Anthropic takes."""
+    source = part.extra.get("source")
+    if part.type in ("image", "document") and isinstance(source, Mapping):
+        return {"type": part.type, "source": source, **_fields(part.extra, "title", "context", "citations")}
+    media = media_of(part)
+    if media is None or media.kind not in ("image", "file"):
+        return None
+    image = media.kind == "image" or (media.mime or "") in IMAGE_TYPES
+    made = _image_source(media) if image else _document_source(media)
+    title = {"title": media.name} if media.name and not image else {}
+    return {"type": "image" if image else "document", "source": made, **title} if made else None
+
+
+def _image_source(media: Media) -> Block | None:
+    if media.data is not None:
+        known = media.mime in IMAGE_TYPES
+        return {"type": "base64", "media_type": media.mime, "data": media.data} if known else None
+    return _url_source(media)
+
+
+def _document_source(media: Media) -> Block | None:
+    if (words := media.words) is not None and words.strip():
+        return {"type": "text", "media_type": "text/plain", "data": words}
+    if media.data is not None:
+        known = media.mime == "application/pdf"
+        return {"type": "base64", "media_type": media.mime, "data": media.data} if known else None
+    return _url_source(media)
+
+
+def _url_source(media: Media) -> Block | None:
+    usable = media.url is not None and media.url.lower().startswith(("https://", "http://"))
+    return {"type": "url", "url": media.url} if usable else None
+
+
+def _fields(extra: Mapping[str, Any], *names: str) -> Block:
+    """Those of `names` that `extra` has; empty ones say nothing."""
+    return {name: extra[name] for name in names if extra.get(name)}
+
+
+def _spare_marks(blocks: Sequence[Block]) -> None:
+    """Take all `cache_control` away but the last ones, which reach furthest: a log holds those of many requests."""
+    inner = [[*_nested(block), block] for block in blocks]
+    marked = [block for group in inner for block in group if "cache_control" in block]
+    for block in marked[:-CACHE_MARKS]:
+        del block["cache_control"]
+
+
+def _nested(block: Block) -> list[Block]:
+    return block.get("content") or [] if block["type"] == "tool_result" else []
+
+
+# -- in ----------------------------------------------------------------------
+
+
+def messages_from(data: Any, where: str = "messages") -> list[Message]:
+    """The messages of an Anthropic request: each block kept, `tool_use` as tool calls, `tool_result` as tool messages.
+
+    Reasoning stays a part of the content, where it stood. Calls stand behind the rest of their message, results before
+    the rest of theirs, which is where the API wants them.
+
+    Raises:
+        InvalidMessage: it is no such list; says the field and what would be right.
+    """
+    if not isinstance(data, Sequence) or isinstance(data, str | bytes):
+        raise InvalidMessage(f"{where} must be a list of messages", param=where)
+    return [message for at, item in enumerate(data) for message in _messages(item, f"{where}[{at}]")]
+
+
+def system_from(data: Any, where: str = "system") -> list[Message]:
+    """The `system` of an Anthropic request, text or text blocks, as a system message; none where there is none."""
+    return [message_from({"role": "system", "content": data}, where)] if data else []
+
+
+def _messages(data: Any, where: str) -> list[Message]:
+    data = _plain(data)
+    if not isinstance(data, Mapping) or data.get("role") not in ("user", "assistant", "system"):
+        raise InvalidMessage(f"{where} must be an object with a role, user or assistant, and content", param=where)
+    role, content = data["role"], data.get("content")
+    if isinstance(content, str):
+        return [message_from({"role": role, "content": content}, where)]
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
+        raise InvalidMessage(f"{where}.content must be a string or a list of blocks", param=f"{where}.content")
+    tools, rest = _sorted(role, content, f"{where}.content")
+    if role == "assistant":
+        return [_reply_from(tools, rest, where)]
+    results = [_result_from(block, place) for block, place in tools]
+    left = [message_from({"role": role, "content": rest}, where)] if rest or not tools else []
+    return [*results, *left]
+
+
+def _sorted(role: str, content: Sequence[Any], where: str) -> tuple[list[tuple[Any, str]], list[Any]]:
+    """The calls, or results, of a message with their places, and all other blocks."""
+    own, foreign = ("tool_use", "tool_result") if role == "assistant" else ("tool_result", "tool_use")
+    tools: list[tuple[Any, str]] = []
+    rest: list[Any] = []
+    for at, block in enumerate(map(_plain, content)):
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        if kind == foreign:
+            right = "assistant" if foreign == "tool_use" else "user"
+            raise InvalidMessage(f"{where}[{at}] is a {foreign}, which only {right} messages have", param=where)
+        if kind == own:
+            tools.append((block, f"{where}[{at}]"))
+        else:
+            rest.append(block)
+    return tools, rest
+
+
+def _plain(data: Any) -> Any:
+    """An object of the SDK as the JSON it stands for; anything else as it is."""
+    return data.model_dump(mode="json", exclude_unset=True) if hasattr(data, "model_dump") else data
+
+
+def _reply_from(calls: Sequence[tuple[Any, str]], rest: list[Any], where: str) -> Message:
+    data: dict[str, Any] = {"role": "assistant", "content": rest or None}
+    if calls:
+        data["tool_calls"] = [_call_from(block, place) for block, place in calls]
+    return message_from(data, where)
+
+
+def _call_from(block: Mapping[str, Any], where: str) -> dict[str, Any]:
+    given = block.get("input")
+    if not isinstance(block.get("id"), str) or not isinstance(block.get("name"), str) or not isinstance(given, Mapping):
+        raise InvalidMessage(f"{where} must have an id, a name and an input that is an object", param=where)
+    try:
+        arguments = msgspec.json.encode(given).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise InvalidMessage(f"{where}.input cannot be written as JSON: {exc}", param=f"{where}.input") from exc
+    rest = {key: value for key, value in block.items() if key not in {"type", "id", "name", "input"}}
+    function = {"name": block["name"], "arguments": arguments}
+    return {"id": block["id"], "type": "function", "function": function, **rest}
+
+
+def _result_from(block: Mapping[str, Any], where: str) -> Message:
+    if not isinstance(block.get("tool_use_id"), str):
+        raise InvalidMessage(f"{where}.tool_use_id is missing: a result names the call it answers", param=where)
+    rest = {key: value for key, value in block.items() if key not in {"type", "tool_use_id", "content"}}
+    content = block.get("content")
+    return message_from({"role": "tool", "content": content, "tool_call_id": block["tool_use_id"], **rest}, where)

@@ -1,0 +1,277 @@
+"""Counting by a provider's endpoint, over a socket; and the scripted upstream that counts like a provider."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.agents import Llm
+from holdfast.errors import ContextTooLong
+from holdfast.models import OfflineModel, OpenAIModel, ProviderCounter, collect, endpoint_of, opening
+from holdfast.models.overflow import overflow_in
+from holdfast.refusals import REFUSALS
+from holdfast.testing import Gate, Reply, ScriptedUpstream, Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+KEY = "sk-test-0123456789abcdef"
+PNG = "data:image/png;base64,iVBORw0KGgo="
+HI: dict[str, Any] = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}]}
+BODY: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": PNG}}],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"order": 7}'}}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "sent"},
+    ],
+    "tools": [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}],
+    "max_tokens": 100,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextlib.asynccontextmanager
+async def counter_at(
+    upstream: ScriptedUpstream, *, provider: str = "openai", **options: Any
+) -> AsyncIterator[tuple[ProviderCounter, Clock]]:
+    clock = Clock()
+    endpoint = endpoint_of(upstream.url, KEY, "m", provider=provider)
+    counter = ProviderCounter(endpoint, clock=clock, **options)
+    try:
+        yield counter, clock
+    finally:
+        await counter.close()
+
+
+# -- what is sent -----------------------------------------------------------------
+
+
+async def test_anthropic_is_asked_in_its_own_shape() -> None:
+    async with ScriptedUpstream(counts=lambda body: 1_234) as upstream:
+        async with counter_at(upstream, provider="anthropic", headers={"x-team": "a"}) as (counter, _):
+            assert await counter.prompt_tokens(BODY) == 1_234
+            assert counter.failure is None
+        asked = upstream.counted[0]
+    assert asked.path == "/v1/messages/count_tokens"
+    assert asked.headers["x-api-key"] == KEY
+    assert asked.headers["anthropic-version"] == "2023-06-01"
+    assert asked.headers["x-team"] == "a"
+    assert asked.body.keys() == {"model", "system", "messages", "tools"}
+    assert asked.body["messages"][1]["content"][0]["type"] == "tool_use"
+    assert asked.body["tools"][0]["name"] == "find"
+
+
+async def test_gemini_is_asked_in_its_own_shape() -> None:
+    async with ScriptedUpstream(counts=lambda body: 99) as upstream:
+        async with counter_at(upstream, provider="gemini") as (counter, _):
+            assert await counter.prompt_tokens(BODY | {"model": "gemini-2.5-flash"}) == 99
+        asked = upstream.counted[0]
+    assert asked.path == "/v1/models/gemini-2.5-flash:countTokens"
+    assert asked.headers["x-goog-api-key"] == KEY
+    request = asked.body["generateContentRequest"]
+    assert request["model"] == "models/gemini-2.5-flash"
+    assert request.keys() == {"model", "systemInstruction", "contents", "tools"}
+
+
+async def test_openai_is_asked_with_the_items_of_its_responses() -> None:
+    async with ScriptedUpstream(counts=lambda body: 7) as upstream:
+        async with counter_at(upstream) as (counter, _):
+            assert await counter.prompt_tokens(BODY) == 7
+        asked = upstream.counted[0]
+    assert asked.path == "/v1/responses/input_tokens"
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    assert asked.body == {
+        "model": "m",
+        "input": [
+            {"role": "system", "content": "Be brief."},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "Look."},
+                    {"type": "input_image", "image_url": PNG, "detail": "auto"},
+                ],
+            },
+            {"type": "function_call", "call_id": "c1", "name": "find", "arguments": '{"order": 7}'},
+            {"type": "function_call_output", "call_id": "c1", "output": "sent"},
+        ],
+        "tools": [{"type": "function", "name": "find", "parameters": {"type": "object"}}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("base_url", "model", "url"),
+    [
+        ("https://api.openai.com/v1", "gpt-4o", "https://api.openai.com/v1/responses/input_tokens"),
+        ("https://api.anthropic.com/v1/", "claude-x", "https://api.anthropic.com/v1/messages/count_tokens"),
+        ("https://api.anthropic.com", "claude-x", "https://api.anthropic.com/v1/messages/count_tokens"),
+        (
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            "gemini-2.5-pro",
+            "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro:countTokens",
+        ),
+        ("http://router/api/v3", "anthropic/claude-x", "http://router/api/v3/messages/count_tokens"),
+        ("http://router/v1?key=1", "llama", "http://router/v1/responses/input_tokens?key=1"),
+    ],
+)
+def test_where_a_model_is_counted(base_url: str, model: str, url: str) -> None:
+    endpoint = endpoint_of(base_url, KEY, model)
+    assert endpoint.address({}) == url
+    assert ("authorization" in endpoint.headers) == ("anthropic.com" not in url and "googleapis" not in url)
+
+
+# -- what comes back ------------------------------------------------------------------
+
+
+async def test_the_same_prompt_is_asked_for_once() -> None:
+    async with ScriptedUpstream(counts=lambda body: len(body["input"])) as upstream, counter_at(upstream) as (c, _):
+        assert [
+            await c.prompt_tokens(HI),
+            await c.prompt_tokens(HI | {"temperature": 1}),
+            await c.prompt_tokens(BODY),
+        ] == [
+            1,
+            1,
+            4,
+        ]
+        assert len(upstream.counted) == 2
+
+
+@pytest.mark.parametrize(
+    ("counted", "pause"),
+    [
+        (Reply(status=404), 3_600),
+        (Reply(status=401, error=f"no such key {KEY}"), 3_600),
+        (Reply(status=503), 60),
+        (Reply(status=429), 60),
+        (0, 60),
+        (Reply(status=400, error="an odd prompt"), 0),
+    ],
+)
+async def test_who_cannot_count_is_left_alone_for_a_while(counted: int | Reply, pause: int) -> None:
+    async with ScriptedUpstream(counts=lambda body: counted) as upstream, counter_at(upstream) as (counter, clock):
+        assert await counter.prompt_tokens(HI) is None
+        assert "count endpoint" in (counter.failure or "")
+        assert KEY not in (counter.failure or "")
+        assert KEY not in repr(counter)
+        clock.now = max(0, pause - 1)
+        assert await counter.prompt_tokens(HI) is None
+        assert len(upstream.counted) == (1 if pause else 2)
+        clock.now = pause + 1
+        assert await counter.prompt_tokens(HI) is None
+        assert len(upstream.counted) == (2 if pause else 3)
+
+
+async def test_a_turn_does_not_wait_for_long() -> None:
+    gate = Gate()
+    async with (
+        ScriptedUpstream(counts=lambda body: Reply(hold=gate)) as upstream,
+        counter_at(upstream, seconds=0.05) as (counter, _),
+    ):
+        assert await counter.prompt_tokens(HI) is None
+        assert counter.failure == "openai's count endpoint: no answer within 0.05 s"
+
+
+async def test_nobody_there_is_no_count() -> None:
+    async with ScriptedUpstream() as upstream:
+        pass
+    async with counter_at(upstream) as (counter, _):
+        assert await counter.prompt_tokens(HI) is None
+        assert "ClientConnectorError" in (counter.failure or "")
+
+
+@pytest.mark.parametrize(
+    "body", [{"messages": 7}, {"messages": [7]}, {"messages": [{"role": "user", "content": [{}]}]}]
+)
+async def test_a_prompt_without_a_form_is_no_count(body: dict[str, Any]) -> None:
+    async with ScriptedUpstream(counts=lambda body: 1) as upstream, counter_at(upstream) as (counter, _):
+        assert await counter.prompt_tokens(body) is None
+        assert "no form" in (counter.failure or "")
+        assert await counter.prompt_tokens(HI) == 1
+
+
+async def test_an_llm_asks_only_if_it_is_told_to() -> None:
+    async with ScriptedUpstream(counts=lambda body: 5) as upstream, counter_at(upstream) as (counter, _):
+        assert await Llm(name="m", model="m", client=OfflineModel()).prompt_tokens(HI) is None
+        assert await Llm(name="m", model="m", client=OfflineModel(), count=counter).prompt_tokens(HI) == 5
+        await asyncio.gather(*(counter.prompt_tokens(HI) for _ in range(20)))
+
+
+# -- the upstream that counts like a provider --------------------------------------------------
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+@pytest.mark.parametrize("in_stream", [False, True])
+async def test_it_refuses_in_every_providers_words(name: str, in_stream: bool) -> None:
+    tokenizer = Tokenizer(window=600, refusal=name, in_stream=in_stream)
+    long = HI | {"messages": [{"role": "user", "content": "word " * 500}], "max_tokens": 200}
+    prompt = tokenizer.prompt_tokens(long)
+    async with ScriptedUpstream(["first", "second"], tokenizer=tokenizer) as upstream:
+        model = OpenAIModel(upstream.url, max_retries=0)
+        first = await collect(model.stream(HI))
+        given: list[dict[str, Any]] = []
+        with pytest.raises(ContextTooLong) as caught:  # noqa: PT012 - the loop is what raises
+            async for chunk in opening(model.stream(long)):
+                given.append(chunk)
+        second = await collect(model.stream(HI))
+        await model.close()
+    assert [first["choices"][0]["message"]["content"], second["choices"][0]["message"]["content"]] == [
+        "first",
+        "second",
+    ]
+    assert given == []
+    assert [request.refused for request in upstream.requests] == [False, True, False]
+    assert caught.value.context_limit in (600, None)
+    assert caught.value.requested in (prompt, None)
+    told = overflow_in(str(caught.value), {})
+    assert told is not None or REFUSALS[name].fields.get("code") == "context_length_exceeded"
+
+
+async def test_it_reports_by_its_own_count_or_not_at_all() -> None:
+    long = HI | {"messages": [{"role": "user", "content": "word " * 500}]}
+    fair, greedy = Tokenizer().prompt_tokens(long), Tokenizer(ratio=1.3).prompt_tokens(long)
+    assert greedy == round(1.3 * fair)
+    for tokenizer, told in ((Tokenizer(ratio=1.3), greedy), (Tokenizer(reports=False), None)):
+        async with ScriptedUpstream(["a"], tokenizer=tokenizer) as upstream:
+            model = OpenAIModel(upstream.url)
+            usage = (await collect(model.stream(long))).get("usage") or {}
+            await model.close()
+        assert usage.get("prompt_tokens") == told
+
+
+async def test_chunks_that_say_nothing_wait_for_one_that_does() -> None:
+    async def chunks() -> AsyncIterator[dict[str, Any]]:
+        yield {"choices": []}
+        yield {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+        yield {"choices": [{"delta": {"content": "a"}, "finish_reason": None}]}
+        yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+
+    given = [chunk async for chunk in opening(chunks())]
+    assert given == [chunk async for chunk in chunks()]

@@ -1,0 +1,331 @@
+"""What a provider's own counts teach, and that it is enough: sessions against providers that count otherwise."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agents import Llm
+from holdfast.budget import Budget
+from holdfast.calibration import (
+    HIGHEST,
+    NEWEST,
+    Calibration,
+    Counted,
+    Learned,
+    Measure,
+    Pair,
+    decode_learned,
+    encode_learned,
+)
+from holdfast.context.build import Request, build
+from holdfast.context.policies import policy
+from holdfast.context.settings import ContextSettings
+from holdfast.messages import Message
+from holdfast.models import OfflineModel
+from holdfast.session import NewEntry, Tail, extend
+from holdfast.tokens import STORED
+
+AT = 1_700_000_000_000
+
+
+def taught(*pairs: tuple[int, int]) -> Calibration:
+    calibration = Calibration()
+    for at, (counted, reported) in enumerate(pairs):
+        calibration = calibration.taught(Pair(AT + at, counted, reported))
+    return calibration
+
+
+def llm(model: str = "claude-sonnet-4-5", *, window: int | None = None) -> Llm:
+    return Llm(name="m", model=model, client=OfflineModel(), context_window=window)
+
+
+# -- the ratio --------------------------------------------------------------------
+
+
+def test_nothing_learned_changes_nothing() -> None:
+    assert Calibration().measure(exact=False) == Measure() == Calibration().measure(exact=True)
+    assert Measure().scale == 1.0
+    assert llm().budget() == llm().budget(learned=Learned()) == Budget(200_000)
+
+
+@given(st.lists(st.tuples(st.integers(1_000, 300_000), st.floats(0.5, 1.01)), max_size=40))
+def test_an_exact_count_that_agrees_stays_at_exactly_one(pairs: list[tuple[int, float]]) -> None:
+    measure = taught(*((counted, int(counted * ratio)) for counted, ratio in pairs)).measure(exact=True)
+    assert (measure.ratio, measure.margin, measure.scale) == (1.0, 0.0, 1.0)
+
+
+def test_an_exact_count_is_doubted_when_the_provider_adds_more_than_a_hidden_prompt() -> None:
+    assert taught((100_000, 101_400)).measure(exact=True).scale == 1.0
+    assert taught((100_000, 120_000)).measure(exact=True).ratio == 1.2
+
+
+def test_a_ratio_rises_at_once_and_falls_slowly() -> None:
+    calm = [(50_000, 45_000)] * 5
+    calibration = taught(*calm, (50_000, 60_000))
+    assert calibration.measure(exact=False).ratio == 1.2
+    for at in range(6):
+        calibration = calibration.taught(Pair(AT + 100 + at, 50_000, 45_000 + at))
+    assert calibration.measure(exact=False).ratio < 1.0
+
+
+def test_one_odd_prompt_among_many_is_passed_over_but_a_refusal_is_not() -> None:
+    calm = taught(*((50_000, 50_000 + at) for at in range(20)))
+    assert calm.taught(Pair(AT + 90, 50_000, 110_000)).measure(exact=False).ratio < 1.01
+    assert calm.taught(Pair(AT + 90, 50_000, 110_000, refused=True)).measure(exact=False).ratio == 2.2
+
+
+@pytest.mark.parametrize("pair", [(999, 999), (0, 0), (5_000, 0), (5_000, 2_000), (5_000, 13_000), (5_000, -1)])
+def test_nonsense_teaches_nothing(pair: tuple[int, int]) -> None:
+    assert taught(pair) == Calibration()
+
+
+def test_small_prompts_say_nothing_of_large_ones() -> None:
+    assert taught((1_500, 3_000), (90_000, 90_000)).measure(exact=False).ratio == 1.0
+
+
+def test_the_margin_shrinks_with_every_agreement_and_grows_with_the_spread() -> None:
+    one = taught((50_000, 50_000)).measure(exact=False)
+    many = taught(*((50_000, 50_000 - at) for at in range(25))).measure(exact=False)
+    wide = taught(*((50_000, 40_000 + 1_000 * at) for at in range(10))).measure(exact=False)
+    assert one.margin == 0.05
+    assert many.margin < 0.02 < wide.margin <= 0.25
+
+
+pairs = st.builds(
+    Pair,
+    at=st.integers(AT, AT + 10**9),
+    counted=st.integers(1_000, 200_000),
+    reported=st.integers(1_000, 200_000),
+    refused=st.booleans(),
+)
+calibrations = st.lists(pairs, max_size=60).map(
+    lambda found: Calibration().merged(Calibration(tuple(found))) if found else Calibration()
+)
+
+
+@given(calibrations, calibrations)
+def test_merging_knows_no_order_and_no_twice(one: Calibration, other: Calibration) -> None:
+    both = one.merged(other) if other.pairs else one
+    assert both == (other.merged(one) if one.pairs else other)
+    assert both.merged(both) == both
+    assert both.merged(one) == both
+    assert len(both.pairs) <= NEWEST + HIGHEST
+
+
+@given(calibrations)
+def test_a_scale_is_coarse_and_never_below_ratio_and_margin(calibration: Calibration) -> None:
+    for exact in (True, False):
+        measure = calibration.measure(exact=exact)
+        whole = measure.ratio * (1 + measure.margin)
+        assert whole - 1e-6 <= measure.scale <= whole + 0.02 + 1e-6
+
+
+# -- what is told -------------------------------------------------------------------
+
+
+def test_a_count_says_how_it_came_about() -> None:
+    none, some = Learned(), Learned(calibration=taught((50_000, 40_000)))
+    assert llm("gpt-4o").counted(1_000, none) == Counted(1_000, "exact", 0.0)
+    assert llm("gpt-4o").counted(1_000, some) == Counted(1_000, "exact", 0.0)
+    assert llm().counted(1_250, none) == Counted(1_000, "estimate", 0.25)
+    assert llm().counted(1_250, some) == Counted(1_000, "calibrated", 0.05)
+    assert llm().counted(1_250, some, provider=1_017).to_wire() == {"tokens": 1_017, "how": "provider", "margin": 0.0}
+
+
+# -- windows --------------------------------------------------------------------------
+
+
+def test_a_window_that_an_error_named_is_remembered() -> None:
+    budget = llm("who-knows").budget()
+    learned = Learned().refused(20_000, budget, limit=8_192, requested=19_000, at=AT)
+    assert learned.window == 8_192
+    assert learned.ceiling is None
+    assert llm("who-knows").budget(learned=learned).context_window == 8_192
+    assert llm("who-knows", window=4_096).budget(learned=learned).context_window == 4_096
+    assert llm("gpt-5").budget(learned=Learned(window=272_000)) == llm("gpt-5").budget()
+
+
+def test_a_window_that_turned_out_larger_is_forgotten() -> None:
+    learned = Learned(window=8_192, window_at=AT).reported(9_000, 9_000, at=AT + 1)
+    assert learned.window is None
+    assert Learned(window=8_192, window_at=AT).merged(learned).window is None
+
+
+def test_a_refusal_without_a_word_steps_down_by_a_tenth_and_is_remembered() -> None:
+    model, learned, inputs = llm("gpt-4o"), Learned(), [llm("gpt-4o").budget().counted]
+    for _ in range(3):
+        learned = learned.refused(inputs[-1], model.budget(learned=learned), at=AT)
+        inputs.append(model.budget(learned=learned).counted)
+    assert inputs == [113_664, 102_297, 92_067, 82_860]
+    assert decode_learned(encode_learned(learned)) == learned
+    assert learned.reported(82_000, 100_000, at=AT).ceiling is None
+    assert learned.reported(82_000, 82_000, at=AT).ceiling == 82_860
+    assert learned.reported(82_000, 82_000, at=AT + 8 * 86_400_000).ceiling is None
+
+
+def test_a_refusal_that_the_new_window_explains_steps_nothing_else_down() -> None:
+    budget = llm("gpt-4o").budget()
+    learned = Learned().refused(100_000, budget, limit=65_536, at=AT)
+    assert learned.ceiling is None
+    assert llm("gpt-4o").budget(learned=learned).input < 65_536
+
+
+@given(st.integers(1, 400_000), st.none() | st.integers(256, 400_000), st.none() | st.integers(1, 400_000))
+def test_a_refused_prompt_is_never_built_again_as_it_was(
+    counted: int, limit: int | None, requested: int | None
+) -> None:
+    model = llm()
+    budget = model.budget()
+    counted = min(counted, budget.counted)
+    learned = Learned().refused(counted, budget, limit=limit, requested=requested, at=AT)
+    after = model.budget(learned=learned)
+    known = limit or budget.context_window
+    said = requested if requested and 0.5 <= requested / counted <= 2.5 and counted >= 1_000 else counted
+    if said + budget.max_reply_tokens <= known:
+        assert after.counted <= max(1, counted * 90 // 100)
+    elif limit is None and said == requested:
+        assert after.counted * requested / counted <= known
+
+
+def test_what_is_stored_by_another_version_is_nothing() -> None:
+    assert decode_learned(b'{"calibration": 7}') == Learned()
+    assert decode_learned(b"") == Learned()
+
+
+def test_tools_are_what_tool_headroom_is_for() -> None:
+    assert llm().budget(tools=True).input == 185_664
+    assert llm().budget(tools=False).input == 185_664 + 8_192
+    assert llm().budget(1_000, tools=False).max_reply_tokens == 1_000
+
+
+# -- sessions against providers that count otherwise --------------------------------------
+
+
+class Provider(NamedTuple):
+    """Counts `ratio` times what we count, give or take `noise`; refuses what does not fit its window."""
+
+    ratio: float
+    window: int
+    noise: float
+    names: bool
+    """Whether its errors name numbers."""
+    random: random.Random
+
+    def tokens(self, counted: int) -> int:
+        return round(counted * self.ratio * self.random.uniform(1 - self.noise, 1 + self.noise))
+
+
+class Played(NamedTuple):
+    """What became of one session."""
+
+    refusals: list[int]
+    """Of each turn that had any."""
+    learned: Learned
+    lost: int
+    """Turns that were never answered."""
+
+
+def play(provider: Provider, learned: Learned, *, live: int, turns: int, tools: bool) -> Played:
+    """A session whose window is folded to a third when it is full, pins excepted; `live` tokens are there at the start."""
+    model = llm(window=provider.window)
+    pinned, reply, refusals, lost = provider.window // 40, 4_096, list[int](), 0
+    live = max(live, pinned)
+    for turn in range(turns):
+        live += provider.random.randint(100, provider.window // 60)
+        refused = 0
+        for _ in range(4):
+            budget = model.budget(reply, tools=tools, learned=learned)
+            if live > budget.counted:
+                live = budget.counted if turn == 0 else max(pinned, budget.counted // 3)
+            assert pinned <= live <= budget.counted
+            real = provider.tokens(live)
+            if real + reply <= provider.window:
+                learned = learned.reported(live, real, at=AT + turn)
+                break
+            refused += 1
+            said = {"limit": provider.window, "requested": real} if provider.names else {}
+            learned = learned.refused(live, budget, at=AT + turn, **said)
+        else:
+            lost += 1
+        refusals += [refused] if refused else []
+    return Played(refusals, learned, lost)
+
+
+RATIOS = [0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3]
+
+
+@pytest.mark.parametrize("tools", [True, False])
+@pytest.mark.parametrize("full", [False, True], ids=["growing", "imported"])
+@pytest.mark.parametrize("window", [16_384, 200_000, 1_000_000])
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_at_most_one_overflow_a_session_then_none(ratio: float, window: int, full: bool, tools: bool) -> None:
+    for seed in range(6):
+        provider = Provider(ratio, window, 0.02, names=True, random=random.Random(seed))
+        learned = Learned()
+        first = play(provider, learned, live=10 * window if full else 0, turns=150, tools=tools)
+        assert first.refusals in ([], [1])
+        assert first.refusals == [] or full
+        assert first.lost == 0
+        later = play(provider, first.learned, live=10 * window, turns=60, tools=tools)
+        assert (later.refusals, later.lost) == ([], 0)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_a_provider_that_names_nothing_is_met_in_one_turn_and_then_known(ratio: float) -> None:
+    for seed in range(6):
+        provider = Provider(ratio, 200_000, 0.02, names=False, random=random.Random(seed))
+        first = play(provider, Learned(), live=10**7, turns=150, tools=True)
+        assert len(first.refusals) <= 1
+        assert first.lost == 0
+        later = play(provider, first.learned, live=10**7, turns=60, tools=True)
+        assert (later.refusals, later.lost) == ([], 0)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_room_is_not_wasted_once_the_count_is_known(ratio: float) -> None:
+    provider = Provider(ratio, 200_000, 0.01, names=True, random=random.Random(1))
+    learned = play(provider, Learned(), live=0, turns=200, tools=True).learned
+    used = llm(window=200_000).budget(4_096, learned=learned).counted * ratio
+    assert 0.9 * 185_664 <= used <= 185_664 * 1.005
+
+
+# -- with real working sets ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ratio", [0.7, 1.0, 1.3])
+@pytest.mark.parametrize("named", [True, False])
+def test_working_sets_keep_their_pins_whatever_the_provider_counts(ratio: float, named: bool) -> None:
+    model, learned, refusals, window = llm(window=16_384), Learned(), list[int](), 16_384
+    rng = random.Random(7)
+    texts = [" ".join(rng.choices(["ship", "order", "A-17", "Straße", "42", "{}"], k=300)) for _ in range(120)]
+    new = [
+        NewEntry(message=message, tokens=STORED.message(message), timestamp=0, pinned=at == 4)
+        for at, text in enumerate(texts)
+        for message in [Message(role="user" if at % 2 == 0 else "assistant", content=text)]
+    ]
+    entries = extend(Tail(), new)[0]
+    for end in range(61, len(entries), 2):  # imported full, then growing
+        refused = 0
+        for _ in range(4):
+            budget = model.budget(2_000, tools=False, learned=learned)
+            made = Request(policy=policy(ContextSettings()), count=model.counter, input_budget=budget.counted)
+            built = build(made, None, [], entries[:end])
+            said = [message.content for message in built.messages]
+            assert {texts[0], texts[4], texts[end - 1]} <= set(said)
+            real = round(built.total_tokens * ratio * rng.uniform(0.99, 1.01))
+            if real + 2_000 <= window:
+                learned = learned.reported(built.total_tokens, real, at=AT + end)
+                break
+            refused += 1
+            limit, requested = (window, real) if named else (None, None)
+            learned = learned.refused(built.total_tokens, budget, limit=limit, requested=requested, at=AT + end)
+        else:
+            raise AssertionError("never answered")
+        refusals += [refused] if refused else []
+    assert len(refusals) <= 1
+    assert not named or refusals in ([], [1])
