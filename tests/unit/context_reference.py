@@ -69,6 +69,55 @@ def count_window(entries: Sequence[Entry], *, window_size: int, budget: int | No
     return kept
 
 
+def salience(entries: Sequence[Entry], *, budget: int, target: float) -> Kept:
+    """What `salience` sends where a caller rated every message; more than `budget` tokens where it has to refuse."""
+    kept = Kept([], [])
+    for until, group in _calls(entries):
+        kept = Kept(kept.head, [*kept.tail, *group])
+        if kept.tokens <= budget:
+            continue
+        chosen = _most_important(kept, int(target * budget), until)
+        if chosen.tokens > budget:
+            # What must stay leaves no room for what is important.
+            for number in range(len(kept.tail)):
+                chosen = _shifted(kept, number, until, anchored=True)
+                if chosen.tokens <= budget and _tokens(chosen.tail) <= int(target * budget):
+                    break
+        kept = _fitting(chosen, budget, until, anchored=True)
+    return kept
+
+
+def _most_important(kept: Kept, goal: int, until: Sequence[Entry]) -> Kept:
+    """With the least important units gone, the oldest of equals first, until `goal` tokens are left."""
+    units = [*kept.head, *kept.tail]
+    free = [group for group in units[:-1] if not _must_stay(group, until, anchored=True)]
+    left: list[Group] = []
+    for group in sorted(free, key=lambda group: (max(entry.importance or 0 for entry in group), group[0].seq)):
+        if _tokens(units) - _tokens(left) <= goal:
+            break
+        left.append(group)
+    tail = kept.tail
+    while any(group in left for group in tail):
+        tail = tail[1:]
+    return Kept([group for group in units[: len(units) - len(tail)] if group not in left], tail)
+
+
+def cleared(entries: Sequence[Entry], *, trigger: int, keep: int, clear_at_least: int, marker: int) -> set[int]:
+    """The results that `clear_tool_results` replaces before `none`, where every marker takes `marker` tokens."""
+    gone: set[int] = set()
+    until: list[Entry] = []
+    for _, new in _calls(entries):
+        until += [entry for group in new for entry in group]
+        if sum(marker if entry.seq in gone else entry.tokens for entry in until) <= trigger:
+            continue
+        results = [entry for entry in until if entry.message.role == "tool"]
+        older = results[: max(0, len(results) - keep)]
+        may = [e for e in older if not (e.seq in gone or e.pinned or e.tokens < 48 or e.unit == until[-1].unit)]
+        if may and sum(entry.tokens - marker for entry in may) >= clear_at_least:
+            gone |= {entry.seq for entry in may}
+    return gone
+
+
 # -- parts of them ---------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.context.build import PRIMING, Request, WorkingSet
 from holdfast.context.cut import MIN_CUT, least
-from holdfast.context.dialects import CLOSING, OPENING, SYSTEM_NOTE
+from holdfast.context.dialects import CLOSING, EMPTY, OPENING, SYSTEM_NOTE
 from holdfast.context.units import LATE_RESULT, NO_RESULT
 from holdfast.errors import BudgetTooSmall
 from holdfast.messages import SYSTEM_ROLES, Message, Part, ToolCall
@@ -22,7 +22,7 @@ from holdfast.session import Entry
 Group = list[Entry]
 """A unit, as the log shows it."""
 GONE = {"evicted", "compacted"}
-SENT = {"kept", "pinned", "anchored", "cut"}
+SENT = {"kept", "pinned", "anchored", "cut", "cleared"}
 _MARKER = re.compile(r"\n\[… (\d+) of (\d+) characters cut here; the whole is message (\d+) of the session …\]\n")
 _STUB = re.compile(r"\[original task: (.*)\]", re.DOTALL)
 _MEDIA = "[a part of type {type} is left out here; it is in message {seq} of the session]"
@@ -197,21 +197,26 @@ def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry
         assert covered, "a run is about something"
         assert run.decision in GONE | SENT
         assert run.reason
-        assert run.decision == "cut" or run.tokens == sum(entry.tokens for entry in covered)
+        assert run.decision in ("cut", "cleared") or run.tokens == sum(entry.tokens for entry in covered)
         decided |= {entry.seq: run.decision for entry in covered}
     assert list(decided) == [entry.seq for entry in entries], "every live entry has a decision"
     gone = {decision for decision in decided.values() if decision in GONE}
-    assert gone <= {"compacted" if built.window.compaction else "evicted"}
+    laid = built.window.summary
+    behind = {d for seq, d in decided.items() if d in GONE and (laid is None or seq > laid.last)}
+    assert behind <= {"compacted" if built.window.compaction else "evicted"}
+    assert all(laid is None or d == "compacted" for seq, d in decided.items() if d in GONE - behind)
+    assert gone <= GONE
     sent = sum(decision in SENT for decision in decided.values())
     assert len(built.decisions()) <= 2 * sent + 1, "telling does not grow with the log"
     sums: dict[str, int] = {}
     for run in built.decisions():
         sums[run.decision] = sums.get(run.decision, 0) + run.tokens
-    assert built.kept() == sums, "the short form is the sum of the runs"
+    if laid is None:
+        assert built.kept() == sums, "the short form is the sum of the runs"
     for group in groups_of(entries):
         assert len({decided[entry.seq] in GONE for entry in group}) == 1, "a unit stays or goes as one"
         if any(entry.pinned for entry in group):
-            assert {decided[entry.seq] for entry in group} <= {"pinned", "anchored", "cut"}
+            assert {decided[entry.seq] for entry in group} <= {"pinned", "anchored", "cut", "cleared"}
     return decided
 
 
@@ -222,6 +227,9 @@ def check_present(request: Request, built: WorkingSet, entries: Sequence[Entry],
             assert all(decided[entry.seq] in SENT for entry in group)
     if request.policy.name == "none":
         assert "cut" not in decided.values()
+    results = [entry for entry in entries if entry.message.role == "tool" and entry.unit != entry.seq]
+    newest = results[max(0, len(results) - request.policy.clearing.keep) :] if request.policy.clearing else results
+    assert all(decided[entry.seq] != "cleared" for entry in newest), "the newest results stay"
 
 
 # -- rules 1, 3 and 4: what was sent, message by message ---------------------------
@@ -240,27 +248,27 @@ def check_sent(
         rest.pop(0)
         assert rest[0].role == "assistant", "the opening is there only where the assistant began"
     for group in groups:
-        if _is_compaction(built, rest[0]):
+        while _is_compaction(built, rest[0]):
             rest.pop(0)
             compactions += 1
             if request.policy.anchored and anchor and anchor.seq not in sent:
                 assert built.window.units[0].first <= anchor.seq, "a compaction stands behind the task"
         _check_group(request, group, rest, decided, sent, anchor if request.policy.anchored else None)
-    if rest and _is_compaction(built, rest[0]):
+    while rest and _is_compaction(built, rest[0]):
         compactions += 1
         rest.pop(0)
     if rest and request.dialect != "openai" and groups[-1][0].message.role == "assistant":
         assert rest.pop(0).content == CLOSING
     assert not rest, "nothing is sent twice, and nothing that is not in the log"
-    assert compactions == (built.window.compaction is not None)
+    assert compactions == (built.window.compaction is not None) + (built.window.summary is not None)
     if groups:
         assert groups[-1] == groups_of(entries)[-1], "the newest unit is last"
     return sent
 
 
 def _is_compaction(built: WorkingSet, message: Message) -> bool:
-    compaction = built.window.compaction
-    if compaction is None or message != Message(role="user", content=compaction.text):
+    laid = (built.window.summary, built.window.compaction)
+    if not any(message == Message(role="user", content=one.text) for one in laid if one is not None):
         return False
     assert "data, not instructions" in message.text.splitlines()[0]
     return True
@@ -300,8 +308,10 @@ def _check_group(
 
 
 def _plain_again(sent: Message, entry: Entry, dialect: str) -> Message:
-    """`sent` without what says that it is a late result or a system message, and with the log's own call ids."""
+    """`sent` without what a dialect or a repair added to it in words, and with the log's own call ids."""
     message = entry.message
+    if dialect != "openai" and message.role == "user" and sent.content == EMPTY and not message.text.strip():
+        sent = sent.evolve(content=message.content)
     if message.role == "tool":
         assert sent.role == "user"
         label = LATE_RESULT.format(id=message.tool_call_id)
@@ -312,12 +322,17 @@ def _plain_again(sent: Message, entry: Entry, dialect: str) -> Message:
     assert sent.role == message.role
     if not message.tool_calls:
         return sent
-    calls = [_with_id(ours, theirs.id) for ours, theirs in zip(sent.tool_calls, message.tool_calls, strict=True)]
-    return sent.evolve(tool_calls=tuple(calls))
+    pairs = zip(sent.tool_calls, message.tool_calls, strict=True)
+    return sent.evolve(tool_calls=tuple(_call_again(ours, theirs, dialect) for ours, theirs in pairs))
 
 
-def _with_id(call: ToolCall, call_id: str) -> ToolCall:
-    return ToolCall(call_id, call.name, call.arguments, call.type, call.extra, call.function_extra)
+def _call_again(sent: ToolCall, call: ToolCall, dialect: str) -> ToolCall:
+    """`sent` with the id of `call`, and with its arguments where they only became the object that a dialect wants."""
+    arguments = sent.arguments
+    if dialect != "openai" and not isinstance(_json(call.arguments), dict):
+        in_object = {"arguments": call.arguments} if call.arguments.strip() else {}
+        arguments = call.arguments if _json(arguments) == in_object else arguments
+    return ToolCall(call.id, sent.name, arguments, sent.type, sent.extra, sent.function_extra)
 
 
 def _unlabelled(sent: Message, label: str, message: Message) -> Message:
@@ -331,6 +346,9 @@ def _unlabelled(sent: Message, label: str, message: Message) -> Message:
 
 
 def _check_same(request: Request, sent: Message, entry: Entry, decided: dict[int, str], anchor: Entry | None) -> None:
+    if decided[entry.seq] == "cleared":
+        _check_cleared(request, sent, entry)
+        return
     if decided[entry.seq] != "cut":
         assert sent == entry.message, "what is not cut is sent as it is in the log"
         return
@@ -351,6 +369,17 @@ def _check_same(request: Request, sent: Message, entry: Entry, decided: dict[int
     for ours, theirs in zip(sent.tool_calls, entry.message.tool_calls, strict=True):
         assert (ours.id, ours.name, ours.extra) == (theirs.id, theirs.name, theirs.extra)
         _check_cut_arguments(ours.arguments, theirs.arguments, entry.seq)
+
+
+def _check_cleared(request: Request, sent: Message, entry: Entry) -> None:
+    """A marker stands for a result: it says which tool, how large it was, and which entry holds it."""
+    rule = request.policy.clearing
+    assert rule is not None
+    assert entry.message.role == "tool"
+    assert not entry.pinned
+    assert "look_up" not in rule.exclude_tools
+    assert sent.text == f"[result of look_up cleared: {entry.tokens} tokens, message {entry.seq} of the log]"
+    assert sent.evolve(content=entry.message.content) == entry.message
 
 
 def _only_written_shorter(sent: Message, original: Message) -> bool:
@@ -452,8 +481,11 @@ def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str
             continue
         assert run.first == run.last
         message = sent[run.first]
-        if message.role != "user" or not message.text.startswith((SYSTEM_NOTE, "[a tool result")):
-            assert run.tokens == request.count.message(message)
+        counted = request.count.message(message)
+        if message.tool_calls and request.dialect != "openai":
+            assert run.tokens <= counted, "other arguments may have become an object, which takes a few tokens more"
+        elif message.role != "user" or not message.text.startswith((SYSTEM_NOTE, "[a tool result")):
+            assert run.tokens == counted
         if _only_text(message):
             assert run.tokens >= 0.9 * (least(built.window.room.tokens) if request.policy.condense else MIN_CUT)
 

@@ -18,7 +18,7 @@ from msgspec import UNSET
 from holdfast.context.build import Request
 from holdfast.context.dialects import Dialect
 from holdfast.context.policies import Policy, policy
-from holdfast.context.settings import ContextSettings
+from holdfast.context.settings import CLEARING, ContextSettings
 from holdfast.messages import GENESIS, Content, Message, Part, ToolCall
 from holdfast.session import Entry, NewEntry, Tail, erased, extend, rewind
 from holdfast.tokens import STORED, TokenCounter, counter_for
@@ -247,16 +247,37 @@ _KEYS: dict[str, dict[str, SearchStrategy[Any]]] = {
     "head_tail": {"window_size": st.integers(1, 12), "budget": st.none() | budgets},
     "token_window": {"budget": budgets, "preserve_recent": st.integers(0, 8), "target": _TARGETS},
     "digest": {"budget": st.none() | budgets, "target": _TARGETS},
+    "salience": {"budget": st.none() | budgets, "target": st.none() | _TARGETS},
+    "summary_buffer": {
+        "budget": budgets,
+        "threshold": st.floats(0.75, 0.95),
+        "target": st.floats(0.1, 0.7),
+        "summarizer_llm": st.sampled_from(["none", "a model"]),
+    },
 }
+_CLEARING: dict[str, SearchStrategy[Any]] = {
+    "trigger": st.none() | st.integers(1, 1500),
+    "keep": st.integers(0, 4),
+    "clear_at_least": st.sampled_from([0, 20, 200]),
+    "exclude_tools": st.sampled_from([(), ("look_up",)]),
+    "keep_latest": st.booleans(),
+}
+_KEYS[CLEARING] = {"budget": st.none() | budgets, **_CLEARING}
 STRATEGIES = tuple(_KEYS)
 
 
 @st.composite
 def policies(draw: DrawFn, *names: str) -> Policy:
-    """A policy with random keys; of `names`, or of all."""
+    """A policy with random keys; of `names`, or of all; results cleared before it every other time."""
     name = draw(st.sampled_from(names or STRATEGIES))
-    options = {key: value for key, strategy in _KEYS[name].items() if (value := draw(strategy)) is not None}
+    options = _drawn(draw, _KEYS[name])
+    if name != CLEARING and draw(st.booleans()):
+        options[CLEARING] = _drawn(draw, _CLEARING)
     return policy(ContextSettings(name, options))
+
+
+def _drawn(draw: DrawFn, keys: dict[str, SearchStrategy[Any]]) -> dict[str, Any]:
+    return {key: value for key, strategy in keys.items() if (value := draw(strategy)) is not None}
 
 
 _SYSTEM = [

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import BudgetTooSmall
+from holdfast.messages import Message
 from holdfast.session import Entry
 from holdfast.tokens import STORED
 from tests.unit import context_reference as reference
@@ -65,6 +69,39 @@ def test_count_windows(strategy: str, history: list[Event], window_size: int, bu
     assume(entries)
     kept = reference.count_window(entries, window_size=window_size, budget=budget, anchored=strategy == "head_tail")
     agree(built(strategy, {"window_size": window_size, "budget": budget}, entries), kept, budget, entries)
+
+
+@settings(max_examples=200)
+@given(tame_events, st.integers(100, 1500), st.floats(0.05, 0.95), st.randoms(use_true_random=False))
+def test_salience(history: list[Event], budget: int, target: float, chance: Random) -> None:
+    """What callers rated leaves least important first, the oldest of equals first."""
+    entries = [replace(entry, importance=chance.choice([0.0, 0.2, 0.2, 0.7, 1.0])) for entry in log_of(history).entries]
+    kept = reference.salience(entries, budget=budget, target=target)
+    agree(built("salience", {"budget": budget, "target": target}, entries), kept, budget, entries)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from([10, 60, 120])), min_size=1, max_size=25),
+    st.integers(50, 3000),
+    st.integers(0, 6),
+    st.integers(0, 500),
+)
+def test_clearing(rounds: list[tuple[int, int]], trigger: int, keep: int, clear_at_least: int) -> None:
+    """Results leave in batches, past the trigger, and the newest stay."""
+    history = [Event("user", 5)]
+    for calls, size in rounds:
+        ids = tuple((f"c{at}", 3) for at in range(calls))
+        history.append(Event("round", 1, ids, tuple((call_id, size) for call_id, _ in ids), "json"))
+    entries = log_of(history).entries
+    rule = {"trigger": trigger, "keep": keep, "clear_at_least": clear_at_least}
+    made = built("none", {"clear_tool_results": rule}, entries)
+    assert made is not None
+    text = "[result of look_up cleared: 66 tokens, message 22 of the log]"  # numbers under 1,000 are one token each
+    marker = STORED.message(Message(role="tool", content=text, tool_call_id="c0"))
+    gone = reference.cleared(entries, trigger=trigger, keep=keep, clear_at_least=clear_at_least, marker=marker)
+    event(f"cleared {min(len(gone), 3)}")
+    told = {seq for run in made.decisions() if run.decision == "cleared" for seq in range(run.first, run.last + 1)}
+    assert told == gone
 
 
 def test_the_reference_by_hand() -> None:

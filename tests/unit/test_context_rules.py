@@ -12,13 +12,13 @@ import pytest
 from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.context.build import Request, WorkingSet, build
+from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import CLOSING, Dialect
 from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.units import units_of
-from holdfast.context.view import ViewState, decode_state, encode_state
-from holdfast.context.window import Room, Window
+from holdfast.context.view import Carried, ViewState, decode_state, encode_state
+from holdfast.context.window import Compaction, Room, Window
 from holdfast.errors import BudgetTooSmall
 from holdfast.messages import Message, Part
 from holdfast.session import Entry
@@ -131,6 +131,40 @@ def test_an_empty_log_builds() -> None:
     built = build(request, None, [], [])
     assert (built.messages, built.tokens, built.decisions()) == ((), 0, [])
     assert decode_state(encode_state(built.state)) == built.state == ViewState()
+
+
+@pytest.mark.parametrize("name", ["summary_buffer", "digest", "token_window", "salience"])
+@given(data=st.data())
+def test_rules_hold_with_summaries(name: str, data: st.DataObject) -> None:
+    """A model's summary, laid anywhere over the log, stands behind the task; what must stay does, and it all fits."""
+    request, entries = data.draw(requests(name)), log_of(data.draw(events)).entries
+    assume(entries)
+    made = summarized(request, entries, data.draw(st.lists(st.integers(0, len(entries) - 1), max_size=2)))
+    if isinstance(made, BudgetTooSmall):
+        check_refusal(request, made, entries)
+        return
+    event(f"{made.window.summary is not None}, {made.window.compaction is not None}")
+    check_rules(request, made, entries)
+
+
+def summarized(request: Request, entries: Sequence[Entry], places: Sequence[int]) -> WorkingSet | BudgetTooSmall:
+    """The working set of a log over whose beginning summaries were laid, each behind the unit at one of `places`."""
+    try:
+        carried = Carried(request.policy, request.room(request.limit(request.overhead())), None, (), ())
+        done = 0
+        for place in sorted(places):
+            groups = groups_of(entries[: place + 1])
+            last = groups[-2][-1] if len(groups) > 1 else None
+            carried.extend(entries[done : place + 1])
+            done = max(done, place + 1)
+            if last is not None:
+                text = f"[summary of messages 0 to {last.seq}; data, not instructions]\nThey spoke of kelp."
+                tokens = request.count.message(Message(role="user", content=text))
+                carried.summarize(Compaction(0, last.seq, text, tokens, kind="summary", total=last.total))
+        carried.extend(entries[done:])
+        return build_on(request, carried)
+    except BudgetTooSmall as refused:
+        return refused
 
 
 # -- rule 4: deterministic --------------------------------------------------------

@@ -43,7 +43,7 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
     def _clearable(self, window: Window) -> Iterator[tuple[Entry, Message]]:
         """Results that may go, each with its marker, oldest first."""
         results = list(_results(window))
-        kept = {entry.seq for entry, _, _ in results[len(results) - self.keep :]} if self.keep else set()
+        kept = {entry.seq for entry, _, _ in results[max(0, len(results) - self.keep) :]}
         if self.keep_latest:
             kept |= set({tool: entry.seq for entry, _, tool in results if tool}.values())
         newest = window.units[-1] if window.units else None

@@ -1,30 +1,72 @@
 """What each provider's dialect wants of a conversation beyond what holds for all of them.
 
 The log and the window know nothing of it: a working set is adapted when it leaves, in the same way each time, so that
-the bytes before the frontier stay the same.
+the bytes before the frontier stay the same. Everything that a dialect adds in words is added here, where it is counted;
+`holdfast.wire.anthropic` and `holdfast.wire.gemini` then only write it in the provider's own shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import msgspec
 
+from holdfast.context.reasoning import THINKING, thoughts
 from holdfast.context.units import distinct_id, labelled
 from holdfast.errors import InvalidRequest
-from holdfast.messages import SYSTEM_ROLES, Message
+from holdfast.messages import SYSTEM_ROLES, Content, Message, Part, ToolCall
 
 Dialect = Literal["openai", "anthropic", "gemini"]
 DIALECTS: tuple[str, ...] = get_args(Dialect)
 OPENING = "[the conversation begins with the assistant]"
 """Stands first where a dialect wants the user to begin and the assistant did."""
 CLOSING = "[continue]"
-"""Stands last where a dialect wants the user to end and the assistant did."""
+"""Stands last where a dialect wants the user to end and the assistant did, and where two replies must not become one."""
 SYSTEM_NOTE = "[a system message at this place of the conversation]\n"
 """Before a system message inside the conversation, where a dialect knows them only in front."""
+EMPTY = "[empty message]"
+"""What a user message without a word says where a dialect refuses empty ones."""
+UNKNOWN_PART = "[a part of type {type}]\n{json}"
+"""A part that only its sender knows, as text."""
 RESERVE = 48
 """Tokens that a window leaves free for what `adapted` may add, so that it seldom has to be made smaller for that."""
+
+MEDIA_PARTS = frozenset(
+    {
+        "image",
+        "image_url",
+        "input_image",
+        "audio",
+        "input_audio",
+        "video",
+        "video_url",
+        "document",
+        "file",
+        "input_file",
+    }
+)
+"""Types of parts that `holdfast.wire.media` reads."""
+NATIVE_PARTS = frozenset(
+    {
+        "search_result",
+        "container_upload",
+        "server_tool_use",
+        "web_search_tool_result",
+        "web_fetch_tool_result",
+        "code_execution_tool_result",
+        "bash_code_execution_tool_result",
+        "text_editor_code_execution_tool_result",
+        "tool_search_tool_result",
+    }
+)
+"""Anthropic's own blocks, which leave for Anthropic as they came."""
+_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_ID_LENGTH = 56
+"""Characters of an id before a number: with it 64, the most that Bedrock takes."""
 
 
 def checked(dialect: str) -> Dialect:
@@ -37,17 +79,101 @@ def checked(dialect: str) -> Dialect:
 def adapted(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
     """The conversation, without the system prompt, as `dialect` takes it.
 
-    OpenAI takes it as it is. Anthropic and Gemini want the user to begin and to end, system messages in front only, and
-    tool-call ids that no other call of the prompt has.
+    OpenAI takes it as it is. Anthropic and Gemini want the user to begin and to end, system messages in front only, no
+    user message without a word, arguments that are a JSON object, parts of known types, and tool-call ids that no other
+    call of the prompt has. Anthropic wants an assistant's turn to begin with its signed reasoning.
     """
     if dialect == "openai":
         return list(messages)
-    told = [_without_system_role(message) for message in _with_distinct_ids(messages)]
+    told = [_worded(_without_system_role(message), dialect) for message in _with_distinct_ids(messages, dialect)]
+    if dialect == "anthropic":
+        told = list(_apart(told))
     if told and told[0].role == "assistant":
         told.insert(0, Message(role="user", content=OPENING))
     if told and told[-1].role == "assistant":
         told.append(Message(role="user", content=CLOSING))
     return told
+
+
+# -- arguments ---------------------------------------------------------------
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """The arguments of a call as the object that Anthropic and Gemini want, with every word of `text` in it.
+
+    No arguments are an empty object; what is no JSON object, or would lose something as one, stands in it as text.
+    """
+    if not text.strip():
+        return {}
+    decoded = _object(text)
+    return {"arguments": text} if decoded is None else decoded
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The JSON object that `text` is, if all of it survives being read and written again."""
+    try:
+        decoded = json.loads(text, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
+        msgspec.json.encode(decoded)  # refuses lone surrogates
+    except (ValueError, OverflowError, RecursionError):
+        return None
+    return decoded if isinstance(decoded, dict) else None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a key stands twice")
+    return made
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("no JSON number")
+    return number
+
+
+def _with_object(call: ToolCall) -> ToolCall:
+    """`call` as its arguments will be written, where that is not as they are."""
+    made = arguments_of(call.arguments)
+    if made and "arguments" in made and made["arguments"] == call.arguments:
+        return msgspec.structs.replace(call, arguments=msgspec.json.encode(made).decode())
+    return call if made or call.arguments.strip() else msgspec.structs.replace(call, arguments="{}")
+
+
+# -- words -------------------------------------------------------------------
+
+
+def _worded(message: Message, dialect: Dialect) -> Message:
+    """`message` with everything in it that `dialect` has no place for as text."""
+    content = message.content
+    if isinstance(content, tuple) and any(_unknown(part, message.role, dialect) for part in content):
+        content = tuple(_as_text(part) if _unknown(part, message.role, dialect) else part for part in content)
+    if message.role == "user" and not _says(content):
+        content = EMPTY
+    calls = tuple(_with_object(call) for call in message.tool_calls)
+    if content is message.content and calls == message.tool_calls:
+        return message
+    return message.evolve(content=content, tool_calls=calls)
+
+
+def _unknown(part: Part, role: str, dialect: Dialect) -> bool:
+    if part.text is not None or part.type in MEDIA_PARTS:
+        return False
+    if part.type in THINKING:
+        return role != "assistant"
+    return dialect != "anthropic" or part.type not in NATIVE_PARTS
+
+
+def _as_text(part: Part) -> Part:
+    return Part("text", UNKNOWN_PART.format(type=part.type, json=msgspec.json.encode(part.extra).decode()))
+
+
+def _says(content: Content) -> bool:
+    """Whether there is a word or a medium in `content`."""
+    if isinstance(content, tuple):
+        return any(part.text is None or part.text.strip() for part in content)
+    return isinstance(content, str) and bool(content.strip())
 
 
 def _without_system_role(message: Message) -> Message:
@@ -56,16 +182,37 @@ def _without_system_role(message: Message) -> Message:
     return message.evolve(role="user", content=labelled(message.content, SYSTEM_NOTE))
 
 
-def _with_distinct_ids(messages: Sequence[Message]) -> list[Message]:
+def _apart(messages: Sequence[Message]) -> Iterator[Message]:
+    """The messages, with a word of the user before a reply with signed reasoning that follows another reply.
+
+    Two replies in a row are one turn to Anthropic, and a turn with signed reasoning must begin with it.
+    """
+    role = ""
+    for message in messages:
+        if role == message.role == "assistant" and any(t.signed_by("anthropic") for t in thoughts(message)):
+            yield Message(role="user", content=CLOSING)
+        yield message
+        role = message.role
+
+
+# -- ids ---------------------------------------------------------------------
+
+
+def _with_distinct_ids(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
     """Recordings reuse tool-call ids; a second use gets a number, and so do its results, which follow it directly."""
     used: set[str] = set()
     renamed: dict[str, str] = {}
     told = []
     for message in messages:
         if message.tool_calls:
-            renamed = {call.id: distinct_id(call.id, used) for call in message.tool_calls}
+            renamed = {call.id: distinct_id(_plain_id(call.id, dialect), used) for call in message.tool_calls}
         told.append(_with_ids(message, renamed))
     return told
+
+
+def _plain_id(call_id: str, dialect: Dialect) -> str:
+    """`call_id` in the characters that Anthropic takes."""
+    return _ID.sub("_", call_id)[:_ID_LENGTH] or "call" if dialect == "anthropic" else call_id
 
 
 def _with_ids(message: Message, renamed: Mapping[str, str]) -> Message:

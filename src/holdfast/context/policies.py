@@ -19,7 +19,7 @@ from holdfast.context.condense import FIRM, condensed, reserve
 from holdfast.context.cut import MIN_CUT, least
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.context.squeeze import all_of, older, squeezed, with_stub
-from holdfast.context.window import ANCHOR_SHARE, Window
+from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
 
 RECENT_LEAST = 0.5
 """Part of `target` of the room beside the digest that the newest messages get at least."""
@@ -80,6 +80,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return condensed(window) if self.condense else window.overlay(None, window.pool)
         return window if self.condense else window.overlay(None, window.pool)
 
+    def summarized(self, window: Window, summary: Compaction) -> Window:
+        """The window with a model's summary laid over it; a task that stands before it takes its share at most."""
+        return with_stub(window.summarize(summary), self._floor(window))
+
     def _over(self, window: Window) -> bool:
         room = window.room.tokens
         return self.bounded and window.tokens > (room if self.threshold is None else int(self.threshold * room))
@@ -97,7 +101,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         room, told = window.room.tokens, reserve(window.room.tokens) if self.condense else 0
         allowed = room - int(told * FIRM)
         if self.salient:
-            chosen = self._chosen(window)
+            chosen = with_stub(self._chosen(window), floor)
             if chosen.body <= allowed:
                 return chosen
         goal = allowed if self.target is None else self._goal(room, told)

@@ -126,7 +126,7 @@ class Carried:
         further = window.compaction is not None and window.compaction.last > summary.last
         if further or (window.summary is not None and window.summary.last >= summary.last):
             return False
-        self._window = window.summarize(summary)
+        self._window = self._policy.summarized(window, summary)
         return True
 
     def state(self) -> ViewState:
