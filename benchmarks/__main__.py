@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import gateway, replay, sessions, stored, turn, window
 from benchmarks.run import Run
 from benchmarks.tables import Table
-from benchmarks.timing import clock, told
+from benchmarks.timing import clock, settle, told
 
 PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "window": window.measure,
@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         run = Run(Path(folder), quick=given.quick)
         run.memory = stack.enter_context(_in_memory())
         for name in given.parts or PARTS:
+            settle()
             started = clock()
             made = asyncio.run(PARTS[name](run))
             told(f"{name} took {clock() - started:.0f} s")

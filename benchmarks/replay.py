@@ -21,7 +21,7 @@ from holdfast.context.policies import policy
 from holdfast.messages import Message
 from holdfast.replay import Result, Tally, chained, read, settings_for
 from holdfast.replay.judging import Said
-from holdfast.replay.playing import _call, _Player
+from holdfast.replay.playing import Player, play_call
 from holdfast.tokens import STORED, TokenCounter
 from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording
@@ -30,7 +30,7 @@ BUDGETS = (256, 512, 1_024, 2_048)
 CHAIN = 16_384
 EVERYTHING, WIDEST = 10**8, 128_000
 TRIM = "trim_messages"
-Make = Callable[[tuple[Message, ...]], _Player]
+Make = Callable[[tuple[Message, ...]], Player]
 """A player for a session with this system prompt."""
 
 
@@ -113,19 +113,19 @@ def _play(sessions: Sequence[Recording], make: Make) -> Tally:
         before: tuple[Message, ...] = ()
         for message in messages:
             if message.role == "assistant" and player.entries:
-                before = _call(player, message, task, before, said, tally=tally)
+                before = play_call(player, message, task, before, said, tally=tally)
             player.append(message)
             said.add(message)
     return tally
 
 
-def _own(name: str, budget: int, system: tuple[Message, ...]) -> _Player:
-    player = _Player(policy(settings_for(name, budget)), budget, system)
+def _own(name: str, budget: int, system: tuple[Message, ...]) -> Player:
+    player = Player(policy(settings_for(name, budget)), budget, system)
     player.count = Remembering()
     return player
 
 
-class _Trimmed(_Player):
+class _Trimmed(Player):
     """The prompts that `trim_messages` makes, as working sets."""
 
     def __init__(self, system: tuple[Message, ...], budget: int) -> None:
@@ -161,7 +161,7 @@ class _Prompt(NamedTuple):
 class Remembering:
     """Counts each message once: the cost of a prompt is summed from its messages for every call."""
 
-    name, exact, factor = STORED.name, STORED.exact, STORED.factor
+    name, exact, margin, factor = STORED.name, STORED.exact, STORED.margin, STORED.factor
 
     def __init__(self) -> None:
         self._counts: dict[int, tuple[Message, int]] = {}

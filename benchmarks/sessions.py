@@ -12,7 +12,7 @@ from benchmarks.corpus import Material, prose, roster
 from benchmarks.peers import BUDGET, LIMIT, GroupCommit, Plain, agents_turn, items, session
 from benchmarks.run import Run, clear
 from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
-from benchmarks.timing import clock, told
+from benchmarks.timing import clock, settle, told
 from benchmarks.turn import ANSWER
 from holdfast.holdfast import Holdfast
 
@@ -98,6 +98,7 @@ async def _with(run: Run, folder: Path, tasks: int) -> list[dict[str, Figure]]:
         for at, (name, opened) in enumerate(_CANDIDATES.items()):
             path = folder / f"sessions-{at}.db"
             turns[name] = await stack.enter_async_context(opened(path, tasks, run.material))
+        settle()
         for _ in range(1 if run.quick else 2):
             for name, load in loads.items():
                 await load.run(turns[name], tasks, 0.5 if run.quick else 1.0)

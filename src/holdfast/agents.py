@@ -235,7 +235,8 @@ class Roster:
 
     async def close(self) -> None:
         """Close every model's client, each once."""
-        for client in {id(llm.client): llm.client for llm in self.llms.values()}.values():
+        clients = [llm.client for llm in self.llms.values()] + [llm.count for llm in self.llms.values() if llm.count]
+        for client in {id(client): client for client in clients}.values():
             await client.close()
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from holdfast.errors import InvalidRequest
+from holdfast.learning import Learning
 from holdfast.session import SessionRef
 from holdfast.stores.base import Store
 from holdfast.warm import Warm
@@ -29,6 +30,7 @@ class Engine:
         self.store = store
         self.clock = clock
         self.warm = Warm()
+        self.learning = Learning(store, clock)
         self._queues: dict[SessionRef, tuple[asyncio.Lock, int]] = {}
         self._holders: dict[SessionRef, asyncio.Task[Any] | None] = {}
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
@@ -74,6 +76,7 @@ class Engine:
             _log.error("a turn of session %r could not be written", ref.id, exc_info=task.exception())
 
     async def close(self) -> None:
-        """Wait for every write under way."""
+        """Wait for every write under way, and write down what was learned."""
         while self._settling:
             await asyncio.wait([task for tasks in self._settling.values() for task in tasks])
+        await self.learning.close()

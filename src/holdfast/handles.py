@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agents import Voice
+from holdfast.calling import made_call
 from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import Run
@@ -18,9 +19,10 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.looking import Context, Look, looked, told
 from holdfast.messages import Message
 from holdfast.models import Collector
+from holdfast.prompting import Turn, TurnRequest, build_prompt, counted
 from holdfast.session import Entry, Mode, ModelCall, NewEntry, Session, SessionRef
 from holdfast.stores.base import Append, Appended, SessionPatch, verify
-from holdfast.turn import Turn, TurnRequest, build_prompt, counted, made_call, reconcile, respond
+from holdfast.turn import reconcile, respond
 from holdfast.wire.openai import entry_to, message_from, message_to, split_system
 
 Sendable = str | Mapping[str, Any] | Message | Any
@@ -279,7 +281,8 @@ class OpenTurn:
         """How the last working set came about: policy, budget arithmetic, frontier, compactions, prefix, hash, decisions."""
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
-        return {**built.explanation(), "decisions": [run.to_wire() for run in built.decisions()]}
+        counted = built.counted(self._turn.provider_count).to_wire()
+        return {**built.explanation(), "counted": counted, "decisions": [run.to_wire() for run in built.decisions()]}
 
     def _told(self) -> list[dict[str, Any]]:
         built = self._turn.working_set

@@ -13,10 +13,10 @@ from holdfast.engine import Engine
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.handles import SessionHandle, text
 from holdfast.messages import Message
+from holdfast.prompting import counted
 from holdfast.session import Entry, NewEntry, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Appended, NewSession, SessionPage, Store
-from holdfast.turn import counted
 from holdfast.wire.exports import system_messages_from
 
 DEFAULT_URL = "sqlite:///holdfast.db"

@@ -22,9 +22,9 @@ from holdfast.context.window import Compaction
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
+from holdfast.prompting import TurnRequest, provider_count, working_set_request
 from holdfast.session import Entry, ModelCall, SessionRef, StoredCompaction
 from holdfast.stores.base import MAX_PAGE
-from holdfast.turn import TurnRequest, working_set_request
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import message_to
 
@@ -44,6 +44,8 @@ class Context(msgspec.Struct, frozen=True):
     """Equal for equal log, policy and budget."""
     decisions: list[Run]
     """What became of each entry of the live path."""
+    counted: dict[str, Any] = {}
+    """Of all that is sent: `tokens` as the provider counts them, `how` that is known, and the `margin` of it, 0 to 1."""
     sent_hash: str | None = None
     """With `at_turn`: the hash that was recorded with the call; equal to `hash` where this is what was sent."""
     system: list[dict[str, Any]] | dict[str, Any] | None = None
@@ -68,8 +70,10 @@ class Looked(NamedTuple):
     """What a look found."""
 
     built: WorkingSet
-    call: ModelCall | None
+    call: ModelCall | None = None
     """The recorded call that it was built for again; None: for none."""
+    provider: int | None = None
+    """Tokens of the prompt by its provider's own count, where the model is configured so and it answered."""
 
 
 async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
@@ -84,13 +88,16 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
         ref=ref, voice=voice, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
     )
     session = await engine.store.get(ref)
-    request = working_set_request(asked, session)
+    learned = await engine.learning.of(voice.llm)
+    request = working_set_request(asked, session, learned=learned)
     past = await _past(engine, ref, voice.view_key()) if look.explain or look.at_turn is not None else None
     if past is None:
-        return Looked(await _as_it_stands(engine, ref, voice, request), None)
-    if look.at_turn is None:
-        return Looked(await anyio.to_thread.run_sync(_behind_last, request, past), None)
-    return await anyio.to_thread.run_sync(_in_turn, request, past, look.at_turn)
+        found = Looked(await _as_it_stands(engine, ref, voice, request))
+    elif look.at_turn is None:
+        found = Looked(await anyio.to_thread.run_sync(_behind_last, request, past))
+    else:
+        found = await anyio.to_thread.run_sync(_in_turn, request, past, look.at_turn)
+    return found._replace(provider=await provider_count(voice.llm, found.built)) if voice.llm.count else found
 
 
 async def _as_it_stands(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:
@@ -173,7 +180,7 @@ def _in_turn(request: Request, past: Past, turn_id: int) -> Looked:
     before = _until(past.entries, turn_id)
     upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
     if not upto or upto[-1][0].turn_id != turn_id:
-        return Looked(build(request, None, (), before), None)
+        return Looked(build(request, None, (), before))
     fold = _Fold(request, past)
     for call, record in upto:
         built = fold.sent(call, record)
@@ -202,6 +209,7 @@ def told(found: Looked) -> Context:
         hash=built.hash,
         decisions=built.decisions(),
         system=system,
+        counted=built.counted(found.provider).to_wire(),
         sent_hash=found.call.hash.hex() if found.call else None,
     )
 

@@ -190,13 +190,21 @@ class Process:
         store: the store's URL.
         config: a file, or None.
         env: more of the environment.
+        program: arguments of Python.
     """
 
-    def __init__(self, store: str, *, config: Path | None = None, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        store: str,
+        *,
+        config: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
         known = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
         own = {"HOLDFAST_STORE": store, "HOLDFAST_PORT": "0", **({"HOLDFAST_CONFIG": str(config)} if config else {})}
         self.process = subprocess.Popen(
-            [sys.executable, *PROGRAM],
+            [sys.executable, *program],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -48,6 +48,7 @@ async def test_answers_whole() -> None:
         assert said["session"]["version"] == 2
         assert said["session"]["working_set"]["messages"] == 1
         assert raw.headers["x-request-id"].startswith("req_")
+        assert int(raw.headers["content-length"]) == len(raw.content)
         assert await served.log(said["session_id"]) == [("user", "Hi"), ("assistant", "Hello there.")]
         assert upstream.requests[0].headers["authorization"] == f"Bearer {UPSTREAM_KEY}"
         assert CLIENT_KEY.encode() not in upstream.requests[0].raw
@@ -275,7 +276,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"extra_body": {"n": 10**9}}, "n"),
     ({"extra_body": {"max_tokens": "many"}}, "max_tokens"),
     ({"extra_body": {"max_tokens": True}}, "max_tokens"),
-    ({"extra_body": {"tools": [1]}}, "tools"),
+    ({"extra_body": {"max_tokens": 10**9}}, "max_tokens"),
+    ({"extra_body": {"tools": [1]}}, "tools[0]"),
+    ({"extra_body": {"tools": [{"type": "function", "function": "x"}]}}, "tools[0]"),
     ({"extra_body": {"tools": {}}}, "tools"),
     ({"extra_body": {"stream": "yes"}}, "stream"),
     ({"extra_body": {"user": "u" * 600}}, "user_id"),

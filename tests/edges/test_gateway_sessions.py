@@ -332,6 +332,33 @@ async def test_a_new_session_keeps_its_first_system_prompt() -> None:
         assert (await served.http.get("/v1/sessions/s")).json()["system_messages"] == [system("Be brief.")]
 
 
+async def test_only_system_messages_make_no_session() -> None:
+    """There is nothing to answer, in words that are the same for a session that is there and empty."""
+    async with gateway([]) as (served, upstream):
+        refused = await served.chat([system("Be brief.")])
+        assert (await served.http.get("/v1/sessions/s")).status_code == 404
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        again = await served.chat([system("Be brief.")])
+        assert refused["status"] == again["status"] == 400
+        assert refused["error"] == again["error"]
+        assert refused["error"]["param"] == "messages"
+        assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    "fields", [{"max_tokens": 10**6}, {"max_completion_tokens": 10**6}, {"tools": [{"custom": 1}]}]
+)
+@pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "k"}])
+async def test_what_no_prompt_can_be_built_for_makes_no_session(fields: dict[str, Any], key: dict[str, str]) -> None:
+    """The window is the model's, so that only the turn can tell; mended and sent again, it is a first message."""
+    async with gateway(numbered) as (served, upstream):
+        refused = await served.chat("a", headers=key, **fields)
+        assert (refused["status"], refused["error"]["code"]) == (400, "invalid_request")
+        assert (await served.http.get("/v1/sessions/s")).status_code == 404
+        assert upstream.requests == []
+        assert (await served.chat("a", headers=key))["session"]["version"] == 2
+
+
 # -- queueing ----------------------------------------------------------------
 
 

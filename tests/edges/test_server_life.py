@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import re
@@ -257,3 +258,26 @@ async def test_a_second_signal_does_not_wait_for_the_grace(tmp_path: Path, *, st
                 response = await asked
     assert (code, [line for line in server.log if "Traceback" in line]) == (0, [])
     assert (response.status_code, response.json()["error"]["code"]) == (503, "server_ending")
+
+
+WATCHED = """
+import atexit, gc, json, sys
+def tell(when): print(json.dumps({when: [gc.get_freeze_count(), *gc.get_threshold()]}), file=sys.stderr)
+import holdfast, holdfast.server.run
+from holdfast.cli import main
+tell("loaded")
+atexit.register(tell, "served")
+main()
+"""
+
+
+def test_the_collector_is_told_what_stays(tmp_path: Path) -> None:
+    """`serve` takes what is loaded out of the collector's rounds, and nothing else does: the process is its own."""
+    with Process(f"sqlite:///{tmp_path}/s.db", program=("-c", WATCHED, "serve")) as server:
+        assert server.stop(signal.SIGTERM) == 0
+    loaded, served = (json.loads(line) for line in server.log if line.startswith(('{"loaded"', '{"served"')))
+    usual = gc.get_threshold()
+    assert tuple(loaded["loaded"]) == (0, *usual)
+    frozen, *thresholds = served["served"]
+    assert frozen > 10_000
+    assert thresholds[0] > usual[0]

@@ -115,9 +115,10 @@ async def test_looking_compares_with_what_was_sent_last() -> None:
 
 async def test_the_budget_is_told_as_it_was_worked_out() -> None:
     async with opened(SETTINGS[0]) as hf:
-        budget = (await talk(hf, 1))[0]["budget"]
+        sent = (await talk(hf, 1))[0]
+    budget, counted = sent["budget"], sent["counted"]
     shares = budget["max_reply_tokens"] + budget["safety_headroom"] + budget["tool_result_headroom"]
     assert budget["input"] == budget["context_window"] - shares
     assert budget["conversation"] == 400
     assert budget["used"] <= 400
-    assert budget["counted"]["exact"]
+    assert counted == {"tokens": budget["used"] + budget["system_and_tools"], "how": "exact", "margin": 0.0}

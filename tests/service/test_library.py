@@ -287,7 +287,12 @@ async def test_context_looks_and_stores_nothing() -> None:
         assert whole.total_tokens > whole.tokens
         small = await session.context("token_window", budget=300, model="gpt-4", dialect="anthropic")
         assert small.tokens <= small.budget == 300
-        assert small.messages[0] == {"role": "system", "content": "Sys."}
+        assert small.system == [{"type": "text", "text": "Sys."}]
+        assert small.messages[0]["content"][0] == {"type": "text", "text": "question 0"}
+        contents = await session.context("token_window", budget=300, dialect="gemini")
+        assert contents.system == {"parts": [{"text": "Sys."}]}
+        assert contents.messages[0]["parts"][0] == {"text": "question 0"}
+        assert whole.system is None
         covered = [seq for run in small.decisions for seq in range(run.first, run.last + 1)]
         assert covered == list(range(60))
         then = await session.context(at_turn=2)

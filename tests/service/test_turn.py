@@ -18,7 +18,8 @@ from holdfast.holdfast import Holdfast
 from holdfast.messages import Message
 from holdfast.models import as_chunks
 from holdfast.session import SessionRef
-from holdfast.turn import Turn, TurnRequest, respond
+from holdfast.prompting import Turn, TurnRequest
+from holdfast.turn import respond
 
 REF = SessionRef("default", "s")
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from holdfast.budget import Budget
+from holdfast.calibration import Counted, Measure
 from holdfast.context import explain
 from holdfast.context.cut import MIN_CUT, Count
 from holdfast.context.dialects import RESERVE, Dialect, adapted
@@ -38,6 +39,10 @@ class ModelCount(Count, Protocol):
         """Whether the model's own tokenizer counts."""
 
     @property
+    def margin(self) -> float:
+        """The error bound of an estimate, which its counts have on top already; 0.0 when exact."""
+
+    @property
     def factor(self) -> float:
         """Stored (o200k) counts times this bound the counter's for ordinary text; 1.0 for o200k itself."""
 
@@ -55,6 +60,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Tokens the prompt may have in all: `Budget.input`, or less where a provider found a prompt too long."""
     budget: Budget | None = None
     """How the model's window is shared out, to be told."""
+    measure: Measure = Measure()
+    """How far the counter is from the provider's own count, as far as that is known."""
     system: tuple[Message, ...] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
@@ -163,8 +170,12 @@ class WorkingSet:
             "hash": self.hash,
         }
 
+    def counted(self, provider: int | None = None) -> Counted:
+        """The whole prompt's count as it can be trusted; `provider`: what its provider's own count said, if it did."""
+        return self.request.measure.describe(self.total_tokens, margin=self.request.count.margin, provider=provider)
+
     def _arithmetic(self) -> dict[str, Any]:
-        budget, count = self.request.budget, self.request.count
+        budget = self.request.budget
         shares = {name: getattr(budget, name) for name in budget.__slots__} if budget else {}
         return {
             **shares,
@@ -172,7 +183,7 @@ class WorkingSet:
             "system_and_tools": self.total_tokens - self.tokens,
             "conversation": self.budget,
             "used": self.tokens,
-            "counted": {"by": count.name, "exact": count.exact, "factor": count.factor},
+            "counter": self.request.count.name,
         }
 
 

@@ -151,8 +151,14 @@ def play_each(sessions: Sequence[Recording], spec: Spec, budget: int, *, on_sess
 # -- one session -------------------------------------------------------------
 
 
-class _Player:
-    """A session's log so far and a view of it, in memory: what a store would hold."""
+class Player:
+    """A session's log so far and a view of it, in memory: what a store would hold.
+
+    Args:
+        rule: what builds the prompts.
+        budget: tokens of the conversation, the system prompt not counted; the window too, for `none`.
+        system: the session's system prompt.
+    """
 
     def __init__(self, rule: Policy, budget: int, system: tuple[Message, ...]) -> None:
         self.count: TokenCounter = STORED
@@ -164,11 +170,13 @@ class _Player:
         self.state: ViewState | None = None
 
     def append(self, message: Message) -> None:
+        """Write the next message of the recording to the log."""
         new = NewEntry(message=message, tokens=self.count.message(message), timestamp=0)
         entries, self.tail = extend(self.tail, [new])
         self.entries += entries
 
     def build(self) -> WorkingSet:
+        """The working set behind what was written so far. Raises `BudgetTooSmall`."""
         frontier = self.state.frontier if self.state else 0
         kept = [self.entries[seq] for seq in self.state.keep] if self.state else []
         built = build(self.request, self.state, kept, self.entries[frontier:])
@@ -178,19 +186,19 @@ class _Player:
 
 def _play_one(session: Recording, rule: Policy, budget: int, tally: Tally) -> None:
     system, messages = split_system(session.messages)
-    player = _Player(rule, budget, system)
+    player = Player(rule, budget, system)
     task = next((message for message in messages if message.role == "user"), None)
     before: tuple[Message, ...] = ()
     said = Said()
     for message in messages:
         if message.role == "assistant" and player.entries:
-            before = _call(player, message, task, before, said, tally=tally)
+            before = play_call(player, message, task, before, said, tally=tally)
         player.append(message)
         said.add(message)
 
 
-def _call(
-    player: _Player,
+def play_call(
+    player: Player,
     recorded: Message,
     task: Message | None,
     before: tuple[Message, ...],
@@ -198,7 +206,16 @@ def _call(
     *,
     tally: Tally,
 ) -> tuple[Message, ...]:
-    """Build for one recorded call and add to the sums; the prompt, for the next call's common prefix."""
+    """Build for one recorded call and add to the sums; the prompt, for the next call's common prefix.
+
+    Args:
+        player: the session, up to this call.
+        recorded: the message that the agent answered with.
+        task: the session's first user message.
+        before: the prompt of the call before.
+        said: what was said in the session, up to this call.
+        tally: the sums.
+    """
     tally.calls += 1
     used = {value: origin for value in values_of(recorded) if (origin := said.origin(value)) is not None}
     tally.used += len(used)

@@ -18,11 +18,11 @@ from holdfast import errors
 from holdfast.holdfast import DEFAULT_USER, Holdfast
 from holdfast.messages import Message
 from holdfast.models import Collector, closing
+from holdfast.prompting import Turn, TurnRequest, check_body
 from holdfast.server.http import Call, Reply, error_body, failure, named_session, respond
 from holdfast.server.intake import Intake
 from holdfast.session import Mode, Session
 from holdfast.stores.checks import check_id
-from holdfast.turn import Turn, TurnRequest
 from holdfast.turn import respond as answer
 from holdfast.wire.openai import messages_from, split_system
 
@@ -31,6 +31,7 @@ OWN_FIELDS = frozenset({"session_id", "session_mode", "session_match", "agent"})
 MODES: tuple[str, ...] = get_args(Mode)
 MAX_CHOICES = 128
 ENDING = "the server is ending; what arrived of the reply is in the session"
+_NOTHING = "messages is empty, and so is the session: there is nothing to answer"
 _encoder = msgspec.json.Encoder()
 
 
@@ -72,7 +73,7 @@ async def opened(call: Call, body: dict[str, Any]) -> tuple[Turn, Session]:
     key = call.header("idempotency-key") or None
     if key is not None:
         check_id(key, "Idempotency-Key")
-    session = await _session(call, body, key, system)
+    session = await _session(call, body, key, system, answerable=bool(incoming))
     voice = hf.voice(session, agent=body.get("agent"), model=body.get("model"))
     request = TurnRequest(
         ref=session.ref,
@@ -105,8 +106,6 @@ def check(body: Mapping[str, Any]) -> None:
         value = body.get(name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high):
             raise errors.InvalidRequest(f"{name} must be a whole number from {low} to {high}", param=name)
-    if not all(isinstance(tool, dict) for tool in body.get("tools") or ()):
-        raise errors.InvalidRequest("tools must be a list of objects", param="tools")
     if body.get("session_mode") not in (None, *MODES):
         raise errors.InvalidRequest(f"session_mode must be one of {', '.join(MODES)}", param="session_mode")
     if body.get("session_match") not in (None, "off", "on"):
@@ -115,10 +114,13 @@ def check(body: Mapping[str, Any]) -> None:
         raise errors.InvalidRequest("messages is missing or empty; send at least the new message", param="messages")
 
 
-async def _session(call: Call, body: Mapping[str, Any], key: str | None, system: tuple[Message, ...]) -> Session:
+async def _session(
+    call: Call, body: Mapping[str, Any], key: str | None, system: tuple[Message, ...], *, answerable: bool
+) -> Session:
     """The session named by body or header, else a new one; one for each idempotency key, so that a retry finds it.
 
-    A session that is made here keeps the request's system messages, for requests that bring none.
+    A session that is made here keeps the request's system messages, for requests that bring none. What its first turn
+    would refuse is refused before it is made: a request that is turned away leaves no empty session behind.
     """
     hf, user = call.hf, body.get("user") or None
     session_id = _session_id(call, body)
@@ -129,7 +131,9 @@ async def _session(call: Call, body: Mapping[str, Any], key: str | None, system:
             return await named_session(hf, session_id, user)
         except errors.SessionNotFound:
             pass
-    hf.roster.voice(agent=body.get("agent"), model=body.get("model"))
+    check_body(hf.roster.voice(agent=body.get("agent"), model=body.get("model")), body)
+    if not answerable:
+        raise errors.InvalidRequest(_NOTHING, param="messages")
     agent = body.get("agent") or (body["model"] if body.get("model") in hf.roster.agents else None)
     return await hf.ensure(session_id, user_id=user or DEFAULT_USER, agent=agent, system_messages=system)
 
@@ -178,12 +182,13 @@ class _Client(NamedTuple):
     send: Send
     session: Session
 
-    async def begin(self, kind: bytes) -> None:
+    async def begin(self, kind: bytes, *more: tuple[bytes, bytes]) -> None:
         """Send the head of a good response."""
         headers = [
             (b"content-type", kind),
             (b"cache-control", b"no-cache"),
             (b"x-session-id", _header(self.session.id)),
+            *more,
         ]
         self.scope["state"]["begun"] = True
         await self.send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -219,8 +224,10 @@ async def _collected(client: _Client, turn: Turn, body: Mapping[str, Any]) -> No
     except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
         await client.refuse(exc)
         return
-    await client.begin(b"application/json")
-    await client.send({"type": "http.response.body", "body": _encoder.encode(completion)})
+    # With its length said, the body needs no chunked encoding, which not every small client reads.
+    content = _encoder.encode(completion)
+    await client.begin(b"application/json", (b"content-length", str(len(content)).encode()))
+    await client.send({"type": "http.response.body", "body": content})
 
 
 async def _streamed(client: _Client, turn: Turn, body: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
 from holdfast.config import Config, LLMSettings, ServerSettings, context_of, is_loopback, mask_url, upstream_of
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
-from holdfast.models import OpenAIModel
+from holdfast.models import OpenAIModel, ProviderCounter, endpoint_of
 from holdfast.server.app import make_app
 from holdfast.server.observe import JsonLines
 from holdfast.server.protocol import Protocol
@@ -66,7 +66,13 @@ def _llm(name: str, settings: LLMSettings) -> Llm:
         max_tokens=settings.max_tokens,
         params={key: value for key, value in settings.params.items() if key != "prompt_cache_key"},
         cache_key=_takes_cache_key(settings),
+        count=_counting(settings) if settings.count == "provider" else None,
     )
+
+
+def _counting(settings: LLMSettings) -> ProviderCounter:
+    endpoint = endpoint_of(settings.base_url, settings.api_key, settings.model, provider=settings.provider)
+    return ProviderCounter(endpoint, headers=settings.headers)
 
 
 def _takes_cache_key(settings: LLMSettings) -> bool:

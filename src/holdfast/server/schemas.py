@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from holdfast import limits
 from holdfast.context.dialects import DIALECTS
 from holdfast.context.settings import CLEARING, STRATEGIES, Key
 from holdfast.messages import ROLES
+from holdfast.session import CompactionKind, CompactionStatus
 
 Schema = dict[str, Any]
 
@@ -190,6 +191,30 @@ _CHAT_OUT: Final = {
     "session_id": text("of a request to this gateway: the session; in a stream, in the chunks behind the last word"),
     "session": ref("TurnSummary"),
 }
+_COMPACTION: Final[dict[str, Schema]] = {
+    "id": {"type": ["integer", "null"], "minimum": 1, "description": "null of what was not stored"},
+    "object": {"const": "compaction"},
+    "session_id": ID,
+    "status": {
+        "type": "string",
+        "enum": [*get_args(CompactionStatus), "preview"],
+        "description": "`live`: it is sent; `superseded`: a later one includes it; `dropped`: it was taken away; `dead`: an entry of"
+        " its range was retired or erased; `failed`: nothing came of it; `preview`: it was not stored",
+    },
+    "kind": {"type": "string", "enum": list(get_args(CompactionKind))},
+    "first": whole("seq of the first message it stands for"),
+    "last": whole("seq of the last"),
+    "text": text("the summary; empty of a failed one, and when a message of the range was erased"),
+    "tokens": whole("of the message it is sent as, by the model's count"),
+    "source_tokens": whole("of what it was made from, o200k, the summary before included"),
+    "model": nullable(text("who wrote it")),
+    "created_at": _TIME,
+    "lost_identifiers": array(text(), description="identifiers of its range that stand nowhere any more: the first 50"),
+    "lost": whole("how many there are"),
+    "error": nullable(text("why it failed")),
+    "usage": record("What writing it took.", {"prompt_tokens": whole(), "completion_tokens": whole()}),
+}
+_SUMMARY_KEYS: Final = ("budget", "threshold", "target", "summarizer_llm", "prompt")
 _OPENAI: Final = {
     "id": text(),
     "created": whole(),
@@ -312,7 +337,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "session_id": ID,
             "version": whole("the session's"),
             "messages": array(
-                {"anyOf": [ref("Message"), ref("GeminiContent")]},
+                {"anyOf": [ref("Message"), ref("AnthropicMessage"), ref("GeminiContent")]},
                 description="ready to send: for `openai` with the system prompt first; Anthropic's `messages`; Gemini's `contents`",
             ),
             "system": {
@@ -320,8 +345,21 @@ COMPONENTS: Final[dict[str, Schema]] = {
                 "description": "the system prompt, where there is one: Anthropic's `system` or Gemini's `systemInstruction`",
             },
             **_WORKING_SET,
+            "counted": record(
+                "How many tokens all that is sent has, and how far that can be trusted.",
+                {
+                    "tokens": whole("as the provider counts them, as far as that is known"),
+                    "how": {"type": "string", "enum": ["exact", "estimate", "calibrated", "provider"]},
+                    "margin": {
+                        "type": "number",
+                        "description": "share of them that is kept free, because the count may be too low",
+                    },
+                },
+            ),
             "hash": text("equal for equal log, policy and budget"),
-            "sent_hash": text("with `at_turn`: the hash recorded with the call; equal to `hash` where this is what was sent"),
+            "sent_hash": text(
+                "with `at_turn`: the hash recorded with the call; equal to `hash` where this is what was sent"
+            ),
             "decisions": array(ref("Decision"), description="what became of each entry; with `explain`"),
             "build": ref("Build"),
         },
@@ -331,7 +369,9 @@ COMPONENTS: Final[dict[str, Schema]] = {
         "How a working set came about; with `explain`.",
         {
             "policy": free("`strategy`, and what is not its default"),
-            "budget": free("tokens: the model's window shared out, the room of the conversation, what is used, how it was counted"),
+            "budget": free(
+                "tokens: the model's window shared out, the room of the conversation, what is used, how it was counted"
+            ),
             "frontier": whole("seq of the first entry that is sent for being recent"),
             "compactions": array(free("`kind`, `from`, `to`, `tokens`")),
             "prefix": free(
@@ -339,6 +379,13 @@ COMPONENTS: Final[dict[str, Schema]] = {
                 "`broken`: the first message that differs, its seq, and why"
             ),
             "hash": text("as above"),
+        },
+    ),
+    "AnthropicMessage": record(
+        "A turn as Anthropic has it.",
+        {
+            "role": {"type": "string", "enum": ["user", "assistant"]},
+            "content": array(free("a block, as Anthropic has it")),
         },
     ),
     "GeminiContent": record(
@@ -355,6 +402,24 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "tokens": whole("what they take in the log; for what is cut, what is sent of them"),
         },
     ),
+    "CompactionRequest": asked(
+        "How to make it; unset: as the session's agent would. The keys hold for this one alone.",
+        {
+            "preview": nullable(boolean("store nothing")),
+            "wait": nullable(boolean("false: answer at once; it is made in the background")),
+            "agent": nullable(text("an agent of the configuration: whose view it is laid over")),
+            "model": nullable(text("the same, for a model")),
+            "strategy": {"type": ["string", "null"], "enum": ["summary_buffer", None]},
+            **{name: _strategy_key(STRATEGIES["summary_buffer"].keys[name]) for name in _SUMMARY_KEYS},
+        },
+    ),
+    "Compaction": record("A summary, or an attempt at one.", _COMPACTION),
+    "PendingCompaction": record(
+        "One that is being made.",
+        {"id": {"type": "null"}, "object": {"const": "compaction"}, "session_id": ID, "status": {"const": "pending"}},
+    ),
+    "DroppedCompaction": record("One that was taken away.", {**_COMPACTION, "deleted": {"const": True}}),
+    "CompactionList": page("Compaction", nullable(whole("a compaction's id", 1))),
     "VoiceRecord": record(
         "What was said, as voice agents keep it.",
         {

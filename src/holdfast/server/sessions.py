@@ -17,10 +17,10 @@ from holdfast.context.settings import parse
 from holdfast.handles import SessionHandle
 from holdfast.holdfast import DEFAULT_USER
 from holdfast.looking import Look, looked, told
+from holdfast.prompting import counted
 from holdfast.server.http import Call, Reply, named_session
 from holdfast.session import Session, erased
 from holdfast.stores.base import MAX_PAGE, Append, NewSession, SessionPatch
-from holdfast.turn import counted
 from holdfast.wire.exports import export_to, import_from, milliseconds, own_fields, session_to, system_messages_from
 from holdfast.wire.openai import entry_to, message_to, messages_from
 from holdfast.wire.voice import contents, plain
@@ -45,16 +45,16 @@ def listed(items: list[dict[str, Any]], *, has_more: bool, **further: Any) -> di
 async def create(call: Call) -> Reply:
     """Make a session."""
     body = await call.body()
-    _known(body, "id", "user_id", "agent", "system_messages", "state", "metadata", "ttl")
-    agent = _optional(body, "agent", str, "a string")
+    known(body, "id", "user_id", "agent", "system_messages", "state", "metadata", "ttl")
+    agent = optional(body, "agent", str, "a string")
     call.hf.roster.voice(agent=agent)
     session = await call.hf.create(
-        _optional(body, "id", str, "a string"),
-        user_id=_user(_optional(body, "user_id", str, "a string")),
+        optional(body, "id", str, "a string"),
+        user_id=_user(optional(body, "user_id", str, "a string")),
         agent=agent,
         system_messages=system_messages_from(body.get("system_messages") or []),
-        state=_optional(body, "state", dict, "an object") or {},
-        metadata=_optional(body, "metadata", dict, "an object") or {},
+        state=optional(body, "state", dict, "an object") or {},
+        metadata=optional(body, "metadata", dict, "an object") or {},
         ttl=milliseconds(body, "ttl"),
     )
     return Reply(session_to(session), 201)
@@ -131,15 +131,15 @@ async def install(call: Call) -> Reply:
 async def change(call: Call) -> Reply:
     """Change a session's system messages, metadata, state or ttl."""
     body = await call.body()
-    _known(body, "system_messages", "metadata", "ttl", "state", "agent")
-    agent = _optional(body, "agent", str, "a string") if "agent" in body else UNSET
+    known(body, "system_messages", "metadata", "ttl", "state", "agent")
+    agent = optional(body, "agent", str, "a string") if "agent" in body else UNSET
     if isinstance(agent, str):
         call.hf.roster.voice(agent=agent)
     patch = SessionPatch(
         agent=agent,
         system_messages=system_messages_from(body["system_messages"] or []) if "system_messages" in body else UNSET,
-        metadata=(_optional(body, "metadata", dict, "an object") or {}) if "metadata" in body else UNSET,
-        state=(_optional(body, "state", dict, "an object") or {}) if "state" in body else UNSET,
+        metadata=(optional(body, "metadata", dict, "an object") or {}) if "metadata" in body else UNSET,
+        state=(optional(body, "state", dict, "an object") or {}) if "state" in body else UNSET,
         ttl=milliseconds(body, "ttl") if "ttl" in body else UNSET,
     )
     session = await call.session()
@@ -160,7 +160,7 @@ async def delete(call: Call) -> Reply:
 async def append(call: Call) -> Reply:
     """Write messages to the end of a session's log."""
     body = await call.body()
-    _known(body, "messages")
+    known(body, "messages")
     messages = messages_from(body.get("messages"))
     if not messages:
         raise errors.InvalidRequest("messages is empty", param="messages")
@@ -200,7 +200,7 @@ async def page(call: Call) -> Reply:
 async def annotate(call: Call) -> Reply:
     """Pin a message, or say how important it is."""
     body = await call.body()
-    _known(body, "pinned", "importance")
+    known(body, "pinned", "importance")
     own = own_fields(body)
     session = await call.session()
     importance = own.get("importance") if "importance" in body else UNSET
@@ -233,8 +233,8 @@ async def context(call: Call) -> Reply:
     body = await call.body()
     session = await call.session()
     options = {name: value for name, value in body.items() if name not in _CONTEXT_FIELDS and value is not None}
-    agent, model = (_optional(body, name, str, "a string") for name in ("agent", "model"))
-    explain = _optional(body, "explain", bool, "true or false")
+    agent, model = (optional(body, name, str, "a string") for name in ("agent", "model"))
+    explain = optional(body, "explain", bool, "true or false")
     handle = call.hf.handle(session, agent=agent, model=model)
     found = await looked(call.hf.engine, session.ref, _look(handle, body, options))
     shown = told(found)
@@ -242,7 +242,7 @@ async def context(call: Call) -> Reply:
         "object": "context",
         "session_id": session.id,
         "version": session.version,
-        **{name: getattr(shown, name) for name in ("messages", "tokens", "total_tokens", "budget", "hash")},
+        **{name: getattr(shown, name) for name in ("messages", "tokens", "total_tokens", "budget", "counted", "hash")},
     }
     if shown.system is not None:
         reply["system"] = shown.system
@@ -260,7 +260,7 @@ def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) 
     at_turn = body.get("at_turn")
     if at_turn is not None and (not isinstance(at_turn, int) or isinstance(at_turn, bool) or at_turn < 0):
         raise errors.InvalidRequest("at_turn must be a whole number from 0", param="at_turn")
-    tools = _optional(body, "tools", list, "a list of tools") or []
+    tools = optional(body, "tools", list, "a list of tools") or []
     if not all(isinstance(tool, dict) for tool in tools):
         raise errors.InvalidRequest("tools must be a list of objects", param="tools")
     return Look(
@@ -268,7 +268,7 @@ def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) 
         settings=settings,
         system=system_messages_from(body.get("system_messages") or []),
         tools=tools,
-        dialect=checked(_optional(body, "dialect", str, "a string") or "openai"),
+        dialect=checked(optional(body, "dialect", str, "a string") or "openai"),
         at_turn=at_turn,
         explain=bool(body.get("explain")),
     )
@@ -286,8 +286,8 @@ async def history(call: Call) -> Reply:
 # -- bodies ------------------------------------------------------------------
 
 
-def _known(body: dict[str, Any], *names: str) -> None:
-    """Refuse fields that nobody reads: a misspelt one would be lost silently."""
+def known(body: dict[str, Any], *names: str) -> None:
+    """Refuse fields that nobody reads: a misspelt one would be lost silently. Raises `InvalidRequest`."""
     for name in body:
         if name not in names:
             near = difflib.get_close_matches(name, names, 1)
@@ -295,7 +295,8 @@ def _known(body: dict[str, Any], *names: str) -> None:
             raise errors.InvalidRequest(f"unknown field {name!r}{hint}", param=name)
 
 
-def _optional(body: dict[str, Any], name: str, kind: type, words: str) -> Any:
+def optional(body: dict[str, Any], name: str, kind: type, words: str) -> Any:
+    """A field of that type, or None. Raises `InvalidRequest` for one of another."""
     value = body.get(name)
     if value is not None and not isinstance(value, kind):
         raise errors.InvalidRequest(f"{name} must be {words}", param=name)

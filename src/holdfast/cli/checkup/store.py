@@ -119,30 +119,18 @@ def _remedy(path: Path) -> str:
 
 def durability(path: Path) -> Finding:
     """What a connection that writes has really set, asked of one that is opened as the store opens its own."""
-    from holdfast.stores.sqlite import translated
+    from holdfast.stores.sqlite import durability_of
 
     try:
-        journal, number = _settings(path)
-    except Exception as error:  # noqa: BLE001  # whatever SQLite says is a finding
-        return fail("durability", _told(path, translated(error)), _remedy(path))
+        journal, number = durability_of(str(path))
+    except HoldfastError as error:
+        return fail("durability", _told(path, error), _remedy(path))
     message = f"journal_mode {journal.upper()}, synchronous {_SYNCHRONOUS[number]}"
     if journal == "wal" and number >= _SYNCHRONOUS.index("FULL"):
         return ok("durability", f"{message}: an acknowledged write survives a power cut")
     return fail(
         "durability", f"{message}: a power cut can take acknowledged writes", "report it as a bug, with this line"
     )
-
-
-def _settings(path: Path) -> tuple[str, int]:
-    # They are a connection's own, and the store's connections live on threads of theirs.
-    from holdfast.stores.sqlite import _Connection, _open
-
-    connection = _Connection(str(path))
-    try:
-        _open(connection, str(path))
-        return connection.ask("PRAGMA journal_mode")[0][0], connection.ask("PRAGMA synchronous")[0][0]
-    finally:
-        connection.raw.close()
 
 
 def disk(folder: Path) -> Finding:

@@ -1,0 +1,274 @@
+"""A turn in progress, and the prompt of its next call: what it is built for, from memory or from the store.
+
+The layers of a turn are in `holdfast.turn`; what is here is what all of them hold in hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+
+from holdfast.agents import Llm, Voice
+from holdfast.calibration import Learned
+from holdfast.context.build import Request, WorkingSet, build, build_on
+from holdfast.context.dialects import Dialect
+from holdfast.context.view import decode_state, encode_state
+from holdfast.engine import Engine
+from holdfast.errors import InvalidRequest
+from holdfast.messages import Message
+from holdfast.session import Entry, Mode, ModelCall, NewEntry, Plan, Session, SessionRef
+from holdfast.stores.base import Append, Appended, SavedView
+from holdfast.tokens import STORED
+from holdfast.warm import Memory, heavy
+from holdfast.wire.openai import message_to
+
+_THREAD_CHARS = 64_000
+"""Characters of a message from which counting its tokens leaves the event loop."""
+_RECOUNTS = 3
+"""Times that a prompt is built anew because the provider's own count of it is over the budget."""
+
+
+class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What somebody asks of a session."""
+
+    ref: SessionRef
+    voice: Voice
+    incoming: tuple[Message, ...]
+    """Without the leading system messages."""
+    system: tuple[Message, ...] = ()
+    """The request's own leading system messages; without any, the session's hold."""
+    mode: Mode = "auto"
+    body: Mapping[str, Any] = {}
+    """The rest of the request: tools, sampling, fields nobody here knows. Travels upstream."""
+    dialect: Dialect = "openai"
+    idempotency_key: str | None = None
+    fingerprint: bytes = b""
+
+
+class Turn:
+    """One turn in progress, and what is known of it so far."""
+
+    def __init__(self, engine: Engine, request: TurnRequest) -> None:
+        self.engine = engine
+        self.request = request
+        self.plan: Plan | None = None
+        self.working_set: WorkingSet | None = None
+        self.answered: Entry | None = None
+        self.closed = False
+        """The reply is in the log."""
+        self.input_budget: int | None = None
+        """Tokens for the whole prompt, once the provider found one too long."""
+        self.learned = Learned()
+        """What is known of the model from its provider's answers."""
+        self.provider_count: int | None = None
+        """Tokens of the prompt by the provider's own count, where it was asked and answered."""
+        self._session: Session | None = None
+        self._view: tuple[str, SavedView] | None = None
+
+    @property
+    def session(self) -> Session:
+        """The session as it was after the last write."""
+        assert self._session is not None, "the turn has not begun"
+        return self._session
+
+    @session.setter
+    def session(self, session: Session) -> None:
+        self._session = session
+
+    def summary(self) -> dict[str, Any]:
+        """What a response tells about the session."""
+        tail = self.session.tail
+        told: dict[str, Any] = {"turn": tail.turn_id, "version": self.session.version}
+        if self.plan is not None:
+            told["reconciled"] = self.plan.relation
+        if self.working_set is not None:
+            built = self.working_set
+            told["working_set"] = {
+                "tokens": built.tokens,
+                "total_tokens": built.total_tokens,
+                "budget": built.budget,
+                "messages": len(built.messages),
+                "kept": built.kept(),
+            }
+        return told
+
+    # -- writing -----------------------------------------------------------
+
+    async def append(
+        self,
+        messages: Sequence[Message],
+        *,
+        plan: Plan | None = None,
+        expect: int | None = None,
+        metadata: dict[str, Any] | None = None,
+        calls: Sequence[ModelCall] = (),
+        keyed: bool = True,
+    ) -> Appended:
+        """Write messages to the log, with what the view has worked out."""
+        request, now = self.request, self.engine.clock()
+        opening = plan is not None
+        agent = request.voice.agent.name if request.voice.agent and not opening else None
+        counts = await counted(messages)
+        entries = [
+            NewEntry(message=message, tokens=tokens, timestamp=now, metadata=metadata, agent=agent)
+            for message, tokens in zip(messages, counts, strict=True)
+        ]
+        views = dict([self._view]) if self._view else None
+        write = Append(
+            entries=entries,
+            timestamp=now,
+            expect=expect,
+            retire_from=plan.retire_from if plan else None,
+            idempotency_key=request.idempotency_key if opening and keyed else None,
+            fingerprint=request.fingerprint if opening else b"",
+            calls=calls,
+            views=views,
+        )
+        appended = await self.engine.store.append(request.ref, write)
+        self.engine.warm.take(request.ref, appended, write)
+        self.session = appended.session
+        self._view = None
+        return appended
+
+    def remember(self, key: str, built: WorkingSet, frontier: int, version: int) -> None:
+        """Save the view with the next write, where a build moved its frontier: nothing else is worth a write.
+
+        Args:
+            key: names the view.
+            built: the build.
+            frontier: as the store has it.
+            version: of the session that it was built from.
+        """
+        if built.carried.frontier != frontier:
+            state = built.state
+            self._view = (key, SavedView(state.frontier, encode_state(state), state.keep, version))
+
+
+# -- the prompt --------------------------------------------------------------
+
+
+async def build_prompt(turn: Turn) -> WorkingSet:
+    """Build the working set for the next call from the log as it stands."""
+    built = await _build(turn)
+    if turn.request.voice.llm.count is not None:
+        built = await _recounted(turn, built)
+    return built
+
+
+async def _build(turn: Turn) -> WorkingSet:
+    made = working_set_request(turn.request, turn.session, learned=turn.learned, input_budget=turn.input_budget)
+    key = turn.request.voice.view_key()
+    memory = turn.engine.warm.get(turn.request.ref)
+    if memory is not None and memory.key == key and memory.session.version == turn.session.version:
+        built = await _off_loop(memory.heavy, lambda: build_on(made, memory.carried))
+        turn.remember(key, built, memory.saved, turn.session.version)
+    else:
+        built = await _build_cold(turn, made, key)
+    turn.working_set = built
+    return built
+
+
+async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
+    """Build from what the store has, and remember the view for the next turn."""
+    ref, engine = turn.request.ref, turn.engine
+    rows = await engine.store.window(ref, key)
+    state = decode_state(rows.view.state) if rows.view else None
+    if rows.view is not None and state is None:
+        rows = await engine.store.window(ref, None)
+    built = await _off_loop(heavy(rows.entries), lambda: build(made, state, rows.head, rows.entries))
+    saved = rows.view.frontier if rows.view else 0
+    engine.warm.put(ref, Memory(rows.session, rows.entries, key, built.carried, saved))
+    turn.remember(key, built, saved, rows.session.version)
+    return built
+
+
+async def _off_loop(long: bool, work: Callable[[], WorkingSet]) -> WorkingSet:  # noqa: FBT001 - one of two ways to do it
+    """Do `work` in a thread when it takes `long`, so that other requests do not wait for it."""
+    return await anyio.to_thread.run_sync(work) if long else work()
+
+
+async def _recounted(turn: Turn, built: WorkingSet) -> WorkingSet:
+    """`built`, counted by the provider too; built anew as long as that is more than the budget has."""
+    llm, learning = turn.request.voice.llm, turn.engine.learning
+    for _ in range(_RECOUNTS):
+        turn.provider_count = await provider_count(llm, built)
+        if turn.provider_count is None:
+            break
+        turn.learned = learning.reported(llm, built.total_tokens, turn.provider_count)
+        if built.request.budget is None or turn.provider_count <= built.request.budget.input:
+            break
+        built = await _build(turn)
+    return built
+
+
+async def provider_count(llm: Llm, built: WorkingSet) -> int | None:
+    """Tokens of a prompt by its provider's own count; None where that is not asked, or does not say."""
+    tools = {"tools": built.request.tools} if built.request.tools else {}
+    messages = [message_to(message) for message in built.messages]
+    return await llm.prompt_tokens({"model": llm.model, "messages": messages, **tools})
+
+
+def working_set_request(
+    request: TurnRequest, session: Session, *, learned: Learned, input_budget: int | None = None
+) -> Request:
+    """What the working set of a turn is built for: agent's instruction first, then the request's or session's system.
+
+    Args:
+        request: the turn's.
+        session: as it stands.
+        learned: what is known of the model from its provider's answers.
+        input_budget: tokens for the whole prompt; None: what the model's window leaves.
+    """
+    voice, body = request.voice, request.body
+    instruction = voice.agent.system if voice.agent else ()
+    tools = _tools(body)
+    budget = voice.llm.budget(reply_tokens(body), tools=bool(tools), learned=learned)
+    return Request(
+        policy=voice.policy,
+        count=voice.llm.counter,
+        input_budget=budget.counted if input_budget is None else min(input_budget, budget.counted),
+        budget=budget,
+        measure=voice.llm.measure(learned),
+        system=(*instruction, *(request.system or session.system_messages)),
+        tools=tools,
+        dialect=request.dialect,
+    )
+
+
+def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = None) -> None:
+    """Refuse what no working set can be built for, before anything is written.
+
+    Raises:
+        InvalidRequest: `tools` are none, or `max_tokens` leaves no room for a prompt.
+    """
+    voice.llm.budget(reply_tokens(body), tools=bool(_tools(body)), learned=learned)
+
+
+def _tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    tools = body.get("tools") or ()
+    if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
+        raise InvalidRequest("tools must be a list of tools", param="tools")
+    for at, tool in enumerate(tools):
+        if not isinstance(tool, Mapping) or not all(
+            isinstance(tool.get(key, {}), Mapping) for key in ("function", "custom")
+        ):
+            raise InvalidRequest(f"tools[{at}] must be an object with a type and a function", param=f"tools[{at}]")
+    return tools
+
+
+def reply_tokens(body: Mapping[str, Any]) -> int | None:
+    """Tokens that a request allows the reply; None where it does not say."""
+    return body.get("max_completion_tokens") or body.get("max_tokens")
+
+
+async def counted(messages: Sequence[Message]) -> list[int]:
+    """Stored (o200k) token counts; long messages are counted off the event loop."""
+    return [
+        await anyio.to_thread.run_sync(STORED.message, message)
+        if len(message.text) > _THREAD_CHARS
+        else STORED.message(message)
+        for message in messages
+    ]
