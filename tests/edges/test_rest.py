@@ -413,6 +413,52 @@ async def test_context_builds_and_stores_nothing() -> None:
         assert upstream.requests == []
 
 
+async def test_context_in_each_dialect() -> None:
+    """In the provider's own shape, the system prompt where it wants it; the hash is that of what was built."""
+    calls = [{"id": "c.1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}]
+    signed = [{"type": "thinking", "thinking": "hm", "signature": "sig"}]
+    log = [
+        user("hi"),
+        {"role": "assistant", "content": None, "tool_calls": calls, "thinking_blocks": signed},
+        {"role": "tool", "tool_call_id": "c.1", "content": "found"},
+        user("and?"),
+    ]
+    async with gateway([]) as (served, _):
+        await created(served, system_messages=["Sys."])
+        await appended(served, *log)
+        told = {}
+        for dialect in (None, "openai", "anthropic", "gemini"):
+            reply = await served.http.post("/v1/sessions/s/context", json={"dialect": dialect})
+            told[dialect] = reply.json()
+        assert told[None] == told["openai"]
+        assert told["openai"]["messages"] == [{"role": "system", "content": "Sys."}, *log]
+        assert "system" not in told["openai"]
+        assert {name: told["anthropic"][name] for name in ("system", "messages")} == {
+            "system": [{"type": "text", "text": "Sys."}],
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+                {
+                    "role": "assistant",
+                    "content": [*signed, {"type": "tool_use", "id": "c_1", "name": "f", "input": {"x": 1}}],
+                },
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "tool_result", "tool_use_id": "c_1", "content": [{"type": "text", "text": "found"}]},
+                        {"type": "text", "text": "and?"},
+                    ],
+                },
+            ],
+        }
+        assert told["gemini"]["system"] == {"parts": [{"text": "Sys."}]}
+        assert [turn["role"] for turn in told["gemini"]["messages"]] == ["user", "model", "user", "user"]
+        assert all(reply["tokens"] == told["openai"]["tokens"] for reply in told.values())
+        assert len({told[dialect]["hash"] for dialect in ("openai", "anthropic")}) == 2
+        await served.http.patch("/v1/sessions/s", json={"system_messages": []})
+        bare = (await served.http.post("/v1/sessions/s/context", json={"dialect": "anthropic"})).json()
+        assert "system" not in bare
+
+
 async def test_context_at_an_earlier_turn() -> None:
     """What the model saw then: no later message, and not the reply it gave."""
     async with gateway([]) as (served, _):

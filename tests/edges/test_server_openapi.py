@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import errors
+from holdfast.context.dialects import DIALECTS
 from holdfast.context.settings import STRATEGIES
 from holdfast.limits import Limits
 from holdfast.server.app import make_app
@@ -125,7 +126,8 @@ async def goods(walk: Walk) -> None:
     await walk("POST", f"{ONE}/context", body=composed)
     small = {"strategy": "token_window", "budget": 60, "preserve_recent": 1, "target": 0.5, "explain": True}
     assert (await walk("POST", f"{ONE}/context", body=small)).json()["decisions"]
-    await walk("POST", f"{ONE}/context", body={"at_turn": 0, "dialect": "anthropic", "model": "gpt-4o"})
+    for dialect in DIALECTS:
+        await walk("POST", f"{ONE}/context", body={"at_turn": 0, "dialect": dialect, "model": "gpt-4o"})
     chat = {"session_id": "chat", "messages": [HI], "temperature": 0.5}
     await walk(*CHAT, body=chat, Idempotency_Key="k")
     await walk(*CHAT, body=chat, Idempotency_Key="k")

@@ -16,8 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from holdfast.messages import Message
-from holdfast.session import NewEntry, SessionRef
+from holdfast.session import ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
 from tests.faults.vfs import Death, FaultVFS
@@ -31,6 +33,23 @@ def said(text: str, role: str = "user", *, size: int = 0) -> NewEntry:
     return NewEntry(message=Message(role=role, content=text + "." * size), tokens=5, timestamp=1)
 
 
+def summary(last: int, *, size: int = 0) -> NewCompaction:
+    """A compaction up to `last`, about to be laid."""
+    return NewCompaction(
+        view="v",
+        first=0,
+        last=last,
+        kind="summary",
+        text=f"up to {last}" + "." * size,
+        tokens=5,
+        source_tokens=50,
+        total=5 * last,
+        created_at=2,
+        through=last,
+        report={"k": last},
+    )
+
+
 def append(*entries: NewEntry, **more: Any) -> Append:
     return Append(entries=entries, timestamp=2, **more)
 
@@ -42,6 +61,7 @@ async def run(store: Store, *, together: bool = True) -> AsyncIterator[int]:
         together: some at once, to be committed as one; otherwise one after the other.
     """
     view = {"v": SavedView(0, b"view")}
+    call = ModelCall(model="m", timestamp=2, through=3, view="v", hash=b"h" * 16, build=b"b" * 900)
     first = [
         lambda: store.create(NewSession(id="s", user_id="ann", timestamp=1, state={"k": 1})),
         lambda: store.append(REF, append(said("a0"), said("a1", "assistant"))),
@@ -49,8 +69,25 @@ async def run(store: Store, *, together: bool = True) -> AsyncIterator[int]:
     ]
     several = [partial(store.append, OTHER, append(said(f"t{at}"))) for at in range(4)]
     rest: list[Callable[[], Any]] = [
-        lambda: store.append(REF, append(said("b0", size=9000), said("b1", "assistant", size=5000), views=view)),
-        lambda: store.append(REF, append(said("c0"), idempotency_key="key", fingerprint=b"f", state_delta={"k": 2})),
+        lambda: store.append(
+            REF,
+            append(
+                *(said("b0", size=9000), said("b1", "assistant", size=5000)),
+                views=view,
+                calls=[call],
+                compactions=[summary(0), summary(2, size=6000)],
+            ),
+        ),
+        lambda: store.append(
+            REF,
+            append(
+                said("c0"),
+                idempotency_key="key",
+                fingerprint=b"f",
+                state_delta={"k": 2},
+                compactions=[summary(4), msgspec.structs.replace(summary(4), error="no")],
+            ),
+        ),
         lambda: store.append(REF, append(said("d0", "assistant"), retire_from=3)),
         lambda: store.update(REF, SessionPatch(metadata={"m": "x" * 3000}), timestamp=3),
         lambda: store.annotate(REF, 0, pinned=True),
@@ -72,7 +109,13 @@ async def look(store: Store) -> Any:
     for ref in (REF, OTHER):
         page = [session for session in (await store.list(limit=10)).sessions if session.ref == ref]
         entries = await store.entries(ref, retired=True) if page else None
-        seen.append((page[0], entries, (await store.window(ref, "v")).view) if page else None)
+        if not page:
+            seen.append(None)
+            continue
+        rows = await store.window(ref, "v")
+        seen.append(
+            (page[0], entries, rows.view, rows.compaction, await store.compactions(ref), await store.calls(ref))
+        )
     return seen
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.messages import Message, ToolCall
-from holdfast.session import Entry, NewEntry, SessionRef
-from holdfast.stores.base import NewSession, Store
+from holdfast.session import Entry, NewCompaction, NewEntry, SessionRef, StoredCompaction
+from holdfast.stores.base import Append, NewSession, Store
 
 REF = SessionRef("ann", "s1")
 
@@ -40,6 +40,34 @@ def new(message: Message, *, tokens: int = 10, timestamp: int = 1, **fields: Any
 def session(ref: SessionRef = REF, *, timestamp: int = 1, **fields: Any) -> NewSession:
     """A session about to be made."""
     return NewSession(id=ref.id, user_id=ref.user_id, timestamp=timestamp, **fields)
+
+
+def compaction(first: int, last: int, text: str = "what was said", **fields: Any) -> NewCompaction:
+    """A compaction about to be laid, of the view `v` unless told otherwise."""
+    given = {
+        "view": "v",
+        "kind": "summary",
+        "tokens": 3,
+        "source_tokens": 30,
+        "total": 10 * (last + 1),
+        "created_at": 5,
+    }
+    return NewCompaction(first=first, last=last, text=text, **{**given, "through": last, **fields})
+
+
+def failed(first: int = 0, last: int = 0, error: str = "it was longer than its source", **fields: Any) -> NewCompaction:
+    """An attempt at a compaction that failed."""
+    return compaction(first, last, "", error=error, **fields)
+
+
+async def lay(store: Store, *new: NewCompaction, ref: SessionRef = REF) -> tuple[StoredCompaction, ...]:
+    """What became of compactions that were laid by a write of their own."""
+    return (await store.append(ref, Append(compactions=new, timestamp=9))).compactions
+
+
+async def fates(store: Store, ref: SessionRef = REF) -> list[tuple[int, str]]:
+    """The compactions that are kept, and what became of each."""
+    return [(one.id, one.status) for one in await store.compactions(ref)]
 
 
 def texts(entries: tuple[Entry, ...]) -> list[str]:

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as evolve
 
-from holdfast.errors import EntryNotFound, InvalidRequest, StaleSession
+from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession, TooLarge
 from holdfast.messages import encode_payload
 from holdfast.session import Entry, NewEntry, SessionRef, Tail, erased, extend
-from holdfast.stores.base import Append, SavedView, Store, verify
+from holdfast.stores.base import MAX_PAGE, Append, SavedView, Store, verify
 from tests.stores.kit import REF, assistant, calls, live, result, seqs, session, texts, user
 
 VIEW = {"v": SavedView(0, b"v")}
@@ -145,6 +145,55 @@ async def test_annotating_what_is_not_live(store: Store, seq: int) -> None:
     with pytest.raises(EntryNotFound):
         await store.annotate(REF, seq, pinned=True)
     assert (await store.get(REF)).version == 2
+
+
+# -- importance in bulk ------------------------------------------------------
+
+
+async def test_rate_sets_what_nobody_said(store: Store) -> None:
+    """Of live entries without an importance; the version and the views stay."""
+    await store.create(session())
+    log = [user("a"), user("b", importance=0.9), user("c"), user("d"), user("e", importance=0.0)]
+    await store.append(REF, Append(entries=log, timestamp=2))
+    await store.append(REF, Append(entries=[user("D")], retire_from=3, timestamp=3))
+    before = await store.append(REF, Append(views=VIEW, timestamp=3))
+    assert await store.rate(REF, {0: 0.25, 1: 0.1, 3: 0.5, 5: 1, 77: 0.5, -1: 0.5}) == 2
+    assert [entry.importance for entry in await store.entries(REF)] == [0.25, 0.9, None, 1.0]
+    assert [entry.importance for entry in await store.entries(REF, start=3, stop=5, retired=True)] == [None, 0.0]
+    assert (await store.get(REF), await _saved(store)) == (before.session, VIEW["v"])
+    assert await store.rate(REF, {0: 0.75, 5: 0.75}) == 0
+    assert await store.rate(REF, {}) == 0
+    assert await verify(store, REF) == 6
+
+
+async def test_a_page_is_rated_at_once(store: Store) -> None:
+    """More is `TooLarge`; what is no number is refused whole; a session that is not there is `SessionNotFound`."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("x") for _ in range(MAX_PAGE + 1)], timestamp=2))
+    with pytest.raises(TooLarge):
+        await store.rate(REF, dict.fromkeys(range(MAX_PAGE + 1), 0.5))
+    for bad in ({0: 0.5, 1: float("nan")}, {0: 0.5, 2**70: 0.5}):
+        with pytest.raises(InvalidRequest):
+            await store.rate(REF, bad)
+    assert await store.rate(REF, dict.fromkeys(range(MAX_PAGE), 0.5)) == MAX_PAGE
+    with pytest.raises(SessionNotFound):
+        await store.rate(SessionRef("bob", "s1"), {0: 0.5})
+
+
+@given(
+    said=st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=12),
+    rated=st.dictionaries(st.integers(-2, 15), st.floats(-5, 5), max_size=12),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+async def test_what_a_caller_said_stands(store: Store, said: list[Any], rated: dict[int, float]) -> None:
+    """Against a plain list."""
+    ref = SessionRef("ann", f"s{next(_numbers)}")
+    await store.create(session(ref))
+    await store.append(ref, Append(entries=[user("x", importance=one) for one in said], timestamp=2))
+    expected = [rated.get(seq) if one is None else one for seq, one in enumerate(said)]
+    changed = [seq for seq, one in enumerate(said) if one is None and seq in rated]
+    assert await store.rate(ref, rated) == len(changed)
+    assert [entry.importance for entry in await store.entries(ref)] == expected
 
 
 # -- erasing -----------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace as evolve
 
 from holdfast.errors import (
     IdempotencyConflict,
@@ -12,6 +15,7 @@ from holdfast.errors import (
     StaleSession,
     TooLarge,
 )
+from holdfast.limits import CALL_BUILD_BYTES
 from holdfast.messages import Message, Part, ToolCall
 from holdfast.session import ModelCall, SessionRef, Usage
 from holdfast.stores.base import MAX_MESSAGE_BYTES, Append, SavedView, Store, verify
@@ -308,3 +312,39 @@ async def test_model_calls_are_recorded_and_summed(store: Store) -> None:
     assert after.session.usage == (await store.get(REF)).usage == Usage(3, 30, 6, 12)
     assert await store.calls(REF) == tuple(reversed(made))
     assert await store.calls(REF, limit=1) == (made[2],)
+
+
+async def test_a_model_call_tells_what_it_was_sent(store: Store) -> None:
+    """Turn, place, view, hash and how its prompt was built come back; calls of one turn can be asked for."""
+    await store.create(session())
+    whole = ModelCall(
+        model="m", timestamp=1, turn_id=4, through=17, view="v \0 ü", hash=b"h" * 16, build=b"\0b" * 8 * 1024
+    )
+    plain = ModelCall(model="m", timestamp=2)
+    await store.append(REF, Append(calls=[whole, plain, evolve(whole, timestamp=3)], timestamp=2))
+    assert await store.calls(REF) == (evolve(whole, timestamp=3), plain, whole)
+    assert (plain.turn_id, plain.through, plain.view, plain.hash, plain.build) == (0, -1, "", b"", b"")
+    assert await store.calls(REF, turn_id=4) == (evolve(whole, timestamp=3), whole)
+    assert await store.calls(REF, turn_id=4, limit=1) == (evolve(whole, timestamp=3),)
+    assert await store.calls(REF, turn_id=0) == (plain,)
+    assert await store.calls(REF, turn_id=5) == ()
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        ({"model": ""}, InvalidRequest),
+        ({"view": "x" * 513}, InvalidRequest),
+        ({"hash": b"short"}, InvalidRequest),
+        ({"build": b"x" * (CALL_BUILD_BYTES + 1)}, TooLarge),
+        ({"through": 2**70}, InvalidRequest),
+    ],
+    ids=lambda value: "".join(value) if isinstance(value, dict) else "",
+)
+async def test_what_is_no_model_call_is_refused(store: Store, bad: dict[str, Any], error: type[Exception]) -> None:
+    """And nothing of the write is written."""
+    await store.create(session())
+    call = ModelCall(**{"model": "m", "timestamp": 1, **bad})
+    with pytest.raises(error):
+        await store.append(REF, Append(entries=[user("a")], calls=[call], timestamp=2))
+    assert (await store.get(REF)).version == 0

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from holdfast.stores import open_store
-from holdfast.stores.base import Store, verify
-from tests.stores.kit import REF, session
+from holdfast.stores.base import Append, Store, verify
+from holdfast.stores.sql import migrations
+from tests.stores.kit import REF, session, user
 
 PROGRAM = Path(__file__).with_name("writer_process.py")
 
@@ -57,8 +60,44 @@ async def test_two_processes_open_a_new_file_at_once(database: Path) -> None:
         assert (writer.returncode, err) == (0, "")
 
 
+async def test_processes_open_a_file_of_the_first_release_at_once(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them upgrades it, all append, and nothing of what it held is lost."""
+    with monkeypatch.context() as then:
+        then.setattr("holdfast.stores.sqlite.migrations", lambda dialect: migrations(dialect)[:1])
+        store = await _opened(database)
+        await store.create(session())
+        await store.append(REF, Append(entries=[user("old")], timestamp=2))
+        await store.close()
+    writers = [_writer(database, name, 20) for name in ("one", "two", "three")]
+    for writer in writers:
+        _, err = writer.communicate(timeout=120)
+        assert (writer.returncode, err) == (0, "")
+    store = await _opened(database)
+    assert (await store.entries(REF))[0].message.text == "old"
+    assert await verify(store, REF) == 61
+    assert [one.id for one in await store.compactions(REF)][-1] == 60
+    await store.close()
+
+
+async def test_of_several_processes_one_has_a_lease(database: Path) -> None:
+    """Each round of the clock is one process's, whichever came first to it: none is nobody's, none is two's."""
+    await _made(database)
+    asking = [_writer(database, "ROUNDS", 150) for _ in range(3)]
+    rounds: list[int] = []
+    for process in asking:
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, "")
+        rounds += map(int, out.split())
+    assert sorted(rounds) == list(range(150))
+
+
 async def test_what_was_acknowledged_survives_kill_9(database: Path) -> None:
-    """Round after round a writer is killed in the middle: everything it was told is there once, and the chain holds."""
+    """Round after round a writer is killed in the middle: everything it was told is there once, and the chain holds.
+
+    What was laid over the log came with it: as many compactions as entries, of the same texts.
+    """
     await _made(database)
     said: dict[int, str] = {}
     for round_ in range(12):
@@ -74,5 +113,8 @@ async def test_what_was_acknowledged_survives_kill_9(database: Path) -> None:
         assert said.items() <= entries.items()
         assert len(set(entries.values())) == len(entries)
         assert await verify(store, REF) == len(entries)
+        compactions = await store.compactions(REF)
+        assert max((one.id for one in compactions), default=0) == len(entries)
+        assert {one.text for one in compactions} <= set(entries.values())
         await store.close()
     assert len(said) > 500

@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError, SessionExists, StaleSession
 from holdfast.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, Appended, Store, verify
-from tests.stores.kit import REF, assistant, live, seqs, session, texts, user
+from tests.stores.kit import REF, assistant, compaction, lay, live, seqs, session, texts, user
 
 
 async def test_fifty_writers_on_one_session(store: Store) -> None:
@@ -102,6 +102,50 @@ async def test_of_several_with_one_key_one_writes(store: Store) -> None:
     assert sum(not answer.replayed for answer in answers) == 1
     assert len({answer.entries[0].seq for answer in answers}) == 1
     assert await live(store) == ["a"]
+
+
+async def test_of_several_that_want_a_lease_one_has_it(shared_url: str) -> None:
+    """Two openings, forty holders, round after round: each round is exactly one's."""
+    stores = await asyncio.gather(*(open_store(shared_url, tenant="acme") for _ in range(2)))
+    for round_ in range(10):
+        now = 10 * round_
+        wants = [stores[at % 2].lease("sweep", str(at), now=now, until=now + 10) for at in range(40)]
+        answers = await asyncio.gather(*wants)
+        assert sum(answers) == 1
+        if round_ % 2:
+            await stores[0].release("sweep", str(answers.index(True)))
+    for store in stores:
+        await store.close()
+
+
+async def test_of_several_that_learn_from_one_state_one_writes(shared_url: str) -> None:
+    """Counting by reading and writing back loses nothing."""
+    stores = await asyncio.gather(*(open_store(shared_url, tenant="acme") for _ in range(2)))
+
+    async def count(store: Store) -> None:
+        for _ in range(5):
+            learned = await store.learned("m")
+            while not await store.learn("m", b"%d" % (int(learned or b"0") + 1), timestamp=1, expect=learned):
+                learned = await store.learned("m")
+
+    await asyncio.gather(*(count(store) for store in (*stores, *stores)))
+    assert await stores[0].learned("m") == b"20"
+    for store in stores:
+        await store.close()
+
+
+async def test_many_lay_compactions_at_once(shared_url: str) -> None:
+    """Ids have no gap, and one is live in the end, with the longest range."""
+    stores = await asyncio.gather(*(open_store(shared_url, tenant="acme") for _ in range(2)))
+    await stores[0].create(session())
+    await stores[0].append(REF, Append(entries=[user("x") for _ in range(40)], timestamp=2))
+    await asyncio.gather(*(lay(stores[at % 2], compaction(0, at)) for at in range(40)))
+    found = await stores[1].compactions(REF)
+    assert [one.id for one in found] == list(range(1, 41))
+    assert [one.last for one in found if one.status == "live"] == [39]
+    assert (await stores[0].get(REF)).version == 41
+    for store in stores:
+        await store.close()
 
 
 async def test_a_refused_write_does_not_hurt_its_neighbours(store: Store) -> None:

@@ -1,0 +1,83 @@
+"""Files of earlier releases are upgraded in place; those of later ones are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.errors import StoreUnavailable
+from holdfast.session import ModelCall
+from holdfast.stores import open_store
+from holdfast.stores.base import Append, SavedView, Store, verify
+from holdfast.stores.sql import migrations
+from tests.stores.kit import REF, assistant, compaction, lay, session, user
+
+
+async def opened(database: Path) -> Store:
+    """The store in the file `database`."""
+    return await open_store(f"sqlite:///{database}", tenant="acme")
+
+
+async def _close_after_opening(database: Path) -> None:
+    await (await opened(database)).close()
+
+
+async def _made_by_the_first_release(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of schema 1, with a log, a saved view and a model call in it."""
+    with monkeypatch.context() as then:
+        then.setattr("holdfast.stores.sqlite.migrations", lambda dialect: migrations(dialect)[:1])
+        store = await opened(database)
+        await store.create(session(state={"k": 1}))
+        await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
+        await store.close()
+    connection = apsw.Connection(str(database))
+    connection.execute("INSERT INTO saved_views VALUES (1, 'v', 1, x'5b305d', x'73')")
+    connection.execute("INSERT INTO model_calls VALUES (1, 1, 7, 'm', 10, 5, 3)")
+    connection.close()
+
+
+def test_migrations_that_were_applied_stay_as_they_are() -> None:
+    """A file out there says by checksum what it has: another text under the same number would refuse it."""
+    assert migrations("sqlite")[0].checksum == "0e6acffdc01dfcca601b9b7ce6e71416f436d7df0cfaacccc6191fc895396f26"
+
+
+async def test_a_file_of_the_first_release_is_upgraded_in_place(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it holds reads as it did, and what is new works on it."""
+    await _made_by_the_first_release(database, monkeypatch)
+    store = await opened(database)
+    rows = await store.window(REF, "v")
+    assert (rows.view, rows.compaction) == (SavedView(1, b"s", (0,)), None)
+    assert [entry.message.text for entry in (*rows.head, *rows.entries)] == ["a", "b"]
+    old = ModelCall(model="m", timestamp=7, prompt_tokens=10, completion_tokens=5, cached_tokens=3)
+    assert await store.calls(REF) == await store.calls(REF, turn_id=0) == (old,)
+    await store.append(REF, Append(entries=[user("c")], timestamp=3))
+    assert [one.status for one in await lay(store, compaction(0, 1))] == ["live"]
+    await store.erase(REF, 0)
+    assert [one.status for one in await store.compactions(REF)] == ["dead"]
+    assert await verify(store, REF) == 3
+    await store.close()
+
+
+async def test_many_open_an_old_file_at_once(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is upgraded once."""
+    await _made_by_the_first_release(database, monkeypatch)
+    stores = await asyncio.gather(*(opened(database) for _ in range(8)))
+    await asyncio.gather(*(lay(store, compaction(0, 1)) for store in stores))
+    assert [one.id for one in await stores[0].compactions(REF)] == list(range(1, 9))
+    for store in stores:
+        await store.close()
+
+
+def test_an_old_release_refuses_an_upgraded_file(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clearly, and the file stays as it was."""
+    asyncio.run(_close_after_opening(database))
+    before = database.read_bytes()
+    monkeypatch.setattr("holdfast.stores.sqlite.migrations", lambda dialect: migrations(dialect)[:1])
+    with pytest.raises(StoreUnavailable, match="has schema 2, made by a newer release"):
+        asyncio.run(_close_after_opening(database))
+    assert database.read_bytes() == before

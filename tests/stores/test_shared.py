@@ -1,0 +1,167 @@
+"""The contract, what belongs to a tenant: leases, and what was learned of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast import limits
+from holdfast.errors import InvalidRequest, StoreClosed, TooLarge
+from holdfast.stores.base import Store
+
+# -- leases ------------------------------------------------------------------
+
+
+async def test_a_lease_is_one_holders(store: Store) -> None:
+    """Until it expires; renewing goes on from there."""
+    assert await store.lease("sweep", "one", now=0, until=10)
+    assert not await store.lease("sweep", "two", now=9, until=19)
+    assert await store.lease("sweep", "one", now=9, until=19)
+    assert not await store.lease("sweep", "two", now=10, until=20)
+    assert await store.lease("sweep", "two", now=19, until=29)
+    assert not await store.lease("sweep", "one", now=20, until=30)
+
+
+async def test_a_released_lease_is_free(store: Store) -> None:
+    """Only its holder releases it."""
+    await store.release("sweep", "one")
+    await store.lease("sweep", "one", now=0, until=10)
+    await store.release("sweep", "two")
+    assert not await store.lease("sweep", "two", now=1, until=10)
+    await store.release("sweep", "one")
+    assert await store.lease("sweep", "two", now=1, until=10)
+
+
+async def test_leases_are_a_tenants_and_compare_byte_for_byte(store: Store) -> None:
+    """Another tenant, another name, another spelling: another lease."""
+    assert await store.lease("sweep", "one", now=0, until=10)
+    assert await store.for_tenant("other").lease("sweep", "two", now=0, until=10)
+    for name in ("sweeper", "Sweep", "sweep ", "sweep\0"):
+        assert await store.lease(name, "two", now=0, until=10)
+    assert not await store.lease("sweep", "One", now=0, until=10)
+
+
+async def test_leases_that_were_left_are_forgotten(store: Store) -> None:
+    """Long after they expired; nobody can tell, but for the room they take."""
+    for at in range(50):
+        assert await store.lease(f"session {at}", "one", now=at, until=at + 10)
+    day = limits.LEASE_MILLISECONDS
+    assert await store.lease("sweep", "one", now=day, until=day + 10)
+    assert await _leases(store) == ["sweep"]
+
+
+async def _leases(store: Store) -> list[str]:
+    """The names in the table, behind the contract's back."""
+
+    def steps() -> Any:
+        from holdfast.stores.sql.steps import Query
+
+        found = []
+        for name in [f"session {at}" for at in range(50)] + ["sweep"]:
+            if (yield Query("lease_get", (store.tenant, name))):
+                found.append(name)
+        return found
+
+    found: list[str] = await store._database.read(steps)  # type: ignore[attr-defined]  # only SQL stores have one
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "holder", "now", "until"),
+    [
+        ("", "one", 0, 10),
+        ("sweep", "", 0, 10),
+        ("sweep", "x" * 513, 0, 10),
+        ("sweep", "\ud800", 0, 10),
+        ("sweep", "one", 10, 10),
+        ("sweep", "one", 10, 9),
+        ("sweep", "one", 0, limits.LEASE_MILLISECONDS + 1),
+    ],
+)
+async def test_what_is_no_lease_is_refused(store: Store, name: str, holder: str, now: int, until: int) -> None:
+    """`InvalidRequest`."""
+    with pytest.raises(InvalidRequest):
+        await store.lease(name, holder, now=now, until=until)
+
+
+_asked = st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 5), st.integers(1, 8), st.booleans())
+
+
+@given(asked=st.lists(_asked, max_size=25))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+async def test_leases_are_what_a_dictionary_says(store: Store, asked: list[Any]) -> None:
+    """Any order of taking, renewing and releasing, by a clock that goes on."""
+    held: dict[str, tuple[str, int]] = {}
+    now = 0
+    for name in "ab":
+        for holder in "xyz":
+            await store.release(name, holder)
+    for name, holder, passed, length, gives_back in asked:
+        now += passed
+        owner, until = held.get(name, (holder, 0))
+        free = owner == holder or until <= now
+        assert await store.lease(name, holder, now=now, until=now + length) is free
+        if free:
+            held[name] = (holder, now + length)
+        if gives_back:
+            await store.release(name, holder)
+            if held[name][0] == holder:
+                del held[name]
+
+
+# -- what was learned --------------------------------------------------------
+
+
+async def test_what_was_learned_is_kept_a_model_and_a_tenant(store: Store) -> None:
+    """Bytes as they were given, none for what nobody learned."""
+    assert await store.learned("m") is None
+    assert await store.learn("m", b"\0one", timestamp=1, expect=None)
+    assert await store.learn("n", b"", timestamp=1, expect=None)
+    assert [await store.learned(model) for model in ("m", "n", "M")] == [b"\0one", b"", None]
+    other = store.for_tenant("other")
+    assert await other.learned("m") is None
+    assert await other.learn("m", b"theirs", timestamp=1, expect=None)
+    assert await store.learned("m") == b"\0one"
+
+
+async def test_learning_is_refused_when_somebody_else_wrote(store: Store) -> None:
+    """What stands there stays; the same bytes twice are no exception."""
+    assert not await store.learn("m", b"two", timestamp=1, expect=b"one")
+    assert await store.learn("m", b"one", timestamp=1, expect=None)
+    for expect in (None, b"", b"two"):
+        assert not await store.learn("m", b"one", timestamp=2, expect=expect)
+    assert await store.learn("m", b"two", timestamp=3, expect=b"one")
+    assert await store.learned("m") == b"two"
+
+
+async def test_what_is_learned_has_limits(store: Store) -> None:
+    """Bytes of one model, and models of a tenant: the one that was written longest ago is forgotten."""
+    with pytest.raises(TooLarge):
+        await store.learn("m", b"x" * (limits.LEARNED_BYTES + 1), timestamp=1, expect=None)
+    with pytest.raises(InvalidRequest):
+        await store.learn("", b"x", timestamp=1, expect=None)
+    assert await store.learn("m", b"x" * limits.LEARNED_BYTES, timestamp=1, expect=None)
+    for at in range(limits.LEARNED_MODELS - 1):
+        await store.learn(f"m{at}", b"x", timestamp=2 + at, expect=None)
+    other = store.for_tenant("other")
+    await other.learn("m", b"theirs", timestamp=0, expect=None)
+    assert await store.learned("m") is not None
+    await store.learn("one more", b"x", timestamp=5000, expect=None)
+    assert [await store.learned(model) is None for model in ("m", "m0", "one more")] == [True, False, False]
+    assert await other.learned("m") == b"theirs"
+
+
+async def test_a_closed_store_leases_and_learns_nothing(store: Store) -> None:
+    """`StoreClosed`."""
+    await store.close()
+    for call in (
+        store.lease("sweep", "one", now=0, until=10),
+        store.release("sweep", "one"),
+        store.learned("m"),
+        store.learn("m", b"", timestamp=1, expect=None),
+    ):
+        with pytest.raises(StoreClosed):
+            await call
