@@ -248,7 +248,9 @@ def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = 
 
 
 def _tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    tools = body.get("tools") or ()
+    tools = body.get("tools")
+    if tools is None:
+        return ()
     if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
         raise InvalidRequest("tools must be a list of tools", param="tools")
     for at, tool in enumerate(tools):

@@ -29,6 +29,7 @@ from holdfast.session import (
 from holdfast.wire.openai import message_from, message_to
 
 _log = logging.getLogger("holdfast.turn")
+NOTHING = "messages is empty, and so is the session: there is nothing to answer"
 _RACES = 16
 """Times a transcript is reconciled anew because somebody else appended in between."""
 
@@ -64,9 +65,7 @@ async def reconcile(turn: Turn) -> None:
         session = await turn.engine.store.get(turn.request.ref)
         plan = await (_plan_transcript if transcript else _plan_delta)(turn)
         if not plan.append and session.messages == 0:
-            raise InvalidRequest(
-                "messages is empty, and so is the session: there is nothing to answer", param="messages"
-            )
+            raise InvalidRequest(NOTHING, param="messages")
         try:
             await open_turn(turn, session, plan, expect=session.version if transcript else None)
         except StaleSession:

@@ -69,6 +69,8 @@ class Memory:
 
     def take(self, appended: Appended, write: Append) -> bool:
         """Take a write of this process in; False when it does not continue what is remembered."""
+        if any(one.status == "live" for one in appended.compactions):
+            return False  # what is remembered does not know it
         follows = appended.version == self.session.version + 1 == appended.session.version
         if not follows or appended.replayed or write.retire_from is not None or not self._proven(appended):
             return False

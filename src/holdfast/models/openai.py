@@ -157,7 +157,12 @@ class OpenAIModel:
                 return outcome
             pause = self._pause(outcome, attempt)
             if pause is None:
-                raise outcome.error from outcome.cause
+                error, cause = outcome.error, outcome.cause
+                del outcome
+                try:
+                    raise error from cause
+                finally:
+                    del error, cause  # else this frame and the error hold each other, and all of the prompt with them
             await self._sleep(pause)
             attempt += 1
 

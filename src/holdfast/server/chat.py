@@ -23,6 +23,7 @@ from holdfast.server.http import Call, Reply, error_body, failure, named_session
 from holdfast.server.intake import Intake
 from holdfast.session import Mode, Session
 from holdfast.stores.checks import check_id
+from holdfast.turn import NOTHING
 from holdfast.turn import respond as answer
 from holdfast.wire.openai import messages_from, split_system
 
@@ -31,7 +32,6 @@ OWN_FIELDS = frozenset({"session_id", "session_mode", "session_match", "agent"})
 MODES: tuple[str, ...] = get_args(Mode)
 MAX_CHOICES = 128
 ENDING = "the server is ending; what arrived of the reply is in the session"
-_NOTHING = "messages is empty, and so is the session: there is nothing to answer"
 _encoder = msgspec.json.Encoder()
 
 
@@ -133,7 +133,7 @@ async def _session(
             pass
     check_body(hf.roster.voice(agent=body.get("agent"), model=body.get("model")), body)
     if not answerable:
-        raise errors.InvalidRequest(_NOTHING, param="messages")
+        raise errors.InvalidRequest(NOTHING, param="messages")
     agent = body.get("agent") or (body["model"] if body.get("model") in hf.roster.agents else None)
     return await hf.ensure(session_id, user_id=user or DEFAULT_USER, agent=agent, system_messages=system)
 
