@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Voice
 from holdfast.calling import made_call
@@ -23,6 +24,7 @@ from holdfast.prompting import Turn, TurnRequest, build_prompt, counted
 from holdfast.session import Entry, Mode, ModelCall, NewEntry, Session, SessionRef
 from holdfast.stores.base import Append, Appended, SessionPatch, verify
 from holdfast.turn import reconcile, respond
+from holdfast.wire.exports import own_fields
 from holdfast.wire.openai import entry_to, message_from, message_to, split_system
 
 Sendable = str | Mapping[str, Any] | Message | Any
@@ -73,7 +75,8 @@ class SessionHandle:
         """Write messages to the end of the log, all or none.
 
         Args:
-            messages: one or several.
+            messages: one or several; a dict may have `pinned`, `importance` (0 to 1), `timestamp` (milliseconds) and
+                `metadata` beside Chat Completions' own fields.
             expect: the version the log must be at; None: any.
             idempotency_key: a key seen before writes nothing and answers what it wrote then.
             fingerprint: what the key stands for.
@@ -83,10 +86,13 @@ class SessionHandle:
             StaleSession: the log is not at `expect`.
             IdempotencyConflict: the key was used with another fingerprint.
         """
-        made = _messages(messages)
+        made, own = _messages(messages), _own(messages)
         counts = await counted(made)
         now = self._engine.clock()
-        entries = [NewEntry(message=m, tokens=t, timestamp=now) for m, t in zip(made, counts, strict=True)]
+        entries = [
+            NewEntry(message=message, tokens=tokens, **{"timestamp": now, **fields})
+            for message, tokens, fields in zip(made, counts, own, strict=True)
+        ]
         return await self.write(entries, expect=expect, idempotency_key=idempotency_key, fingerprint=fingerprint)
 
     async def write(
@@ -106,6 +112,21 @@ class SessionHandle:
             fingerprint=fingerprint,
         )
         return await self._engine.store.append(self.ref, write)
+
+    async def annotate(
+        self, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
+    ) -> Entry:
+        """Pin a message, so that it never leaves the working set, or say how much it matters to `salience`, from 0 to 1.
+
+        Args:
+            seq: which message.
+            pinned: None leaves it as it is.
+            importance: None takes it back.
+
+        Raises:
+            EntryNotFound: the live log has no such message.
+        """
+        return await self._engine.store.annotate(self.ref, seq, pinned=pinned, importance=importance)
 
     async def update(self, **changes: Any) -> Session:
         """Change the session's own fields; see `SessionPatch` for their names."""
@@ -296,13 +317,23 @@ def _line(run: Run) -> str:
 
 def _messages(given: Sendable | Sequence[Sendable]) -> list[Message]:
     """What was given as messages, each checked as if it came over the wire."""
-    one = isinstance(given, str | Message | Mapping) or hasattr(given, "model_dump")
+    one = _is_one(given)
     if not one and not isinstance(given, Sequence):
         raise InvalidRequest(f"a message is text, a dict or a Message, not {type(given).__name__}", param="messages")
     if one:
         return [_message(given, "message", text_role="user")]
     items: Sequence[Any] = given  # type: ignore[assignment]  # `Any` among the kinds of one message hides what is left
     return [_message(item, f"messages[{at}]", text_role="user") for at, item in enumerate(items)]
+
+
+def _own(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]:
+    """Holdfast's own fields of each message, where it is a dict."""
+    items: Sequence[Any] = [given] if _is_one(given) else given  # type: ignore[assignment]  # see _messages
+    return [own_fields(item, f"messages[{at}]") if isinstance(item, Mapping) else {} for at, item in enumerate(items)]
+
+
+def _is_one(given: Any) -> bool:
+    return isinstance(given, str | Message | Mapping) or hasattr(given, "model_dump")
 
 
 def _message(given: Sendable, where: str, *, text_role: str) -> Message:

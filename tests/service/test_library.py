@@ -387,3 +387,20 @@ async def test_used_before_it_is_open() -> None:
     async with hf:
         pass
     await hf.close()
+
+
+async def test_a_message_is_pinned_and_rated_as_it_is_written_or_later() -> None:
+    """Beside Chat Completions' own fields, which are all that is sent."""
+    async with opened() as hf:
+        session = await hf.session("s")
+        await session.append({"role": "user", "content": "Mind the kelp.", "pinned": True, "importance": 0.25})
+        entry = (await session.entries())[0]
+        assert (entry.pinned, entry.importance, entry.message.extra) == (True, 0.25, {})
+        assert (await session.messages())[0] == {"role": "user", "content": "Mind the kelp."}
+        await session.annotate(0, pinned=False, importance=1.0)
+        entry = (await session.entries())[0]
+        assert (entry.pinned, entry.importance) == (False, 1.0)
+        assert (await session.annotate(0, importance=None)).importance is None
+        with pytest.raises(InvalidMessage, match="importance must be a number from 0 to 1"):
+            await session.append([{"role": "user", "content": "x", "importance": 2}])
+        assert (await session.info()).messages == 1
