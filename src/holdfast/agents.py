@@ -169,6 +169,7 @@ class Roster:
         agents: by name.
         context: holds for sessions without an agent.
         summarizers: functions that write summaries, by the name that `summarizer_llm` may have; see `Summarizer.write`.
+        scorers: functions that rate messages, by the name that `scorer` may have; see `holdfast.scoring`.
     """
 
     def __init__(
@@ -177,6 +178,7 @@ class Roster:
         agents: Mapping[str, Agent] | None = None,
         context: ContextSettings | None = None,
         summarizers: Mapping[str, Callable[..., Any]] | None = None,
+        scorers: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.llms = dict(llms or {})
         if DEFAULT not in self.llms:
@@ -185,6 +187,7 @@ class Roster:
         self.agents = dict(agents or {})
         self.context = context or ContextSettings()
         self.summarizers = dict(summarizers or {})
+        self.scorers = dict(scorers or {})
 
     def voice(self, *, agent: str | None = None, model: str | None = None) -> Voice:
         """Who answers.
@@ -219,6 +222,13 @@ class Roster:
             return Summarizer(wanted, self.summarizers[wanted])
         writer = None if wanted is None else self.llm(wanted) if wanted else own
         return None if writer is None or isinstance(writer.client, OfflineModel) else writer
+
+    def scorer(self, name: str) -> Callable[..., Any] | Llm | None:
+        """Who rates messages: a function of that name, or an llm; None when nobody can."""
+        if name in self.scorers:
+            return self.scorers[name]
+        found = self.llms.get(name)
+        return None if found is None or isinstance(found.client, OfflineModel) else found
 
     def llm(self, name: str | None) -> Llm:
         """The model of that name, or the default one asked for another model."""

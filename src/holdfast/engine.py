@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from holdfast.agents import Roster
+from holdfast.compacting import Compactor
 from holdfast.errors import InvalidRequest
 from holdfast.learning import Learning
+from holdfast.scoring import Scoring
 from holdfast.session import SessionRef
 from holdfast.stores.base import Store
 from holdfast.warm import Warm
@@ -24,13 +27,17 @@ class Engine:
     Args:
         store: where sessions live.
         clock: milliseconds since the epoch.
+        roster: who can write summaries and rate messages.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
+    def __init__(self, store: Store, clock: Callable[[], int], roster: Roster | None = None) -> None:
         self.store = store
         self.clock = clock
         self.warm = Warm()
         self.learning = Learning(store, clock)
+        roster = roster or Roster()
+        self.compactor = Compactor(store, clock, self.warm, roster)
+        self.scoring = Scoring(store, roster.scorer, clock, self.warm.rate)
         self._queues: dict[SessionRef, tuple[asyncio.Lock, int]] = {}
         self._holders: dict[SessionRef, asyncio.Task[Any] | None] = {}
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
@@ -76,7 +83,9 @@ class Engine:
             _log.error("a turn of session %r could not be written", ref.id, exc_info=task.exception())
 
     async def close(self) -> None:
-        """Wait for every write under way, and write down what was learned."""
+        """Give up summaries and ratings under way, wait for every write, and write down what was learned."""
+        await self.compactor.close()
+        await self.scoring.close()
         while self._settling:
             await asyncio.wait([task for tasks in self._settling.values() for task in tasks])
         await self.learning.close()

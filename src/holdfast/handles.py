@@ -20,8 +20,8 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.looking import Context, Look, looked, told
 from holdfast.messages import Message
 from holdfast.models import Collector
-from holdfast.prompting import Turn, TurnRequest, build_prompt, counted
-from holdfast.session import Entry, Mode, ModelCall, NewEntry, Session, SessionRef
+from holdfast.prompting import Turn, TurnRequest, build_prompt, counted, look_after, working_set_request
+from holdfast.session import Entry, Mode, ModelCall, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
 from holdfast.stores.base import Append, Appended, SessionPatch, verify
 from holdfast.turn import reconcile, respond
 from holdfast.wire.exports import own_fields
@@ -191,6 +191,7 @@ class SessionHandle:
             finally:
                 opened.end()
                 await self._engine.settle(self.ref, opened.flush())
+                look_after(turn)
 
     async def send(self, messages: Sendable | Sequence[Sendable], **body: Any) -> dict[str, Any]:
         """A whole turn with the session's own model: the completion, as Chat Completions has it.
@@ -204,6 +205,44 @@ class SessionHandle:
         async for chunk in respond(Turn(self._engine, request)):
             collector.add(chunk)
         return collector.completion()
+
+    async def compact(
+        self, *, preview: bool = False, wait: bool = True, **options: Any
+    ) -> StoredCompaction | NewCompaction | None:
+        """Summarize the older part of the session now, whether or not a summary is due.
+
+        Args:
+            preview: store nothing; what would have been laid is returned.
+            wait: False returns None at once; the summary is made in the background.
+            options: keys of `summary_buffer` that hold for this one: `budget`, `target`, `summarizer_llm`, `prompt`.
+
+        Returns:
+            What was laid, or the attempt that failed, with its `error`; None when there is nothing to compact.
+
+        Raises:
+            InvalidRequest: an unknown key, or nobody can write summaries.
+            Conflict: the session is being summarized by somebody else.
+        """
+        engine = self._engine
+        session, learned = await engine.store.get(self.ref), await engine.learning.of(self.voice.llm)
+        asked = TurnRequest(ref=self.ref, voice=self.voice, incoming=())
+        request = working_set_request(asked, session, learned=learned)
+        if not wait and not preview:
+            engine.compactor.soon(self.ref, self.voice, request, options)
+            return None
+        return await engine.compactor.now(self.ref, self.voice, request, options, preview=preview)
+
+    async def compactions(self) -> tuple[StoredCompaction, ...]:
+        """Its compactions in order: those in use, those that were, and attempts that failed."""
+        return await self._engine.store.compactions(self.ref)
+
+    async def drop_compaction(self, compaction_id: int) -> StoredCompaction:
+        """Undo a compaction: its range is verbatim again, or under the one that it had superseded.
+
+        Raises:
+            CompactionNotFound: there is none of that id that is in use.
+        """
+        return await self._engine.compactor.drop(self.ref, compaction_id)
 
     async def export(self) -> list[dict[str, Any]]:
         """The live path with all of Holdfast's own fields."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast.agents import Roster, Voice
+from holdfast.compacting import Compactor
 from holdfast.engine import Engine
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.handles import SessionHandle, text
@@ -43,6 +44,10 @@ class Holdfast:
         roster: agents and models; without one the built-in `offline` model answers.
         clock: milliseconds since the epoch; tests move it.
         new_id: makes ids for sessions that are not given one.
+        summarizers: functions that write summaries, by the name that `summarizer_llm` may have; see
+            `holdfast.agents.Summarizer`.
+        scorers: functions that rate messages, by the name that `scorer` may have: given a list of Chat Completions
+            messages, a number from 0 to 1 for each.
     """
 
     def __init__(
@@ -53,16 +58,20 @@ class Holdfast:
         roster: Roster | None = None,
         clock: Callable[[], int] = milliseconds,
         new_id: Callable[[], str] = random_id,
+        summarizers: Mapping[str, Callable[..., Any]] | None = None,
+        scorers: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.url = url
         self.tenant = tenant
         self.roster = roster or Roster()
+        self.roster.summarizers.update(summarizers or {})
+        self.roster.scorers.update(scorers or {})
         self.clock = clock
         self.new_id = new_id
         self._engine: Engine | None = None
 
     async def __aenter__(self) -> Self:
-        self._engine = Engine(await open_store(self.url, tenant=self.tenant), self.clock)
+        self._engine = Engine(await open_store(self.url, tenant=self.tenant), self.clock, self.roster)
         return self
 
     async def __aexit__(
@@ -84,6 +93,11 @@ class Holdfast:
         if self._engine is None:
             raise RuntimeError("use it as `async with holdfast.open(…) as hf`: it is not open")
         return self._engine
+
+    @property
+    def compactor(self) -> Compactor | None:
+        """Who makes summaries, while it is open."""
+        return self._engine.compactor if self._engine else None
 
     @property
     def store(self) -> Store:

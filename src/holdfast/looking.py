@@ -17,14 +17,15 @@ from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run, decode_record
 from holdfast.context.settings import ContextSettings
-from holdfast.context.view import Carried, decode_state
-from holdfast.context.window import Compaction
+from holdfast.context.summaries import stored_compaction, summarized
+from holdfast.context.view import Carried
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
-from holdfast.prompting import TurnRequest, provider_count, working_set_request
+from holdfast.prompting import TurnRequest, built_from, provider_count, working_set_request
 from holdfast.session import Entry, ModelCall, SessionRef, StoredCompaction
 from holdfast.stores.base import MAX_PAGE
+from holdfast.views import read_view
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import message_to
 
@@ -102,11 +103,8 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
 
 async def _as_it_stands(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:
     """By the session's saved view where that is the one looked through, else from the whole log."""
-    rows = await engine.store.window(ref, voice.view_key())
-    state = decode_state(rows.view.state) if rows.view else None
-    if rows.view is not None and state is None:
-        rows = await engine.store.window(ref, None)
-    return await anyio.to_thread.run_sync(build, request, state, rows.head, rows.entries)
+    read = await read_view(engine.store, ref, voice.view_key())
+    return await anyio.to_thread.run_sync(built_from, request, read)
 
 
 # -- what was sent, made again -------------------------------------------------
@@ -146,10 +144,18 @@ class _Fold:
         while self._summary < len(summaries) and summaries[self._summary].through <= seq:
             one = summaries[self._summary]
             self._extend(one.through)
-            laid = Compaction(one.first, one.last, one.text, one.tokens, kind="summary", total=one.total)
-            self.carried.summarize(laid)
+            self._lay(one)
             self._summary += 1
         self._extend(seq)
+
+    def _lay(self, one: StoredCompaction) -> None:
+        """Go on from a summary, as whoever laid it did."""
+        request, before = self._request, self.carried
+        room = request.room(request.limit(request.overhead()))
+        entries = self._past.entries[: self._entry]
+        anchor = next((entry.seq for entry in entries if entry.kind == "user"), None)
+        self.carried = summarized(request.policy, room, stored_compaction(one, room.count), entries, anchor=anchor)
+        self.carried.trail, self.carried.mark = before.trail, before.mark
 
     def sent(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
         """The working set that was built for `call`: by its frozen budget."""

@@ -15,13 +15,14 @@ from holdfast.agents import Llm, Voice
 from holdfast.calibration import Learned
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import Dialect
-from holdfast.context.view import decode_state, encode_state
+from holdfast.context.view import encode_state
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
 from holdfast.session import Entry, Mode, ModelCall, NewEntry, Plan, Session, SessionRef
 from holdfast.stores.base import Append, Appended, SavedView
 from holdfast.tokens import STORED
+from holdfast.views import ReadView, read_view
 from holdfast.warm import Memory, heavy
 from holdfast.wire.openai import message_to
 
@@ -133,6 +134,15 @@ class Turn:
         self._view = None
         return appended
 
+    @property
+    def stepped(self) -> bool:
+        """Whether the last build moved the view's frontier, and that is not saved yet."""
+        return self._view is not None
+
+    def forget_step(self) -> None:
+        """Do not save where the last build moved the frontier: the view is built anew."""
+        self._view = None
+
     def remember(self, key: str, built: WorkingSet, frontier: int, version: int) -> None:
         """Save the view with the next write, where a build moved its frontier: nothing else is worth a write.
 
@@ -153,9 +163,31 @@ class Turn:
 async def build_prompt(turn: Turn) -> WorkingSet:
     """Build the working set for the next call from the log as it stands."""
     built = await _build(turn)
+    if await _summarized(turn, built):
+        built = await _build(turn)
     if turn.request.voice.llm.count is not None:
         built = await _recounted(turn, built)
     return built
+
+
+async def _summarized(turn: Turn, built: WorkingSet) -> bool:
+    """Whether a summary was laid, because without one the digest had to take a step for this call to fit."""
+    if not turn.stepped or built.request.policy.summarizer is None:
+        return False
+    if not await turn.engine.compactor.inline(turn.request.ref, turn.request.voice, built.request):
+        return False
+    turn.forget_step()
+    return True
+
+
+def look_after(turn: Turn) -> None:
+    """What is done in the background behind the turn's last write: a summary if one is due, and rating what is new."""
+    request = turn.request
+    if turn.working_set is not None:
+        turn.engine.compactor.after_turn(request.ref, request.voice, turn.working_set, turn.session)
+    scorer = request.voice.policy.scorer
+    if scorer is not None:
+        turn.engine.scoring.soon(request.ref, scorer)
 
 
 async def _build(turn: Turn) -> WorkingSet:
@@ -174,15 +206,16 @@ async def _build(turn: Turn) -> WorkingSet:
 async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
     """Build from what the store has, and remember the view for the next turn."""
     ref, engine = turn.request.ref, turn.engine
-    rows = await engine.store.window(ref, key)
-    state = decode_state(rows.view.state) if rows.view else None
-    if rows.view is not None and state is None:
-        rows = await engine.store.window(ref, None)
-    built = await _off_loop(heavy(rows.entries), lambda: build(made, state, rows.head, rows.entries))
-    saved = rows.view.frontier if rows.view else 0
-    engine.warm.put(ref, Memory(rows.session, rows.entries, key, built.carried, saved))
-    turn.remember(key, built, saved, rows.session.version)
+    read = await read_view(engine.store, ref, key)
+    built = await _off_loop(heavy(read.entries), lambda: built_from(made, read))
+    engine.warm.put(ref, Memory(read.session, read.entries, key, built.carried, read.saved))
+    turn.remember(key, built, read.saved, read.session.version)
     return built
+
+
+def built_from(made: Request, read: ReadView) -> WorkingSet:
+    """The working set for `made`, from a view as it was read."""
+    return build(made, read.state, read.head, read.entries, live=read.live, anchor=read.session.tail.anchor)
 
 
 async def _off_loop(long: bool, work: Callable[[], WorkingSet]) -> WorkingSet:  # noqa: FBT001 - one of two ways to do it

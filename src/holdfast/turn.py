@@ -17,7 +17,7 @@ from holdfast.calling import call_model, made_call
 from holdfast.errors import InvalidMessage, InvalidRequest, ModelProtocolError, SessionNotFound, StaleSession
 from holdfast.messages import Message
 from holdfast.models import Collector, as_chunks, closing
-from holdfast.prompting import Turn, build_prompt, check_body
+from holdfast.prompting import Turn, build_prompt, check_body, look_after
 from holdfast.session import (
     Entry,
     Plan,
@@ -147,6 +147,7 @@ async def close_turn(turn: Turn, chunks: AsyncGenerator[dict[str, Any], None]) -
         # Whoever asked may go while the chunks behind the last word are still under way: the reply is whole all the same.
         await turn.engine.settle(turn.request.ref, _record(turn, collector, whole=whole or collector.finished))
     turn.closed = True
+    look_after(turn)
     for chunk in held:
         yield chunk
 

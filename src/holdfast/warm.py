@@ -8,7 +8,7 @@ read. Several servers on one database need not know of each other.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.context.view import Carried
 from holdfast.messages import chain
@@ -48,6 +48,7 @@ class Memory:
         self.key = key
         self._carried = carried
         self._behind: list[Entry] = []
+        self._ratings: dict[int, float] = {}
         self.saved = saved
 
     @property
@@ -55,7 +56,14 @@ class Memory:
         """A view that has everything up to the version; what was written since the last look is folded in now."""
         behind, self._behind = self._behind, []
         self._carried.extend(behind)
+        if self._ratings:
+            ratings, self._ratings = self._ratings, {}
+            self._carried.rate(ratings)
         return self._carried
+
+    def rate(self, importances: Mapping[int, float]) -> None:
+        """Take in what a scorer said of messages; the view learns it with its next build, which may run in a thread."""
+        self._ratings |= importances
 
     @property
     def heavy(self) -> bool:
@@ -106,6 +114,12 @@ class Warm:
         tokens = sum(one.tokens for one in self._memories.values())
         while len(self._memories) > MOST or (tokens > MOST_TOKENS and len(self._memories) > 1):
             tokens -= self._memories.popitem(last=False)[1].tokens
+
+    def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> None:
+        """Take in what a scorer said of a session's messages, where the session is remembered."""
+        memory = self._memories.get(ref)
+        if memory is not None:
+            memory.rate(importances)
 
     def forget(self, ref: SessionRef) -> None:
         """Drop what is remembered of a session."""

@@ -48,6 +48,7 @@ LOG: list[dict[str, Any]] = [
 CHAT = ("POST", "/v1/chat/completions")
 ONE = "/v1/sessions/{session_id}"
 MESSAGES = f"{ONE}/messages"
+COMPACTIONS = f"{ONE}/compactions"
 
 
 class Walk:
@@ -65,7 +66,8 @@ class Walk:
         """The answer to a request, after it was checked."""
         operation = self._document["paths"][path][method.lower()]
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        ids = {"{session_id}": sent.pop("id", "s"), "{seq}": sent.pop("seq", "1")}
+        names = {"session_id": "id", "seq": "seq", "compaction_id": "compaction"}
+        ids = {f"{{{name}}}": sent.pop(short, "s" if short == "id" else "1") for name, short in names.items()}
         url = re.sub(r"{\w+}", lambda found: ids[found[0]], path)
         self._check_request(operation, query, sent)
         content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
@@ -137,6 +139,7 @@ async def goods(walk: Walk) -> None:
     await walk(*CHAT, body={"session_id": "chat", "messages": edited, "session_mode": "transcript"})
     await walk("GET", MESSAGES, "?retired=true", id="chat")
     await walk("DELETE", f"{MESSAGES}/{{seq}}", seq="2")
+    await compacted(walk)
     await walk("DELETE", "/sessions/{session_id}", id="chat")
     await walk("DELETE", ONE)
     for path in ("/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"):
@@ -144,8 +147,22 @@ async def goods(walk: Walk) -> None:
     await walk("GET", "/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
 
 
+async def compacted(walk: Walk) -> None:
+    """The routes of compactions, with each kind of answer."""
+    for _ in range(5):
+        await walk("POST", MESSAGES, body={"messages": [{"role": "user", "content": "an answer to that " * 20}]})
+    assert (await walk("POST", COMPACTIONS, body={"preview": True, "target": 0.3})).json()["status"] == "preview"
+    assert (await walk("POST", COMPACTIONS, body={"target": 0.3})).json()["status"] == "live"
+    for query in ("", "?limit=1&order=desc", "?after=1"):
+        await walk("GET", COMPACTIONS, query)
+    for method in ("GET", "DELETE"):
+        await walk(method, f"{COMPACTIONS}/{{compaction_id}}")
+    assert (await walk("POST", COMPACTIONS, body={"wait": False})).json()["status"] == "pending"
+    await walk._served.hf.engine.compactor.idle()
+
+
 BODIES = {
-    **dict.fromkeys(("NewSession", "SessionChanges", "Annotation", "ContextRequest"), b"{}"),
+    **dict.fromkeys(("NewSession", "SessionChanges", "Annotation", "ContextRequest", "CompactionRequest"), b"{}"),
     **dict.fromkeys(("NewMessages", "SessionImport"), b'{"messages":[{"role":"user","content":"hi"}]}'),
     "ChatRequest": b'{"messages":[{"role":"user","content":"hi"}],"session_id":"s"}',
 }

@@ -31,13 +31,13 @@ class Counting:
         self.rows = 0
         self.written = 0
 
-    async def read(self, steps: Callable[[], Steps[Any]]) -> Any:
+    async def read(self, steps: Callable[[], Steps[Any]], **how: bool) -> Any:
         """See `Database`."""
-        return await self._database.read(lambda: self._counted(steps()))
+        return await self._database.read(lambda: self._counted(steps()), **how)
 
-    async def write(self, steps: Callable[[], Steps[Any]], *, scrub: bool = False) -> Any:
+    async def write(self, steps: Callable[[], Steps[Any]], **how: bool) -> Any:
         """See `Database`."""
-        return await self._database.write(lambda: self._counted(steps()), scrub=scrub)
+        return await self._database.write(lambda: self._counted(steps()), **how)
 
     async def close(self) -> None:
         """See `Database`."""

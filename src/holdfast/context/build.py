@@ -15,11 +15,12 @@ from holdfast.context.cut import MIN_CUT, Count
 from holdfast.context.dialects import RESERVE, Dialect, adapted
 from holdfast.context.explain import BuildRecord, Run
 from holdfast.context.policies import Policy
+from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.context.view import Carried, ViewState
 from holdfast.context.window import Room, Window
 from holdfast.errors import BudgetTooSmall
 from holdfast.messages import Message
-from holdfast.session import Entry
+from holdfast.session import Entry, StoredCompaction
 
 PRIMING = 3
 """Tokens that a provider adds to every prompt to begin the reply."""
@@ -187,7 +188,15 @@ class WorkingSet:
         }
 
 
-def build(request: Request, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]) -> WorkingSet:
+def build(
+    request: Request,
+    state: ViewState | None,
+    kept: Sequence[Entry],
+    entries: Sequence[Entry],
+    *,
+    live: StoredCompaction | None = None,
+    anchor: int | None = None,
+) -> WorkingSet:
     """The working set of a session as it stands.
 
     Args:
@@ -195,13 +204,19 @@ def build(request: Request, state: ViewState | None, kept: Sequence[Entry], entr
         state: the view as saved; None: worked out from the whole live path.
         kept: the entries that the state keeps from before its frontier.
         entries: the live path from the state's frontier on.
+        live: the view's live summary; with a state it is in there.
+        anchor: `seq` of the task anchor, for a summary without a state.
 
     Raises:
         BudgetTooSmall: no legal working set fits; says what is needed.
     """
     overhead = request.overhead()
     limit = request.limit(overhead)
-    carried = Carried(request.policy, request.room(limit), state, kept, entries)
+    room = request.room(limit)
+    if state is None and live is not None:
+        carried = summarized(request.policy, room, stored_compaction(live, room.count), entries, anchor=anchor)
+    else:
+        carried = Carried(request.policy, room, state, kept, entries)
     return _built(request, carried, limit, overhead)
 
 

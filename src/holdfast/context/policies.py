@@ -102,6 +102,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         allowed = room - int(told * FIRM)
         if self.salient:
             chosen = with_stub(self._chosen(window), floor)
+            if chosen.body > allowed:
+                chosen = with_stub(self._chosen(salience.shortened(window, chosen, floor)), floor)
             if chosen.body <= allowed:
                 return chosen
         goal = allowed if self.target is None else self._goal(room, told)

@@ -6,7 +6,7 @@ twice. It is repaired here, when messages are made from entries, and nowhere els
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -61,6 +61,18 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     def asks(self) -> bool:
         """True for a user message: a candidate for the current one."""
         return self.entries[0].message.role == "user"
+
+    def rated(self, importances: Mapping[int, float]) -> Unit:
+        """The unit with importances, by `seq`, where its entries have none; itself where that changes nothing."""
+        if not any(entry.seq in importances and entry.importance is None for entry in self.entries):
+            return self
+        return Unit(tuple(_rated(entry, importances) for entry in self.entries))
+
+
+def _rated(entry: Entry, importances: Mapping[int, float]) -> Entry:
+    if entry.importance is not None or entry.seq not in importances:
+        return entry
+    return msgspec.structs.replace(entry, importance=importances[entry.seq])
 
 
 def units_of(entries: Iterable[Entry]) -> list[Unit]:

@@ -7,7 +7,7 @@ nothing else. Folding a log at once or in pieces gives the same state; that is w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +22,7 @@ from holdfast.session import Entry
 if TYPE_CHECKING:
     from holdfast.context.explain import Mark
 
-VERSION = 4
+VERSION = 5
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
 
 
@@ -128,6 +128,13 @@ class Carried:
             return False
         self._window = self._policy.summarized(window, summary)
         return True
+
+    def rate(self, importances: Mapping[int, float]) -> None:
+        """Take in how much messages matter, by `seq`, as it was stored with them; it counts from the next step on."""
+        window = self._window
+        window.head = tuple(unit.rated(importances) for unit in window.head)
+        window.units = [unit.rated(importances) for unit in window.units]
+        self._open = [entry for unit in units_of(self._open) for entry in unit.rated(importances).entries]
 
     def state(self) -> ViewState:
         """What is saved: without the newest unit while that can still change."""

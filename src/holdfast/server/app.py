@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
-from holdfast.server import meta, page, sessions
+from holdfast.server import compactions, meta, page, sessions
 from holdfast.server.chat import Chat
 from holdfast.server.http import Call, Endpoint, Handler, Reply, SentPath, no_route
 from holdfast.server.intake import Intake
@@ -31,6 +31,8 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/sessions/{session_id}/messages/{seq}": {"PATCH": sessions.annotate, "DELETE": sessions.erase},
     "/v1/sessions/{session_id}/context": {"POST": sessions.context},
     "/v1/sessions/{session_id}/history": {"GET": sessions.history},
+    "/v1/sessions/{session_id}/compactions": {"GET": compactions.page, "POST": compactions.compact},
+    "/v1/sessions/{session_id}/compactions/{compaction_id}": {"GET": compactions.get, "DELETE": compactions.drop},
     "/sessions": {"GET": sessions.short_list},
     "/sessions/{session_id}": {"GET": sessions.short_get, "DELETE": sessions.delete},
     "/healthz": {"GET": meta.health},
@@ -63,6 +65,7 @@ def make_app(hf: Holdfast, *, limits: Limits | None = None, close: bool = True) 
 
     intake = Intake(limits or Limits())
     metrics = Metrics()
+    metrics.watch(lambda: getattr(hf, "compactor", None))
     table: dict[str, Mapping[str, Handler]] = {
         **ROUTES,
         "/metrics": {"GET": meta.metrics_of(metrics)},

@@ -8,12 +8,16 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.compacting import Compactor
 from holdfast.config import is_loopback
 from holdfast.server.http import Reply as _Reply
 from holdfast.server.http import error_body, respond
@@ -37,9 +41,35 @@ class Metrics:
         )
         self.running = Gauge("holdfast_requests_running", "Requests being answered", registry=self.registry)
 
+    def watch(self, compactor: Callable[[], Compactor | None]) -> None:
+        """Tell of summaries too. Args: `compactor` gives who makes them, while there is one."""
+        self.registry.register(_Summaries(compactor))
+
     def render(self) -> bytes:
         """The text that Prometheus reads."""
         return generate_latest(self.registry)
+
+
+class _Summaries(Collector):
+    """What the compactor has counted, asked for when it is read."""
+
+    def __init__(self, compactor: Callable[[], Compactor | None]) -> None:
+        self._compactor = compactor
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """See `Collector`."""
+        compactor = self._compactor()
+        made = CounterMetricFamily(
+            "holdfast_summaries", "Summaries: made, dropped, outdated, late, or why not", labels=["outcome"]
+        )
+        tokens = CounterMetricFamily("holdfast_summary_tokens", "Tokens that summaries took", labels=["kind"])
+        if compactor is not None:
+            for outcome, times in sorted(compactor.outcomes.items()):
+                made.add_metric([outcome], times)
+            tokens.add_metric(["prompt"], compactor.spent.prompt_tokens)
+            tokens.add_metric(["completion"], compactor.spent.completion_tokens)
+        yield made
+        yield tokens
 
 
 class Observed:

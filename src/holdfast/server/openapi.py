@@ -19,7 +19,8 @@ _ABOUT: Final = {
     403: "The request names a host, or comes from a page, that this server does not answer.",
     404: "There is nothing of that name.",
     408: "The body took too long to arrive.",
-    409: "It exists already, or several users have a session of that id: name one with `user_id`.",
+    409: "It exists already, or several users have a session of that id: name one with `user_id`; of a compaction: there is"
+    " nothing to compact, or it is being made already.",
     412: "The session is at another version than `If-Match` says.",
     413: "A limit was passed; the message names it and its number.",
     415: "The body is not JSON by its own headers, or compressed.",
@@ -88,6 +89,8 @@ _SESSIONS: Final = "/v1/sessions"
 _ONE: Final = "/v1/sessions/{session_id}"
 _MESSAGES: Final = f"{_ONE}/messages"
 _MESSAGE: Final = f"{_MESSAGES}/{{seq}}"
+_COMPACTIONS: Final = f"{_ONE}/compactions"
+_COMPACTION: Final = f"{_COMPACTIONS}/{{compaction_id}}"
 _PAGE: Final[Schema] = {"text/html": {"schema": text()}}
 
 OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
@@ -136,6 +139,21 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         parameters=(_USER, _query("view", {"type": "string", "enum": ["voice", "plain"]}, "which form")),
         failures=_OF_A_SESSION,
     ),
+    ("POST", _COMPACTIONS): Operation(
+        {JSON: {"schema": {"anyOf": [ref("Compaction"), ref("PendingCompaction")]}}},
+        "compactions",
+        "CompactionRequest",
+        (_USER,),
+        (*_BODY, *_OF_A_SESSION),
+    ),
+    ("GET", _COMPACTIONS): Operation(
+        "CompactionList",
+        "compactions",
+        parameters=(_USER, *_PAGING, _query("after", whole(), "the `last_id` of the page before")),
+        failures=_OF_A_SESSION,
+    ),
+    ("GET", _COMPACTION): Operation("Compaction", "compactions", parameters=(_USER,), failures=_OF_A_SESSION),
+    ("DELETE", _COMPACTION): Operation("DroppedCompaction", "compactions", parameters=(_USER,), failures=_OF_A_SESSION),
     ("GET", "/sessions"): Operation(
         "ShortSessions", "short form", parameters=(*_PAGING, *_FILTERS), failures=_OF_A_SESSION
     ),
@@ -156,6 +174,7 @@ _TAGS: Final = {
     "chat": "OpenAI's Chat Completions, with memory.",
     "sessions": "Sessions as a whole.",
     "messages": "What was said in a session, and what of it a model would see.",
+    "compactions": "Summaries that stand for the older part of a session; the log keeps all of it.",
     "short form": "Sessions in fewer words.",
     "server": "Health, metrics, and this description.",
 }
@@ -216,7 +235,11 @@ def _responses(operation: Operation, *, chat: bool) -> Schema:
 
 
 def _path_parameters(path: str) -> list[Schema]:
-    known = {"seq": (whole(), "the message's place in the log"), "session_id": (ID, "the session's id")}
+    known = {
+        "seq": (whole(), "the message's place in the log"),
+        "session_id": (ID, "the session's id"),
+        "compaction_id": (whole(low=1), "the compaction's id"),
+    }
     names = re.findall(r"{(\w+)}", path)
     return [
         {"name": name, "in": "path", "required": True, "description": known[name][1], "schema": known[name][0]}

@@ -1,0 +1,318 @@
+"""What leaves first: by callers' numbers to the letter, else by what the text itself shows, in any language and shape."""
+
+# ruff: noqa: RUF001 (punctuation of other scripts)
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from holdfast.context import salience
+from holdfast.context.build import Request, WorkingSet, build
+from holdfast.context.policies import policy
+from holdfast.context.settings import ContextSettings
+from holdfast.context.signals import Signals
+from holdfast.context.units import Unit, units_of
+from holdfast.context.window import Room, Window
+from holdfast.messages import Message, ToolCall
+from holdfast.replay.playing import play
+from holdfast.session import Entry, NewEntry, Tail, extend
+from holdfast.tokens import STORED
+from tests.unit.agent_sessions import sessions
+from tests.unit.strategies import Event, events, log_of, tame_events
+
+
+def user(text: str) -> list[Message]:
+    return [Message(role="user", content=text)]
+
+
+def reply(text: str) -> list[Message]:
+    return [Message(role="assistant", content=text)]
+
+
+def call(name: str, arguments: Any, result: Any) -> list[Message]:
+    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+    tool = ToolCall("c", name, json.dumps(arguments, ensure_ascii=False))
+    return [Message(role="assistant", tool_calls=(tool,)), Message(role="tool", content=text, tool_call_id="c")]
+
+
+def entries_of(*rounds: list[Message]) -> list[Entry]:
+    new = [NewEntry(message=said, tokens=STORED.message(said), timestamp=0) for messages in rounds for said in messages]
+    return list(extend(Tail(), new)[0])
+
+
+def window_of(entries: Sequence[Entry], room: int = 10**9) -> Window:
+    window = Window(Room(room, STORED))
+    for unit in units_of(entries):
+        window.grow(unit)
+    return window
+
+
+def rated(*rounds: list[Message]) -> list[float]:
+    """The importance of each round: one unit each."""
+    units = units_of(entries_of(*rounds))
+    assert len(units) == len(rounds)
+    return salience.importances(units)
+
+
+def left_out(window: Window, goal: int) -> list[Unit]:
+    kept = salience.kept(window, goal)
+    free = [unit for unit in (*window.head, *window.units[:-1]) if not window.protected(unit)]
+    return [unit for unit in free if unit.first not in kept]
+
+
+ROWS = [{"code": f"ZQ{number:03}", "price": 100 + number, "seats": number % 9} for number in range(60)]
+LOG = "\n".join(f"2026-03-02T04:{n % 60:02}:11Z INFO GET /cart/{n} 200 {n}ms" for n in range(80))
+CODE = "\n".join(f"def step_{n}(state: State, value: int) -> State:\n    return state + value * {n}" for n in range(40))
+PROSE = " ".join(f"The {n}th kelp forest off the coast grows in cold water, and nobody minds." for n in range(60))
+NOW = user("And now?")
+
+
+# -- what callers said ---------------------------------------------------------------
+
+
+def test_what_a_caller_said_decides_and_the_highest_of_a_unit_counts() -> None:
+    entries = entries_of(user("Hello."), call("get", {}, ROWS), NOW)
+    entries[1] = replace(entries[1], importance=0.2)
+    entries[2] = replace(entries[2], importance=0.7)
+    assert salience.importances(units_of(entries))[1] == 0.7
+
+
+def test_the_least_important_leave_first_ties_by_age() -> None:
+    entries = entries_of(*(user(f"message {number}") for number in range(8)))
+    numbers = [None, 0.5, 0.1, 0.9, 0.1, 0.5, 0.1, None]
+    entries = [replace(entry, importance=number) for entry, number in zip(entries, numbers, strict=True)]
+    window = window_of(entries)
+    size = window.size(window.units[1])
+    for gone, expected in enumerate(([], [2], [2, 4], [2, 4, 6], [1, 2, 4, 6], [1, 2, 4, 5, 6])):
+        assert [unit.first for unit in left_out(window, window.tokens - gone * size)] == expected
+
+
+@given(tame_events | events, st.integers(0, 3000), st.randoms(use_true_random=False))
+def test_callers_numbers_hold_strictly(history: list[Event], goal: int, chance: Random) -> None:
+    """Of units that callers rated none leaves before a less important one, whatever their sizes; nor an older one of equals."""
+    numbers = [None, 0.0, 0.1, 0.4, 0.9, 1.0]
+    entries = [replace(entry, importance=chance.choice(numbers)) for entry in log_of(history).entries]
+    if not entries:
+        return
+    window = window_of(entries)
+    gone = {unit.first for unit in left_out(window, goal)}
+    free = [unit for unit in window.units[:-1] if not window.protected(unit)]
+    given_numbers = {
+        unit.first: max((e.importance for e in unit.entries if e.importance is not None), default=None) for unit in free
+    }
+    ranks = [((number, first), first in gone) for first, number in given_numbers.items() if number is not None]
+    stay = [rank for rank, left in ranks if not left]
+    leave = [rank for rank, left in ranks if left]
+    assert not stay or not leave or max(leave) < min(stay)
+
+
+@given(tame_events | events, st.integers(0, 3000))
+def test_no_more_leave_than_have_to(history: list[Event], goal: int) -> None:
+    """What stays fits, unless nothing else can leave; and the last that left had to."""
+    entries = log_of(history).entries
+    if not entries:
+        return
+    window = window_of(entries)
+    gone = left_out(window, goal)
+    free = [unit for unit in window.units[:-1] if not window.protected(unit)]
+    over = window.tokens - goal - sum(map(window.size, gone))
+    assert over <= 0 or len(gone) == len(free)
+    assert not gone or over + max(map(window.size, gone)) > 0
+
+
+# -- what the text shows -------------------------------------------------------------
+
+
+@given(events)
+def test_signals_are_numbers_from_0_to_1_and_only_rise(history: list[Event]) -> None:
+    units = units_of(log_of(history).entries)
+    if not units:
+        return
+    signals = Signals(units)
+    before = [signals.importance(at) for at in range(len(units))]
+    assert all(0 <= number < 1 for number in before)
+    for gone in range(len(units) - 1):
+        signals.leave(gone)
+        now = [signals.importance(at) for at in range(len(units))]
+        assert all(new >= old - 1e-12 for new, old in zip(now[gone + 1 :], before[gone + 1 :], strict=True))
+        before = now
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "Never restart pods in shop-prod without asking me first, whatever the alerts say.",
+        "Bitte liefern Sie auf keinen Fall am Mittwoch, und rufen Sie vorher an.",
+        "Никогда не бронируйте ничего раньше девяти утра, сколько бы это ни стоило.",
+        "请务必不要在九点之前预订任何东西，也不要打电话，发短信就好。",
+        "朝九時より前の予約はしないでください。電話ではなくメールでお願いします。",
+        "لا تحجز أي شيء قبل التاسعة صباحا مهما كان السعر، ولا تتصل بي.",
+    ],
+)
+@pytest.mark.parametrize("bulk", [ROWS, LOG, CODE, PROSE], ids=["rows", "log", "code", "prose"])
+def test_what_the_user_wants_outlives_bulk(wish: str, bulk: Any) -> None:
+    _, wanted, listed, _ = rated(user("Hi, I need some help."), user(wish), call("list", {"page": "p1"}, bulk), NOW)
+    assert wanted > listed
+
+
+@pytest.mark.parametrize("thanks", ["You're welcome! Is there anything else?", "很高兴为您服务！", "Gern geschehen!"])
+def test_what_the_user_wants_outlives_politeness(thanks: str) -> None:
+    _, wish, polite, _ = rated(user("Hi."), user("Send it to 4 Harbour Lane, not to the office."), reply(thanks), NOW)
+    assert wish > polite
+
+
+def test_what_was_used_again_outlives_what_was_not() -> None:
+    """Once nobody else says it: until then it is there twice."""
+    found = [call("find", {"name": name}, {"id": f"{name}_71{at}", "tier": "gold"}) for at, name in enumerate("abcd")]
+    entries = entries_of(user("Compare them."), *found, reply("Customer b_711 looks right, I think."), NOW)
+    entries[-2] = replace(entries[-2], importance=0.0)
+    window = window_of(entries)
+    gone = left_out(window, window.tokens - 3 * window.size(window.units[1]))
+    assert [unit.first for unit in gone] == [1, 5, 7, 9]
+
+
+def test_what_stands_under_a_name_that_calls_ask_for_outlives_what_does_not() -> None:
+    order = call("get_order", {"order_id": "K-113"}, {"payment_id": "pay_8812x", "shipper_ref": "Z"})
+    other = call("get_order", {"order_id": "K-114"}, {"warehouse_id": "wh_8812x", "shipper_ref": "Y"})
+    pay = call("pay", {"payment_id": "pay_0000y"}, "ok")
+    _, asked_for, not_asked_for, _, _ = rated(user("Go."), order, other, pay, NOW)
+    assert asked_for > not_asked_for
+
+
+def test_what_failed_outlives_what_went_well() -> None:
+    arguments = {"id": "A1B2", "amount": "255"}
+    _, failed, fine, _ = rated(
+        user("Go."),
+        call("book", arguments, "Error: the payment does not add up to 305"),
+        call("book", {"id": "C3D4", "amount": "305"}, "Done: the payment adds up to the 305"),
+        NOW,
+    )
+    assert failed > fine
+
+
+def test_what_only_one_unit_says_outlives_what_others_say_too() -> None:
+    once = call("get", {"id": "K-113"}, {"code": "AB1234", "when": "2024-05-17"})
+    twice = call("get", {"id": "K-114"}, {"code": "CD5678", "when": "2024-05-18"})
+    again = reply("K-114 is CD5678, and that is on 2024-05-18.")
+    _, alone, said_again, _, _ = rated(user("Go."), once, twice, again, NOW)
+    assert alone > said_again
+
+
+def test_of_two_that_say_the_same_one_stays() -> None:
+    """What is said twice matters little; once the older one has left, the other one matters."""
+    same = {"code": "AB1234", "when": "2024-05-17", "seat": "14C", "fare": "QX7788"}
+    rounds = [user("Go."), call("get", {"id": "K"}, same), call("get", {"id": "K"}, same)]
+    window = window_of(entries_of(*rounds, *[reply("It is a nice day, and nobody minds.")] * 12, NOW))
+    gone = {unit.first for unit in left_out(window, 150)}
+    assert 1 in gone
+    assert 3 not in gone
+
+
+def test_of_alike_units_the_newer_one_matters_more() -> None:
+    found = [call("find", {"name": f"n{at}"}, {"id": f"K-71{at}", "tier": "gold"}) for at in range(12)]
+    _, *units, _ = rated(user("Go."), *found, NOW)
+    assert units == sorted(units)
+
+
+@pytest.mark.parametrize("bulk", [ROWS, LOG, CODE, PROSE], ids=["rows", "log", "code", "prose"])
+def test_one_huge_unit_does_not_crowd_out_many_small_ones(bulk: Any) -> None:
+    small = [call("get", {"id": f"K-11{at}"}, {"state": "open", "owner": f"u_{at}{at}77"}) for at in range(8)]
+    window = window_of(entries_of(user("Go."), *small[:4], call("list", {}, bulk), *small[4:], NOW))
+    (gone,) = left_out(window, window.tokens - 100)
+    assert gone.entries[1].tokens > 500
+
+
+def test_an_ok_weighs_little_however_short() -> None:
+    _, okay, record, _ = rated(user("Go."), reply("ok"), call("get", {"id": "K-1"}, {"code": "AB1234"}), NOW)
+    assert okay < record
+
+
+def test_it_does_not_depend_on_the_seed_of_hashes() -> None:
+    script = "from tests.unit.agent_sessions import sessions\nfrom tests.unit.test_salience import importances_of\n"
+    script += "print([importances_of(session.messages) for session in sessions()])"
+    told = set()
+    for seed in ("1", "2"):
+        ran = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True, check=True, text=True,
+        )  # fmt: skip
+        told.add(ran.stdout)
+    assert len(told) == 1
+
+
+def importances_of(messages: Sequence[Message]) -> list[float]:
+    return salience.importances(units_of(entries_of(list(messages))))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 50_000,
+        "x" * 500_000,
+        "\x00" * 50_000,
+        "a:b=c " * 30_000,
+        json.dumps(["\ud800"]),
+        "。" * 50_000,
+        "a" * 40_000 + "=",
+    ],
+)
+def test_hostile_text_is_rated_like_any_other(text: str) -> None:
+    numbers = rated(
+        user(text), call("get", {text[:30]: text}, text), call("get", {"id": "K-1"}, {"code": "AB1234"}), NOW
+    )
+    assert all(0 <= number < 1 for number in numbers)
+
+
+# -- in a working set ------------------------------------------------------------------
+
+
+def working_set(budget: int, *rounds: list[Message]) -> WorkingSet:
+    rule = policy(ContextSettings("salience", {"budget": budget}))
+    return build(Request(policy=rule, count=STORED, input_budget=10**9), None, [], entries_of(*rounds))
+
+
+def test_small_rooms_are_emptied_little_and_large_ones_by_two_thirds() -> None:
+    rooms = (256, 1024, 2048, 4096, 8192, 16_384, 10**6)
+    targets = [salience.target(room) for room in rooms]
+    assert targets == sorted(targets, reverse=True)
+    assert targets[0] == 1.0
+    assert targets[-1] == pytest.approx(0.33)
+
+
+def test_what_is_important_is_sent_from_before_the_frontier() -> None:
+    rounds = [call("list", {"page": f"p{page}"}, ROWS[page : page + 20]) for page in range(20)]
+    made = working_set(2000, user("Go."), user("Remember: the ticket is KELP-4417."), *rounds, NOW)
+    assert any("KELP-4417" in message.text for message in made.messages)
+    assert made.messages[0].text == "Go."
+
+
+def test_beside_one_long_result_there_is_room_for_what_is_important() -> None:
+    """What must stay and does not fit is cut to a part of the room, not to all of it."""
+    entries = entries_of(user("Go."), *[call("get", {"id": f"K-11{at}"}, {"owner": f"u_{at}77"}) for at in range(9)])
+    entries = entries_of(*[[entry.message] for entry in entries], call("list", {"page": "p1"}, ROWS))
+    window = window_of(entries, 512)
+    shorter = salience.shortened(window, window.drop(len(window.units)), 128)
+    assert shorter.size(shorter.units[-1]) <= salience.MUST * 512
+    assert [unit.entries for unit in shorter.units] == [unit.entries for unit in window.units]
+    assert len(salience.kept(shorter, 512)) > 4
+
+
+def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
+    """Sessions of agents that nothing was made for: nothing refused, no orphan, no task lost, and most values are there."""
+    for budget, recall in ((512, 0.68), (1024, 0.78), (2048, 0.95)):
+        result = play(sessions(), "salience", budget, on_session=lambda: None)
+        assert (result.refused, result.orphans, result.tasks_lost) == (0, 0.0, 0.0)
+        assert result.recall is not None
+        assert result.recall >= recall, f"{budget}: {result}"
