@@ -73,6 +73,8 @@ class Looked(NamedTuple):
     built: WorkingSet
     call: ModelCall | None = None
     """The recorded call that it was built for again; None: for none."""
+    summaries: dict[str, Any] | None = None
+    """To explain: which summary is live, and why and until when none can be made."""
     provider: int | None = None
     """Tokens of the prompt by its provider's own count, where the model is configured so and it answered."""
 
@@ -98,6 +100,8 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
         found = Looked(await anyio.to_thread.run_sync(_behind_last, request, past))
     else:
         found = await anyio.to_thread.run_sync(_in_turn, request, past, look.at_turn)
+    if look.explain and found.built.request.policy.summarizer is not None:
+        found = found._replace(summaries=await engine.compactor.told(ref, voice.view_key()))
     return found._replace(provider=await provider_count(voice.llm, found.built)) if voice.llm.count else found
 
 

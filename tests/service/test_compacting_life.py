@@ -13,6 +13,7 @@ from holdfast.compacting import Pace, _lease_name
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import CompactionNotFound, Conflict, InvalidRequest
 from holdfast.holdfast import Holdfast
+from holdfast.looking import Look, looked
 from holdfast.models import OfflineModel
 from holdfast.session import StoredCompaction
 from tests.service.desk import LABEL, TELLING, Clock, desk, source
@@ -405,3 +406,20 @@ async def test_every_past_prompt_can_be_made_again() -> None:
         for turn in range(at.asked):
             context = await session.context(at_turn=turn)
             assert context.hash == context.sent_hash, turn
+
+
+async def test_why_there_is_no_summary_is_told_where_the_context_is_explained() -> None:
+    """What is live, the error, how often it was tried, and when it is tried again."""
+    async with desk(lambda request: "") as at:
+        await at.until_due()
+        await at.compactor.idle()
+        session = await at.session()
+        found = await looked(
+            at.hf.engine, session.ref, Look(voice=session.voice, settings=session.voice.context, explain=True)
+        )
+        assert found.summaries is not None
+        assert found.summaries["live"] is None
+        failed = found.summaries["failed"]
+        assert failed["attempts"] == 1
+        assert "empty" in failed["error"]
+        assert failed["retry_at"] > at.clock.now

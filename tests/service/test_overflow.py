@@ -95,7 +95,7 @@ async def test_a_tokenizer_that_is_wrong_overflows_once_at_most(ratio: float, mo
 
 @pytest.mark.parametrize("in_stream", [False, True])
 @pytest.mark.parametrize("name", REFUSALS)
-async def test_every_known_wording_is_stepped_down_from(name: str, in_stream: bool) -> None:  # noqa: FBT001
+async def test_every_known_wording_is_stepped_down_from(name: str, in_stream: bool) -> None:
     """Also as an error in a stream that has said nothing yet: the caller sees an answer and no more."""
     tokenizer = Tokenizer(window=WINDOW, ratio=1.3, refusal=name, in_stream=in_stream)
     async with ScriptedUpstream(noted, tokenizer=tokenizer) as upstream:

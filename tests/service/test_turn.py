@@ -17,8 +17,8 @@ from holdfast.errors import InvalidRequest, ModelProtocolError, ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.messages import Message
 from holdfast.models import as_chunks
-from holdfast.session import SessionRef
 from holdfast.prompting import Turn, TurnRequest
+from holdfast.session import SessionRef
 from holdfast.turn import respond
 
 REF = SessionRef("default", "s")

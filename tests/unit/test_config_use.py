@@ -232,6 +232,8 @@ embedders:
 agents:
   coordinator.v1: {llm: fsat, sub_agents: [writer, riter], tools: [search], search: {enabled: true, max_results: 5}}
   writer: {context: {strategy: summary_buffer, summarizer_llm: fast}}
+  reader: {context: {strategy: summary_buffer, summarizer_llm: none}}
+  rater: {context: {strategy: salience, scorer: fsat}}
 llms: {fast: {model: gpt-4o-mini}, odd: {model: my-own-model}}
 databases: {pg: {driver: postgres, host: h, database: d}}
 gateway: {host: 0.0.0.0, upstream_auth: passthrough, match_system: strict}
@@ -249,6 +251,8 @@ def test_keys_of_later_versions_load_and_are_told() -> None:
     assert not_used == {pattern.replace("*", "coordinator.v1") for pattern in NOT_USED_YET}
     text = "\n".join(warnings)
     assert "no llm 'fsat': taken for a model's name; did you mean 'fast'?" in text
+    assert "agents.rater.context.scorer: no llm 'fsat': signals of the text rate instead; did you mean 'fast'?" in text
+    assert "reader" not in text
     assert "no agent 'riter'; did you mean 'writer'?" in text
     assert "no embedder 'mine'" in text
     assert "databases.pg.driver: postgres is not available" in text

@@ -23,6 +23,7 @@ from holdfast.config.resolve import (
     upstream_of,
 )
 from holdfast.config.values import MASK, format_duration, format_size, is_secret_name, mask_url
+from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 def check(config: Config) -> list[str]:
     """What loads and yet will not do what was meant: one line each, with its place, in the order of the file."""
-    found = [*_not_used(config), *_drivers(config), *_references(config), *_models(config)]
+    found = [*_not_used(config), *_drivers(config), *_references(config), *_models(config), *_scorers(config)]
     return _lines(config, [*refused(config), *found])
 
 
@@ -89,7 +90,7 @@ def _models(config: Config) -> Iterator[tuple[str, str]]:
         prefix = f"agents.{name}." if name else ""
         used.append((f"{prefix}context.summarizer_llm", context_of(config, name).options.get("summarizer_llm")))
     for path, model in used:
-        if model is None or path not in config.lines or model in {*config.llms, *BUILT_IN, OFFLINE}:
+        if model is None or path not in config.lines or model in {*config.llms, *BUILT_IN, OFFLINE, *WITHOUT_MODEL}:
             continue
         if window_of(model) is None:
             yield path, f"no llm {model!r}: taken for a model's name{_meant(model, config.llms)}"
@@ -97,6 +98,14 @@ def _models(config: Config) -> Iterator[tuple[str, str]]:
         note = None if llm.context_window or llm.provider == "offline" else window_note(upstream_of(config, name).model)
         if note:
             yield f"llms.{name}", note
+
+
+def _scorers(config: Config) -> Iterator[tuple[str, str]]:
+    for name in [None, *config.agents]:
+        path = f"agents.{name}.context.scorer" if name else "context.scorer"
+        scorer = context_of(config, name).options.get("scorer")
+        if scorer is not None and scorer not in config.llms and path in config.lines:
+            yield path, f"no llm {scorer!r}: signals of the text rate instead{_meant(scorer, config.llms)}"
 
 
 def _exposed(config: Config) -> Iterator[tuple[str, str]]:

@@ -379,7 +379,11 @@ COMPONENTS: Final[dict[str, Schema]] = {
                 "`broken`: the first message that differs, its seq, and why"
             ),
             "hash": text("as above"),
+            "summaries": free(
+                "of `summary_buffer`: the id of the one that is `live`, and `failed`: `error`, `attempts`, `retry_at`"
+            ),
         },
+        optional=("summaries",),
     ),
     "AnthropicMessage": record(
         "A turn as Anthropic has it.",

@@ -250,7 +250,7 @@ async def context(call: Call) -> Reply:
         reply["sent_hash"] = shown.sent_hash
     if explain:
         reply["decisions"] = [run.to_wire() for run in shown.decisions]
-        reply["build"] = found.built.explanation()
+        reply["build"] = found.built.explanation() | ({"summaries": found.summaries} if found.summaries else {})
     return Reply(reply)
 
 
