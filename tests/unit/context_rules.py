@@ -23,7 +23,7 @@ Group = list[Entry]
 """A unit, as the log shows it."""
 GONE = {"evicted", "compacted"}
 SENT = {"kept", "pinned", "anchored", "cut", "cleared"}
-_MARKER = re.compile(r"\n\[… (\d+) of (\d+) characters cut here; the whole is message (\d+) of the session …\]\n")
+_MARKER = re.compile(r"\n\[… (\d+) of (\d+) characters cut, message (\d+) of the session …\]\n")
 _STUB = re.compile(r"\[original task: (.*)\]", re.DOTALL)
 _MEDIA = "[a part of type {type} is left out here; it is in message {seq} of the session]"
 

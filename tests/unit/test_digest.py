@@ -208,6 +208,36 @@ def test_what_was_tried_and_failed_is_told_with_its_error() -> None:
     assert "P-15" in text
 
 
+def test_a_word_that_many_sources_hold_points_at_the_newest_of_them() -> None:
+    """Else what everybody says, in any language, would lift whatever has such a word for a value."""
+    results = [{"word": "always", "note": f"seen by {number}"} for number in range(30)]
+    rounds = [call("get_order", {"id": f"K-{number}"}, result) for number, result in enumerate(results)]
+    text = told(units(*rounds, *[user("As always, thank you.")] * 6), 140)
+    assert text.count("word always") <= 4
+    assert "get_order(K-29): word always, note seen by 29" in text
+
+
+def test_a_value_is_told_where_it_was_first() -> None:
+    """The later source that has it, too, is not where it is looked for."""
+    history = units(
+        call("get_customer", {"phone": "555-123-2012"}, {"card": "card_3481935"}),
+        call("get_order", {"id": "K-113"}, {"card": "card_3481935"}),
+    )
+    size = STORED.text(told(history).splitlines()[0]) + 20
+    assert lines(told(history, size)) == ["get_customer(555-123-2012): card card_3481935"]
+
+
+def test_what_fills_the_rest_of_the_room_is_not_a_row_without_its_name() -> None:
+    """Where the address of a hit does not fit, its title alone says nothing."""
+    rows = [
+        {"title": f"Kelp study {n}", "url": f"https://kelp.example/{2010 + n}/article-{n * 37}.html"} for n in range(9)
+    ]
+    history = units(call("web_search", {"query": "kelp"}, rows))
+    for room in range(60, 260, 7):
+        titles, urls = (told(history, room).count(mark) for mark in ("Kelp study", "https://"))
+        assert titles <= urls
+
+
 def test_what_is_left_out_between_sentences_shows() -> None:
     """A reader can tell what was said in a row from what was not."""
     history = units(
@@ -228,13 +258,28 @@ def working_set(budget: int, *rounds: list[Message]) -> WorkingSet:
 
 
 def test_a_small_room_cuts_further_and_tells_what_it_cut() -> None:
-    """Below 512 tokens a result may be cut below 128, for what is cut out is told again."""
+    """In a room below 1,024 tokens a result may be cut below 128, for what is cut out is told again."""
     rows = [{"order": f"KX-{number:03}", "state": "open"} for number in range(40)]
     made = working_set(256, user("Where are my orders? " * 6), call("list_orders", {"user": "ada_weiss_12"}, rows))
-    assert 40 <= STORED.message(made.messages[-1]) <= 48
+    assert STORED.message(made.messages[-1]) <= 36
     assert made.window.compaction is not None
     assert "list_orders(ada_weiss_12): order KX-0" in made.window.compaction.text
-    assert STORED.message(working_set(512, user("Where?"), call("list", {}, rows * 3)).messages[-1]) >= 115
+    assert STORED.message(working_set(1024, user("Where?"), call("list", {}, rows * 3)).messages[-1]) >= 115
+
+
+def test_what_a_person_says_is_not_cut_that_far() -> None:
+    """Nothing else tells it as well; and a stub still tells the task from any other."""
+    task = (
+        "Please compare the three offers of the suppliers in Bergen, Malmö and Turku, and tell me which one to take. "
+    )
+    wish = "Whatever you do, leave the order of the first of May as it is, and write to me before anything is paid. "
+    rows = [{"order": f"KX-{number:03}", "state": "open"} for number in range(40)]
+    made = working_set(256, user(task * 9), reply("Which ones?"), user(wish * 9), call("list", {"user": "u_1"}, rows))
+    stub, said = (
+        message.text for message in made.messages if message.role == "user" and "characters cut" in message.text
+    )
+    assert stub.startswith(f"[original task: {task[:44]}")
+    assert said.startswith(wish[:60])
 
 
 def test_a_compaction_ends_before_the_frontier() -> None:
@@ -262,7 +307,7 @@ def test_other_kinds_of_agents_find_what_they_need(session: Recording) -> None:
 
 def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
     """Of all values of all of them, with room for about a tenth, a fifth and half of the session."""
-    for budget, recall, bound in ((256, 0.75, 0.55), (512, 0.92, 0.85), (1024, 0.97, 0.94)):
+    for budget, recall, bound in ((256, 0.8, 0.7), (512, 0.93, 0.88), (1024, 0.97, 0.95)):
         result = play(sessions(), "digest", budget, on_session=lambda: None)
         assert result.recall is not None
         assert result.bound is not None

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.facts import MAX_LEAVES, MAX_VALUE, Line, lines_of, weight_of, words_of
+from holdfast.context.facts import MAX_LEAVES, Line, lines_of
 from holdfast.context.units import Unit, units_of
+from holdfast.context.values import MAX_VALUE, weight_of, words_of
 from holdfast.messages import Message, ToolCall
 from holdfast.session import NewEntry, Tail, extend
 
@@ -127,6 +128,15 @@ def test_a_long_number_in_a_text_is_an_identifier(value: str) -> None:
     assert weight_of(value) > weight_of("2024-05-01") > weight_of("12504")
     told = {fact.key: fact.weight for fact in line({"id": value, "size": 6805564527}).facts}
     assert told["id"] > told["size"]
+
+
+def test_a_word_among_identifiers_is_one() -> None:
+    """Of the codes in a list some have no digit; and a key says when its value is one."""
+    weights = {f.value: f.weight for f in line({"codes": ["QW12ER", "GXWCPN", "AB77XY"], "booking_id": "HATHAT"}).facts}
+    assert weights["GXWCPN"] == weights["HATHAT"] == weight_of("QW12ER")
+    result = {"states": ["A1B2", "open", "sent", "lost"], "paid": "cash", "note": "nothing else to say here"}
+    words = {f.value: f.weight for f in line(result).facts}
+    assert words["open"] == words["cash"] == weight_of("open")
 
 
 def test_what_failed_and_how_weighs_more() -> None:

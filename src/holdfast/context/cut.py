@@ -16,13 +16,17 @@ import msgspec
 from holdfast.messages import Content, Message, Part, ToolCall
 
 MIN_CUT = 128
-"""Tokens below which no message is cut, in a room of `SMALL` or more."""
-SMALL, LEAST_CUT = 512, 48
-"""In a room below the first the second is the floor, of which the marker takes half: three messages of 128 tokens fill such
-a room, and nothing could be told of what was cut out of them."""
-MARKER = "\n[… {missing} of {size} characters cut here; the whole is message {seq} of the session …]\n"
+"""Tokens below which no message is cut; see `least` for where there are fewer."""
+LEAST_CUT, FLOOR = 32, 8
+"""Where what is cut out is told elsewhere, the floor is this part of the room, and never below so many tokens, most of which
+are the marker: three messages of `MIN_CUT` fill a room of 512, and nothing could be told of what was cut out of them."""
+USERS_LEAST = 48
+"""The floor for what a person says, which nothing else tells as well."""
+MARKER = "\n[… {missing} of {size} characters cut, message {seq} of the session …]\n"
 STUB = "[original task: {text}]"
 """What stands for a task anchor that takes more than a quarter of the room (seed 001)."""
+STUB_LEAST = 66
+"""Characters of the task that a stub keeps."""
 _MEDIA_MARKER = "[a part of type {type} is left out here; it is in message {seq} of the session]"
 _FIELDS_MARKER = "[left out here: {names}; the whole is message {seq} of the session]"
 _LONG = 200
@@ -46,14 +50,16 @@ class Count(Protocol):
 
 def least(room: int) -> int:
     """Tokens below which no message is cut in a room of `room` tokens, if what is cut out is told elsewhere."""
-    return MIN_CUT if room >= SMALL else LEAST_CUT
+    return max(LEAST_CUT, min(MIN_CUT, room // FLOOR))
 
 
 def cut(message: Message, tokens: int, *, seq: int, count: Count) -> Message:
     """`message` in at most `tokens` tokens where that can be; otherwise as small as it gets.
 
-    Deterministic. A message that fits already is returned as it is.
+    Deterministic. A message that fits already is returned as it is; a user's is never cut below `USERS_LEAST`.
     """
+    if message.role == "user":
+        tokens = max(tokens, USERS_LEAST)
     if count.message(message) <= tokens:
         return message
     lean = _lean(message, seq)
@@ -69,13 +75,18 @@ def cut(message: Message, tokens: int, *, seq: int, count: Count) -> Message:
 
 
 def stub(message: Message, tokens: int, *, seq: int, count: Count) -> Message:
-    """The task anchor as a marked stub: `[original task: …]`, in at most `tokens` tokens; like `cut` in all else."""
+    """The task anchor as a marked stub: `[original task: …]`, in at most `tokens` tokens; like `cut` in all else.
+
+    It keeps `STUB_LEAST` characters, whatever they take: with fewer the task cannot be told from another one.
+    """
     if count.message(message) <= tokens:
         return message
     lean = _lean(message, seq)
 
+    least = min(1.0, STUB_LEAST / max(1, len(message.text)))
+
     def stubbed(share: float) -> Message:
-        text = STUB.format(text=_cut_text(message.text, share, seq))
+        text = STUB.format(text=_cut_text(message.text, max(share, least), seq))
         return message.evolve(content=(Part("text", text), *message.media) if message.media else text)
 
     return _first_fitting((stubbed, lambda share: lean(stubbed(share))), tokens, count)

@@ -15,7 +15,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from itertools import count as counting
 from itertools import islice
 from typing import Any, Literal
@@ -23,30 +22,51 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.context.units import Unit
+from holdfast.context.values import (
+    DATE,
+    DIGITS,
+    IDENTIFIER,
+    MAX_KEY,
+    MAX_VALUE,
+    NAME,
+    NUMBERED,
+    SHORT,
+    WORD,
+    clean,
+    cost_of,
+    label_of,
+    prose_weight,
+    tells_error,
+    weight_of,
+    weight_under,
+    words_of,
+)
 from holdfast.messages import Message, ToolCall
+
+__all__ = [
+    "DATE",
+    "DIGITS",
+    "IDENTIFIER",
+    "MAX_LEAVES",
+    "MAX_TEXT",
+    "NAME",
+    "NUMBERED",
+    "SHORT",
+    "WORD",
+    "Fact",
+    "Line",
+    "asked_of",
+    "lines_of",
+    "priced",
+    "weight_of",
+    "words_of",
+]
 
 MAX_LEAVES = 400
 """Most facts read out of one source: the first ones of a longer one."""
-MAX_VALUE = 160
-"""Longest value kept, in characters; a longer text is split into sentences first."""
 MAX_TEXT = 40_000
 """Characters read of one text: of a longer one the head and the tail."""
-IDENTIFIER, NUMBERED, DATE, PATH, PHRASE, DIGITS, LONG_DATE, NAME, SHORT, TIME, WORD = (
-    3.0,
-    2.5,
-    2.0,
-    2.0,
-    1.6,
-    1.3,
-    1.2,
-    0.65,
-    0.8,
-    0.7,
-    0.6,
-)
-"""What a value's form promises. Scanned on half of the recorded sessions, by task, and on made-up ones of other kinds."""
 MAX_DEPTH = 12
-MAX_KEY = 40
 HANDLE = 48
 """Characters of arguments that name a call; the others are facts of it."""
 FIRST_NAME, NAME_HEAD = 100, 24
@@ -56,10 +76,6 @@ OUTCOME, OUTCOME_MORE = 60, 1.0
 FAILURE, TRIED = 400, 3.0
 """Characters of a result that may be nothing but an error; and what it and the arguments that led to it weigh more: what
 failed is tried again, nearly the same, or must not be."""
-LEAST_NAME = 4
-"""Characters from which a word with digits is an identifier: `s3` or `1st` hardly names anything."""
-LONG_NUMBER = 7
-"""Digits from which a number in a text is an identifier: of an account, a telephone, an article."""
 
 Kind = Literal["call", "user", "assistant", "other"]
 
@@ -83,6 +99,10 @@ class Fact(msgspec.Struct, array_like=True, gc=False):
     """A sentence: worth what the values in it are worth."""
     firm: bool = False
     """Told for what it says, whatever of it is told elsewhere: an error, the outcome of an action, an answer."""
+    again: bool = False
+    """Told by an earlier source already, which is where it is looked for first."""
+    cost: float = 4.0
+    """About how many tokens it takes; see `priced`."""
 
 
 class Line(msgspec.Struct, array_like=True, gc=False):
@@ -101,82 +121,14 @@ class Line(msgspec.Struct, array_like=True, gc=False):
     """Names of all arguments of a call, nested ones too."""
     last: int = -1
     """Where one of the names was said last."""
+    cost: float = 6.0
+    """About how many tokens the handle takes."""
 
 
-# -- the form of a value -----------------------------------------------------
-
-_DENSE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f"
-"""Scripts that put no spaces between words, and Hangul, whose particles stick to what they follow."""
-_WORD = re.compile(rf"(?:[^\W{_DENSE}]|[@#$€£¥%+/\\.:~=&_-])+|[{_DENSE}]+")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|\d{1,4}年\d{1,2}月")
-_TIME = re.compile(r"[+-]?\d{1,2}:\d{2}(?::\d{2})?(?:[+-]\d+)?")
-_NUMBERED_ITEM = r"(?<!\s\d\.)(?<!\s\d\d\.)(?<!^\d\.)(?<!^\d\d\.)"
-"""Not behind the number of an item of a list."""
-_SENTENCE = re.compile(rf"(?<=[.!?؟।…]){_NUMBERED_ITEM}\s+|(?<=[。！？])|[\n\r\u2028\u2029]+")
-_BULLET = re.compile(r"(?:[-*#>•–]+|\d{1,3}[.)])(?=\s)")
-_PAIR = re.compile(r"([^\W\d][\w ./()#-]{0,39}?)(?::\s+|\s=\s+|：\s*)(?=\S)")
-_ERROR = re.compile(
-    r"\b(?:errors?|failed|failure|exception|traceback|denied|forbidden|not found|invalid|unable|timed? ?out|refused)\b"
-    r"|\berreur|\bfehler|ошибк|错误|失敗|失败|エラー|오류|خطأ",
-    re.IGNORECASE,
-)
-COLONS = (":", "：")
-QUESTION = ("?", "？", "؟", "՞", "።", "፧")
-"""What ends a title over what follows, and a question, in some scripts."""
-_EDGE = ".-/\\#~:=+&"
-
-
-def words_of(text: str) -> tuple[str, ...]:
-    """The words of `text` that may be values: what stands between white space and punctuation.
-
-    Cached for what is as short as a value: it is looked at when it is weighed, noted, and chosen.
-    """
-    return _short_words(text) if len(text) <= MAX_VALUE else _words(text)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple([word for found in _WORD.findall(text) if (word := found.strip(_EDGE))])
-
-
-_short_words = lru_cache(maxsize=8_192)(_words)
-
-
-@lru_cache(maxsize=32_768)
-def weight_of(value: str) -> float:
-    """How likely an agent comes back for `value`: identifiers before dates before numbers before words.
-
-    Cached: most words of a conversation are words it had before.
-    """
-    if len(value) > 64:
-        return PATH if "/" in value and len(value) <= MAX_VALUE and " " not in value else 0.2
-    if _DATE.match(value):
-        return DATE if len(value) <= 10 else LONG_DATE
-    digits = sum(map(str.isdigit, value))
-    if digits:
-        return _weight_with_digits(value, digits)
-    if any(mark in value for mark in "@_/\\"):
-        return PATH
-    return NAME if value[:1].isupper() else WORD
-
-
-def _weight_with_digits(value: str, digits: int) -> float:
-    if _TIME.fullmatch(value):
-        return TIME
-    if any(map(str.isalpha, value)):
-        return IDENTIFIER if " " not in value and len(value) >= LEAST_NAME else PHRASE
-    if any(mark in value for mark in "@_/\\"):
-        return PATH
-    if digits >= LONG_NUMBER and "." not in value:
-        return NUMBERED
-    return DIGITS if digits >= 4 else SHORT
-
-
-def prose_weight(sentence: str) -> float:
-    """A sentence is worth its best values, a little more for each further one; a title over what follows, nearly nothing."""
-    weights = sorted(map(weight_of, words_of(sentence)), reverse=True)
-    if not weights or (sentence.endswith(COLONS) and len(weights) < 6):
-        return 0.1
-    return round(sum(weight / (at + 1) for at, weight in enumerate(weights[:6])) / 1.5, 2)
+def priced(fact: Fact) -> None:
+    """Work out what a fact costs to tell: once, for it is asked at every step."""
+    key = cost_of(fact.key) if fact.key and not fact.group else 0.0
+    fact.cost = round(1.5 + cost_of(fact.value) + key, 1)
 
 
 # -- a unit ------------------------------------------------------------------
@@ -208,31 +160,33 @@ def _call_lines(unit: Unit) -> list[Line]:
 def _call_line(call: ToolCall, result: str, seq: int) -> Line:
     arguments = _decoded(call.arguments)
     names, rest = _split_arguments(arguments)
-    name = _clean(call.name)[:64]
+    name = clean(call.name)[:64]
     handle = f"{name}({', '.join(names) or _headed(rest)})"
-    given = list(_leaves(rest))
+    given = _leaves(rest)
     above = max((fact.group for fact in given), default=0)
     told = _told(result, above)
-    if len(result) <= FAILURE and _ERROR.search(result):
+    if len(result) <= FAILURE and tells_error(result):
         for fact in (*given, *(fact for fact in told if fact.firm)):
             fact.weight *= TRIED
     facts = _numbered((*given, *told))
-    key = (
-        handle
-        if not rest
-        else f"{handle}#{hashlib.blake2b(call.arguments.encode(errors='replace'), digest_size=6).hexdigest()}"
-    )
-    return Line(handle, key, seq, "call", facts, names, _asked(arguments))
+    key = handle if not rest else f"{handle}#{_hash(call.arguments)}"
+    return Line(handle, key, seq, "call", facts, names, _asked(arguments), cost=2.0 + round(cost_of(handle), 1))
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
 
 
 def _told(result: str, above: int) -> list[Fact]:
     """Facts of a result, their rows numbered on from `above`: rows of an answer are not those of the question."""
-    facts = list(islice(_result_facts(result), MAX_LEAVES))
-    for fact in facts:
-        fact.group += above if fact.group else 0
-        if len(result) <= OUTCOME:
-            fact.weight += OUTCOME_MORE
-            fact.firm = True
+    facts = _result_facts(result)
+    outcome = len(result) <= OUTCOME
+    if above or outcome:
+        for fact in facts:
+            fact.group += above if fact.group else 0
+            if outcome:
+                fact.weight += OUTCOME_MORE
+                fact.firm = True
     return facts
 
 
@@ -244,7 +198,7 @@ def _split_arguments(arguments: Any) -> tuple[list[str], Any]:
     rest: dict[str, Any] = {}
     free = HANDLE
     for key, value in arguments.items():
-        text = _clean(value) if isinstance(value, str) else ""
+        text = clean(value) if isinstance(value, str) else ""
         if text and (len(text) <= min(free, MAX_KEY) or (not names and len(text) <= FIRST_NAME)):
             names.append(text)
             free -= len(text) + 2
@@ -256,7 +210,7 @@ def _split_arguments(arguments: Any) -> tuple[list[str], Any]:
 def _headed(rest: Any) -> str:
     """The head of the first text among `rest`: a handle that says nothing would name nothing."""
     first = next((value for value in rest.values() if isinstance(value, str)), "") if isinstance(rest, dict) else ""
-    text = _clean(first[:MAX_TEXT])
+    text = clean(first[:MAX_TEXT])
     return f"{text[:NAME_HEAD]}…" if len(text) > NAME_HEAD else text
 
 
@@ -272,7 +226,7 @@ def _asked(arguments: Any) -> list[str]:
     while todo and len(found) < MAX_KEY:
         value = todo.pop()
         if isinstance(value, dict):
-            found.update(dict.fromkeys(_clean(name)[:MAX_KEY] for name in islice(value, MAX_KEY)))
+            found.update(dict.fromkeys(map(label_of, islice(value, MAX_KEY))))
             todo += islice(value.values(), MAX_KEY)
         elif isinstance(value, list):
             todo += value[:4]
@@ -284,8 +238,8 @@ def _said(message: Message, seq: int) -> list[Line]:
     if not facts:
         return []
     kind: Kind = "user" if message.role == "user" else "assistant" if message.role == "assistant" else "other"
-    handle = f"{_clean(message.role)[:20]} said"
-    return [Line(handle, f"{handle}#{seq}", seq, kind, facts)]
+    handle = f"{clean(message.role)[:20]} said"
+    return [Line(handle, f"{handle}#{seq}", seq, kind, facts, cost=2.0 + round(cost_of(handle), 1))]
 
 
 def _numbered(facts: Iterable[Fact]) -> list[Fact]:
@@ -296,6 +250,7 @@ def _numbered(facts: Iterable[Fact]) -> list[Fact]:
         identity = (fact.key, fact.value, fact.group)
         if identity not in seen:
             seen.add(identity)
+            priced(fact)
             kept.append(fact)
     return kept
 
@@ -319,54 +274,110 @@ def _decoded(text: str) -> Any:
         return text
 
 
-def _result_facts(text: str) -> Iterator[Fact]:
+def _result_facts(text: str) -> list[Fact]:
     decoded = _decoded(text)
     if isinstance(decoded, dict | list):
         return _leaves(decoded)
-    return _text_facts(text, said=False)
+    return list(islice(_text_facts(text, said=False), MAX_LEAVES))
 
 
-def _leaves(value: Any) -> Iterator[Fact]:
+def _leaves(value: Any) -> list[Fact]:
     """The scalars inside `value` with the keys they stand under; objects in lists are a row each."""
-    return islice(_walk(value, "", 0, counting(1), 0), MAX_LEAVES)
+    leaves = _Leaves()
+    leaves.walk(value, "", 0, 0)
+    return _alike(leaves.found[:MAX_LEAVES])
 
 
-def _walk(value: Any, key: str, group: int, counter: Iterator[int], depth: int) -> Iterator[Fact]:
-    if depth > MAX_DEPTH:
-        return
-    if isinstance(value, dict):
-        yield from _walk_object(value, group, counter, depth)
-    elif isinstance(value, list):
-        for item in value:
-            inner = next(counter) if isinstance(item, dict | list) else group
-            yield from _walk(item, key, inner, counter, depth + 1)
-    elif value is not None and value != "":
-        yield from _scalar(value, key, group)
+def _alike(facts: list[Fact]) -> list[Fact]:
+    """With words as identifiers where as many others under their key are: of the codes in a list some have no digit."""
+    forms: dict[tuple[str, int], list[Fact]] = {}
+    for fact in facts:
+        if fact.weight in (NAME, WORD, IDENTIFIER) and fact.value.isalnum():
+            forms.setdefault((fact.key, len(fact.value)), []).append(fact)
+    for like in forms.values():
+        known = sum(fact.weight == IDENTIFIER for fact in like)
+        if known * 2 >= len(like) > known:
+            for fact in like:
+                fact.weight = IDENTIFIER
+    return facts
 
 
-def _walk_object(value: dict[str, Any], group: int, counter: Iterator[int], depth: int) -> Iterator[Fact]:
-    """An object's scalars before what is nested in it, whatever their order: they say what it is."""
-    nested = {name: item for name, item in value.items() if isinstance(item, dict)}
-    shared = Counter(field for item in nested.values() for field in islice(item, MAX_LEAVES))
-    for name, item in value.items():
-        if not isinstance(item, dict | list):
-            yield from _walk(item, _clean(name)[:MAX_KEY], group, counter, depth + 1)
-    for name, item in value.items():
-        label = _clean(name)[:MAX_KEY]
-        if isinstance(item, list):
-            yield from _walk(item, label, group, counter, depth + 1)
-        elif isinstance(item, dict) and _names_row(name, len(nested)):
-            row = next(counter)
-            yield Fact("", label, row, weight_of(label))
-            inner = {
-                field: inside for field, inside in item.items() if not (isinstance(inside, str) and inside in name)
-            }
-            yield from _walk(inner, label, row, counter, depth + 1)
-        elif isinstance(item, dict):
-            prefix = f"{label}." if any(shared[field] > 1 or field in value for field in islice(item, 20)) else ""
-            for fact in _walk(item, label, group, counter, depth + 1):
-                fact.key = prefix + fact.key
-                yield fact
+class _Leaves:
+    """A walk through what was decoded, into one list; it ends when that is long enough."""
+
+    def __init__(self) -> None:
+        self.found: list[Fact] = []
+        self.rows = 0
+
+    def walk(self, value: Any, key: str, group: int, depth: int) -> None:
+        if depth > MAX_DEPTH or len(self.found) >= MAX_LEAVES:
+            return
+        if isinstance(value, dict):
+            self._object(value, group, depth)
+        elif isinstance(value, list):
+            for item in value:
+                nested = isinstance(item, dict | list)
+                self.rows += nested
+                self.walk(item, key, self.rows if nested else group, depth + 1)
+                if len(self.found) >= MAX_LEAVES:
+                    break
+        elif value is not None and value != "":
+            self._scalar(value, key, group)
+
+    def _object(self, value: dict[str, Any], group: int, depth: int) -> None:
+        """An object's scalars before what is nested in it, whatever their order: they say what it is."""
+        deeper = False
+        for name, item in value.items():
+            if isinstance(item, dict | list):
+                deeper = True
+            elif item is not None and item != "" and len(self.found) < MAX_LEAVES:
+                self._scalar(item, label_of(name), group)
+        if deeper:
+            self._nested(value, group, depth)
+
+    def _nested(self, value: dict[str, Any], group: int, depth: int) -> None:
+        nested = {name: item for name, item in value.items() if isinstance(item, dict)}
+        shared = Counter(field for item in nested.values() for field in islice(item, MAX_LEAVES))
+        for name, item in value.items():
+            label = label_of(name)
+            if isinstance(item, list):
+                self.walk(item, label, group, depth + 1)
+            elif isinstance(item, dict) and _names_row(name, len(nested)):
+                self.rows += 1
+                row = self.rows
+                self.found.append(Fact("", label, row, weight_of(label)))
+                inner = {
+                    field: inside for field, inside in item.items() if not (isinstance(inside, str) and inside in name)
+                }
+                self.walk(inner, label, row, depth + 1)
+            elif isinstance(item, dict):
+                start = len(self.found)
+                self.walk(item, label, group, depth + 1)
+                if any(shared[field] > 1 or field in value for field in islice(item, 20)):
+                    for fact in self.found[start:]:
+                        fact.key = f"{label}.{fact.key}"
+            if len(self.found) >= MAX_LEAVES:
+                break
+
+    def _scalar(self, value: Any, key: str, group: int) -> None:
+        if isinstance(value, bool):
+            self.found.append(Fact(key, "true" if value else "false", group, 0.3))
+            return
+        text = clean(str(value)[:MAX_TEXT])
+        if not text:
+            return
+        if isinstance(value, _Number):
+            # Amounts and measures, however many digits they have: an identifier of digits only is a string in most JSON.
+            text = text[:MAX_VALUE]
+            weight = min(DIGITS, weight_of(text)) * (0.5 if len(text) < 4 else 1.0)
+            self.found.append(Fact(key, text, group, weight))
+        elif len(text) <= MAX_VALUE and text.count(" ") < 6:
+            weight = weight_under(key, text) + (1.0 if tells_error(text) else 0.0)
+            self.found.append(Fact(key, text, group, weight))
+        else:
+            for fact in islice(_text_facts(str(value), said=False), MAX_LEAVES):
+                fact.key, fact.group = fact.key or key, group
+                self.found.append(fact)
 
 
 def _names_row(name: str, siblings: int) -> bool:
@@ -374,25 +385,17 @@ def _names_row(name: str, siblings: int) -> bool:
     return siblings > 8 or any(map(str.isdigit, name))
 
 
-def _scalar(value: Any, key: str, group: int) -> Iterator[Fact]:
-    if isinstance(value, bool):
-        yield Fact(key, "true" if value else "false", group, 0.3)
-        return
-    text = _clean(str(value)[:MAX_TEXT])
-    if not text:
-        return
-    if isinstance(value, _Number):
-        # Amounts and measures, however many digits they have: an identifier of digits only is a string in most JSON.
-        yield Fact(key, text[:MAX_VALUE], group, min(DIGITS, weight_of(text)) * (0.5 if len(text) < 4 else 1.0))
-    elif len(text) <= MAX_VALUE and text.count(" ") < 6:
-        yield Fact(key, text, group, weight_of(text) + (1.0 if _ERROR.search(text) else 0.0))
-    else:
-        for fact in _text_facts(str(value), said=False):
-            fact.key, fact.group = fact.key or key, group
-            yield fact
-
-
 # -- texts -------------------------------------------------------------------
+
+
+_SENTENCE_END = re.compile(r"[.!?؟।…。！？]")
+_CLOSED = "。！？"
+"""Ends of sentences that no white space has to follow."""
+_ITEM = re.compile(r"(?:^|\s)\d\d?\.\Z")
+"""Ends in the number of an item of a list, which is no sentence."""
+_BULLET = re.compile(r"(?:[-*#>•–]+|\d{1,3}[.)])(?=\s)")
+_PAIR = re.compile(r"([^\W\d][\w ./()#-]{0,39}?)(?::\s+|\s=\s+|：\s*)(?=\S)")
+_BULLETS = frozenset("-*#>•–0123456789")
 
 
 def _text_facts(text: str, *, said: bool) -> Iterator[Fact]:
@@ -405,8 +408,8 @@ def _text_facts(text: str, *, said: bool) -> Iterator[Fact]:
         return
     counter = counting(1)
     for sentence in _sentences(text):
-        pair = _PAIR.match(sentence)
-        error = 1.5 if not said and _ERROR.search(sentence) else 0.0
+        pair = _PAIR.match(sentence) if ": " in sentence or " = " in sentence or "：" in sentence else None
+        error = 1.5 if not said and tells_error(sentence) else 0.0
         if pair and len(sentence) - pair.end() <= 80 and pair[1].count(" ") < 4 and "://" not in sentence[:16]:
             value = sentence[pair.end() :].strip()
             yield Fact(
@@ -421,23 +424,36 @@ def _text_facts(text: str, *, said: bool) -> Iterator[Fact]:
             yield Fact("", sentence, next(counter), prose_weight(sentence) + error, prose=True, firm=error > 0)
 
 
-def _sentences(text: str) -> Iterator[str]:
-    for raw in _SENTENCE.split(text):
-        piece = _clean(raw).replace("**", "").replace("`", "")
-        bullet = _BULLET.match(piece)
-        yield from _pieces(piece[bullet.end() :].strip() if bullet else piece)
+def _sentences(text: str) -> list[str]:
+    found: list[str] = []
+    for line in text.splitlines():
+        start = 0
+        for end in _SENTENCE_END.finditer(line):
+            until = end.end()
+            mark, following = line[until - 1], line[until : until + 1]
+            if not (following.isspace() or mark in _CLOSED):
+                continue
+            if mark != "." or _ITEM.search(line, max(0, until - 4), until) is None:
+                _add_pieces(line[start:until], found)
+                start = until
+        _add_pieces(line[start:], found)
+    return found
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """`text` in pieces of at most `MAX_VALUE` characters, cut at white space where there is some."""
+def _add_pieces(raw: str, found: list[str]) -> None:
+    """A sentence without the marks of lists and of emphasis, in pieces of at most `MAX_VALUE` characters."""
+    text = clean(raw).replace("**", "").replace("`", "")
+    if text[:1] in _BULLETS and (bullet := _BULLET.match(text)):
+        text = text[bullet.end() :].strip()
     at = 0
     while len(text) - at > MAX_VALUE:
+        # At white space, where there is some.
         space = text.rfind(" ", at + MAX_VALUE // 2, at + MAX_VALUE)
         until = space if space > 0 else at + MAX_VALUE
-        yield text[at:until].strip()
+        found.append(text[at:until].strip())
         at = until
-    if text[at:].strip():
-        yield text[at:].strip()
+    if rest := text[at:].strip():
+        found.append(rest)
 
 
 def _table(text: str) -> Iterator[Fact] | None:
@@ -464,17 +480,11 @@ def _is_header(cells: list[str], least: int) -> bool:
 
 
 def _rows(cells: list[list[str]], *, dashes: bool) -> Iterator[Fact]:
-    names = [_clean(name).strip("*\"' ")[:MAX_KEY] for name in cells[0]]
+    names = [clean(name).strip("*\"' ")[:MAX_KEY] for name in cells[0]]
     for number, row in enumerate(cells[1:], 1):
         if dashes and all(not cell.strip(" :-") for cell in row):
             continue
         for name, cell in zip(names, row, strict=False):
-            value = _clean(cell).strip("\"'")[:MAX_VALUE]
+            value = clean(cell).strip("\"'")[:MAX_VALUE]
             if value:
                 yield Fact(name, value, number, weight_of(value), prose=" " in value)
-
-
-def _clean(text: str) -> str:
-    """`text` on one line, and such that it can be encoded: a line of a digest is one source, whatever the source says."""
-    flat = " ".join(text.split())
-    return flat if flat.isascii() else flat.encode("utf-8", "replace").decode()

@@ -1,0 +1,182 @@
+"""The page: chosen facts as text, a line a source, as many as fit."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+from holdfast.context.choosing import Choice, Chosen
+from holdfast.context.cut import Count
+from holdfast.context.facts import Fact, Line
+from holdfast.context.values import COLONS
+
+TRIES, NEARLY = 9, 0.02
+"""Pages that are tried, and the part of the room that may be left when no more are: single facts fill that, too."""
+SMALLER = 12
+"""Facts that are tried behind the first one that does not fit."""
+
+
+class _Page:
+    """Chosen facts as text, and about how many tokens it takes: counted line by line, each text once."""
+
+    def __init__(self, count: Count) -> None:
+        self._facts: dict[int, list[Fact]] = {}
+        self._lines: dict[int, Line] = {}
+        self._count = count
+        self._tokens: dict[str, int] = {}
+        self._texts: dict[tuple[int, int, int], str] = {}
+
+    def holding(self, chosen: Iterable[Chosen]) -> _Page:
+        """A page of these facts that knows what has been counted."""
+        page = _Page(self._count)
+        page._tokens, page._texts = self._tokens, self._texts
+        facts, lines = page._facts, page._lines
+        for line, fact in chosen:
+            place = id(line)
+            if place in facts:
+                facts[place].append(fact)
+            else:
+                facts[place], lines[place] = [fact], line
+        return page
+
+    def add(self, line: Line, fact: Fact) -> None:
+        """Choose one more."""
+        self._lines[id(line)] = line
+        self._facts.setdefault(id(line), []).append(fact)
+
+    def size(self) -> int:
+        """Tokens, nearly: where lines meet, a tokenizer may join what is counted apart here."""
+        return sum(map(self._size, self._pieces()))
+
+    def more(self, line: Line, fact: Fact) -> int:
+        """At most how many tokens one more fact takes."""
+        facts = self._facts.get(id(line), [])
+        before = self._size(f"\n{self._line(line, facts)}") if facts else 0
+        return self._size(f"\n{self._line(line, [*facts, fact])}") - before
+
+    def text(self) -> str:
+        """All of it."""
+        return "".join(self._pieces())
+
+    def _size(self, piece: str) -> int:
+        size = self._tokens.get(piece)
+        if size is None:
+            size = self._tokens[piece] = self._count.text(piece)
+        return size
+
+    def _pieces(self) -> Iterator[str]:
+        """The lines in order of the log; what one side said in a row on one line."""
+        before = ""
+        for line in sorted(self._lines.values(), key=lambda line: line.seq):
+            text = self._line(line, self._facts[id(line)])
+            if line.kind != "call" and line.handle == before:
+                yield f" / {text.removeprefix(f'{line.handle}: ')}"
+            else:
+                yield f"\n{text}" if before else text
+            before = line.handle
+
+    def _line(self, line: Line, facts: list[Fact]) -> str:
+        # Facts are chosen in one order, so their number and the last of them say which of a line's they are.
+        key = (id(line), len(facts), id(facts[-1]))
+        text = self._texts.get(key)
+        if text is None:
+            text = self._texts[key] = _line_text(line, {id(fact) for fact in facts})
+        return text
+
+
+def longest(header: str, choice: Choice, tokens: int, count: Count) -> str:
+    """The text of the most facts, best first, that fits in `tokens` tokens behind `header`; empty where none does.
+
+    How many that are is found by correcting the estimate of what they cost.
+    """
+    room = tokens - count.text(header)
+    low, high, ratio, best = 0, 0, 1.0, _Page(count)
+    for _ in range(TRIES):
+        choice.reach(room / ratio)
+        at = max(bisect_right(choice.costs, room / ratio), low + 1)
+        at = min(at, high - 1 if high else len(choice.order))
+        if at <= low:
+            break
+        page = best.holding(choice.order[:at])
+        size = page.size()
+        ratio = max(0.2, size / choice.costs[at - 1])
+        if size > room:
+            high = at
+            continue
+        low, best = at, page
+        if room - size <= room * NEARLY:
+            break
+    choice.take(low + SMALLER - len(choice.order))
+    return _fitting(header, best, _filled(best, choice, low, room), tokens, count)
+
+
+def _filled(page: _Page, choice: Choice, at: int, room: int) -> list[Chosen]:
+    """The first `at` facts, and of the next ones those that still fit."""
+    told, free = choice.order[:at], room - page.size()
+    headless: set[tuple[int, int]] = set()
+    for line, fact in choice.order[at : at + SMALLER]:
+        row = (id(line), fact.group)
+        if row in headless:
+            continue
+        if (more := page.more(line, fact)) <= free:
+            free -= more
+            page.add(line, fact)
+            told.append((line, fact))
+        elif fact.group:
+            # What names a row comes first: without it the rest of the row says nothing.
+            headless.add(row)
+    return told
+
+
+def _fitting(header: str, page: _Page, told: list[Chosen], tokens: int, count: Count) -> str:
+    """The text of a page that holds `told`, without the last of it while the whole is longer than its lines were."""
+    while told:
+        text = header + page.text()
+        if count.text(text) <= tokens:
+            return text
+        told = told[:-1]
+        page = page.holding(told)
+    return ""
+
+
+def _line_text(line: Line, chosen: set[int]) -> str:
+    if line.kind != "call":
+        return f"{line.handle}: {_sentences(line, chosen)}"
+    groups: dict[int, list[Fact]] = {}
+    for fact in line.facts:
+        if id(fact) in chosen:
+            groups.setdefault(fact.group, []).append(fact)
+    labelled: set[str] = set()
+    before: list[str] = []
+    objects = []
+    for facts in groups.values():
+        keys = [fact.key for fact in facts]
+        objects.append(_group_text(facts, labelled, plain=keys == before))
+        before = keys
+    return f"{line.handle}: " + "; ".join(objects)
+
+
+def _sentences(line: Line, chosen: set[int]) -> str:
+    """What was said, with a mark where something is left out."""
+    text, gap = "", False
+    for fact in line.facts:
+        if id(fact) not in chosen:
+            gap = bool(text)
+            continue
+        between = " … " if gap else "; " if fact.key and not text.endswith(COLONS) else " "
+        text += (between if text else "") + (f"{fact.key}: {fact.value}" if fact.key else fact.value)
+        gap = False
+    return text
+
+
+def _group_text(facts: list[Fact], labelled: set[str], *, plain: bool) -> str:
+    """One object's facts. A key stands where its value first does, and again where the value's form says nothing."""
+    words = []
+    last = ""
+    for fact in facts:
+        known = plain or fact.key == last or (fact.key in labelled and fact.weight >= 2.0)
+        label = f"{fact.key}{':' if fact.prose else ''} " if fact.key and not known else ""
+        labelled.add(fact.key)
+        last = fact.key
+        words.append(label + fact.value + (f" (was {fact.was})" if fact.was else ""))
+    return ", ".join(words)

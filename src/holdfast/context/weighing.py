@@ -1,0 +1,264 @@
+"""Weighing: what each fact of a pool is worth by itself, whatever else is told.
+
+A fact is worth more the more its form promises, the more often it or what it belongs to was talked about, and the later.
+Every step looks at every fact of the pool, so what is known of them stands in lists: an object each would take longer to
+make than all that is done with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+
+from holdfast.context.facts import Fact, Line
+from holdfast.context.values import QUESTION
+
+USER_SHARE = 0.26
+"""Part of the text that is the user's own words, while there are some. By estimate, which is short of the count: what
+comes out is about a fifth."""
+HALF_LIFE = 24
+"""Messages after which a fact that nobody used again counts half, down to `OLD`."""
+OLD = 0.7
+SAID_AGAIN = 0.7
+"""What each time that a value was said adds to its worth, up to four times."""
+ASKED = 2.2
+"""What a value is worth more whose key is the name of an argument that some call had."""
+MANY = 0.2
+"""How strongly it counts against a value that many like it stand beside it and nobody talked about it."""
+AGAIN = 0.8
+"""What a value is worth that an earlier source told already."""
+LISTED, DONE = 2.0, 0.5
+"""What an identifier in a list is worth when calls have begun to go through the list; and what one is worth of it that
+names a call already."""
+PROPOSED, OPEN = 3.0, 4.0
+"""What the last thing said before the user's last answer is worth more, for that is what a bare "yes" agrees to; and the
+least weight of its end, where a question stands."""
+STATEMENT = 2
+"""Sentences up to which the end of it is no phrase of politeness."""
+ROW_NAME = 2.0
+"""Weight from which a value can name its row."""
+POWER = 0.7
+"""How strongly cost counts against worth."""
+BASE = {"call": 2.0, "user": 2.5, "assistant": 0.7, "other": 1.5}
+
+_USED = tuple(1 + SAID_AGAIN * times for times in range(5))
+
+
+class Source:
+    """A line on its way into the text."""
+
+    __slots__ = ("cost", "crowd", "end", "line", "marks", "names", "opened", "start")
+
+    def __init__(self, line: Line, start: int, end: int) -> None:
+        self.line = line
+        self.cost = line.cost
+        self.names = [name.casefold() for name in line.names]
+        self.marks: set[str | int] = {start, *self.names}
+        self.start = start
+        self.end = end
+        self.opened = False
+        self.crowd: dict[str, int] = {}
+
+
+class Row:
+    """The facts of one object in a source."""
+
+    __slots__ = ("last", "lead", "numbers", "told")
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.last = -1
+        self.lead = -1
+        self.told = False
+
+
+_NO_ROW = Row()
+"""Of sentences: each is an object of its own, with nothing to know about it."""
+
+
+class Weighed:
+    """The facts of a pool, numbered, with what they are worth by themselves.
+
+    Args:
+        lines: the pool.
+        asked: names of arguments that calls had.
+        said: words that are talked about now, with the place where they stand last.
+        parts: by place, what is sent of a unit that is cut: it needs no telling.
+    """
+
+    def __init__(
+        self, lines: list[Line], asked: AbstractSet[str], said: Mapping[str, int], parts: Mapping[int, str]
+    ) -> None:
+        self.facts: list[Fact] = []
+        self.worths: list[float] = []
+        self.lasts: list[int] = []
+        self.rows: list[Row] = []
+        self.sources: list[Source] = []
+        """By number of fact, like all the others."""
+        self._asking = _Asking(asked)
+        self._said = said
+        self._now = max([line.seq for line in lines] + list(said.values()), default=0)
+        self._named = {name.casefold() for line in lines for name in line.names}
+        proposal = _proposal(lines)
+        for line in lines:
+            facts = _untold(line)
+            if line.seq in parts:
+                facts = [fact for fact in facts if fact.value not in parts[line.seq]]
+            if facts:
+                self._admit(line, facts, proposal)
+
+    def _admit(self, line: Line, facts: list[Fact], proposal: Line | None) -> None:
+        start = len(self.facts)
+        self.facts += facts
+        self.sources += [Source(line, start, start + len(facts))] * len(facts)
+        if line.kind == "call":
+            self._weigh_call(line, facts, start)
+            return
+        base = BASE[line.kind] * (PROPOSED if line is proposal else 1.0)
+        focus = max(line.last, line.seq)
+        self.rows += [_NO_ROW] * len(facts)
+        self.lasts += [fact.last for fact in facts]
+        self.worths += [fact.weight * base * self._use(fact, fact.last, focus) for fact in facts]
+        if line is proposal and (len(line.facts) <= STATEMENT or line.facts[-1].value.endswith(QUESTION)):
+            self.worths[-1] *= max(1.0, OPEN / facts[-1].weight)
+
+    def _weigh_call(self, line: Line, facts: list[Fact], start: int) -> None:
+        rows, many = self._enter_rows(facts, start)
+        focus = max(line.last, line.seq, *[self._said.get(name.casefold(), -1) for name in line.names])
+        base = BASE["call"]
+        for number, fact in enumerate(facts, start):
+            last, of_row = self.lasts[number], self.rows[number].last
+            worth = fact.weight * base * self._use(fact, last, max(of_row, focus))
+            if fact.again:
+                worth *= AGAIN
+            if last < 0 and of_row < 0 and fact.key and many[fact.key] > 1:
+                worth /= many[fact.key] ** MANY
+            self.worths.append(worth)
+        for group, row in rows.items():
+            if group and len(row.numbers) > 1 and not self.facts[row.numbers[0]].prose:
+                row.lead = max(row.numbers, key=lambda number: self.facts[number].weight)
+        if 0 in rows and len(many) < len(facts):
+            self._weigh_lists(rows[0].numbers, many)
+
+    def _enter_rows(self, facts: list[Fact], start: int) -> tuple[dict[int, Row], dict[str, int]]:
+        """The rows of a source, with where they were talked about last; and how many facts each key has."""
+        said = self._said
+        rows: dict[int, Row] = {}
+        many: dict[str, int] = {}
+        for number, fact in enumerate(facts, start):
+            row = rows.get(fact.group)
+            if row is None:
+                row = rows[fact.group] = Row()
+            last = fact.last
+            if said and not fact.prose and (lately := said.get(fact.value.casefold(), -1)) > last:
+                last = lately
+            if last > row.last and fact.group and fact.weight >= ROW_NAME:
+                row.last = last
+            row.numbers.append(number)
+            self.rows.append(row)
+            self.lasts.append(last)
+            many[fact.key] = many.get(fact.key, 0) + 1
+        return rows, many
+
+    def _weigh_lists(self, numbers: list[int], many: Mapping[str, int]) -> None:
+        """More for what is next in a list of identifiers that calls go through."""
+        listed = [number for number in numbers if many[self.facts[number].key] > 1]
+        begun = {self.facts[number].key for number in listed if self.lasts[number] >= 0}
+        for number in listed:
+            fact = self.facts[number]
+            if fact.weight >= ROW_NAME:
+                self.worths[number] *= LISTED if fact.key in begun else 1.0
+                self.worths[number] *= DONE if fact.value.casefold() in self._named else 1.0
+
+    def _use(self, fact: Fact, last: int, focus: int) -> float:
+        """More for what was said again, for what calls ask for, and for what was talked about lately."""
+        used = fact.used + (last > fact.last)
+        return self._asking[fact.key] * _USED[min(4, used)] * _lately(self._now - max(focus, last))
+
+
+_Ranked = tuple[float, int, float, bool, Fact]
+"""A fact with what it is worth for its cost, negated, so that the best sort first; a number, so that facts are never
+compared; what it costs, and whether it is the user's."""
+
+
+def likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> set[int]:
+    """The `id` of the facts that are most likely to be told some day, in about `limit` tokens.
+
+    Weighed as `Weighed` does it, but for what is rare: of most facts no more has to be known than whether they stay.
+    """
+    now = max([line.seq for line in lines], default=0)
+    asking = _Asking(asked.keys())
+    ranked: list[_Ranked] = []
+    for line in lines:
+        if line.kind == "call":
+            _rank_call(line, now, asking, ranked)
+        else:
+            _rank_said(line, now, asking, ranked)
+    ranked.sort()
+    kept: set[int] = set()
+    spent, room = [0.0, 0.0], (limit * (1 - USER_SHARE), limit * USER_SHARE)
+    for _, _, cost, user, fact in ranked:
+        spent[user] += cost
+        if spent[user] <= room[user]:
+            kept.add(id(fact))
+    return kept
+
+
+def _rank_said(line: Line, now: int, asking: _Asking, ranked: list[_Ranked]) -> None:
+    base, user = -BASE[line.kind] * _lately(now - max(line.last, line.seq)), line.kind == "user"
+    for fact in line.facts:
+        cost = line.cost / len(line.facts) + fact.cost
+        worth = base * fact.weight * asking[fact.key] * _USED[min(fact.used, 4)]
+        ranked.append((worth / cost**POWER, len(ranked), cost, user, fact))
+
+
+def _rank_call(line: Line, now: int, asking: _Asking, ranked: list[_Ranked]) -> None:
+    facts, base = _untold(line), -BASE["call"]
+    lately = _lately(now - max(line.last, line.seq))
+    many: dict[str, int] = {}
+    rows: dict[int, float] = {}
+    for fact in facts:
+        many[fact.key] = many.get(fact.key, 0) + 1
+        if fact.last > line.seq and fact.group and fact.weight >= ROW_NAME:
+            rows[fact.group] = max(_lately(now - fact.last), rows.get(fact.group, lately))
+    for fact in facts:
+        key, group = fact.key, fact.group
+        cost = line.cost / len(facts) + fact.cost
+        worth = base * fact.weight * asking[key] * _USED[min(fact.used, 4)] * rows.get(group, lately)
+        if fact.again:
+            worth *= AGAIN
+        if many[key] > 1 and key and fact.last < 0 and group not in rows:
+            worth /= many[key] ** MANY
+        ranked.append((worth / cost**POWER, len(ranked), cost, False, fact))
+
+
+def _untold(line: Line) -> list[Fact]:
+    """The facts of a line that its handle does not tell already."""
+    names = line.names
+    return [fact for fact in line.facts if fact.value not in names or fact.was is not None] if names else line.facts
+
+
+class _Asking(dict[str, float]):
+    """By key, what a value is worth more because calls ask for such values."""
+
+    def __init__(self, asked: AbstractSet[str]) -> None:
+        self._asked = asked
+        self[""] = 1.0
+
+    def __missing__(self, key: str) -> float:
+        factor = self[key] = ASKED if key.rpartition(".")[2] in self._asked else 1.0
+        return factor
+
+
+@lru_cache(maxsize=4_096)
+def _lately(age: int) -> float:
+    """More for what was talked about in the last messages."""
+    return float(OLD + (1 - OLD) * 0.5 ** (age / HALF_LIFE))
+
+
+def _proposal(lines: list[Line]) -> Line | None:
+    """What the assistant said last, unless the user has said something since that left, too."""
+    said = [line for line in lines if line.kind in ("user", "assistant")]
+    newest = max(said, key=lambda line: line.seq, default=None)
+    return newest if newest is not None and newest.kind == "assistant" else None
