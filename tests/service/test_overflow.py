@@ -113,12 +113,14 @@ async def test_every_known_wording_is_stepped_down_from(name: str, in_stream: bo
 
 async def test_a_window_that_nothing_fits_is_a_clear_error() -> None:
     """Three steps, then the numbers; the user's message is in the log."""
-    async with ScriptedUpstream(noted, tokenizer=Tokenizer(window=50, refusal="openai-silent")) as upstream:
-        async with opened(upstream, "gpt-4o") as hf:
-            session = await session_of(hf, "s", 80)
-            with pytest.raises(ContextTooLong, match=r"tried [\d,]+, [\d,]+, [\d,]+, [\d,]+ tokens"):
-                await session.send("And now?")
-            assert (await session.messages())[-1]["content"] == "And now?"
+    async with (
+        ScriptedUpstream(noted, tokenizer=Tokenizer(window=50, refusal="openai-silent")) as upstream,
+        opened(upstream, "gpt-4o") as hf,
+    ):
+        session = await session_of(hf, "s", 80)
+        with pytest.raises(ContextTooLong, match=r"tried [\d,]+, [\d,]+, [\d,]+, [\d,]+ tokens"):
+            await session.send("And now?")
+        assert (await session.messages())[-1]["content"] == "And now?"
     assert len(upstream.requests) == 4
 
 
@@ -138,15 +140,17 @@ async def test_what_was_learned_is_remembered_by_the_store(tmp_path: Any) -> Non
 async def test_the_providers_own_count_comes_before_the_call() -> None:
     """With `count: provider` not even the first full prompt overflows."""
     tokenizer = Tokenizer(window=WINDOW, ratio=1.3)
-    async with ScriptedUpstream(noted, tokenizer=tokenizer, counts=tokenizer.prompt_tokens) as upstream:
-        async with opened(upstream, "gpt-4o", counting=True) as hf:
-            session = await session_of(hf, "s", 120)
-            await session.send("And now?")
-            assert len(upstream.requests) == 1
-            assert not refused(upstream)
-            assert upstream.counted
-            found = (await session.context()).counted
-            assert found["how"] == "provider"
+    async with (
+        ScriptedUpstream(noted, tokenizer=tokenizer, counts=tokenizer.prompt_tokens) as upstream,
+        opened(upstream, "gpt-4o", counting=True) as hf,
+    ):
+        session = await session_of(hf, "s", 120)
+        await session.send("And now?")
+        assert len(upstream.requests) == 1
+        assert not refused(upstream)
+        assert upstream.counted
+        found = (await session.context()).counted
+        assert found["how"] == "provider"
 
 
 async def test_tool_headroom_is_kept_only_where_there_are_tools() -> None:
