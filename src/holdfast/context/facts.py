@@ -23,14 +23,11 @@ import msgspec
 
 from holdfast.context.units import Unit
 from holdfast.context.values import (
-    DATE,
     DIGITS,
     IDENTIFIER,
     MAX_KEY,
     MAX_VALUE,
     NAME,
-    NUMBERED,
-    SHORT,
     WORD,
     clean,
     cost_of,
@@ -39,28 +36,8 @@ from holdfast.context.values import (
     tells_error,
     weight_of,
     weight_under,
-    words_of,
 )
 from holdfast.messages import Message, ToolCall
-
-__all__ = [
-    "DATE",
-    "DIGITS",
-    "IDENTIFIER",
-    "MAX_LEAVES",
-    "MAX_TEXT",
-    "NAME",
-    "NUMBERED",
-    "SHORT",
-    "WORD",
-    "Fact",
-    "Line",
-    "asked_of",
-    "lines_of",
-    "priced",
-    "weight_of",
-    "words_of",
-]
 
 MAX_LEAVES = 400
 """Most facts read out of one source: the first ones of a longer one."""

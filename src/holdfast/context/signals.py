@@ -17,20 +17,9 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from holdfast.context.facts import (
-    DATE,
-    DIGITS,
-    IDENTIFIER,
-    MAX_TEXT,
-    NAME,
-    NUMBERED,
-    SHORT,
-    WORD,
-    asked_of,
-    weight_of,
-    words_of,
-)
+from holdfast.context.facts import MAX_TEXT, asked_of
 from holdfast.context.units import Unit
+from holdfast.context.values import DATE, DIGITS, IDENTIFIER, NAME, NUMBERED, SHORT, WORD, weight_of, words_of
 from holdfast.messages import Message
 
 FORMS = {IDENTIFIER: 2.0, NUMBERED: 2.0, DATE: 2.0, DIGITS: 1.3, NAME: 0.65, SHORT: 0.5, WORD: 0.12}

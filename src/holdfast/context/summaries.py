@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from holdfast.context.cut import MIN_CUT, Count, least
-from holdfast.context.facts import DATE, NUMBERED, weight_of, words_of
 from holdfast.context.policies import Policy
 from holdfast.context.squeeze import with_stub
 from holdfast.context.units import Unit, spoken, units_of
+from holdfast.context.values import DATE, NUMBERED, weight_of, words_of
 from holdfast.context.view import Carried, ViewState
 from holdfast.context.window import ANCHOR_SHARE, Compaction, Room, Window
 from holdfast.messages import Message
