@@ -11,7 +11,8 @@ import msgspec
 
 from holdfast._version import __version__
 from holdfast.limits import PAGE
-from holdfast.server.schemas import COMPONENTS, ID, Schema, ref, text, whole
+from holdfast.server.schemas import COMPONENTS
+from holdfast.server.shapes import ID, Schema, ref, text, whole
 
 JSON: Final = "application/json"
 _ABOUT: Final = {

@@ -2,80 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, get_args
+from typing import Final
 
 from holdfast import limits
-from holdfast.context.dialects import DIALECTS
-from holdfast.context.settings import CLEARING, STRATEGIES, Key
 from holdfast.messages import ROLES
-from holdfast.session import CompactionKind, CompactionStatus
+from holdfast.server.context_schemas import CONTEXT_COMPONENTS, KEPT, WORKING_SET
+from holdfast.server.shapes import (
+    ID,
+    SYSTEM,
+    TIME,
+    TOOLS,
+    Schema,
+    array,
+    asked,
+    boolean,
+    free,
+    nullable,
+    page,
+    record,
+    ref,
+    text,
+    whole,
+)
 
-Schema = dict[str, Any]
-
-
-def ref(name: str) -> Schema:
-    """A reference to a component."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def array(items: Schema, **more: Any) -> Schema:
-    """A list of such items."""
-    return {"type": "array", "items": items, **more}
-
-
-def text(about: str = "", **more: Any) -> Schema:
-    """A string."""
-    return {"type": "string", **({"description": about} if about else {}), **more}
-
-
-def whole(about: str = "", low: int | None = 0, **more: Any) -> Schema:
-    """A whole number."""
-    least = {} if low is None else {"minimum": low}
-    return {"type": "integer", **least, **({"description": about} if about else {}), **more}
-
-
-def boolean(about: str = "") -> Schema:
-    """True or false."""
-    return {"type": "boolean", **({"description": about} if about else {})}
-
-
-def nullable(schema: Schema) -> Schema:
-    """The same, or null."""
-    return {**schema, "type": [schema["type"], "null"]}
-
-
-def free(about: str) -> Schema:
-    """An object of any fields."""
-    return {"type": "object", "additionalProperties": True, "description": about}
-
-
-def record(about: str, fields: dict[str, Schema], *, optional: tuple[str, ...] = (), more: bool = False) -> Schema:
-    """An object of these fields; all but the `optional` ones are there, and others only if `more` says so."""
-    required = [name for name in fields if name not in optional]
-    return {
-        "type": "object",
-        "description": about,
-        "properties": fields,
-        **({"required": required} if required else {}),
-        "additionalProperties": more,
-    }
-
-
-def asked(about: str, fields: dict[str, Schema], *required: str, more: bool = False) -> Schema:
-    """An object that is sent: nothing is required but what is named."""
-    return record(about, fields, optional=tuple(name for name in fields if name not in required), more=more)
-
-
-ID: Final = text("1 to 512 bytes of any Unicode", minLength=1)
 _TTL: Final = nullable(whole("milliseconds of idleness after which the session ends; null: the server's setting", 1))
 _STATE: Final = free(f"free, at most {limits.STATE_BYTES} bytes")
 _METADATA: Final = free(f"free, at most {limits.METADATA_BYTES} bytes")
-_TIME: Final = whole("milliseconds since the epoch")
-SYSTEM: Final[Schema] = {
-    "description": f"the system prompt: messages, texts, or one text; at most {limits.SYSTEM_BYTES} bytes",
-    "anyOf": [text(), array({"anyOf": [text(), ref("Message")]}), {"type": "null"}],
-}
-TOOLS: Final = array(free("a tool's schema, as the model takes it"))
 
 # -- messages ----------------------------------------------------------------
 
@@ -90,7 +42,7 @@ _MESSAGE: Final[dict[str, Schema]] = {
     "tool_call_id": nullable(text("of a tool message: the call it answers")),
 }
 _OWN: Final[dict[str, Schema]] = {
-    "timestamp": _TIME,
+    "timestamp": TIME,
     "turn_id": whole("which turn it belongs to"),
     "agent": text("who wrote it"),
     "metadata": _METADATA,
@@ -116,8 +68,8 @@ _SESSION: Final[dict[str, Schema]] = {
     "agent": nullable(text("who answers; null: the default")),
     "status": {"type": "string", "enum": ["active", "closed"]},
     "version": whole("grows by one with every write to the session"),
-    "created_at": _TIME,
-    "updated_at": _TIME,
+    "created_at": TIME,
+    "updated_at": TIME,
     "ttl": _TTL,
     "turns": whole("how many there were"),
     "message_count": whole("live messages"),
@@ -139,82 +91,11 @@ SESSION_FIELDS: Final[dict[str, Schema]] = {
 }
 
 
-def page(items: str, ends: Schema, **more: Schema) -> Schema:
-    """A list in OpenAI's shape."""
-    fields: dict[str, Schema] = {
-        "object": {"const": "list"},
-        "data": array(ref(items)),
-        "has_more": boolean("there are items behind the last one"),
-        "first_id": ends,
-        "last_id": {**ends, "description": "give it as `after` for the next page"},
-    }
-    return record("A page.", {**fields, **more})
-
-
-def _strategy_key(key: Key) -> Schema:
-    about = {"description": key.about}
-    match key.kind:
-        case "integer":
-            return {"type": ["integer", "null"], "minimum": key.low, **about}
-        case "share":
-            return {"type": ["number", "null"], "exclusiveMinimum": 0, "exclusiveMaximum": 1, **about}
-        case "texts":
-            return {"type": ["array", "null"], "items": text(), **about}
-        case "flag":
-            return {"type": ["boolean", "null"], **about}
-        case "clearing":
-            inner = {
-                name: _strategy_key(value) for name, value in STRATEGIES[CLEARING].keys.items() if name != "budget"
-            }
-            keys = {"type": "object", "properties": inner, "additionalProperties": False}
-            return {"anyOf": [keys, {"type": ["boolean", "null"]}], **about}
-        case _:
-            return {"type": ["string", "null"], **about}
-
-
-def strategy_fields() -> dict[str, Schema]:
-    """`strategy` and the keys of all strategies."""
-    lines = "; ".join(f"`{name}`: {strategy.about}" for name, strategy in STRATEGIES.items())
-    keys = {key: _strategy_key(value) for strategy in STRATEGIES.values() for key, value in strategy.keys.items()}
-    return {"strategy": {"type": ["string", "null"], "enum": [*STRATEGIES, None], "description": lines}, **keys}
-
-
-_WORKING_SET: Final = {
-    "tokens": whole("of the conversation: what a strategy's budget limits"),
-    "total_tokens": whole("of all that is sent"),
-    "budget": whole("tokens that the conversation could use"),
-}
-_KEPT: Final = {"type": "object", "additionalProperties": whole(), "description": "tokens by decision"}
-_DECISIONS: Final = ["kept", "pinned", "anchored", "cut", "cleared", "compacted", "evicted"]
 _RELATIONS: Final = ["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced"]
 _CHAT_OUT: Final = {
     "session_id": text("of a request to this gateway: the session; in a stream, in the chunks behind the last word"),
     "session": ref("TurnSummary"),
 }
-_COMPACTION: Final[dict[str, Schema]] = {
-    "id": {"type": ["integer", "null"], "minimum": 1, "description": "null of what was not stored"},
-    "object": {"const": "compaction"},
-    "session_id": ID,
-    "status": {
-        "type": "string",
-        "enum": [*get_args(CompactionStatus), "preview"],
-        "description": "`live`: it is sent; `superseded`: a later one includes it; `dropped`: it was taken away; `dead`: an entry of"
-        " its range was retired or erased; `failed`: nothing came of it; `preview`: it was not stored",
-    },
-    "kind": {"type": "string", "enum": list(get_args(CompactionKind))},
-    "first": whole("seq of the first message it stands for"),
-    "last": whole("seq of the last"),
-    "text": text("the summary; empty of a failed one, and when a message of the range was erased"),
-    "tokens": whole("of the message it is sent as, by the model's count"),
-    "source_tokens": whole("of what it was made from, o200k, the summary before included"),
-    "model": nullable(text("who wrote it")),
-    "created_at": _TIME,
-    "lost_identifiers": array(text(), description="identifiers of its range that stand nowhere any more: the first 50"),
-    "lost": whole("how many there are"),
-    "error": nullable(text("why it failed")),
-    "usage": record("What writing it took.", {"prompt_tokens": whole(), "completion_tokens": whole()}),
-}
-_SUMMARY_KEYS: Final = ("budget", "threshold", "target", "summarizer_llm", "prompt")
 _OPENAI: Final = {
     "id": text(),
     "created": whole(),
@@ -230,6 +111,7 @@ _CHOICE: Final = {
 }
 
 COMPONENTS: Final[dict[str, Schema]] = {
+    **CONTEXT_COMPONENTS,
     "Error": record(
         "Every error has this shape.",
         {
@@ -313,124 +195,13 @@ COMPONENTS: Final[dict[str, Schema]] = {
         {"pinned": nullable(boolean("never leaves the working set")), "importance": nullable(_OWN["importance"])},
     ),
     "Deleted": record("It is gone.", {"id": ID, "object": {"const": "session"}, "deleted": {"const": True}}),
-    "ContextRequest": asked(
-        "What to build a working set for; unset: as the session's agent would.",
-        {
-            **strategy_fields(),
-            "model": nullable(text("whose window and tokenizer count")),
-            "agent": nullable(text("an agent of the configuration")),
-            "dialect": {
-                "type": ["string", "null"],
-                "enum": [*DIALECTS, None],
-                "description": "whose messages to make; unset: `openai`",
-            },
-            "at_turn": nullable(whole("as the model saw the session at its last call in that turn")),
-            "tools": nullable(TOOLS),
-            "system_messages": SYSTEM,
-            "explain": nullable(boolean("with `decisions` and `build`")),
-        },
-    ),
-    "Context": record(
-        "A working set.",
-        {
-            "object": {"const": "context"},
-            "session_id": ID,
-            "version": whole("the session's"),
-            "messages": array(
-                {"anyOf": [ref("Message"), ref("AnthropicMessage"), ref("GeminiContent")]},
-                description="ready to send: for `openai` with the system prompt first; Anthropic's `messages`; Gemini's `contents`",
-            ),
-            "system": {
-                "anyOf": [array(ref("Part")), free("Gemini's `systemInstruction`")],
-                "description": "the system prompt, where there is one: Anthropic's `system` or Gemini's `systemInstruction`",
-            },
-            **_WORKING_SET,
-            "counted": record(
-                "How many tokens all that is sent has, and how far that can be trusted.",
-                {
-                    "tokens": whole("as the provider counts them, as far as that is known"),
-                    "how": {"type": "string", "enum": ["exact", "estimate", "calibrated", "provider"]},
-                    "margin": {
-                        "type": "number",
-                        "description": "share of them that is kept free, because the count may be too low",
-                    },
-                },
-            ),
-            "hash": text("equal for equal log, policy and budget"),
-            "sent_hash": text(
-                "with `at_turn`: the hash recorded with the call; equal to `hash` where this is what was sent"
-            ),
-            "decisions": array(ref("Decision"), description="what became of each entry; with `explain`"),
-            "build": ref("Build"),
-        },
-        optional=("decisions", "system", "build", "sent_hash"),
-    ),
-    "Build": record(
-        "How a working set came about; with `explain`.",
-        {
-            "policy": free("`strategy`, and what is not its default"),
-            "budget": free(
-                "tokens: the model's window shared out, the room of the conversation, what is used, how it was counted"
-            ),
-            "frontier": whole("seq of the first entry that is sent for being recent"),
-            "compactions": array(free("`kind`, `from`, `to`, `tokens`")),
-            "prefix": free(
-                "compared with the prompt that was sent last: `messages` in common, `before` (its messages), `whole`, and "
-                "`broken`: the first message that differs, its seq, and why"
-            ),
-            "hash": text("as above"),
-            "summaries": free(
-                "of `summary_buffer`: the id of the one that is `live`, and `failed`: `error`, `attempts`, `retry_at`"
-            ),
-        },
-        optional=("summaries",),
-    ),
-    "AnthropicMessage": record(
-        "A turn as Anthropic has it.",
-        {
-            "role": {"type": "string", "enum": ["user", "assistant"]},
-            "content": array(free("a block, as Anthropic has it")),
-        },
-    ),
-    "GeminiContent": record(
-        "A turn as Gemini has it.",
-        {"role": {"type": "string", "enum": ["user", "model"]}, "parts": array(free("a part, as Gemini has it"))},
-    ),
-    "Decision": record(
-        "A run of entries with the same fate.",
-        {
-            "from": whole("seq of the first"),
-            "to": whole("seq of the last"),
-            "decision": {"type": "string", "enum": _DECISIONS},
-            "reason": text("why"),
-            "tokens": whole("what they take in the log; for what is cut, what is sent of them"),
-        },
-    ),
-    "CompactionRequest": asked(
-        "How to make it; unset: as the session's agent would. The keys hold for this one alone.",
-        {
-            "preview": nullable(boolean("store nothing")),
-            "wait": nullable(boolean("false: answer at once; it is made in the background")),
-            "agent": nullable(text("an agent of the configuration: whose view it is laid over")),
-            "model": nullable(text("the same, for a model")),
-            "strategy": {"type": ["string", "null"], "enum": ["summary_buffer", None]},
-            **{name: _strategy_key(STRATEGIES["summary_buffer"].keys[name]) for name in _SUMMARY_KEYS},
-        },
-    ),
-    "Compaction": record("A summary, or an attempt at one.", _COMPACTION),
-    "PendingCompaction": record(
-        "One that is being made.",
-        {"id": {"type": "null"}, "object": {"const": "compaction"}, "session_id": ID, "status": {"const": "pending"}},
-    ),
-    "DroppedCompaction": record("One that was taken away.", {**_COMPACTION, "deleted": {"const": True}}),
-    "CompactionList": page("Compaction", nullable(whole("a compaction's id", 1))),
     "VoiceRecord": record(
         "What was said, as voice agents keep it.",
         {
             "role": {"type": "string", "enum": ["user", "assistant"]},
             "content": text(),
             "turn_id": whole(),
-            "timestamp": _TIME,
+            "timestamp": TIME,
             "metadata": _METADATA,
         },
     ),
@@ -535,7 +306,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "reconciled": {"type": "string", "enum": _RELATIONS, "description": "what the messages were to the log"},
             "working_set": record(
                 "What the model was sent.",
-                {**_WORKING_SET, "messages": whole("how many"), "kept": _KEPT},
+                {**WORKING_SET, "messages": whole("how many"), "kept": KEPT},
             ),
         },
         optional=("reconciled", "working_set"),
