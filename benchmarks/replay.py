@@ -5,6 +5,7 @@ All prompts go through the very same functions of `holdfast.replay`.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,9 +18,8 @@ from benchmarks.run import Run
 from benchmarks.tables import Column, Figure, Table, duration, share, two, whole
 from benchmarks.timing import told
 from holdfast.context.build import PRIMING, WorkingSet
-from holdfast.context.policies import policy
 from holdfast.messages import Message
-from holdfast.replay import Result, Tally, chained, read, settings_for
+from holdfast.replay import SCRIPTED, Result, Scribe, Spec, Tally, chained, play_each, read, spec_of, stand_in
 from holdfast.replay.judging import Said
 from holdfast.replay.playing import Player, play_call
 from holdfast.tokens import STORED, TokenCounter
@@ -30,6 +30,21 @@ BUDGETS = (256, 512, 1_024, 2_048)
 CHAIN = 16_384
 EVERYTHING, WIDEST = 10**8, 128_000
 TRIM = "trim_messages"
+SHORT = ("digest", "token_window", "salience", "head_tail", TRIM)
+"""Played at each budget."""
+LONG = (
+    ("digest", CHAIN),
+    ("token_window", CHAIN),
+    ("salience", CHAIN),
+    (f"summary_buffer:summarizer_llm={SCRIPTED}", CHAIN),
+    (f"summary_buffer:target=0.5,summarizer_llm={SCRIPTED}", CHAIN),
+    ("clear_tool_results", CHAIN),
+    ("clear_tool_results+token_window", CHAIN),
+    (TRIM, CHAIN),
+    ("none", WIDEST),
+    ("none", EVERYTHING),
+)
+"""Played through all sessions as one, and at which budget."""
 Make = Callable[[tuple[Message, ...]], Player]
 """A player for a session with this system prompt."""
 
@@ -41,11 +56,12 @@ async def measure(run: Run) -> list[Table]:
         note = "Not measured: HOLDFAST_TEST_DATA names no folder with airline/sessions.jsonl."
         return [Table("replay", "What strategies keep", (), (), (note,))]
     sessions = read([path], skip_bad=False, on_bad=lambda _: None)
-    rows = [_played(sessions, name, budget) for budget in BUDGETS for name in ("digest", "token_window", TRIM)]
+    rows = [_played(sessions, name, budget) for budget in BUDGETS for name in SHORT]
     tables = [Table("replay", f"What is kept of {len(sessions)} recorded sessions", _columns(), rows, _NOTES)]
     if not run.quick:
-        chain = [("digest", CHAIN), ("token_window", CHAIN), (TRIM, CHAIN), ("none", WIDEST), ("none", EVERYTHING)]
-        long = [_played(chained(sessions), name, budget) for name, budget in chain]
+        one = chained(sessions)
+        # In a thread, because a summarizer has an event loop of its own.
+        long = [await asyncio.to_thread(_played, one, name, budget) for name, budget in LONG]
         title = f"The same sessions as one long one, budget {CHAIN:,}"
         tables.append(Table("replay_chain", title, _columns(), _with_ratios(long), _CHAIN_NOTES))
     return tables
@@ -60,6 +76,8 @@ _NOTES = (
 
 _CHAIN_NOTES = (
     f"none: everything sent, up to {WIDEST:,} tokens, and without an end. Shares and means are of what was sent, recall of all.",
+    "summary_buffer: summaries by the stand-in of `holdfast replay --summarizer scripted`; its recall says nothing about models.",
+    "Their own tokens are in the cost: 1 a token read, 5 a token written.",
 )
 
 
@@ -82,11 +100,13 @@ def _columns() -> list[Column]:
 
 def _played(sessions: Sequence[Recording], name: str, budget: int) -> dict[str, Figure]:
     told(f"replay: {name}, {budget:,} tokens, {len(sessions)} sessions")
-    make: Make = (
-        (lambda system: _Trimmed(system, budget)) if name == TRIM else (lambda system: _own(name, budget, system))
-    )
-    result = _play(sessions, make).result(name, budget)
-    return _row(result)
+    if name == TRIM:
+        return _row(_play(sessions, lambda system: _Trimmed(system, budget)).result(name, budget))
+    spec = spec_of(name)
+    if spec.summarizer == SCRIPTED:
+        with Scribe(stand_in()) as scribe:
+            return _row(play_each(sessions, spec, budget, on_session=lambda: None, scribe=scribe).result)
+    return _row(_play(sessions, lambda system: _own(spec, budget, system)).result(spec.label, budget))
 
 
 def _row(result: Result) -> dict[str, Figure]:
@@ -119,8 +139,8 @@ def _play(sessions: Sequence[Recording], make: Make) -> Tally:
     return tally
 
 
-def _own(name: str, budget: int, system: tuple[Message, ...]) -> Player:
-    player = Player(policy(settings_for(name, budget)), budget, system)
+def _own(spec: Spec, budget: int, system: tuple[Message, ...]) -> Player:
+    player = Player(spec.policy(budget), budget, system)
     player.count = Remembering()
     return player
 
@@ -129,7 +149,7 @@ class _Trimmed(Player):
     """The prompts that `trim_messages` makes, as working sets."""
 
     def __init__(self, system: tuple[Message, ...], budget: int) -> None:
-        super().__init__(policy(settings_for("none", budget)), budget, system)
+        super().__init__(spec_of("none").policy(budget), budget, system)
         self.count = Remembering()
         self._room = budget + sum(STORED.message(message) for message in system)
         self._trimmer = Trimmer(system, remember=True)
@@ -147,6 +167,7 @@ class _Trimmed(Player):
 class _NoWindow(NamedTuple):
     """There is nothing condensed in what `trim_messages` makes."""
 
+    summary: None = None
     compaction: None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
+from holdfast.context.settings import STRATEGIES
+from holdfast.testing import Reply, ScriptedUpstream
 
 KEYS = ["strategy", "budget", "calls", "refused", "tokens_per_call", "recall", "bound", "cached", "cost_per_call"]
 KEYS += ["orphans", "tasks_lost", "build_ms"]
+MORE = ["summaries", "summaries_failed", "summarizer_tokens"]
+KEYS += MORE
 
 
 def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +77,7 @@ def test_json_has_a_row_for_each_strategy_and_budget_with_just_the_keys() -> Non
 
 def test_without_options_the_usual_strategies_at_three_budgets() -> None:
     told = results("s.jsonl")
-    assert {row["strategy"] for row in told} == {"none", "buffer_window", "head_tail", "token_window", "digest"}
+    assert {row["strategy"] for row in told} == set(STRATEGIES)
     assert {row["budget"] for row in told} == {1024, 4096, 16384}
 
 
@@ -197,6 +202,140 @@ def test_a_picture_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'holdfast[plot]'" in result.stderr
 
 
+# -- specs and compositions --------------------------------------------------------
+
+COMPOSED = "clear_tool_results:keep=2,clear_at_least=500+token_window"
+
+
+def test_specs_in_a_list_have_keys_and_budgets() -> None:
+    given = f"{COMPOSED},digest@300,digest@900,target=0.5,none"
+    told = results("s.jsonl", "--strategy", given, "--budget", "900,500")
+    assert [(row["strategy"], row["budget"]) for row in told] == [
+        (COMPOSED, 900),
+        ("digest:target=0.5", 900),
+        ("none", 900),
+        ("digest", 300),
+        (COMPOSED, 500),
+        ("none", 500),
+    ]
+
+
+def test_tables_tell_compositions_apart() -> None:
+    """On a line of its own in a table that is read by a program; in a comparison over several lines, none left out."""
+    other = COMPOSED.replace("500", "600")
+    result = replay("s.jsonl", "--strategy", f"{COMPOSED},{other}", "--budget", "900")
+    assert [line.split()[0] for line in result.stdout.splitlines()[-2:]] == [COMPOSED, other]
+    compared = replay("s.jsonl", "--compare", COMPOSED, other, "--budget", "900").stdout
+    assert "clear_at_least=500+token_window" in compared
+    assert "clear_at_least=600+token_window" in compared
+    assert max(map(len, compared.splitlines())) <= 100
+    assert COMPOSED in replay("s.jsonl", "--strategy", COMPOSED, "--budget", "900", "--per-session").stdout
+    assert (
+        replay("s.jsonl", "--strategy", f"{COMPOSED},digest", "--budget", "500,900", "--plot", "x.svg").exit_code == 0
+    )
+    assert COMPOSED in Path("x.svg").read_text()
+
+
+# -- summaries -----------------------------------------------------------------
+
+LONG = [
+    {"role": "user", "content": "Where are my orders?"},
+    *(
+        message
+        for at in range(12)
+        for message in (
+            call("find_order", {"order": f"A-{1000 + at}"}),
+            {"role": "tool", "tool_call_id": "c1", "content": f'{{"state": "sent", "box": "{"B-" + str(at):>60}"}}'},
+            {"role": "assistant", "content": f"Order A-{1000 + at} was sent."},
+            {"role": "user", "content": f"And order A-{1001 + at}? " + "I wonder. " * 10},
+        )
+    ),
+]
+
+
+def summaries(*args: str, name: str = "scripted", **more: Any) -> dict[str, Any]:
+    write("long.jsonl", {"id": "a", "messages": LONG})
+    (row,) = results(
+        "long.jsonl", "--strategy", "summary_buffer", "--budget", "500", "--summarizer", name, *args, **more
+    )
+    return row
+
+
+@pytest.fixture
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "HOLDFAST_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_summaries_by_the_stand_in_are_counted_and_cost() -> None:
+    none, scripted = summaries(name="digest"), summaries()
+    assert [none[key] for key in MORE] == [0, 0, 0]
+    assert scripted["summaries"] > 0
+    assert scripted["summaries_failed"] == 0
+    assert scripted["cost_per_call"] > scripted["tokens_per_call"] * 1.25
+    assert scripted["summarizer_tokens"] > scripted["summaries"] * 300
+    assert {**scripted, "build_ms": 0} == {**summaries(), "build_ms": 0}
+
+
+def test_a_footnote_says_who_wrote() -> None:
+    summaries()
+    given = ("long.jsonl", "--strategy", "digest,summary_buffer", "--budget", "500")
+    table = replay(*given, "--summarizer", "scripted").stdout
+    assert re.search(r"summary_buffer at 500: \d+ summar(y|ies) by scripted, [\d,]+ tokens\n", table)
+    assert "A summarizer's tokens are in the cost a call: 1 a token read and 5 a token written." in table
+    assert "no model wrote summaries, the digest stood in" in replay(*given).stdout
+    assert "summar" not in replay(*given[:2], "digest").stdout
+
+
+def test_a_spec_may_name_its_own_summarizer() -> None:
+    summaries()
+    pair = ("summary_buffer", "summary_buffer:summarizer_llm=scripted,target=0.5")
+    (told,) = results("long.jsonl", "--compare", *pair, "--budget", "500")
+    assert (told["a"]["summaries"], told["difference"]["summaries"]) == (0, told["b"]["summaries"])
+    table = replay("long.jsonl", "--compare", *pair, "--budget", "500").stdout
+    assert "summarizer tokens" in table
+
+
+def test_summaries_by_a_model(no_model: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
+    upstream = ScriptedUpstream(lambda body: Reply(text="Orders from A-1000 on were sent.", usage=usage))
+    with upstream.in_thread():
+        monkeypatch.setenv("OPENAI_BASE_URL", upstream.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+        row = summaries(name="gpt-4o-mini")
+    assert row["summaries"] == len(upstream.requests) > 0
+    assert row["summarizer_tokens"] == 1010 * row["summaries"]
+    assert {one.body["model"] for one in upstream.requests} == {"gpt-4o-mini"}
+    assert upstream.requests[0].headers["authorization"] == "Bearer sk-test"
+
+
+def test_an_llm_of_the_configuration_writes(no_model: None) -> None:
+    with ScriptedUpstream(lambda body: "Orders from A-1000 on were sent.").in_thread() as upstream:
+        Path("holdfast.yaml").write_text(f"llms: {{pen: {{model: tiny, base_url: '{upstream.url}'}}}}\n")
+        assert summaries(name="pen")["summaries"] > 0
+    assert {one.body["model"] for one in upstream.requests} == {"tiny"}
+
+
+def test_a_model_that_fails_is_told_and_the_digest_stands_in(no_model: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedUpstream(lambda body: Reply(status=400, error="no such model")).in_thread() as upstream:
+        monkeypatch.setenv("OPENAI_BASE_URL", upstream.url)
+        row = summaries(name="gpt-4o-mini")
+        table = replay("long.jsonl", "--strategy", "summary_buffer", "--budget", "500", "--summarizer", "gpt-4o-mini")
+    assert (row["summaries"], row["refused"], row["calls"]) == (0, 0, 24)
+    assert row["summaries_failed"] > 0
+    assert f"{row['summaries_failed']} failed" in table.stdout
+    assert "Summaries by gpt-4o-mini failed; the first: " in table.stderr
+    assert "no such model" in table.stderr
+
+
+def test_without_a_model_a_summarizer_is_refused(no_model: None) -> None:
+    write("long.jsonl", {"id": "a", "messages": LONG})
+    result = replay("long.jsonl", "--strategy", "summary_buffer", "--summarizer", "gpt-4o-mini")
+    assert result.exit_code == 2
+    assert "set OPENAI_BASE_URL and OPENAI_API_KEY" in result.stderr
+    assert replay("long.jsonl", "--strategy", "digest", "--summarizer", "gpt-4o-mini").exit_code == 0, "nobody is asked"
+
+
 # -- what is wrong -------------------------------------------------------------
 
 
@@ -219,7 +358,10 @@ def test_a_bad_line_is_named_by_file_and_line(source: str) -> None:
     [
         ("--strategy", "digset", "did you mean 'digest'?"),
         ("--strategy", "none,tokenwindow", "did you mean 'token_window'?"),
-        ("--strategy", "salience", "not in this version"),
+        ("--strategy", "digest+token_window", "digest composes with nothing behind it"),
+        ("--strategy", "clear_tool_results:kep=2+digest", "did you mean 'keep'?"),
+        ("--strategy", "digest,target=2", "expected a number above 0 and below 1"),
+        ("--strategy", "keep=2,digest", "'keep=2' stands before any strategy"),
         ("--strategy", ",", "nothing is named"),
         ("--budget", "8k", "'8k' is no number of tokens"),
         ("--budget", "0", "'0' is no number of tokens"),

@@ -26,7 +26,6 @@ from holdfast.replay import (
     plotting,
     read,
     settings_for,
-    spec_of,
     values_of,
 )
 from holdfast.tokens import STORED
@@ -47,6 +46,19 @@ def answer(call_id: str, text: str = "done") -> Message:
 def user(text: str) -> Message:
     """A user message."""
     return Message(role="user", content=text)
+
+
+def rounds(number: int, words: int = 40) -> Recording:
+    """A session of so many questions, each looked up and answered; no two messages are alike."""
+    messages: list[Message] = [Message(role="system", content="Help."), user("Please tell me about all my bookings.")]
+    for at in range(number):
+        messages += [
+            asking(json.dumps({"booking": f"QX{at:04d}", "reason": "asked " * 5})),
+            answer("a", f"QX{at:04d} is of P-{7000 + at}: " + f"seat{at} " * words),
+            Message(role="assistant", content=f"Booking {at} is fine."),
+            user(f"And booking QX{at + 1:04d}, the one of {at} May?"),
+        ]
+    return Recording("rounds", tuple(messages))
 
 
 # -- what is looked for ------------------------------------------------------------
@@ -307,63 +319,6 @@ def test_a_value_is_bound_where_its_call_is_known() -> None:
     )
     result = play([Recording("r", messages)], "none", 10_000, on_session=lambda: None)
     assert (result.recall, result.bound) == (1.0, 1.0)
-
-
-# -- specs ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "spec", "label"),
-    [
-        ("digest", Spec("digest"), "digest"),
-        ("digest@2048", Spec("digest", {}, 2048), "digest"),
-        (" none @ 512 ", Spec("none", {}, 512), "none"),
-        (
-            "token_window:preserve_recent=3,target=0.5",
-            Spec("token_window", {"preserve_recent": 3, "target": 0.5}),
-            "token_window:preserve_recent=3,target=0.5",
-        ),
-        ("token_window:budget=900", Spec("token_window", {}, 900), "token_window"),
-        ("head_tail@900:window_size=4", Spec("head_tail", {"window_size": 4}, 900), "head_tail:window_size=4"),
-    ],
-)
-def test_specs(text: str, spec: Spec, label: str) -> None:
-    """A strategy, a budget of its own, its keys."""
-    assert spec_of(text) == spec
-    assert spec_of(text).label == label
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "unknown strategy"),
-        ("digset", "did you mean 'digest'"),
-        ("digest@", "no number of tokens"),
-        ("digest@8k", "no number of tokens"),
-        ("digest@0", "no number of tokens"),
-        ("digest@1000:budget=2000", "two budgets"),
-        ("token_window:preserve_recent", "no KEY=VALUE"),
-        ("token_window:preserve=3", "did you mean 'preserve_recent'"),
-        ("token_window:preserve_recent=many", "expected an integer"),
-        ("digest:target=1.5", "expected a number above 0"),
-        ("digest:target=" + "[" * 100_000, "expected a number"),
-    ],
-)
-def test_what_is_no_spec(text: str, said: str) -> None:
-    """Says what would be right."""
-    with pytest.raises(InvalidRequest, match=said):
-        spec_of(text)
-
-
-def test_a_spec_plays_with_its_keys() -> None:
-    """A window of one message finds less than one of twenty."""
-    found = [
-        play_each([RECORDED], spec_of(text), 10_000, on_session=lambda: None).result
-        for text in ("buffer_window:window_size=1", "buffer_window")
-    ]
-    assert [result.strategy for result in found] == ["buffer_window:window_size=1", "buffer_window"]
-    assert found[0].recall is not None
-    assert found[0].recall < 1.0 == found[1].recall
 
 
 # -- sessions, and comparing --------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,11 +15,43 @@ if TYPE_CHECKING:
     from holdfast.replay import Comparison, Paired, Played, Result, SessionResult
 
 
-def overview(results: Sequence[Result], *, group: int) -> None:
-    """A row for each strategy and budget, a group of rows for each budget."""
-    names = _with_figures(_COLUMNS, results)
+def overview(results: Sequence[Result]) -> None:
+    """A row for each strategy and budget, rows of one budget together."""
+    names = [name for name in _with_figures(_COLUMNS, results) if name not in _SUMMARIES]
     rows = [[_COLUMNS[name][1](getattr(result, name)) for name in names] for result in results]
-    show_table([_COLUMNS[name][0] for name in names], rows, groups=group)
+    groups = {len(list(group)) for _, group in groupby(results, key=lambda result: result.budget)}
+    show_table([_COLUMNS[name][0] for name in names], rows, groups=groups.pop() if len(groups) == 1 else 0)
+
+
+def summaries(told: Iterable[tuple[Result, str | None]]) -> None:
+    """Below a table: who wrote the summaries of each result that may have any, and where their price is.
+
+    Args:
+        told: results of strategies with summaries, and who wrote; None where the digest stood in.
+    """
+    from holdfast.replay import SUMMARY_READ, SUMMARY_WRITTEN
+
+    told = list(told)
+    if told:
+        click.echo()
+    for note in dict.fromkeys(_note(result, writer) for result, writer in told):
+        click.echo(f"  {note}")
+    if any(writer is not None for _, writer in told):
+        price = f"{SUMMARY_READ:g} a token read and {SUMMARY_WRITTEN:g} a token written"
+        click.echo(f"  A summarizer's tokens are in the cost a call: {price}.")
+
+
+def _note(result: Result, writer: str | None) -> str:
+    name = line(result.strategy)
+    if writer is None:
+        return f"{name}: no model wrote summaries, the digest stood in (see --summarizer)"
+    failed = f", {result.summaries_failed:,} failed" if result.summaries_failed else ""
+    made = f"{_summaries(result.summaries)} by {line(writer)}{failed}"
+    return f"{name} at {result.budget:,}: {made}, {result.summarizer_tokens:,} tokens"
+
+
+def _summaries(count: int) -> str:
+    return f"{count:,} {'summary' if count == 1 else 'summaries'}"
 
 
 def per_session(played: Sequence[Played]) -> None:
@@ -36,7 +69,7 @@ def comparison(told: Comparison) -> None:
     a, b = told.a, told.b
     columns = [
         Column(""),
-        *(Column(f"{line(one.strategy, 36)}\n{one.budget:,}", number=True) for one in (a, b)),
+        *(Column(f"{_broken(line(one.strategy))}\n{one.budget:,}", number=True) for one in (a, b)),
         Column("difference", number=True),
     ]
     rows = []
@@ -66,9 +99,22 @@ def sessions_compared(a: Played, b: Played) -> None:
     show_table(columns, rows)
 
 
+def _broken(label: str, width: int = 36) -> str:
+    """A label in lines of at most so many characters, broken behind a comma, or before what comes behind a composition."""
+    lines = [""]
+    for piece in re.findall(r"\+?[^,+]*,?", label):
+        for start in range(0, len(piece), width):
+            part = piece[start : start + width]
+            lines = [*lines[:-1], lines[-1] + part] if len(lines[-1] + part) <= width else [*lines, part]
+    return "\n".join(lines)
+
+
 def _with_figures(names: Iterable[str], results: Sequence[Any]) -> list[str]:
-    """Without `bound` where nothing has it."""
-    return [name for name in names if name != "bound" or any(result.bound is not None for result in results)]
+    """Without what nothing has: bound recall, summaries."""
+    nothing = {"bound": None, **dict.fromkeys(_SUMMARIES, 0)}
+    return [
+        name for name in names if name not in nothing or any(getattr(one, name) != nothing[name] for one in results)
+    ]
 
 
 def _cells(session: SessionResult, names: Sequence[str]) -> list[str]:
@@ -122,6 +168,10 @@ _COLUMNS: dict[str, tuple[Column, Callable[[Any], str]]] = {
     "orphans": (Column("orphans", number=True), _share),
     "tasks_lost": (Column("tasks\nlost", number=True), _share),
     "build_ms": (Column("build\nms", number=True), _milliseconds),
+    "summaries": (Column("summaries", number=True), _count),
+    "summaries_failed": (Column("summaries\nfailed", number=True), _count),
+    "summarizer_tokens": (Column("summarizer\ntokens", number=True), _count),
 }
+_SUMMARIES = ("summaries", "summaries_failed", "summarizer_tokens")
 _SESSION = ("calls", "recall", "bound", "cost_per_call", "refused")
 _PAIRED = ("recall", "bound", "cost_per_call", "refused")

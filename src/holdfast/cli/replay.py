@@ -2,45 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.cli import figures
-from holdfast.cli.frame import Failure
+from holdfast.cli.frame import Failure, Misuse
 from holdfast.cli.stores import json_option
-from holdfast.cli.terminal import plain, progress, show_json
+from holdfast.cli.terminal import line, plain, progress, show_json
 from holdfast.errors import InvalidMessage, InvalidRequest
 
 if TYPE_CHECKING:
-    from holdfast.replay import Comparison, Played, Spec
+    from holdfast.agents import Llm
+    from holdfast.replay import Comparison, Played, Result, Scribe, Spec
     from holdfast.wire.transcripts import BadLine, Recording
 
-STRATEGIES = "none,buffer_window,head_tail,token_window,digest"
+T = TypeVar("T")
+STRATEGIES = "none,buffer_window,head_tail,token_window,digest,salience,summary_buffer,clear_tool_results"
 BUDGETS = "1024,4096,16384"
+SUMMARIZER = "digest"
 SUFFIXES = (".svg", ".png")
 STDIN = "-"
 
 
-def _strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[str]:
-    """Names of strategies that this version has."""
-    from holdfast.context.policies import policy
-    from holdfast.context.settings import parse
+def _strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
+    """Strategies as they are to be played."""
+    from holdfast.replay import specs_of
 
-    names = _listed(given, param)
-    for name in names:
-        try:
-            policy(parse({"strategy": name}, where=""))
-        except InvalidRequest as exc:
-            raise click.BadParameter(plain(str(exc).removeprefix("strategy: ")), param=param) from exc
-    return names
+    found = _told(param, lambda: specs_of(given))
+    if not found:
+        raise click.BadParameter("nothing is named.", param=param)
+    return found
 
 
 def _complete_strategies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    before, comma, begun = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in STRATEGIES.split(",") if name.startswith(begun)]
+    begun = incomplete.replace("+", ",").rpartition(",")[2]
+    before = incomplete[: len(incomplete) - len(begun)]
+    return [f"{before}{name}" for name in STRATEGIES.split(",") if name.startswith(begun)]
+
+
+def _told(param: click.Parameter, read: Callable[[], T]) -> T:
+    """What `read` makes of an option; what is wrong with it is told as the option's."""
+    try:
+        return read()
+    except InvalidRequest as exc:
+        raise click.BadParameter(plain(str(exc).removeprefix("strategy: ")), param=param) from exc
 
 
 def _budgets(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[int]:
@@ -56,10 +66,7 @@ def _compared(ctx: click.Context, param: click.Parameter, given: tuple[str, str]
     """Two strategies as they are to be played."""
     from holdfast.replay import spec_of
 
-    try:
-        return [spec_of(text) for text in given] if given else None
-    except InvalidRequest as exc:
-        raise click.BadParameter(plain(str(exc).removeprefix("strategy: ")), param=param) from exc
+    return _told(param, lambda: [spec_of(text) for text in given]) if given else None
 
 
 def _picture(ctx: click.Context, param: click.Parameter, given: str | None) -> Path | None:
@@ -91,14 +98,14 @@ def _listed(given: Sequence[str], param: click.Parameter) -> list[str]:
 )
 @click.option(
     "--strategy",
-    "names",
+    "specs",
     metavar="S,...",
     multiple=True,
     default=[STRATEGIES],
     show_default=True,
     callback=_strategies,
     shell_complete=_complete_strategies,
-    help="Strategies to play.",
+    help="Strategies to play; each STRATEGY[@BUDGET][:KEY=VALUE,...], or clear_tool_results[:KEY=VALUE,...]+ before one.",
 )
 @click.option(
     "--budget",
@@ -116,7 +123,14 @@ def _listed(given: Sequence[str], param: click.Parameter) -> list[str]:
     metavar="A B",
     nargs=2,
     callback=_compared,
-    help="Two strategies side by side, session by session; each STRATEGY[@BUDGET][:KEY=VALUE,...].",
+    help="Two strategies side by side, session by session; written as for --strategy.",
+)
+@click.option(
+    "--summarizer",
+    metavar="NAME",
+    default=SUMMARIZER,
+    show_default=True,
+    help="Who writes the summaries of summary_buffer: digest, without a model; scripted, a stand-in; or a model.",
 )
 @click.option("--per-session", is_flag=True, help="Show each session as well.")
 @click.option(
@@ -132,10 +146,11 @@ def _listed(given: Sequence[str], param: click.Parameter) -> list[str]:
 def replay(
     ctx: click.Context,
     files: Sequence[str],
-    names: Sequence[str],
+    specs: Sequence[Spec],
     budgets: Sequence[int],
     *,
     pair: Sequence[Spec] | None,
+    summarizer: str,
     plot: Path | None,
     per_session: bool,
     chain: bool,
@@ -149,26 +164,31 @@ def replay(
 
     recall is the share of the values in the recorded tool calls that were still in the prompt, bound the share that still
     stood with what they belong to; cached is the share of the prompt that a provider's cache would have had.
-    """
-    from holdfast.replay import Spec
 
-    if pair and ctx.get_parameter_source("names") is not click.core.ParameterSource.DEFAULT:
+    A model is called for nothing but summaries, and only where --summarizer names one.
+    """
+    if pair and ctx.get_parameter_source("specs") is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--compare names its two strategies itself: leave --strategy out.")
     if plot:
         from holdfast.replay import plotting
 
         plotting.require()
-    runs = _runs(pair or [Spec(name) for name in names], budgets)
-    sessions = _read(files, chain=chain, skip_bad=skip_bad)
-    played = _played(sessions, runs)
+    runs = _runs(pair or specs, budgets)
+    with _scribes(runs.values(), summarizer) as scribes:
+        played = _played(_read(files, chain=chain, skip_bad=skip_bad), runs, scribes)
     if plot:
         _draw(list(played.values()), plot)
     if pair:
         _show_compared(list(_comparisons(pair, budgets, played)), as_json=as_json, per_session=per_session)
     else:
-        _show(list(played.values()), group=len(names), as_json=as_json, per_session=per_session)
-    if not as_json and not any(one.result.calls for one in played.values()):
-        click.echo("There is no call to judge: a recording needs an assistant message after another message.", err=True)
+        _show(list(played.values()), as_json=as_json, per_session=per_session)
+    if not as_json:
+        figures.summaries(_summarized(runs, played, scribes))
+        if not any(one.result.calls for one in played.values()):
+            click.echo(
+                "There is no call to judge: a recording needs an assistant message after another message.", err=True
+            )
+    _tell_failures(scribes.values())
 
 
 # -- the recordings ----------------------------------------------------------
@@ -215,19 +235,22 @@ Run = tuple[str, int]
 
 
 def _runs(specs: Sequence[Spec], budgets: Sequence[int]) -> dict[Run, Spec]:
-    """What is to be played, each once: budget by budget; a spec with a budget of its own is played at that one."""
+    """What is to be played, each once, budget by budget; a spec with a budget of its own is played at that one."""
     pairs = [(spec, spec.budget or budget) for budget in budgets for spec in specs]
-    return {(spec.label, budget): spec for spec, budget in pairs}
+    runs = {(spec.label, budget): spec for spec, budget in pairs}
+    order = list(dict.fromkeys(budget for _, budget in runs))
+    return dict(sorted(runs.items(), key=lambda run: order.index(run[0][1])))
 
 
-def _played(sessions: Sequence[Recording], runs: dict[Run, Spec]) -> dict[Run, Played]:
+def _played(sessions: Sequence[Recording], runs: dict[Run, Spec], scribes: Mapping[str, Scribe]) -> dict[Run, Played]:
     from holdfast.replay import play_each
 
     played = {}
     with progress(len(sessions) * len(runs)) as bar:
         for (label, budget), spec in runs.items():
             bar.about(f"{label} {budget}")
-            played[label, budget] = play_each(sessions, spec, budget, on_session=bar.step)
+            scribe = scribes.get(spec.label)
+            played[label, budget] = play_each(sessions, spec, budget, on_session=bar.step, scribe=scribe)
     return played
 
 
@@ -244,14 +267,66 @@ def _comparisons(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run,
         yield a, b, compare(a, b)
 
 
+# -- who writes summaries ----------------------------------------------------
+
+
+@contextmanager
+def _scribes(specs: Collection[Spec], summarizer: str) -> Iterator[dict[str, Scribe]]:
+    """By label, who writes the summaries of a spec: whom it names itself, else `summarizer`; each asked for once."""
+    from holdfast.replay import NOBODY, Scribe
+
+    wanted = {spec.label: spec.summarizer or summarizer for spec in specs if spec.summarizes}
+    with ExitStack() as stack:
+        made = {
+            name: stack.enter_context(Scribe(_llm(name)))
+            for name in dict.fromkeys(wanted.values())
+            if name not in NOBODY
+        }
+        yield {label: made[name] for label, name in wanted.items() if name in made}
+
+
+def _llm(name: str) -> Llm:
+    """The stand-in, or the model that `holdfast serve` would take for that name."""
+    from holdfast.replay import SCRIPTED, stand_in
+
+    if name == SCRIPTED:
+        return stand_in()
+    from holdfast.config import settings_from
+    from holdfast.models import OfflineModel
+    from holdfast.server.run import roster_of
+
+    llm = roster_of(settings_from({}, os.environ).config).llm(name)
+    if isinstance(llm.client, OfflineModel):
+        raise Misuse(
+            f"--summarizer {name}: there is no model; set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in a file"
+        )
+    return llm
+
+
+def _summarized(
+    runs: dict[Run, Spec], played: dict[Run, Played], scribes: Mapping[str, Scribe]
+) -> Iterator[tuple[Result, str | None]]:
+    """Results of strategies with summaries, and who wrote them."""
+    for run, spec in runs.items():
+        if spec.has_summaries:
+            scribe = scribes.get(spec.label)
+            yield played[run].result, scribe.name if scribe else None
+
+
+def _tell_failures(scribes: Iterable[Scribe]) -> None:
+    for scribe in dict.fromkeys(scribes):
+        if scribe.failed:
+            click.echo(f"Summaries by {line(scribe.name)} failed; the first: {line(scribe.failed)}", err=True)
+
+
 # -- the results -------------------------------------------------------------
 
 
-def _show(played: Sequence[Played], *, group: int, as_json: bool, per_session: bool) -> None:
+def _show(played: Sequence[Played], *, as_json: bool, per_session: bool) -> None:
     if as_json:
         show_json([_row(one, per_session=per_session) for one in played])
         return
-    figures.overview([one.result for one in played], group=group)
+    figures.overview([one.result for one in played])
     if per_session:
         figures.per_session(played)
 

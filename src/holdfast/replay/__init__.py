@@ -7,6 +7,7 @@ more: a value that first came from a tool result has to stand with what it belon
 
 reading   sessions out of files             specs      what is played: a strategy, its keys, a budget
 playing   sessions through a policy         judging    what is looked for in a prompt
+summaries as the service makes them         scripted   a stand-in for the model that writes them
 comparing two strategies, session by session           plotting   recall and cost against the budget, as a picture
 """
 
@@ -16,6 +17,8 @@ from holdfast.replay.playing import (
     CACHE_LEAST,
     CACHE_READ,
     CACHE_WRITE,
+    SUMMARY_READ,
+    SUMMARY_WRITTEN,
     UNLIMITED,
     Played,
     Result,
@@ -25,17 +28,25 @@ from holdfast.replay.playing import (
     play_each,
 )
 from holdfast.replay.reading import chained, read
-from holdfast.replay.specs import Spec, settings_for, spec_of
+from holdfast.replay.scripted import SCRIPTED, stand_in
+from holdfast.replay.specs import DIGEST, NOBODY, Spec, settings_for, spec_of, specs_of
+from holdfast.replay.summaries import Scribe
 
 __all__ = [
     "CACHE_LEAST",
     "CACHE_READ",
     "CACHE_WRITE",
+    "DIGEST",
+    "NOBODY",
+    "SCRIPTED",
+    "SUMMARY_READ",
+    "SUMMARY_WRITTEN",
     "UNLIMITED",
     "Comparison",
     "Paired",
     "Played",
     "Result",
+    "Scribe",
     "SessionResult",
     "Spec",
     "Tally",
@@ -48,5 +59,7 @@ __all__ = [
     "read",
     "settings_for",
     "spec_of",
+    "specs_of",
+    "stand_in",
     "values_of",
 ]

@@ -8,7 +8,19 @@ import msgspec
 
 from holdfast.replay.playing import Played, Result, Tally
 
-COMPARED = ("tokens_per_call", "recall", "bound", "cached", "cost_per_call", "orphans", "tasks_lost", "build_ms")
+COMPARED = (
+    "tokens_per_call",
+    "recall",
+    "bound",
+    "cached",
+    "cost_per_call",
+    "orphans",
+    "tasks_lost",
+    "build_ms",
+    "summaries",
+    "summaries_failed",
+    "summarizer_tokens",
+)
 _DIGITS = 4
 
 

@@ -41,11 +41,11 @@ class Said:
 
 def blocks_of(built: WorkingSet, conversation: Sequence[Message]) -> list[str]:
     """What counts as standing together: a unit, or one line of a compaction."""
-    compaction = built.window.compaction
+    laid = [one.text for one in (built.window.summary, built.window.compaction) if one is not None]
     blocks: list[str] = []
     for message in conversation:
-        if compaction is not None and message.content == compaction.text:
-            blocks += compaction.text.splitlines()
+        if isinstance(message.content, str) and message.content in laid:
+            blocks += message.content.splitlines()
         elif message.role == "tool" and blocks:
             blocks[-1] += "\n" + _haystack(message)
         else:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from holdfast.context.build import PRIMING, Request, WorkingSet, build
-from holdfast.context.policies import Policy, policy
+from holdfast.context.policies import Policy
 from holdfast.context.view import ViewState
 from holdfast.errors import BudgetTooSmall
 from holdfast.messages import Message
 from holdfast.replay.judging import Said, blocks_of, has_orphan, has_task, is_bound, values_of
 from holdfast.replay.specs import Spec
+from holdfast.replay.summaries import Desk, Scribe
 from holdfast.session import Entry, NewEntry, Tail, extend
 from holdfast.tokens import STORED, TokenCounter
 from holdfast.wire.openai import split_system
@@ -21,6 +22,8 @@ from holdfast.wire.transcripts import Recording
 
 CACHE_READ, CACHE_WRITE, CACHE_LEAST = 0.1, 1.25, 1024
 """Price of a cached and of a fresh prompt token, in input tokens; shortest prefix that a provider caches, in tokens."""
+SUMMARY_READ, SUMMARY_WRITTEN = 1.0, 5.0
+"""The same of a token that a summarizer reads, which nobody caches, and of one that it writes."""
 UNLIMITED = 10**9
 """Tokens of the model's window: only the strategy's budget counts here."""
 
@@ -40,6 +43,12 @@ class Result(msgspec.Struct, frozen=True):
     orphans: float
     tasks_lost: float
     build_ms: float
+    summaries: int
+    """That a model made."""
+    summaries_failed: int
+    """For which the digest stood in."""
+    summarizer_tokens: int
+    """Read and written by the summarizer; their price is in `cost_per_call`."""
 
 
 class SessionResult(msgspec.Struct, frozen=True):
@@ -62,6 +71,7 @@ class Tally:
         self.calls = self.refused = self.orphans = self.tasks_lost = 0
         self.tokens = self.cached = self.used = self.found = self.bound = 0
         self.cost = self.seconds = 0.0
+        self.summaries = self.summaries_failed = self.read = self.written = 0
 
     @classmethod
     def of(cls, parts: Iterable[Tally]) -> Tally:
@@ -93,7 +103,18 @@ class Tally:
             orphans=round(self.orphans / sent, 4),
             tasks_lost=round(self.tasks_lost / sent, 4),
             build_ms=round(self.seconds / sent * 1000, 4),
+            summaries=self.summaries,
+            summaries_failed=self.summaries_failed,
+            summarizer_tokens=self.read + self.written,
         )
+
+    def add_summaries(self, desk: Desk) -> None:
+        """What a session's summaries took, and what that costs."""
+        self.summaries += desk.made
+        self.summaries_failed += desk.failed
+        self.read += desk.spent.prompt_tokens
+        self.written += desk.spent.completion_tokens
+        self.cost += SUMMARY_READ * desk.spent.prompt_tokens + SUMMARY_WRITTEN * desk.spent.completion_tokens
 
     def session(self, session_id: str) -> SessionResult:
         """The same of one session."""
@@ -127,7 +148,14 @@ def play(sessions: Sequence[Recording], name: str, budget: int, *, on_session: C
     return play_each(sessions, Spec(name), budget, on_session=on_session).result
 
 
-def play_each(sessions: Sequence[Recording], spec: Spec, budget: int, *, on_session: Callable[[], None]) -> Played:
+def play_each(
+    sessions: Sequence[Recording],
+    spec: Spec,
+    budget: int,
+    *,
+    on_session: Callable[[], None],
+    scribe: Scribe | None = None,
+) -> Played:
     """Play `sessions` through one strategy at one budget.
 
     Args:
@@ -136,12 +164,13 @@ def play_each(sessions: Sequence[Recording], spec: Spec, budget: int, *, on_sess
         budget: tokens of the conversation, the system prompt not counted; what a strategy without a budget of its
             own cannot keep is refused where it is over, for `none`, and ignored for count windows.
         on_session: called after each session: progress.
+        scribe: who writes summaries, for strategies that have them; None: the digest stands in.
     """
-    rule = policy(spec.settings(budget))
+    rule = spec.policy(budget, written=scribe is not None)
     tallies = []
     for session in sessions:
         tally = Tally()
-        _play_one(session, rule, budget, tally)
+        _play_one(session, Player(rule, budget, split_system(session.messages)[0], scribe), tally)
         tallies.append((session.id, tally))
         on_session()
     whole = Tally.of(tally for _, tally in tallies)
@@ -158,9 +187,12 @@ class Player:
         rule: what builds the prompts.
         budget: tokens of the conversation, the system prompt not counted; the window too, for `none`.
         system: the session's system prompt.
+        scribe: who writes summaries, where the rule has them.
     """
 
-    def __init__(self, rule: Policy, budget: int, system: tuple[Message, ...]) -> None:
+    def __init__(
+        self, rule: Policy, budget: int, system: tuple[Message, ...] = (), scribe: Scribe | None = None
+    ) -> None:
         self.count: TokenCounter = STORED
         overhead = PRIMING + sum(self.count.message(message) for message in system)
         window = budget + overhead if rule.name == "none" else UNLIMITED
@@ -168,6 +200,10 @@ class Player:
         self.entries: list[Entry] = []
         self.tail = Tail()
         self.state: ViewState | None = None
+        self.desk: Desk | None = None
+        if scribe is not None and rule.summarizer is not None:
+            self.desk = Desk(scribe, self.request, self.request.room(self.request.limit(overhead)))
+        self._sent = self._total = 0
 
     def append(self, message: Message) -> None:
         """Write the next message of the recording to the log."""
@@ -175,26 +211,70 @@ class Player:
         entries, self.tail = extend(self.tail, [new])
         self.entries += entries
 
+    def prepare(self) -> None:
+        """Before a call: have a summary made where the prompt would not fit without a step of the digest."""
+        if self.desk is not None and self._grown > self.desk.full_at and self._steps():
+            self._summarize(self.desk)
+
     def build(self) -> WorkingSet:
         """The working set behind what was written so far. Raises `BudgetTooSmall`."""
-        frontier = self.state.frontier if self.state else 0
-        kept = [self.entries[seq] for seq in self.state.keep] if self.state else []
-        built = build(self.request, self.state, kept, self.entries[frontier:])
+        built = self._built()
         self.state = built.state
+        if self.desk is not None:
+            self._sent, self._total = built.window.tokens, self.tail.total
         return built
 
+    def called(self) -> None:
+        """Behind a call and its reply: have a summary made where the threshold is passed."""
+        if self.desk is not None:
+            self.desk.called()
+            if self._grown > self.desk.due_at:
+                self._summarize(self.desk)
 
-def _play_one(session: Recording, rule: Policy, budget: int, tally: Tally) -> None:
-    system, messages = split_system(session.messages)
-    player = Player(rule, budget, system)
+    def _built(self) -> WorkingSet:
+        return build(self.request, self.state, self._kept, self.entries[self._frontier :])
+
+    def _steps(self) -> bool:
+        """Whether a build would move the frontier."""
+        try:
+            return self._built().carried.frontier != self._frontier
+        except BudgetTooSmall:
+            return False
+
+    @property
+    def _frontier(self) -> int:
+        return self.state.frontier if self.state else 0
+
+    @property
+    def _kept(self) -> list[Entry]:
+        return [self.entries[seq] for seq in self.state.keep] if self.state else []
+
+    @property
+    def _grown(self) -> int:
+        """Tokens of the conversation: those of the last prompt, and what was written since."""
+        return self._sent + self.tail.total - self._total
+
+    def _summarize(self, desk: Desk) -> None:
+        state = desk.summarize(self.state, self._kept, self.entries, anchor=self.tail.anchor)
+        if state is not None:
+            self.state = state
+
+
+def _play_one(session: Recording, player: Player, tally: Tally) -> None:
+    _, messages = split_system(session.messages)
     task = next((message for message in messages if message.role == "user"), None)
     before: tuple[Message, ...] = ()
     said = Said()
     for message in messages:
-        if message.role == "assistant" and player.entries:
+        call = message.role == "assistant" and bool(player.entries)
+        if call:
             before = play_call(player, message, task, before, said, tally=tally)
         player.append(message)
         said.add(message)
+        if call:
+            player.called()
+    if player.desk is not None:
+        tally.add_summaries(player.desk)
 
 
 def play_call(
@@ -219,6 +299,7 @@ def play_call(
     tally.calls += 1
     used = {value: origin for value in values_of(recorded) if (origin := said.origin(value)) is not None}
     tally.used += len(used)
+    player.prepare()
     started = time.perf_counter()
     try:
         built = player.build()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("svg", "png")
 _MARKERS: Final = "osD^vP*X<>"
+_LEGEND: Final = 112
+"""Characters of one line of names below the picture."""
 _SETTINGS: Final[dict[str, Any]] = {
     "svg.hashsalt": "holdfast",  # ids inside the file
     "svg.fonttype": "none",
@@ -51,10 +53,16 @@ def picture(results: Sequence[Result], form: str) -> bytes:
         _lines(cost, results, _cost)
         cost.set(title="cost", ylabel="input tokens a call")
         cost.set_ylim(bottom=0)
-        figure.legend(*recall.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+        handles, names = recall.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=_in_a_line(names), frameon=False)
         file = io.BytesIO()
         figure.savefig(file, format=form, dpi=144, metadata=_NO_DATE[form])
     return file.getvalue()
+
+
+def _in_a_line(names: Sequence[str]) -> int:
+    """How many names stand beside each other: long ones are those of compositions."""
+    return max(1, min(5, _LEGEND // (max(map(len, names), default=0) + 6)))
 
 
 def _recall(result: Result) -> float | None:

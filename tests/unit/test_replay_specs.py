@@ -1,0 +1,195 @@
+"""What is replayed, as it is named: specs and compositions, each of them played, and the pages that name them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.replay import STRATEGIES as PLAYED
+from holdfast.context.settings import CLEARING, STRATEGIES
+from holdfast.errors import InvalidRequest
+from holdfast.replay import Scribe, Spec, play, play_each, spec_of, specs_of, stand_in
+from tests.unit.test_replay import RECORDED, rounds
+
+# -- specs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "label"),
+    [
+        ("digest", Spec("digest"), "digest"),
+        ("digest@2048", Spec("digest", {}, 2048), "digest"),
+        (" none @ 512 ", Spec("none", {}, 512), "none"),
+        (
+            "token_window:preserve_recent=3,target=0.5",
+            Spec("token_window", {"preserve_recent": 3, "target": 0.5}),
+            "token_window:preserve_recent=3,target=0.5",
+        ),
+        ("token_window:budget=900", Spec("token_window", {}, 900), "token_window"),
+        ("head_tail@900:window_size=4", Spec("head_tail", {"window_size": 4}, 900), "head_tail:window_size=4"),
+        (
+            "clear_tool_results:keep=2,clear_at_least=500+token_window",
+            Spec("token_window", {CLEARING: {"keep": 2, "clear_at_least": 500}}),
+            "clear_tool_results:keep=2,clear_at_least=500+token_window",
+        ),
+        (
+            " clear_tool_results + digest@700:target=0.5",
+            Spec("digest", {"target": 0.5, CLEARING: True}, 700),
+            "clear_tool_results+digest:target=0.5",
+        ),
+        (
+            'salience:clear_tool_results={"exclude_tools": ["a,b", "c+d"]}',
+            Spec("salience", {CLEARING: {"exclude_tools": ["a,b", "c+d"]}}),
+            'clear_tool_results:exclude_tools=["a,b","c+d"]+salience',
+        ),
+        ("none:clear_tool_results=false", Spec("none", {CLEARING: False}), "none"),
+        (
+            'summary_buffer:prompt="one, two+3",summarizer_llm=gpt-4o',
+            Spec("summary_buffer", {"prompt": "one, two+3", "summarizer_llm": "gpt-4o"}),
+            'summary_buffer:prompt="one, two+3",summarizer_llm=gpt-4o',
+        ),
+        ('summary_buffer:prompt="7"', Spec("summary_buffer", {"prompt": "7"}), 'summary_buffer:prompt="7"'),
+    ],
+)
+def test_specs(text: str, spec: Spec, label: str) -> None:
+    """A strategy, a budget of its own, its keys, and what it is composed of; its label means the same."""
+    assert spec_of(text) == spec
+    assert spec_of(text).label == label
+    assert spec_of(label).label == label
+    assert spec_of(label).policy(900) == spec.policy(900)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "unknown strategy"),
+        ("digset", "did you mean 'digest'"),
+        ("digest@", "no number of tokens"),
+        ("digest@8k", "no number of tokens"),
+        ("digest@0", "no number of tokens"),
+        ("digest@1000:budget=2000", "two budgets"),
+        ("token_window:preserve_recent", "no KEY=VALUE"),
+        ("token_window:preserve=3", "did you mean 'preserve_recent'"),
+        ("token_window:preserve_recent=many", "expected an integer"),
+        ("digest:target=1.5", "expected a number above 0"),
+        ("digest:target=" + "[" * 100_000, "expected a number"),
+        ("digest+token_window", "digest composes with nothing behind it; only clear_tool_results"),
+        ("token_window+clear_tool_results", r"before another strategy: clear_tool_results\+token_window"),
+        ("clear_tool_results+clear_tool_results", "stands there twice"),
+        ("clear_tool_results+clear_tool_results+digest", "stands there twice"),
+        ("clear_tool_results+digest:clear_tool_results=true", "stands there twice"),
+        ("clear_tool_results+", "between two strategies"),
+        ("+digest", "between two strategies"),
+        ("clear_tool_results@900+digest", "the budget goes with the last strategy, digest@N"),
+        ("clear_tool_results:kep=2+digest", r"clear_tool_results.kep: unknown key; did you mean 'keep'"),
+        ("clear_tool_result+digest", "did you mean 'clear_tool_results'"),
+        ("salience:scorer=gpt-4o", "scorer is not played"),
+    ],
+)
+def test_what_is_no_spec(text: str, said: str) -> None:
+    """Says what would be right."""
+    with pytest.raises(InvalidRequest, match=said):
+        spec_of(text)
+
+
+def test_a_list_of_specs() -> None:
+    """Commas part specs and keys: what is no strategy's name goes with the spec before it; each counts once."""
+    found = specs_of(
+        ["digest,target=0.5,clear_tool_results:keep=2,clear_at_least=500+token_window,preserve_recent=3", "none,none@7"]
+    )
+    assert [(spec.label, spec.budget) for spec in found] == [
+        ("digest:target=0.5", None),
+        ("clear_tool_results:keep=2,clear_at_least=500+token_window:preserve_recent=3", None),
+        ("none", None),
+        ("none", 7),
+    ]
+    assert len(specs_of(["digest", "digest,digest@5,digest@5"])) == 2
+    with pytest.raises(InvalidRequest, match="'keep=2' stands before any strategy"):
+        specs_of(["digest", "keep=2,digest"])
+
+
+def test_a_spec_plays_with_its_keys() -> None:
+    """A window of one message finds less than one of twenty."""
+    found = [
+        play_each([RECORDED], spec_of(text), 10_000, on_session=lambda: None).result
+        for text in ("buffer_window:window_size=1", "buffer_window")
+    ]
+    assert [result.strategy for result in found] == ["buffer_window:window_size=1", "buffer_window"]
+    assert found[0].recall is not None
+    assert found[0].recall < 1.0 == found[1].recall
+
+
+# -- every strategy ------------------------------------------------------------------------
+
+
+COMPOSED = [f"{CLEARING}:clear_at_least=100,keep=1+{name}" for name in STRATEGIES if name != CLEARING]
+
+
+@pytest.mark.parametrize("text", [*STRATEGIES, *COMPOSED])
+def test_every_strategy_and_composition_is_played(text: str) -> None:
+    """Within the budget, without an orphan; the label says what it was."""
+    with Scribe(stand_in()) as scribe:
+        spec = spec_of(text)
+        result = play_each([rounds(12)], spec, 700, on_session=lambda: None, scribe=scribe).result
+    assert (result.strategy, result.calls, result.orphans) == (text, 24, 0.0)
+    assert result.refused == 0 or spec.strategy == "none"
+    bounded = spec.strategy not in ("head_tail", "buffer_window", "none")
+    assert not bounded or result.tokens_per_call <= 700 + 20
+    assert (result.summaries > 0) is (spec.strategy == "summary_buffer")
+
+
+def test_a_composition_clears_before_the_other_strategy_works() -> None:
+    """What is cleared need not leave: more of the conversation stays, less of the results."""
+    plain, cleared = (
+        play([rounds(12)], name, 10_000, on_session=lambda: None)
+        if name == "none"
+        else play_each([rounds(12)], spec_of(name), 10_000, on_session=lambda: None).result
+        for name in ("none", f"{CLEARING}:trigger=300,keep=1,clear_at_least=50+none")
+    )
+    assert cleared.tokens_per_call < 0.7 * plain.tokens_per_call
+    assert cleared.refused == plain.refused == 0
+
+
+# -- what the documentation says --------------------------------------------------------------
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def first_cells(page: str, head: str) -> list[str]:
+    """The first cells of the rows below the head of a table that begins like this; blanks stand for the cell above."""
+    lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
+    at = next(at for at, text in enumerate(lines) if text.startswith(head))
+    found: list[str] = []
+    for text in lines[at + 2 :]:
+        if not text.startswith("|"):
+            break
+        found.append(text.split("|")[1].strip())
+    return found
+
+
+def named(cells: list[str]) -> list[str]:
+    """The strategies that such cells name, each once."""
+    return list(dict.fromkeys(name for cell in cells if cell for name in re.findall(r"`([a-z_]+)[`:@]", cell)[:1]))
+
+
+@pytest.mark.parametrize("head", ["| strategy | what it does |", "| strategy | a build"])
+def test_the_pages_tables_have_the_strategies_that_there_are(head: str) -> None:
+    assert sorted(named(first_cells("policies.md", head))) == sorted(STRATEGIES)
+
+
+def test_the_page_tells_of_each_strategy_and_its_keys() -> None:
+    """A section a strategy, in which each of its keys stands."""
+    sections = re.split(r"^### ", (DOCS / "policies.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    told = {section.partition("\n")[0].strip("`"): section.partition("\n## ")[0] for section in sections}
+    assert set(STRATEGIES) <= set(told)
+    for name, strategy in STRATEGIES.items():
+        keys = set(strategy.keys) - {CLEARING}
+        assert keys <= set(re.findall(r"`([a-z_]+)", told[name])), name
+
+
+def test_other_pages_name_the_strategies_that_there_are() -> None:
+    assert set(named(first_cells("configuration.md", "| strategy | key |"))) == set(STRATEGIES)
+    assert set(PLAYED.split(",")) == set(STRATEGIES)
+    assert PLAYED in (DOCS / "command-line.md").read_text(encoding="utf-8")

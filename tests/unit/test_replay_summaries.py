@@ -1,0 +1,206 @@
+"""Summaries in replay: when they are made, what they cost, what stands in where there are none."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from holdfast.agents import Llm, Roster
+from holdfast.context.settings import ContextSettings
+from holdfast.context.summarizing import Answer, Task, flaw, records
+from holdfast.context.units import units_of
+from holdfast.errors import ModelUnavailable
+from holdfast.holdfast import Holdfast
+from holdfast.messages import Message
+from holdfast.models import as_chunks
+from holdfast.replay import (
+    CACHE_WRITE,
+    SCRIPTED,
+    SUMMARY_READ,
+    SUMMARY_WRITTEN,
+    Played,
+    Scribe,
+    play_each,
+    spec_of,
+    stand_in,
+)
+from holdfast.replay.playing import Player
+from holdfast.replay.scripted import summary_of
+from holdfast.replay.summaries import Desk
+from holdfast.session import NewEntry, Tail, extend
+from holdfast.tokens import STORED
+from tests.unit.test_replay import rounds, user
+
+
+class Pen:
+    """A model that writes what it is told, and remembers what it was asked."""
+
+    name = "pen"
+
+    def __init__(self, write: Callable[[dict[str, Any]], str], usage: dict[str, int] | None = None) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self._write = write
+        self._usage = usage
+
+    async def stream(
+        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        self.asked.append(request)
+        message = {"role": "assistant", "content": self._write(request)}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        usage = {"usage": self._usage} if self._usage else {}
+        for chunk in as_chunks({"id": "1", "choices": [choice], **usage}):
+            yield chunk
+
+    async def close(self) -> None:
+        pass
+
+
+def summing(
+    write: Callable[[dict[str, Any]], str], text: str = "summary_buffer", **usage: int
+) -> tuple[Played, Scribe, Pen]:
+    """`rounds` with summaries by a pen."""
+    pen = Pen(write, usage or None)
+    with Scribe(Llm(name="pen", model="gpt-4o", client=pen)) as scribe:
+        return play_each([rounds(12)], spec_of(text), 700, on_session=lambda: None, scribe=scribe), scribe, pen
+
+
+def test_the_cost_of_summaries_by_hand() -> None:
+    """What the summarizer reads and writes is in the cost a call, beside the prompts, of which nothing is cached here."""
+    told, _, pen = summing(lambda _: "Bookings from QX0000 on were looked up.", prompt_tokens=300, completion_tokens=20)
+    result = told.result
+    assert result.summaries == len(pen.asked) > 0
+    assert result.summaries_failed == 0
+    assert result.summarizer_tokens == 320 * result.summaries
+    assert result.cached == 0.0
+    own = result.summaries * (300 * SUMMARY_READ + 20 * SUMMARY_WRITTEN)
+    assert result.cost_per_call == pytest.approx(CACHE_WRITE * result.tokens_per_call + own / result.calls, abs=0.2)
+
+
+def test_a_summary_is_made_behind_the_call_that_passes_the_threshold_and_laid_before_the_next() -> None:
+    """No prompt is far past the threshold twice; what the summary says is in the prompts that follow it."""
+    pen = Pen(lambda _: "Bookings from QX0000 on were looked up; the code word is kelp.")
+    prompts = []
+    with Scribe(Llm(name="pen", model="gpt-4o", client=pen)) as scribe:
+        player = Player(spec_of("summary_buffer").policy(700, written=True), 700, scribe=scribe)
+        for before, message in pairwise(rounds(12).messages[1:]):
+            player.append(before)
+            if before.role == "assistant":
+                player.called()
+            if message.role == "assistant":
+                player.prepare()
+                prompts.append((player.build(), len(pen.asked)))
+    first = next(at for at, (_, asked) in enumerate(prompts) if asked)
+    assert all(built.window.summary is None for built, _ in prompts[:first])
+    assert all(built.window.summary is not None and built.window.compaction is None for built, _ in prompts[first:])
+    assert all("kelp" in built.messages[1].text for built, _ in prompts[first:])
+    assert prompts[first - 1][0].tokens > prompts[first][0].tokens
+    again = next(request for request in pen.asked[1:])
+    assert "the code word is kelp" in again["messages"][1]["content"], "the earlier summary is taken over"
+
+
+async def test_the_service_makes_the_same_summaries_and_prompts() -> None:
+    """Message by message the prompts of a real session whose turns wait for its summaries."""
+    talk = [
+        message
+        for at in range(40)
+        for message in (
+            user(f"Question {at} about order A-{1000 + at}: {'why not ' * (at % 7 * 5)}"),
+            Message(role="assistant", content=f"Order A-{1000 + at} was sent. {'So it is. ' * (at % 5 * 6)}"),
+        )
+    ]
+    minutes = itertools.count(0, 60_000)
+    roster = Roster(
+        {"default": Llm(name="default", model="gpt-4o", client=Pen(lambda _: "")), SCRIPTED: stand_in()},
+        context=ContextSettings("summary_buffer", {"budget": 700, "summarizer_llm": SCRIPTED}),
+    )
+    sent = []
+    async with Holdfast("sqlite://:memory:", roster=roster, clock=lambda: next(minutes)) as hf:
+        session = await hf.session("s")
+        for asked, said in zip(talk[::2], talk[1::2], strict=True):
+            async with session.turn(asked) as turn:
+                sent.append([message["content"] for message in turn.messages])
+                turn.add(said)
+            await hf.engine.compactor.idle()
+        made = len(await session.compactions())
+    played, desk = await asyncio.to_thread(_prompts, talk)
+    assert made == desk.made > 3
+    assert desk.failed == 0
+    assert [[message.text for message in messages] for messages in played] == sent
+
+
+def _prompts(talk: Sequence[Message]) -> tuple[list[tuple[Message, ...]], Desk]:
+    found = []
+    with Scribe(stand_in()) as scribe:
+        player = Player(spec_of("summary_buffer").policy(700, written=True), 700, scribe=scribe)
+        for asked, said in zip(talk[::2], talk[1::2], strict=True):
+            player.append(asked)
+            player.prepare()
+            found.append(player.build().messages)
+            player.append(said)
+            player.called()
+    assert player.desk is not None
+    return found, player.desk
+
+
+def test_what_a_server_does_not_tell_is_counted() -> None:
+    """Prompt and answer, by the stored counter."""
+    told, _, pen = summing(lambda _: "Bookings from QX0000 on.")
+    read = sum(STORED.message(Message(**message)) for request in pen.asked for message in request["messages"])
+    assert told.result.summarizer_tokens == read + len(pen.asked) * STORED.text("Bookings from QX0000 on.")
+
+
+def test_where_a_summarizer_fails_the_digest_stands_in() -> None:
+    """Failures are counted, the first is told, and attempts get rarer; the prompts are those of the digest."""
+
+    def fail(_: dict[str, Any]) -> str:
+        raise ModelUnavailable("nobody is there")
+
+    told, scribe, pen = summing(fail)
+    assert (told.result.summaries, told.result.summarizer_tokens, told.result.refused) == (0, 0, 0)
+    assert 1 < told.result.summaries_failed == len(pen.asked) < 8, "of some twenty calls past the threshold"
+    assert scribe.failed == "nobody is there"
+    assert told.result.recall is not None
+    assert told.result.recall > 0.9
+    nonsense, scribe, _ = summing(lambda _: "I'm sorry, I cannot do that.")
+    assert nonsense.result.summaries == 0
+    assert scribe.failed == "the summarizer refused"
+
+
+def test_without_a_summarizer_the_digest_is_the_policy() -> None:
+    """As with `summarizer_llm: none`, whatever the spec names."""
+    found = [
+        play_each([rounds(12)], spec_of(text), 700, on_session=lambda: None).result.cost_per_call
+        for text in ("summary_buffer", "summary_buffer:summarizer_llm=none", "summary_buffer:summarizer_llm=gpt-4o")
+    ]
+    assert len(set(found)) == 1
+    assert not spec_of("summary_buffer:summarizer_llm=offline").summarizes
+    assert spec_of("summary_buffer:summarizer_llm=gpt-4o").summarizer == "gpt-4o"
+    assert not spec_of("digest").summarizes
+
+
+def task(messages: tuple[Message, ...], tokens: int, earlier: str | None = None) -> Task:
+    """What a summarizer is asked about these messages."""
+    news = [NewEntry(message=message, tokens=STORED.message(message), timestamp=0) for message in messages]
+    entries, _ = extend(Tail(), news)
+    return Task(text="\n".join(records(units_of(entries))), earlier=earlier, tokens=tokens)
+
+
+def test_the_stand_in_writes_what_would_be_taken() -> None:
+    """Within its room and no flaw in it; the user's words before all others; the same each time."""
+    asked = task(rounds(12).messages[1:], 150)
+    said = summary_of("\n".join(str(message["content"]) for message in asked.messages))
+    assert said == summary_of("\n".join(str(message["content"]) for message in asked.messages))
+    assert 50 < STORED.text(said) <= 150
+    assert flaw(Answer(said), asked, STORED) is None
+    assert said.splitlines()[-1].startswith("user: And booking QX0012")
+    with_earlier = task(rounds(2, words=300).messages[1:], 900, earlier="user: My code word is sesame.")
+    again = summary_of("\n".join(str(message["content"]) for message in with_earlier.messages))
+    assert again.splitlines()[0] == "user: My code word is sesame."
+    assert "look_up returned: QX0000 is of P-7000" in again
+    assert 'called look_up: {"booking": "QX0001"' in again
