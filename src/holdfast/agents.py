@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -65,14 +66,11 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
         reply = max_reply_tokens if max_reply_tokens is not None else self.max_tokens
         learned = learned or Learned()
         try:
-            budget = Budget.for_model(
-                self.model,
-                context_window=self.context_window,
-                max_reply_tokens=reply,
-                tool_result_headroom=None if tools else 0,
-                learned_window=learned.window,
-                scale=self.measure(learned).scale,
-            )
+            measure = self.measure(learned)
+            if reply is None or type(reply) is int:
+                budget = _budget(self.model, self.context_window, reply, learned.window, measure.scale, tools=tools)
+            else:
+                budget = Budget.for_model(self.model, max_reply_tokens=reply)  # says what is wrong with it
         except InvalidRequest as exc:
             if reply is None:
                 raise
@@ -104,6 +102,21 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
             provider: what `prompt_tokens` said, if it did.
         """
         return self.measure(learned).describe(tokens, margin=self.counter.margin, provider=provider)
+
+
+@lru_cache(maxsize=1024)
+def _budget(
+    model: str, context_window: int | None, reply: int | None, learned_window: int | None, scale: float, *, tools: bool
+) -> Budget:
+    """Made once for equal figures: every turn asks for it several times."""
+    return Budget.for_model(
+        model,
+        context_window=context_window,
+        max_reply_tokens=reply,
+        tool_result_headroom=None if tools else 0,
+        learned_window=learned_window,
+        scale=scale,
+    )
 
 
 class Summarizer(msgspec.Struct, frozen=True):

@@ -80,15 +80,18 @@ def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list
 
 def message_to(message: Message) -> dict[str, Any]:
     """`message` as Chat Completions has it: role and content first, unknown fields last."""
+    content, calls, result_of = message.content, message.tool_calls, message.tool_call_id
+    if isinstance(content, str) and not (calls or result_of is not None or message.extra or message.name is not None):
+        return {"role": message.role, "content": content}  # nearly all of a long prompt
     data: dict[str, Any] = {"role": message.role}
-    if not isinstance(message.content, UnsetType):
-        data["content"] = _content_to(message.content)
+    if not isinstance(content, UnsetType):
+        data["content"] = _content_to(content)
     if message.name is not None:
         data["name"] = message.name
-    if message.tool_calls:
-        data["tool_calls"] = [_tool_call_to(call) for call in message.tool_calls]
-    if message.tool_call_id is not None:
-        data["tool_call_id"] = message.tool_call_id
+    if calls:
+        data["tool_calls"] = [_tool_call_to(call) for call in calls]
+    if result_of is not None:
+        data["tool_call_id"] = result_of
     return {**data, **message.extra} if message.extra else data
 
 
