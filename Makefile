@@ -11,6 +11,7 @@ serve: .venv/.base  ## run the server (ARGS="--port 9000 --store sqlite:///chat.
 	@exec $(BIN)/holdfast serve $(ARGS)
 
 test: .venv/.dev  ## all tests, documentation examples included (ARGS="-k tokens")
+	@scripts/services
 	@$(BIN)/python -m pytest $(ARGS)
 
 docs-test: .venv/.dev  ## only the examples in README.md, docs/ and docstrings

@@ -30,7 +30,7 @@ def anyio_backend() -> str:
 def no_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reaches a model, or depends on a setting, by accident."""
     for name in list(os.environ):
-        if name.startswith(OUTSIDE) and name != "HOLDFAST_TEST_DATA":
+        if name.startswith(OUTSIDE) and not name.startswith("HOLDFAST_TEST_"):
             monkeypatch.delenv(name)
 
 

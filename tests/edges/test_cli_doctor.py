@@ -160,7 +160,9 @@ def test_a_database_that_another_program_holds(monkeypatch: pytest.MonkeyPatch) 
         ("sqlite://:memory:", "warn", "every session is gone"),
         ("sqlite:///no/such/place/chat.db", "fail", "its directory does not exist"),
         ("sqlite://chat.db", "fail", "is not a store"),
-        ("postgresql://ada:secret@db/x", "fail", "sqlite:// only"),
+        ("postgresql://ada:secret@127.0.0.1:1/x", "fail", "cannot be reached"),
+        ("mysql://ada:secret@127.0.0.1:1/x", "fail", "cannot be reached"),
+        ("redis://ada:secret@127.0.0.1:1/0", "fail", "later release"),
     ],
 )
 def test_other_places(url: str, level: str, said: str) -> None:

@@ -2,33 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
+from tests.stores.servers import SERVERS, Server, leave, reached
 
-SHARED = ("sqlite-file",)
+SHARED = ("sqlite-file", *SERVERS)
 """Stores that may be opened several times."""
 STORES = ("sqlite-memory", *SHARED)
 
 
-def _url(name: str, folder: Path) -> str:
-    return {"sqlite-memory": "sqlite://:memory:", "sqlite-file": f"sqlite:///{folder}/holdfast.db"}[name]
+def _place(name: str, folder: Path) -> Iterator[str]:
+    """A URL where nothing is yet. What a test leaves there goes, and so must its connections have gone by then."""
+    if name not in SERVERS:
+        yield {"sqlite-memory": "sqlite://:memory:", "sqlite-file": f"sqlite:///{folder}/holdfast.db"}[name]
+        return
+    found = reached(name)
+    url = found.place()
+    try:
+        yield url
+        assert found.left(url) == 0, "connections that nobody closed"
+    finally:
+        found.drop(url)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers() -> Iterator[None]:
+    yield
+    leave()
 
 
 @pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A store that is empty."""
-    return _url(request.param, tmp_path)
+    yield from _place(request.param, tmp_path)
 
 
 @pytest.fixture(params=SHARED)
-def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A store that is empty and may be opened several times."""
-    return _url(request.param, tmp_path)
+    yield from _place(request.param, tmp_path)
+
+
+@pytest.fixture(params=tuple(SERVERS))
+def server(request: pytest.FixtureRequest) -> Server:
+    """A database server."""
+    return reached(request.param)
+
+
+@pytest.fixture
+def server_url(server: Server, tmp_path: Path) -> Iterator[str]:
+    """An empty place on `server`."""
+    yield from _place(server.name, tmp_path)
+
+
+@pytest.fixture
+def postgres_url(tmp_path: Path) -> Iterator[str]:
+    """An empty place on a PostgreSQL server."""
+    yield from _place("postgres", tmp_path)
+
+
+@pytest.fixture
+def mysql_url(tmp_path: Path) -> Iterator[str]:
+    """An empty place on a MySQL or MariaDB server."""
+    yield from _place("mysql", tmp_path)
 
 
 @pytest.fixture

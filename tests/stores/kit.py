@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from holdfast.messages import Message, ToolCall
 from holdfast.session import Entry, NewCompaction, NewEntry, SessionRef, StoredCompaction
 from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.sql import migrations
 
 REF = SessionRef("ann", "s1")
+
+
+def know_only(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Make this release one that knows only the first `count` migrations of each dialect."""
+    for name in ("sqlite", "postgres", "mysql"):
+        monkeypatch.setattr(f"holdfast.stores.{name}.migrations", lambda dialect: migrations(dialect)[:count])
 
 
 def user(text: str, **fields: Any) -> NewEntry:

@@ -1,4 +1,4 @@
-"""Several processes on one SQLite file, and processes that die."""
+"""Several processes on one store, and processes that die."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ import pytest
 
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, Store, verify
-from holdfast.stores.sql import migrations
-from tests.stores.kit import REF, session, user
+from tests.stores.kit import REF, know_only, session, user
+from tests.stores.servers import reached
 
 PROGRAM = Path(__file__).with_name("writer_process.py")
 
 
-def _writer(database: Path, name: str, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, str(PROGRAM), f"sqlite:///{database}", name, str(count)]
+def _writer(url: str, name: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, str(PROGRAM), url, name, str(count)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-async def _opened(database: Path) -> Store:
-    return await open_store(f"sqlite:///{database}", tenant="acme")
+async def _opened(url: str) -> Store:
+    return await open_store(url, tenant="acme")
 
 
-async def _made(database: Path) -> None:
-    store = await _opened(database)
+def _alone(url: str) -> None:
+    """Return when a server has seen that the processes before are gone, and has ended what they had begun."""
+    name = "mysql" if url.startswith("mysql") else "postgres"
+    if not url.startswith("sqlite"):
+        assert reached(name).left(url) == 0
+
+
+async def _made(url: str) -> None:
+    store = await _opened(url)
     await store.create(session())
     await store.close()
 
@@ -37,54 +44,54 @@ def _acknowledged(lines: str) -> dict[int, str]:
     return {int(seq): text for seq, text in (line.split(" ") for line in whole)}
 
 
-async def test_two_processes_append_to_one_session(database: Path) -> None:
+async def test_two_processes_append_to_one_session(shared_url: str) -> None:
     """Neither ever meets a locked database; the log has every entry once, where its writer was told."""
-    await _made(database)
-    writers = [_writer(database, name, 200) for name in ("one", "two")]
+    await _made(shared_url)
+    writers = [_writer(shared_url, name, 200) for name in ("one", "two")]
     said: dict[int, str] = {}
     for writer in writers:
         out, err = writer.communicate(timeout=120)
         assert (writer.returncode, err) == (0, "")
         said |= _acknowledged(out)
-    store = await _opened(database)
+    store = await _opened(shared_url)
     assert {entry.seq: entry.message.text for entry in await store.entries(REF)} == said
     assert await verify(store, REF) == 400
     await store.close()
 
 
-async def test_two_processes_open_a_new_file_at_once(database: Path) -> None:
+async def test_two_processes_open_a_new_file_at_once(shared_url: str) -> None:
     """Both find the schema made, by one of them."""
-    writers = [_writer(database, name, 0) for name in ("one", "two", "three")]
+    writers = [_writer(shared_url, name, 0) for name in ("one", "two", "three")]
     for writer in writers:
         _, err = writer.communicate(timeout=120)
         assert (writer.returncode, err) == (0, "")
 
 
 async def test_processes_open_a_file_of_the_first_release_at_once(
-    database: Path, monkeypatch: pytest.MonkeyPatch
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them upgrades it, all append, and nothing of what it held is lost."""
     with monkeypatch.context() as then:
-        then.setattr("holdfast.stores.sqlite.migrations", lambda dialect: migrations(dialect)[:1])
-        store = await _opened(database)
+        know_only(then, 1)
+        store = await _opened(shared_url)
         await store.create(session())
         await store.append(REF, Append(entries=[user("old")], timestamp=2))
         await store.close()
-    writers = [_writer(database, name, 20) for name in ("one", "two", "three")]
+    writers = [_writer(shared_url, name, 20) for name in ("one", "two", "three")]
     for writer in writers:
         _, err = writer.communicate(timeout=120)
         assert (writer.returncode, err) == (0, "")
-    store = await _opened(database)
+    store = await _opened(shared_url)
     assert (await store.entries(REF))[0].message.text == "old"
     assert await verify(store, REF) == 61
     assert [one.id for one in await store.compactions(REF)][-1] == 60
     await store.close()
 
 
-async def test_of_several_processes_one_has_a_lease(database: Path) -> None:
+async def test_of_several_processes_one_has_a_lease(shared_url: str) -> None:
     """Each round of the clock is one process's, whichever came first to it: none is nobody's, none is two's."""
-    await _made(database)
-    asking = [_writer(database, "ROUNDS", 150) for _ in range(3)]
+    await _made(shared_url)
+    asking = [_writer(shared_url, "ROUNDS", 150) for _ in range(3)]
     rounds: list[int] = []
     for process in asking:
         out, err = process.communicate(timeout=120)
@@ -93,22 +100,23 @@ async def test_of_several_processes_one_has_a_lease(database: Path) -> None:
     assert sorted(rounds) == list(range(150))
 
 
-async def test_what_was_acknowledged_survives_kill_9(database: Path) -> None:
+async def test_what_was_acknowledged_survives_kill_9(shared_url: str) -> None:
     """Round after round a writer is killed in the middle: everything it was told is there once, and the chain holds.
 
     What was laid over the log came with it: as many compactions as entries, of the same texts.
     """
-    await _made(database)
+    await _made(shared_url)
     said: dict[int, str] = {}
     for round_ in range(12):
-        writer = _writer(database, f"r{round_}", 100_000)
+        writer = _writer(shared_url, f"r{round_}", 100_000)
         assert writer.stdout is not None
         heard = "".join(writer.stdout.readline() for _ in range(1 + 17 * round_))
         writer.kill()
         out, err = writer.communicate(timeout=120)
         assert err == ""
         said |= _acknowledged(heard + out)
-        store = await _opened(database)
+        _alone(shared_url)
+        store = await _opened(shared_url)
         entries = {entry.seq: entry.message.text for entry in await store.entries(REF)}
         assert said.items() <= entries.items()
         assert len(set(entries.values())) == len(entries)

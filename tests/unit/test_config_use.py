@@ -235,7 +235,7 @@ agents:
   reader: {context: {strategy: summary_buffer, summarizer_llm: none}}
   rater: {context: {strategy: salience, scorer: fsat}}
 llms: {fast: {model: gpt-4o-mini}, odd: {model: my-own-model}}
-databases: {pg: {driver: postgres, host: h, database: d}}
+databases: {cache: {driver: redis, host: h}}
 gateway: {host: 0.0.0.0, upstream_auth: passthrough, match_system: strict}
 auth: {keys: [sk-not-to-be-seen], pin: 1234}
 hooks: {transcripts_dir: t, webhooks: [{url: "https://x/?t=sk-not-to-be-seen"}]}
@@ -255,7 +255,7 @@ def test_keys_of_later_versions_load_and_are_told() -> None:
     assert "reader" not in text
     assert "no agent 'riter'; did you mean 'writer'?" in text
     assert "no embedder 'mine'" in text
-    assert "databases.pg.driver: postgres is not available" in text
+    assert "databases.cache.driver: redis is not available" in text
     assert "llms.odd: the context window of 'my-own-model' is not known" in text
     assert "gateway.host: 0.0.0.0 can be reached from other machines" in text
     lines = [int(line.split(":")[1]) for line in warnings]
@@ -293,7 +293,7 @@ def test_what_is_described_loads_and_means_the_same() -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("databases: {main: {driver: postgres, host: h, database: d}}", "databases.main.driver"),
+        ("databases: {main: {driver: redis, host: h}}", "databases.main.driver"),
         ("storage: {sessions: {backend: sql, database: nope}}", "storage.sessions.database"),
         ("gateway: {host: 0.0.0.0}", "gateway.host"),
     ],
@@ -312,7 +312,7 @@ def test_what_serve_refuses_is_not_ok(tmp_path: Path, text: str, place: str) -> 
 def test_a_database_that_is_not_used_is_a_warning(tmp_path: Path) -> None:
     """Sessions live elsewhere: it can be served."""
     file = tmp_path / "holdfast.yaml"
-    file.write_text("databases: {main: {driver: sqlite, path: a.db}, pg: {driver: postgres, host: h, database: d}}")
+    file.write_text("databases: {main: {driver: sqlite, path: a.db}, cache: {driver: redis, host: h}}")
     report = config.config_check(str(file), {})
     assert (report.exit_code, len(report.data["warnings"])) == (0, 1)
 

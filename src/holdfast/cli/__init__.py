@@ -1,9 +1,9 @@
-"""The command line: `holdfast serve | replay | chat | sessions | doctor | config`.
+"""The command line: `holdfast serve | replay | chat | sessions | migrate | doctor | config`.
 
 frame     the outermost command: errors as one line, exit codes, colour
 terminal  what reaches a terminal: cleaned text, JSON, tables, progress bars
 stores    which store a command works on, and which session is meant
-serve, replay, chat, sessions, transfer (export, import), verify, doctor, config   a file a command
+serve, replay, chat, sessions, transfer (export, import), verify, migrate, doctor, config   a file a command
 figures     the tables of replay   talk   what chat does with a session   fullness   how full a budget is
 transcript  a session as text      lines  sessions out of JSON lines      checks     what doctor looks at
 
@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 from holdfast._version import __version__
-from holdfast.cli import chat, config, doctor, replay, serve, sessions
+from holdfast.cli import chat, config, doctor, migrate, replay, serve, sessions
 from holdfast.cli.frame import QUIT, Frame
 
 PROGRAM = "holdfast"
@@ -26,7 +26,7 @@ commands = Frame(
     name=PROGRAM,
     version=__version__,
     help="Session memory for LLM agents: keep the whole log, send the model a bounded working set.",
-    commands=[serve.serve, replay.replay, chat.chat, sessions.sessions, doctor.doctor, config.config],
+    commands=[serve.serve, replay.replay, chat.chat, sessions.sessions, migrate.migrate, doctor.doctor, config.config],
 )
 """The root of all commands; tests call it through click's own runner."""
 

@@ -50,7 +50,7 @@ def work(do: Callable[[Holdfast], Awaitable[T]], *, store: str | None, config: s
 
     url = settings_from({"store": store, "config": config}, os.environ).store
     if not makes:
-        _require(url)
+        require(url)
 
     async def opened() -> T:
         async with Holdfast(url) as hf:
@@ -59,7 +59,7 @@ def work(do: Callable[[Holdfast], Awaitable[T]], *, store: str | None, config: s
     return anyio.run(opened)
 
 
-def _require(url: str) -> None:
+def require(url: str) -> None:
     """Refuse a SQLite file that is not there: opening it would make it."""
     if not url.startswith("sqlite:"):
         return

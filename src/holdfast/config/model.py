@@ -36,7 +36,7 @@ NOT_USED_YET: Final = (
 )
 """Keys that load, and do nothing yet; `*` is any name."""
 
-DRIVERS_AVAILABLE: Final = frozenset({"sqlite"})
+DRIVERS_AVAILABLE: Final = frozenset({"sqlite", "postgres", "mysql"})
 """Database drivers that this version has; the others load, and are refused when they are opened."""
 
 # -- types of values -------------------------------------------------------------

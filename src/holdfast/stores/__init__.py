@@ -3,33 +3,73 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
+
+import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.stores.base import Store
+from holdfast.stores.sql import migrations
+from holdfast.stores.sql.upgrade import pending
 
-STORES = {"sqlite": "holdfast.stores.sqlite:SQLiteStore"}
+STORES = {
+    "sqlite": "holdfast.stores.sqlite:SQLiteStore",
+    "postgresql": "holdfast.stores.postgres:PostgresStore",
+    "postgres": "holdfast.stores.postgres:PostgresStore",
+    "mysql": "holdfast.stores.mysql:MySQLStore",
+    "mariadb": "holdfast.stores.mysql:MySQLStore",
+}
 """A URL's scheme to the class that opens it; imported by first use."""
-PLANNED = ("postgresql", "mysql", "mariadb", "redis", "redis+cluster")
+PLANNED = ("redis", "redis+cluster")
 """Schemes that a later release opens."""
 
 
 async def open_store(url: str, *, tenant: str) -> Store:
-    """Open the store at `url` for `tenant`; close it in the end.
+    """Open the store at `url` for `tenant`, bringing its schema up to date; close it in the end.
 
     Args:
-        url: `sqlite:///file.db`, `sqlite:////path/file.db` or `sqlite://:memory:`.
+        url: `sqlite:///file.db`, `sqlite:////path/file.db` or `sqlite://:memory:`; `postgresql://user:password@host:port/database`
+            with `?schema=…`; `mysql://` or `mariadb://user:password@host:port/database`. Both take `?pool=…`, how many
+            connections at most, `?sslmode=disable|require|verify-full`, and `?socket=…` instead of a host.
         tenant: whose sessions the handle sees; `Store.for_tenant` gives more handles.
 
     Raises:
         InvalidRequest: the URL is not one of a store.
+        MissingExtra: its driver is not installed.
         StoreUnavailable: the store cannot be opened.
     """
+    store: Store = await _opener(url).open(url, tenant=tenant)
+    return store
+
+
+class SchemaStep(msgspec.Struct, frozen=True):
+    """One numbered change of a store's schema."""
+
+    number: int
+    name: str
+    applied: bool
+
+
+async def schema_of(url: str) -> tuple[SchemaStep, ...]:
+    """The changes of its schema that the store at `url` has had, and those that opening it would apply, in order.
+
+    Nothing is changed. Raises what `open_store` raises.
+    """
+    opener = _opener(url)
+    applied = await opener.applied_to(url)
+    known = migrations(opener.dialect)
+    missing = {migration.number for migration in pending("the database", known, applied)}
+    return tuple(SchemaStep(one.number, one.name, one.number not in missing) for one in known)
+
+
+def _opener(url: str) -> Any:
+    """The class that opens `url`."""
     scheme, separator, _ = url.partition("://")
-    known = " and ".join(f"{name}://" for name in STORES)
+    known = ", ".join(f"{name}://" for name in STORES)
     if scheme in PLANNED and separator:
         raise InvalidRequest(f"{scheme}:// stores come with a later release; this one opens {known}", param="url")
     if scheme not in STORES or not separator:
-        raise InvalidRequest(f"{url!r} is not a store: its scheme must be {known}", param="url")
+        shown = f"{scheme}://…" if "@" in url else url  # what stands before an @ may be a password
+        raise InvalidRequest(f"{shown!r} is not a store: its scheme must be one of {known}", param="url")
     module, _, name = STORES[scheme].partition(":")
-    store: Store = await getattr(import_module(module), name).open(url, tenant=tenant)
-    return store
+    return getattr(import_module(module), name)

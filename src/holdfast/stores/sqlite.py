@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
@@ -23,6 +24,7 @@ from holdfast.stores._worker import Outcome, Worker
 from holdfast.stores.sql import Migration, migrations, statements
 from holdfast.stores.sql.steps import Many, Rows, Steps
 from holdfast.stores.sql.store import SQLStore
+from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 
 T = TypeVar("T")
 PATIENCE: Final = 30.0
@@ -267,7 +269,7 @@ def _open(connection: _Connection, path: str) -> None:
 def _configure(connection: _Connection, path: str) -> None:
     tables = {name for (name,) in connection.ask("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if tables and "holdfast_migrations" not in tables:
-        raise StoreUnavailable(f"{path} is a database of another program: it has tables, and none of Holdfast's")
+        raise foreign(path)
     mode = connection.ask("PRAGMA journal_mode=WAL")[0][0]
     if path != MEMORY and mode != "wal":
         raise StoreUnavailable(f"{path} cannot have a write-ahead log: its file system does not allow it")
@@ -291,18 +293,10 @@ def _migrate(connection: _Connection, path: str, known: Sequence[Migration]) -> 
         " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT"
     )
     applied = dict(connection.ask("SELECT number, checksum FROM holdfast_migrations"))
-    newest = known[-1].number
-    if applied and max(applied) > newest:
-        raise StoreUnavailable(
-            f"{path} has schema {max(applied)}, made by a newer release; this one knows schemas up to {newest}"
-        )
-    for migration in known:
-        if migration.number not in applied:
-            connection.ask(migration.sql)
-            row = (migration.number, migration.name, migration.checksum)
-            connection.raw.execute("INSERT INTO holdfast_migrations VALUES (?, ?, ?)", row)
-        elif applied[migration.number] != migration.checksum:
-            raise StoreUnavailable(f"{path} has another schema {migration.number} than this release knows")
+    for migration in pending(path, known, applied):
+        connection.ask(migration.sql)
+        row = (migration.number, migration.name, migration.checksum)
+        connection.raw.execute("INSERT INTO holdfast_migrations VALUES (?, ?, ?)", row)
 
 
 # -- the store ---------------------------------------------------------------
@@ -331,13 +325,15 @@ class _Database:
             self.stop()
             raise
 
-    async def read(self, steps: Callable[[], Steps[T]]) -> T:
+    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
         """What `steps` reads."""
         result: T = await self._reader.submit(Work(steps))
         return result
 
-    async def write(self, steps: Callable[[], Steps[T]], *, scrub: bool = False) -> T:
-        """What `steps` did, committed."""
+    async def write(
+        self, steps: Callable[[], Steps[T]], *, scrub: bool = False, queue: Hashable = None, light: bool = False
+    ) -> T:
+        """What `steps` did, committed. There is one writer, so nothing of what may be known of them matters."""
         result: T = await self._writer.submit(Work(steps, scrub))
         return result
 
@@ -362,6 +358,23 @@ class _Database:
 
 class SQLiteStore(SQLStore):
     """A handle of one tenant on an SQLite database; see `holdfast.stores.base.Store`."""
+
+    dialect = "sqlite"
+
+    @staticmethod
+    async def applied_to(url: str) -> dict[int, str]:
+        """The migrations that the file at `url` has had, with their checksums; nothing is changed."""
+        path = path_of(url)
+        if path == MEMORY or not os.path.exists(path):  # noqa: PTH110, ASYNC240  # as it was spelled; it is quick
+            return {}
+        try:
+            with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as raw:
+                raw.set_busy_handler(_Patience())
+                tables = raw.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (TABLE,)).fetchall()
+                rows: Any = raw.execute(f"SELECT number, checksum FROM {TABLE}").fetchall() if tables else ()  # noqa: S608
+                return dict(rows)
+        except Exception as exc:
+            raise translated(exc, path) from exc
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:

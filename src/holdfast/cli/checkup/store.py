@@ -39,9 +39,7 @@ def findings(url: str) -> Iterator[Finding]:
     from holdfast.stores.sqlite import MEMORY, path_of
 
     if not url.startswith("sqlite:"):
-        yield fail(
-            "store", f"{mask_url(url)}: this version opens sqlite:// only", "name one with --store sqlite:///chat.db"
-        )
+        yield _server(url, mask_url(url))
         return
     try:
         place = path_of(url)
@@ -88,6 +86,21 @@ def _file(url: str, path: Path) -> Iterator[Finding]:
             "clock", f"session {newest.id!r} is of {moment(newest.updated_at)}, ahead of the clock", "set the clock"
         )
     yield durability(path)
+
+
+def _server(url: str, shown: str) -> Finding:
+    import anyio
+
+    try:
+        newest = anyio.run(_looked, url)
+    except TimeoutError:
+        return fail("store", f"{shown}: it did not answer within {PATIENCE:g} s", "is the server there, and reachable?")
+    except InvalidRequest as error:
+        return fail("store", str(error), "name one with --store sqlite:///chat.db")
+    except HoldfastError as error:
+        return fail("store", str(error), "start the server, or set the URL right: the message says what it is")
+    used = f", last used {moment(newest.updated_at)}" if newest else ", no sessions yet"
+    return ok("store", f"{shown}: opens, schema up to date, can be written{used}")
 
 
 async def _looked(url: str) -> Session | None:

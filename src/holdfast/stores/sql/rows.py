@@ -24,16 +24,25 @@ _decode_ids = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_seqs = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
+def text_of(column: str | bytes) -> str:
+    """An identifier from its column; where `str` columns do not compare byte for byte, it is stored as bytes."""
+    return column if isinstance(column, str) else column.decode()
+
+
+def _name_of(column: str | bytes | None) -> str | None:
+    return None if column is None else text_of(column)
+
+
 def session_of(row: Row) -> Session:
     """A session from a row of `session_rows`."""
     (_, tenant, user_id, id_, agent, version, created_at, updated_at, status, ttl, messages, size) = row[:12]
     calls, prompt_tokens, completion_tokens, cached_tokens = row[12:16]
     system_messages, state, metadata = row[25:28]
     return Session(
-        tenant=tenant,
-        user_id=user_id,
-        id=id_,
-        agent=agent,
+        tenant=text_of(tenant),
+        user_id=text_of(user_id),
+        id=text_of(id_),
+        agent=_name_of(agent),
         version=version,
         created_at=created_at,
         updated_at=updated_at,
@@ -122,7 +131,7 @@ def entry_of(row: Row) -> Entry:
         digest=digest,
         message=decode_payload(payload),
         metadata=None if metadata is None else _decode_object(metadata),
-        agent=agent,
+        agent=_name_of(agent),
         importance=importance,
         pinned=pinned == 1,
         retired_by=retired_by,
@@ -174,14 +183,14 @@ def call_of(row: Row) -> ModelCall:
     """A model call from a row of `calls_newest`."""
     model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view, hash_, build = row
     return ModelCall(
-        model=model,
+        model=text_of(model),
         timestamp=timestamp,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         cached_tokens=cached_tokens,
         turn_id=turn_id,
         through=through,
-        view=view,
+        view=text_of(view),
         hash=hash_,
         build=build,
     )
@@ -200,7 +209,7 @@ def compaction_of(row: Row) -> StoredCompaction:
     return StoredCompaction(
         id=id_,
         status=status,
-        view=view,
+        view=text_of(view),
         first=first,
         last=last,
         kind=kind,
@@ -208,7 +217,7 @@ def compaction_of(row: Row) -> StoredCompaction:
         tokens=tokens,
         source_tokens=source_tokens,
         total=total,
-        model=model,
+        model=_name_of(model),
         created_at=created_at,
         through=through,
         prompt_tokens=prompt_tokens,

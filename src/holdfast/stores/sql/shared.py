@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.limits import LEARNED_MODELS
+from holdfast.stores.sql.rows import text_of
 from holdfast.stores.sql.steps import Query, Steps
 
 _STALE: Final = 3_600_000
@@ -16,7 +17,7 @@ def lease(tenant: str, name: str, holder: str, now: int, until: int) -> Steps[bo
     yield Query("lease_put", (tenant, name, holder, until, now))
     rows = yield Query("lease_get", (tenant, name))
     yield Query("leases_clean", (tenant, now - _STALE))
-    return bool(rows[0][0] == holder)
+    return text_of(rows[0][0]) == holder
 
 
 def release(tenant: str, name: str, holder: str) -> Steps[None]:
@@ -29,7 +30,7 @@ def learn(tenant: str, model: str, data: bytes, timestamp: int, expect: bytes | 
     rows = yield Query("learned_get", (tenant, model))
     if (rows[0][0] if rows else None) != expect:
         return False
-    yield Query("learned_put", (tenant, model, timestamp, data))
+    yield Query("learned_new" if expect is None else "learned_put", (tenant, model, timestamp, data))
     if expect is None:
         yield Query("learned_trim", (tenant, LEARNED_MODELS))
     return True

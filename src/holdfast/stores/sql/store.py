@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, Self, TypeVar
 
@@ -22,12 +22,21 @@ T = TypeVar("T")
 class Database(Protocol):
     """What runs steps. `steps` makes them anew each time it is called: they may have to be run again."""
 
-    async def read(self, steps: Callable[[], Steps[T]]) -> T:
-        """What `steps` gives, all of it seen at one moment."""
+    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
+        """What `steps` gives, all of it seen at one moment; with `single`, it is one statement."""
         ...
 
-    async def write(self, steps: Callable[[], Steps[T]], *, scrub: bool = False) -> T:
-        """What `steps` did, durable. With `scrub`, what it removed leaves the files as well."""
+    async def write(
+        self, steps: Callable[[], Steps[T]], *, scrub: bool = False, queue: Hashable = None, light: bool = False
+    ) -> T:
+        """What `steps` did, durable.
+
+        Args:
+            steps: what it does.
+            scrub: what it removed leaves the files as well.
+            queue: writes of one queue lock the same row first; where locks are a server's, they may wait before that.
+            light: it depends on nothing but the session's row at its version, and an idempotency key.
+        """
         ...
 
     async def close(self) -> None:
@@ -52,17 +61,17 @@ class SQLStore:
     async def create(self, new: NewSession) -> Session:
         """See `Store.create`."""
         checks.check_new_session(new)
-        return await self._write(partial(writes.create, self.tenant, new))
+        return await self._write(partial(writes.create, self.tenant, new), new.ref)
 
     async def get(self, ref: SessionRef) -> Session:
         """See `Store.get`."""
         checks.check_ref(ref)
-        return await self._read(partial(reads.get, self.tenant, ref))
+        return await self._read(partial(reads.get, self.tenant, ref), single=True)
 
     async def find(self, session_id: str) -> Session:
         """See `Store.find`."""
         checks.check_id(session_id, "session_id")
-        return await self._read(partial(reads.find, self.tenant, session_id))
+        return await self._read(partial(reads.find, self.tenant, session_id), single=True)
 
     async def list(
         self,
@@ -86,7 +95,7 @@ class SQLStore:
             after=after,
             descending=descending,
         )
-        return await self._read(steps)
+        return await self._read(steps, single=after is None)
 
     async def update(
         self, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
@@ -94,25 +103,26 @@ class SQLStore:
         """See `Store.update`."""
         checks.check_ref(ref)
         checks.check_patch(patch)
-        return await self._write(partial(writes.update, self.tenant, ref, patch, timestamp, expect))
+        return await self._write(partial(writes.update, self.tenant, ref, patch, timestamp, expect), ref)
 
     async def delete(self, ref: SessionRef) -> bool:
         """See `Store.delete`."""
         checks.check_ref(ref)
-        return await self._write(partial(writes.delete, self.tenant, ref), scrub=True)
+        return await self._write(partial(writes.delete, self.tenant, ref), ref, scrub=True)
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         """See `Store.append`."""
         checks.check_ref(ref)
         checks.check_append(write)
         payloads = checks.payloads_of(write.entries)
-        return await self._write(partial(writes.append, self.tenant, ref, write, payloads))
+        light = write.retire_from is None and not write.compactions
+        return await self._write(partial(writes.append, self.tenant, ref, write, payloads), ref, light=light)
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry]) -> Appended:
         """See `Store.replace`."""
         checks.check_new_session(new)
         payloads = checks.payloads_of(entries)
-        return await self._write(partial(writes.replace, self.tenant, new, entries, payloads), scrub=True)
+        return await self._write(partial(writes.replace, self.tenant, new, entries, payloads), new.ref, scrub=True)
 
     async def annotate(
         self, ref: SessionRef, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
@@ -120,23 +130,24 @@ class SQLStore:
         """See `Store.annotate`."""
         checks.check_ref(ref)
         checks.check_importance(importance)
-        return await self._write(partial(writes.annotate, self.tenant, ref, seq, pinned=pinned, importance=importance))
+        steps = partial(writes.annotate, self.tenant, ref, seq, pinned=pinned, importance=importance)
+        return await self._write(steps, ref)
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         """See `Store.erase`."""
         checks.check_ref(ref)
-        return await self._write(partial(writes.erase, self.tenant, ref, seq, tokens), scrub=True)
+        return await self._write(partial(writes.erase, self.tenant, ref, seq, tokens), ref, scrub=True)
 
     async def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
         """See `Store.rate`."""
         checks.check_ref(ref)
         checks.check_importances(importances)
-        return await self._write(partial(writes.rate, self.tenant, ref, importances))
+        return await self._write(partial(writes.rate, self.tenant, ref, importances), ref)
 
     async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - what it is called
         """See `Store.drop_compaction`."""
         checks.check_ref(ref)
-        return await self._write(partial(overlays.drop, self.tenant, ref, id, timestamp))
+        return await self._write(partial(overlays.drop, self.tenant, ref, id, timestamp), ref)
 
     async def entries(
         self,
@@ -192,7 +203,7 @@ class SQLStore:
     async def learned(self, model: str) -> bytes | None:
         """See `Store.learned`."""
         checks.check_id(model, "model")
-        return await self._read(partial(reads.learned, self.tenant, model))
+        return await self._read(partial(reads.learned, self.tenant, model), single=True)
 
     async def learn(self, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:
         """See `Store.learn`."""
@@ -202,7 +213,7 @@ class SQLStore:
 
     async def ping(self) -> None:
         """See `Store.ping`."""
-        await self._read(reads.ping)
+        await self._read(reads.ping, single=True)
         await self._write(writes.ping)
 
     async def close(self) -> None:
@@ -211,12 +222,20 @@ class SQLStore:
         if self._owner:
             await self._database.close()
 
-    async def _read(self, steps: Callable[[], Steps[T]]) -> T:
+    async def _read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
         if self._closed:
             raise StoreClosed
-        return await self._database.read(steps)
+        return await self._database.read(steps, single=single)
 
-    async def _write(self, steps: Callable[[], Steps[T]], *, scrub: bool = False) -> T:
+    async def _write(
+        self,
+        steps: Callable[[], Steps[T]],
+        ref: SessionRef | None = None,
+        *,
+        scrub: bool = False,
+        light: bool = False,
+    ) -> T:
         if self._closed:
             raise StoreClosed
-        return await self._database.write(steps, scrub=scrub)
+        queue = None if ref is None else (self.tenant, ref.user_id, ref.id)
+        return await self._database.write(steps, scrub=scrub, queue=queue, light=light)

@@ -334,6 +334,10 @@ DELETE FROM leases WHERE tenant = ?1 AND expires_at <= ?2
 -- What was learned of a model.
 SELECT data FROM learned WHERE tenant = ?1 AND model = ?2
 
+-- learned_new --
+-- What was learned of a model of which nothing was known: two that learn it at once do not overwrite each other.
+INSERT INTO learned (tenant, model, updated_at, data) VALUES (?1, ?2, ?3, ?4)
+
 -- learned_put --
 -- What was learned of a model, in place of what stood there.
 INSERT INTO learned (tenant, model, updated_at, data) VALUES (?1, ?2, ?3, ?4)

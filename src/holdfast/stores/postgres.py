@@ -1,0 +1,404 @@
+"""The PostgreSQL store: asyncpg, a pool, and an append in two round trips.
+
+An append reads the session without a lock, and then writes everything in one statement that does nothing unless the
+session is still at the version that was read: PostgreSQL commits it by itself, and many at once share a flush. When
+another process was faster, it is worked out anew. All other writes lock the session in a transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from holdfast.errors import (
+    HoldfastError,
+    InvalidRequest,
+    MissingExtra,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+)
+from holdfast.stores import checks
+from holdfast.stores.sql import migrations, statements
+from holdfast.stores.sql.address import Address, address_of
+from holdfast.stores.sql.fusing import LOOKS, Fusion, Remembered
+from holdfast.stores.sql.remote import (
+    NAME,
+    PATIENCE,
+    POOL,
+    UPGRADING,
+    Again,
+    Job,
+    Lost,
+    RemoteDatabase,
+    Unknown,
+    reaching,
+)
+from holdfast.stores.sql.steps import Query, Row, Rows
+from holdfast.stores.sql.store import SQLStore
+from holdfast.stores.sql.upgrade import TABLE, foreign, pending
+
+try:
+    import asyncpg
+except ImportError as exc:  # pragma: no cover  # the tests' environment has it
+    raise MissingExtra("a PostgreSQL store", "postgres") from exc
+
+T = TypeVar("T")
+SCHEMA: Final = "holdfast"
+"""The schema that holds the tables, unless the URL names another: so they meet nobody else's in a shared database."""
+OPTIONS: Final = ("pool", "schema", "socket", "sslmode")
+STALE: Final = 3
+"""Times that an append is worked out anew without locking the session."""
+_LOST = ("08", "57P01", "57P02", "57P03", "25P03", "53300")
+_CORRUPT = ("XX001", "XX002")
+_AGAIN = ("40001", "40P01", "23505")
+_WORDS: Final = (
+    ("53100", "its disk is full; nothing of this was stored. Make room, then send it again"),
+    ("53", "it is short of memory, connections or another resource; nothing of this was stored"),
+    ("25006", "it is read-only, perhaps a standby; nothing of this was stored"),
+    ("55P03", "another program holds what this needs, and did not let go in time; nothing of this was stored"),
+    ("57014", "it took too long and was stopped; nothing of this was stored"),
+    ("28", "it does not let this user in: check user and password"),
+    ("3D000", "there is no such database: CREATE DATABASE makes one"),
+    ("42501", "this user may not do that: it has to own the schema, or be allowed to create it"),
+    ("58", "its disk failed"),
+)
+"""What the caller, or whoever owns the server, can do about it, by SQLSTATE or how that begins."""
+
+
+# -- errors ------------------------------------------------------------------
+
+
+def translated(exc: Exception, name: str, *, gone: bool = True) -> Exception:
+    """The one place where errors of asyncpg become ours, or say what to do next. Messages quote no row and no password.
+
+    Args:
+        exc: the error.
+        name: what may be told of the server.
+        gone: whether there is no connection.
+    """
+    state = str(getattr(exc, "sqlstate", None) or "")
+    if isinstance(exc, asyncpg.DataError) or state == "22003":
+        return InvalidRequest("a number does not fit into 64 bits")
+    if isinstance(exc, TimeoutError):
+        return StoreUnavailable(f"{name} did not answer in time")
+    lost = (OSError, asyncpg.InternalClientError, *((asyncpg.InterfaceError,) if gone else ()))
+    if isinstance(exc, lost) or state.startswith(_LOST):
+        return Lost(f"{type(exc).__name__}")
+    if state in _AGAIN:
+        return Again(type(exc).__name__)
+    told = f"PostgreSQL: {type(exc).__name__} {state}"
+    words = next((words for begin, words in _WORDS if state.startswith(begin)), None)
+    if words is not None:
+        return StoreUnavailable(f"{name}: {words} ({told})")
+    return StoreCorrupt(f"{name}: damaged ({told})") if state in _CORRUPT else StoreError(f"{name}: {told}")
+
+
+# -- one connection ----------------------------------------------------------
+
+
+class _Line:
+    """See `holdfast.stores.sql.remote.Line`."""
+
+    def __init__(self, raw: asyncpg.Connection) -> None:
+        self._raw = raw
+        self._statements = statements("postgres")
+        self._writing = self._broken = False
+
+    @property
+    def usable(self) -> bool:
+        """See `Pooled`."""
+        return not (self._broken or self._raw.is_closed() or self._raw.is_in_transaction())
+
+    async def begin(self, *, writing: bool) -> None:
+        """See `Line.begin`."""
+        self._writing = writing
+        await self.ask("BEGIN" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    async def query(self, name: str, params: Row) -> Rows:
+        """See `Line.query`. Text travels as bytes: identifiers are compared, not read."""
+        return await self.fetch(self._statements[name], _sent(params))
+
+    async def fetch(self, sql: str, params: Row) -> Rows:
+        """One statement's rows."""
+        try:
+            rows: Rows = await self._raw.fetch(sql, *params)
+        except Exception as exc:
+            raise self._told(exc) from exc
+        return rows
+
+    async def many(self, name: str, rows: list[Row]) -> None:
+        """See `Line.many`."""
+        try:
+            await self._raw.executemany(self._statements[name], [_sent(row) for row in rows])
+        except Exception as exc:
+            raise self._told(exc) from exc
+
+    async def ask(self, sql: str, *, patience: float | None = None) -> None:
+        """Statements without parameters and rows."""
+        try:
+            await self._raw.execute(sql, timeout=patience)
+        except Exception as exc:
+            raise self._told(exc) from exc
+
+    async def commit(self) -> None:
+        """See `Line.commit`."""
+        try:
+            await self.ask("COMMIT")
+        except (Lost, StoreUnavailable) as exc:
+            if self._broken and self._writing:
+                raise Unknown from exc.__cause__
+            raise
+
+    async def rollback(self) -> None:
+        """See `Line.rollback`. A connection that cannot do it is thrown away, which does it as well."""
+        if not self._broken and self._raw.is_in_transaction():
+            try:
+                await self.ask("ROLLBACK")
+            except (HoldfastError, Again):
+                self._broken = True
+
+    def kill(self) -> None:
+        """See `Pooled`."""
+        self._broken = True
+        try:
+            self._raw.terminate()
+        except RuntimeError:  # its loop has ended before it
+            pass
+
+    async def close(self) -> None:
+        """See `Pooled`."""
+        try:
+            await self._raw.close(timeout=PATIENCE)
+        except Exception:  # noqa: BLE001  # it is gone in any case
+            self._raw.terminate()
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection was lost, or stopped answering."""
+        return self._broken
+
+    def _told(self, exc: Exception) -> Exception:
+        error = translated(exc, NAME, gone=self._raw.is_closed())
+        self._broken = self._broken or isinstance(error, Lost) or isinstance(exc, TimeoutError)
+        return error
+
+
+def _sent(params: Row) -> list[Any]:
+    return [value.encode() if type(value) is str else value for value in params]
+
+
+# -- the database ------------------------------------------------------------
+
+
+class _Database(RemoteDatabase[_Line]):
+    """A database of PostgreSQL, opened."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address.name, statements("postgres"), address.number("pool", POOL))
+        self._address = address
+        self._schema = schema_of(address)
+        self._rows = Remembered()
+
+    async def _upgraded(self, line: _Line, job: Job[None], attempt: int) -> None:
+        await upgraded(line, self._schema, self._name)
+
+    async def _connect(self) -> _Line:
+        return await connected(self._address, self._name)
+
+    async def _once(self, line: _Line, job: Job[T], attempt: int) -> T:
+        remembered = self._rows.take(job.queue) if job.queue is not None else None
+        if not job.light or (attempt >= STALE and job.guard is None):
+            return await super()._once(line, job, attempt)
+        try:
+            if remembered is not None and job.guard is None:
+                try:
+                    return await self._appended(line, job, remembered)
+                except (HoldfastError, _NotThisWay, Again):
+                    if line.broken:
+                        raise
+            return await self._appended(line, job, None)
+        except _NotThisWay:
+            return await super()._once(line, job, attempt)
+        except msgspec.MsgspecError as exc:
+            raise StoreCorrupt(f"{self._name}: a row is damaged: {exc}") from exc
+        except HoldfastError as exc:
+            if job.unsure:
+                raise Unknown from exc
+            raise
+
+    async def _appended(self, line: _Line, job: Job[T], remembered: Row | None) -> T:
+        """What the append `job` did, in one statement; with a row that is remembered, unless that has no answer."""
+        steps, write = job.steps(), None
+        rows: Rows = ()
+        job.seen, job.unsure = None, False
+        try:
+            step = next(steps)
+            while True:
+                job.goes_on(step)
+                if step.name == "session_get" and remembered is not None:
+                    write, rows = Fusion(remembered), (remembered,)
+                elif step.name in LOOKS and isinstance(step, Query):
+                    rows = await line.query(step.name, step.params)
+                    if step.name == "session_get":
+                        job.sees(rows)
+                        write = Fusion(rows[0]) if rows else None
+                elif write is None or not write.takes(step):
+                    steps.close()
+                    raise _NotThisWay
+                else:
+                    write.add(step)
+                    rows = ()
+                step = steps.send(rows)
+        except StopIteration as stop:
+            result: T = stop.value
+        job.goes_on(None)
+        if write:
+            await self._send(line, job, write)
+        elif remembered is not None:
+            raise _NotThisWay
+        return result
+
+    async def _send(self, line: _Line, job: Job[Any], write: Fusion) -> None:
+        """Write all of it, unless the session has changed."""
+        sql, params = write.sent("postgres")
+        try:
+            rows = await line.fetch(sql, _sent(params))
+        except (Again, StoreUnavailable) as exc:
+            if line.broken:
+                # It may be done still, but only while the session is at this version: no more than once, if run again.
+                job.seen = write.guard
+                raise Unknown from exc.__cause__
+            raise
+        if not rows:
+            raise Again("others wrote to the session")
+        if job.queue is not None:
+            self._rows.put(job.queue, write.after())
+
+
+class _NotThisWay(Exception):  # not an error: an outcome
+    """The append cannot be done in one statement, or not with what is remembered."""
+
+
+def schema_of(address: Address) -> str:
+    """The schema that `address` means."""
+    schema = address.options.get("schema", SCHEMA)
+    if not schema or "\0" in schema or len(schema.encode()) > 63:
+        raise InvalidRequest(f"{address.name}: schema must have 1 to 63 bytes", param="url")
+    return schema
+
+
+async def connected(address: Address, name: str) -> _Line:
+    """A new connection, set up; `name` is told of it when there is none."""
+    socket = address.options.get("socket")
+    try:
+        raw = await asyncpg.connect(
+            host=socket or address.host,
+            port=address.port,
+            user=address.user,
+            password=address.password,
+            database=address.database,
+            ssl=address.ssl_mode,
+            timeout=PATIENCE / 3,
+            command_timeout=PATIENCE + 5,
+            statement_cache_size=500,
+            max_cached_statement_lifetime=0,
+            max_cacheable_statement_size=0,
+            server_settings={
+                "application_name": f"holdfast {schema_of(address)}"[:63],
+                "search_path": _quoted(schema_of(address)),
+                "default_transaction_isolation": "read committed",
+                "default_transaction_read_only": "off",
+                "statement_timeout": f"{PATIENCE:.0f}s",
+                "lock_timeout": f"{PATIENCE / 3:.0f}s",
+                "idle_in_transaction_session_timeout": f"{PATIENCE:.0f}s",
+                "jit": "off",
+            },
+        )
+    except Exception as exc:
+        raise translated(exc, name) from exc
+    line = _Line(raw)
+    # What is acknowledged is durable, also where the server was told that it need not be.
+    await line.fetch(
+        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'", ()
+    )
+    return line
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# -- the schema --------------------------------------------------------------
+
+
+async def applied(line: _Line, schema: str) -> dict[int, str] | None:
+    """The migrations that the schema has had, with their checksums; None when it has none of our tables."""
+    # Not to_regclass: what it remembers of the search path may be older than the lock that was waited for.
+    tables = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = $2"
+    if not await line.fetch(tables, (schema, TABLE)):
+        return None
+    rows = await line.fetch(f"SELECT number, checksum FROM {TABLE} WHERE number > 0", ())  # noqa: S608  # a constant
+    return dict(rows)  # type: ignore[arg-type]
+
+
+async def upgraded(line: _Line, schema: str, name: str) -> None:
+    """Apply what is missing, all or nothing; of several that start at once, one does."""
+    known = migrations("postgres")
+    found = await applied(line, schema)
+    if found is not None and not pending(name, known, found):
+        return
+    await line.begin(writing=True)
+    try:
+        # An index over a large table takes its time, and another server may be at it.
+        await line.ask(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
+        await line.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {schema}",))
+        await _migrate(line, schema, name)
+    except BaseException:
+        await line.rollback()
+        raise
+    await line.commit()
+
+
+async def _migrate(line: _Line, schema: str, name: str) -> None:
+    found = await applied(line, schema)
+    if found is None:
+        tables = "SELECT 1 FROM pg_tables WHERE schemaname = $1 LIMIT 1"
+        if await line.fetch(tables, (schema,)):
+            raise foreign(f"{name}, schema {schema!r},")
+        if not await line.fetch("SELECT 1 FROM pg_namespace WHERE nspname = $1", (schema,)):
+            await line.ask(f"CREATE SCHEMA {_quoted(schema)}")
+        await line.ask(f"CREATE TABLE {TABLE} (number bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)")
+    for migration in pending(name, migrations("postgres"), found or {}):
+        await line.ask(migration.sql, patience=UPGRADING)
+        row = (migration.number, migration.name, migration.checksum)
+        await line.fetch(f"INSERT INTO {TABLE} (number, name, checksum) VALUES ($1, $2, $3)", row)  # noqa: S608
+
+
+# -- the store ---------------------------------------------------------------
+
+
+class PostgresStore(SQLStore):
+    """A handle of one tenant on a PostgreSQL database; see `holdfast.stores.base.Store`."""
+
+    dialect = "postgres"
+
+    @staticmethod
+    async def applied_to(url: str) -> dict[int, str]:
+        """The migrations that the database at `url` has had, with their checksums; nothing is changed."""
+        address = address_of(url, options=OPTIONS)
+        with reaching(address.name):
+            line = await connected(address, address.name)
+            try:
+                return await applied(line, schema_of(address)) or {}
+            finally:
+                await line.close()
+
+    @classmethod
+    async def open(cls, url: str, *, tenant: str) -> Self:
+        """Open the database at `url`; its tables are made if there are none."""
+        checks.check_id(tenant, "tenant")
+        database = _Database(address_of(url, options=OPTIONS))
+        await database.open()
+        return cls(database, tenant, owner=True)

@@ -1,0 +1,126 @@
+"""Several statements of an append as one, that does nothing unless the session is still as it was read.
+
+Such a statement is its own transaction, so the session may have been read without a lock, and even before: it may be
+remembered from the last append. No I/O here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Hashable
+from functools import cache
+from typing import Any, Final
+
+from holdfast.stores.sql import statements
+from holdfast.stores.sql.steps import Many, Query, Row
+
+MOST: Final = 12
+"""Statements in one; more go through a transaction."""
+LOOKS: Final = frozenset({"session_get", "idempotency_get", "log_forward"})
+"""Statements that an append may read with before it is known that the session has not changed."""
+_PARTS: Final = frozenset(
+    {"session_advance", "profile_put", "entry_insert", "view_put", "idempotency_put", "call_insert"}
+)
+"""Statements that may be parts of one: none of them reads what another one writes."""
+
+# Places in a row of session_rows.
+_VERSION, _UPDATED_AT, _STATUS, _COUNTERS, _PROFILE = 5, 7, 8, slice(10, 25), slice(25, 28)
+
+
+@cache
+def fused(dialect: str, names: tuple[str, ...]) -> str:
+    """One statement out of several, the first of which updates or locks the session at a version; a row if it did.
+
+    The parameters are those of all, one after the other; the version stands behind those of the first.
+    """
+    named = statements(dialect)
+    guard, *rest = names
+    sql = named[guard]
+    if guard == "session_advance":
+        sql = f"{sql} AND version = ${_count(sql) + 1} RETURNING pk"
+    offset = _count(sql)
+    parts = [f"guard AS ({sql})"]
+    for number, name in enumerate(rest):
+        sql = named[name].replace("/* guard */", "FROM guard")
+        parts.append(f"part_{number} AS ({_shifted(sql, offset)})")
+        offset += _count(sql)
+    return f"WITH {', '.join(parts)} SELECT pk FROM guard"  # noqa: S608  # of our own statements
+
+
+def _count(sql: str) -> int:
+    return max(int(number) for number in re.findall(r"\$(\d+)", sql))
+
+
+def _shifted(sql: str, by: int) -> str:
+    return re.sub(r"\$(\d+)", lambda found: f"${int(found[1]) + by}", sql)
+
+
+class Fusion:
+    """What an append of a session has asked to be written, until it is sent in one."""
+
+    def __init__(self, row: Row) -> None:
+        self._row = row
+        self.guard: tuple[int, int] = (row[0], row[_VERSION])
+        self._head: tuple[str, Row] = ("session_guard", self.guard)
+        self._parts: list[tuple[str, Row]] = []
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to be written."""
+        return bool(self._parts) or self._head[0] != "session_guard"
+
+    def takes(self, step: Query | Many) -> bool:
+        """Whether a statement may be a part. They run in any order: so one that is kept in order is alone."""
+        more = len(step.rows) if isinstance(step, Many) else 1
+        return (
+            step.name in _PARTS
+            and len(self._parts) + more <= MOST
+            and not (step.name == "call_insert" and (more > 1 or any(name == step.name for name, _ in self._parts)))
+        )
+
+    def add(self, step: Query | Many) -> None:
+        """One more statement."""
+        if isinstance(step, Many):
+            self._parts.extend((step.name, row) for row in step.rows)
+        elif step.name == "session_advance":
+            self._head = (step.name, (*step.params, self.guard[1]))
+        else:
+            self._parts.append((step.name, step.params))
+
+    def sent(self, dialect: str) -> tuple[str, list[Any]]:
+        """The statement and its parameters."""
+        parts = [self._head, *self._parts]
+        return fused(dialect, tuple(name for name, _ in parts)), [value for _, params in parts for value in params]
+
+    def after(self) -> Row:
+        """The session's row when it is written."""
+        row, (name, params) = list(self._row), self._head
+        if name == "session_advance":
+            row[_VERSION], row[_UPDATED_AT], row[_STATUS] = params[1:4]
+            row[_COUNTERS] = params[4:19]
+        for part, values in self._parts:
+            if part == "profile_put":
+                row[_PROFILE] = values[1:4]
+        return row
+
+
+class Remembered:
+    """Rows of the sessions that were written last. None of them is believed: a guard tells whether it still holds."""
+
+    MOST: Final = 2048
+    LARGEST: Final = 8192
+    """Bytes of a profile, above which a row is not kept."""
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[Hashable, Row] = OrderedDict()
+
+    def take(self, key: Hashable) -> Row | None:
+        """The row of a session, which is forgotten by that."""
+        return self._rows.pop(key, None)
+
+    def put(self, key: Hashable, row: Row) -> None:
+        """Keep a row until it is taken, or others have come."""
+        if sum(len(column or b"") for column in row[_PROFILE]) <= self.LARGEST:
+            self._rows[key] = row
+            if len(self._rows) > self.MOST:
+                self._rows.popitem(last=False)

@@ -1,0 +1,373 @@
+-- Every statement the SQL stores run, the dialect of MySQL and MariaDB. `-- name --`, then what it is for, then the statement.
+-- The columns of session_rows and entry_rows, in order, are what `holdfast.stores.sql.rows` decodes. Text comes as bytes.
+-- `name_lock` is run before `name` within a write.
+
+-- session_get --
+-- One session by its name.
+SELECT * FROM session_rows WHERE tenant = ?1 AND id = ?2 AND user_id = ?3
+
+-- session_get_lock --
+-- Nobody else writes to the session until the transaction ends.
+SELECT 1 FROM sessions WHERE tenant = ?1 AND id = ?2 AND user_id = ?3 FOR UPDATE
+
+-- session_find --
+-- Sessions of that id among all users of a tenant; two are enough to know that it is ambiguous.
+SELECT * FROM session_rows WHERE tenant = ?1 AND id = ?2 LIMIT 2
+
+-- session_insert --
+-- A new session. Its pk is what AUTO_INCREMENT gave: MySQL has no RETURNING.
+INSERT INTO sessions (tenant, user_id, id, agent, version, created_at, updated_at, status, ttl, messages, bytes, calls,
+                      prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq,
+                      last_kind, unit, open_calls, anchor)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)
+
+-- session_advance --
+-- A session after its log grew: everything that an append changes.
+UPDATE sessions
+SET version = ?2, updated_at = ?3, status = ?4, messages = ?5, bytes = ?6, calls = ?7, prompt_tokens = ?8,
+    completion_tokens = ?9, cached_tokens = ?10, next_seq = ?11, turn_id = ?12, total = ?13, digest = ?14,
+    last_seq = ?15, last_kind = ?16, unit = ?17, open_calls = ?18, anchor = ?19
+WHERE pk = ?1
+
+-- session_patch --
+-- A session's own fields.
+UPDATE sessions SET version = ?2, updated_at = ?3, agent = ?4, ttl = ?5 WHERE pk = ?1
+
+-- session_touch --
+-- A session one of whose entries changed.
+UPDATE sessions SET version = ?2, total = ?3, bytes = ?4 WHERE pk = ?1
+
+-- session_delete --
+-- The session's row; what hangs on it is deleted by the statements below.
+DELETE FROM sessions WHERE pk = ?1
+
+-- profile_put --
+-- The large fields of a session.
+INSERT INTO profiles (session, system_messages, state, metadata) VALUES (?1, ?2, ?3, ?4)
+ON DUPLICATE KEY UPDATE
+system_messages = VALUES(system_messages), state = VALUES(state), metadata = VALUES(metadata)
+
+-- profile_delete --
+-- With its session.
+DELETE FROM profiles WHERE session = ?1
+
+-- list_newest --
+-- A tenant's sessions, newest first, behind a place.
+SELECT * FROM session_rows
+WHERE tenant = ?1 AND updated_at <= ?2 AND (updated_at < ?2 OR (user_id, id) < (?3, ?4))
+  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+ORDER BY updated_at DESC, user_id DESC, id DESC LIMIT ?7
+
+-- list_oldest --
+-- A tenant's sessions, oldest first, behind a place.
+SELECT * FROM session_rows
+WHERE tenant = ?1 AND updated_at >= ?2 AND (updated_at > ?2 OR (user_id, id) > (?3, ?4))
+  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+ORDER BY updated_at, user_id, id LIMIT ?7
+
+-- list_newest_of_user --
+-- A user's sessions, newest first, behind a place.
+SELECT * FROM session_rows
+WHERE tenant = ?1 AND user_id = ?3 AND updated_at <= ?2 AND (updated_at < ?2 OR id < ?4)
+  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+ORDER BY updated_at DESC, id DESC LIMIT ?7
+
+-- list_oldest_of_user --
+-- A user's sessions, oldest first, behind a place.
+SELECT * FROM session_rows
+WHERE tenant = ?1 AND user_id = ?3 AND updated_at >= ?2 AND (updated_at > ?2 OR id > ?4)
+  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+ORDER BY updated_at, id LIMIT ?7
+
+-- entry_insert --
+-- One entry at the end of the log.
+INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
+                     retired_by, erased, metadata, payload)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, NULL, 0, ?13, ?14)
+
+-- entry_annotate --
+-- Pin and importance of a live entry.
+UPDATE entries SET pinned = ?3, importance = ?4 WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
+
+-- entry_erase_live --
+-- What stays of an erased entry of the live path; its total follows by `entries_shift`.
+UPDATE entries SET payload = ?3, tokens = ?4, erased = 1, metadata = NULL
+WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
+
+-- entry_erase_retired --
+-- What stays of an erased entry that is retired.
+UPDATE entries SET payload = ?3, tokens = ?4, erased = 1, metadata = NULL
+WHERE session = ?1 AND seq = ?2 AND retired_by IS NOT NULL
+
+-- entries_shift_live --
+-- Running totals of live entries, after an entry on their path got another count.
+UPDATE entries SET total = total + ?4 WHERE session = ?1 AND seq >= ?2 AND seq < ?3 AND retired_by IS NULL
+
+-- entries_shift_retired --
+-- Running totals of retired entries, after an entry on their path got another count.
+UPDATE entries SET total = total + ?4 WHERE session = ?1 AND seq >= ?2 AND seq < ?3 AND retired_by IS NOT NULL
+
+-- entries_retire --
+-- The end of the live path leaves it.
+UPDATE entries SET retired_by = ?3 WHERE session = ?1 AND seq >= ?2 AND retired_by IS NULL
+
+-- entries_count_from --
+-- How many live entries would be retired.
+SELECT count(*) FROM entries WHERE session = ?1 AND seq >= ?2 AND retired_by IS NULL
+
+-- entries_delete_live --
+-- With their session.
+DELETE FROM entries WHERE session = ?1 AND retired_by IS NULL
+
+-- entries_delete_retired --
+-- With their session.
+DELETE FROM entries WHERE session = ?1 AND retired_by IS NOT NULL
+
+-- entry_live --
+-- One live entry.
+SELECT * FROM entry_rows WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
+
+-- entries_among --
+-- The live ones among some entries, whose places come as a JSON array.
+SELECT * FROM entry_rows
+WHERE session = ?1 AND seq IN
+      (SELECT place FROM JSON_TABLE(CONVERT(?2 USING utf8mb4), '$[*]' COLUMNS (place BIGINT PATH '$')) AS places) AND retired_by IS NULL ORDER BY seq
+
+-- entry_is_live --
+-- Whether an entry stands on the live path.
+SELECT 1 FROM entries WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
+
+-- unrated_among --
+-- How many of some entries are live and have no importance yet.
+SELECT count(*) FROM entries
+WHERE session = ?1 AND seq IN
+      (SELECT place FROM JSON_TABLE(CONVERT(?2 USING utf8mb4), '$[*]' COLUMNS (place BIGINT PATH '$')) AS places) AND retired_by IS NULL AND importance IS NULL
+
+-- entry_rate --
+-- The importance of a live entry that has none.
+UPDATE entries SET importance = ?3 WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL AND importance IS NULL
+
+-- entry_retired --
+-- One retired entry.
+SELECT * FROM entry_rows WHERE session = ?1 AND seq = ?2 AND retired_by IS NOT NULL
+
+-- live_forward --
+-- A range of the live path, by its own index: the other one would pass by everything that was retired there.
+SELECT session, seq, turn_id, unit_back, timestamp, tokens, total, digest, agent, importance, pinned, retired_by, erased,
+       metadata, payload
+FROM entries FORCE INDEX (entries_live)
+WHERE session = ?1 AND retired_by IS NULL AND seq >= ?2 AND seq < ?3 ORDER BY seq LIMIT ?4
+
+-- live_backward --
+-- A range of the live path, newest first.
+SELECT session, seq, turn_id, unit_back, timestamp, tokens, total, digest, agent, importance, pinned, retired_by, erased,
+       metadata, payload
+FROM entries FORCE INDEX (entries_live)
+WHERE session = ?1 AND retired_by IS NULL AND seq >= ?2 AND seq < ?3 ORDER BY seq DESC LIMIT ?4
+
+-- log_forward --
+-- A range of the whole log.
+SELECT * FROM entry_rows WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq LIMIT ?4
+
+-- log_backward --
+-- A range of the whole log, newest first.
+SELECT * FROM entry_rows WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq DESC LIMIT ?4
+
+-- live_spine --
+-- The live path without payloads.
+SELECT seq, kind, digest FROM entries WHERE session = ?1 AND retired_by IS NULL ORDER BY seq
+
+-- last_not_result --
+-- Where the last unit before a place begins: results (kind 4) stand behind their calls.
+SELECT seq FROM entries FORCE INDEX (entries_live) WHERE session = ?1 AND seq < ?2 AND retired_by IS NULL AND kind <> 4 ORDER BY seq DESC LIMIT 1
+
+-- last_visible --
+-- The digest of the last message before a place that clients see: not calls (3), not results (4).
+SELECT digest FROM entries FORCE INDEX (entries_live) WHERE session = ?1 AND seq < ?2 AND retired_by IS NULL AND kind < 3 ORDER BY seq DESC LIMIT 1
+
+-- view_get --
+-- A saved view and its live compaction: always one row, with NULL for what there is not.
+SELECT v.frontier, v.state, v.kept, c.*
+FROM sessions AS s
+LEFT JOIN saved_views AS v ON v.session = s.pk AND v.`key` = ?2
+LEFT JOIN compaction_rows AS c ON c.session = s.pk AND c.view_key = ?2 AND c.status = 'live'
+WHERE s.pk = ?1
+
+-- view_put --
+-- A view's state, in place of the one before; not when a compaction of the view was laid after it was built.
+INSERT INTO saved_views (session, `key`, frontier, state, kept)
+SELECT ?1, ?2, ?3, ?4, ?5 FROM DUAL
+WHERE NOT EXISTS
+      (SELECT 1 FROM compactions WHERE session = ?1 AND view_key = ?2 AND status = 'live' AND laid_at > ?6)
+ON DUPLICATE KEY UPDATE frontier = VALUES(frontier), state = VALUES(state), kept = VALUES(kept)
+
+-- views_stale --
+-- From now on views that were built before this version are not saved.
+UPDATE sessions SET views_from = ?2 WHERE pk = ?1
+
+-- compactions_stale --
+-- From now on compactions that were made from what was read before this version are dead on arrival.
+UPDATE sessions SET compactions_from = ?2 WHERE pk = ?1
+
+-- views_delete --
+-- All views of a session.
+DELETE FROM saved_views WHERE session = ?1
+
+-- idempotency_get --
+-- What a key stood for.
+SELECT fingerprint, version, first_seq, entries FROM idempotency WHERE session = ?1 AND `key` = ?2
+
+-- idempotency_put --
+-- A key that was used.
+INSERT INTO idempotency (session, `key`, fingerprint, version, first_seq, entries) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+
+-- idempotency_delete --
+-- With their session.
+DELETE FROM idempotency WHERE session = ?1
+
+-- compaction_next --
+-- The id of a session's next compaction, and the version before which one was made from what has gone since.
+SELECT coalesce((SELECT max(id) FROM compactions WHERE session = ?1), 0) + 1, compactions_from
+FROM sessions WHERE pk = ?1
+
+-- compaction_live --
+-- The range of a view's live compaction, and the version it was laid at.
+SELECT first_seq, last_seq, laid_at FROM compactions WHERE session = ?1 AND view_key = ?2 AND status = 'live'
+
+-- compaction_insert --
+-- A compaction.
+INSERT INTO compactions (session, id, status, view_key, laid_at, first_seq, last_seq, kind, tokens, source_tokens, total,
+                         model, created_at, through, prompt_tokens, completion_tokens, error, report, text)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
+
+-- compaction_supersede --
+-- A view's live compaction, when another one takes its place.
+UPDATE compactions SET status = 'superseded' WHERE session = ?1 AND view_key = ?2 AND status = 'live'
+
+-- compaction_get --
+-- One compaction.
+SELECT * FROM compaction_rows WHERE session = ?1 AND id = ?2
+
+-- compaction_drop --
+-- One that is not to be used any more.
+UPDATE compactions SET status = 'dropped' WHERE session = ?1 AND id = ?2
+
+-- compactions_retire --
+-- Those that reach into what leaves the live path.
+UPDATE compactions SET status = 'dead' WHERE session = ?1 AND last_seq >= ?2 AND status IN ('live', 'superseded')
+
+-- compactions_erase --
+-- Those, of every status, that may tell what an erased entry said: nothing of it stays.
+UPDATE compactions
+SET status = CASE WHEN status IN ('live', 'superseded') THEN 'dead' ELSE status END, text = '', report = NULL,
+    error = CASE WHEN error IS NULL THEN NULL ELSE ?3 END
+WHERE session = ?1 AND first_seq <= ?2 AND last_seq >= ?2
+
+-- compactions_revive --
+-- The newest superseded one of each view that has no live one any more: a live one would be newer.
+UPDATE compactions SET status = 'live'
+WHERE session = ?1 AND status = 'superseded'
+  AND id IN (SELECT newest FROM (SELECT max(id) AS newest FROM compactions
+             WHERE session = ?1 AND status IN ('live', 'superseded') GROUP BY view_key) AS of_views)
+
+-- compactions_shift --
+-- Running totals of compactions on the live path, after an entry on it got another count.
+UPDATE compactions SET total = total + ?3 WHERE session = ?1 AND last_seq >= ?2 AND status <> 'dead'
+
+-- compactions_list --
+-- A session's compactions, or a view's; all or the live ones.
+SELECT * FROM compaction_rows
+WHERE session = ?1 AND (?2 IS NULL OR view_key = ?2) AND (?3 = 0 OR status = 'live') ORDER BY id
+
+-- compactions_trim --
+-- All but the newest of those that are history.
+DELETE FROM compactions
+WHERE session = ?1 AND status IN ('superseded', 'dropped', 'dead')
+  AND id <= (SELECT id FROM
+             (SELECT id FROM compactions WHERE session = ?1 AND status IN ('superseded', 'dropped', 'dead')
+              ORDER BY id DESC LIMIT 1 OFFSET ?2) AS last_to_go)
+
+-- compactions_trim_failed --
+-- All but the newest failed attempts.
+DELETE FROM compactions
+WHERE session = ?1 AND status = 'failed'
+  AND id <= (SELECT id FROM (SELECT id FROM compactions WHERE session = ?1 AND status = 'failed'
+             ORDER BY id DESC LIMIT 1 OFFSET ?2) AS last_to_go)
+
+-- compactions_delete --
+-- With their session.
+DELETE FROM compactions WHERE session = ?1
+
+-- call_insert --
+-- A model call.
+INSERT INTO model_calls (session, timestamp, model, prompt_tokens, completion_tokens, cached_tokens, turn_id, through,
+                         view_key, hash, build)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+
+-- calls_newest --
+-- A session's model calls.
+SELECT model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view_key, hash, build
+FROM model_calls WHERE session = ?1 ORDER BY pk DESC LIMIT ?2
+
+-- calls_of_turn --
+-- The model calls of one turn.
+SELECT model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view_key, hash, build
+FROM model_calls WHERE session = ?1 AND turn_id = ?3 ORDER BY pk DESC LIMIT ?2
+
+-- calls_delete --
+-- With their session.
+DELETE FROM model_calls WHERE session = ?1
+
+-- lease_put --
+-- A lease, taken when nobody holds it any more, or renewed. What is set first, is set when the second looks.
+INSERT INTO leases (tenant, name, holder, expires_at) VALUES (?1, ?2, ?3, ?4)
+ON DUPLICATE KEY UPDATE
+holder = IF(holder = VALUES(holder) OR expires_at <= ?5, VALUES(holder), holder),
+expires_at = IF(holder = VALUES(holder), VALUES(expires_at), expires_at)
+
+-- lease_get --
+-- Who holds a lease.
+SELECT holder FROM leases WHERE tenant = ?1 AND name = ?2
+
+-- lease_delete --
+-- A lease that its holder gives back.
+DELETE FROM leases WHERE tenant = ?1 AND name = ?2 AND holder = ?3
+
+-- leases_clean --
+-- Leases that were left to expire.
+DELETE FROM leases WHERE tenant = ?1 AND expires_at <= ?2
+
+-- learned_get --
+-- What was learned of a model.
+SELECT data FROM learned WHERE tenant = ?1 AND model = ?2
+
+-- learned_get_lock --
+-- Nobody else learns of the model until the transaction ends.
+SELECT 1 FROM learned WHERE tenant = ?1 AND model = ?2 FOR UPDATE
+
+-- learned_new --
+-- What was learned of a model of which nothing was known: two that learn it at once do not overwrite each other.
+INSERT INTO learned (tenant, model, updated_at, data) VALUES (?1, ?2, ?3, ?4)
+
+-- learned_put --
+-- What was learned of a model, in place of what stood there.
+INSERT INTO learned (tenant, model, updated_at, data) VALUES (?1, ?2, ?3, ?4)
+ON DUPLICATE KEY UPDATE updated_at = VALUES(updated_at), data = VALUES(data)
+
+-- learned_trim --
+-- All but the models that were written last.
+DELETE FROM learned
+WHERE tenant = ?1 AND (updated_at, model) <=
+      (SELECT updated_at, model FROM (SELECT updated_at, model FROM learned WHERE tenant = ?1
+                                      ORDER BY updated_at DESC, model DESC LIMIT 1 OFFSET ?2) AS last_to_go)
+
+-- ping --
+-- Anything that reads.
+SELECT max(number) FROM holdfast_migrations
+
+-- ping_put --
+-- Undone in the same transaction by ping_delete.
+INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', '')
+
+-- ping_delete --
+DELETE FROM holdfast_migrations WHERE number = 0

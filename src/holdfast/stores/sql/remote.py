@@ -1,0 +1,346 @@
+"""What the databases behind a network connection share: a pool, retries, cancellation, and what is known after a loss.
+
+A read or write that was accepted is carried through by a task of its own, so that a caller who gives up never leaves a
+connection in the middle of something: its answer is thrown away, and nobody else can get it.
+
+A transaction that the server undid, because of a deadlock, a race or a connection that broke before its end, is run again.
+One whose connection broke while it was being committed may have happened. Then the session tells: nothing was done, and
+nothing can be done any more, when its row can be locked again and has the version that the attempt saw. Else the attempt
+is not run again, except with an idempotency key, which tells as well; the caller hears that the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import warnings
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
+
+import msgspec
+
+from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.stores.sql.pool import Pool, Pooled
+from holdfast.stores.sql.steps import Many, Query, Row, Rows, Steps
+
+T = TypeVar("T")
+PATIENCE: Final = 30.0
+"""Seconds that a job may wait for a connection, a statement for its answer, and a closing store for its jobs."""
+RECONNECTING: Final = 3.0
+"""Seconds for which a server that cannot be reached is tried again."""
+ATTEMPTS: Final = 12
+"""Times a transaction is run that the server undid each time."""
+NAME: Final = "the database"
+"""What a caller is told of it: its address is its owner's affair."""
+UPGRADING: Final = 3600.0
+"""Seconds that one statement of a migration may take."""
+POOL: Final = 10
+"""Connections, unless the URL says otherwise."""
+
+
+class Again(Exception):  # not an error: an outcome
+    """The server undid the transaction, or nothing of it was begun; running it again may do better."""
+
+
+class Lost(Again):
+    """The connection broke before anything could have been committed."""
+
+
+class Unknown(Exception):  # not an error: an outcome
+    """The connection broke when it was being committed."""
+
+
+class Line(Pooled, Protocol):
+    """One connection, that runs statements by name.
+
+    Errors come out of it as a `HoldfastError`, `Again`, `Lost` or `Unknown`, with the driver's own as cause.
+    """
+
+    async def begin(self, *, writing: bool) -> None:
+        """Open a transaction: one that sees a single moment, or one that writes and locks."""
+        ...
+
+    async def query(self, name: str, params: Row) -> Rows:
+        """One statement's rows. Outside of a transaction it is one by itself."""
+        ...
+
+    async def many(self, name: str, rows: list[Row]) -> None:
+        """One statement for each row of parameters."""
+        ...
+
+    async def commit(self) -> None:
+        """End the transaction; what it did is durable."""
+        ...
+
+    async def rollback(self) -> None:
+        """End the transaction without its changes."""
+        ...
+
+
+LineT = TypeVar("LineT", bound=Line)
+
+
+class Job(Generic[T]):
+    """One operation, and what is known of it over several attempts."""
+
+    __slots__ = ("abandoned", "guard", "light", "queue", "seen", "single", "steps", "unsure", "writing")
+
+    def __init__(
+        self,
+        steps: Callable[[], Steps[T]],
+        *,
+        writing: bool,
+        queue: Hashable = None,
+        light: bool = False,
+        single: bool = False,
+    ) -> None:
+        self.steps = steps
+        self.writing = writing
+        self.queue = queue
+        self.light = light
+        self.single = single
+        self.abandoned = False
+        """Whether its caller has gone."""
+        self.seen: tuple[int, int] | None = None
+        """The session that the present attempt works on, and its version."""
+        self.guard: tuple[int, int] | None = None
+        """The same of an attempt whose outcome is not known."""
+        self.unsure = False
+        """Whether that attempt may have been done: the session is not as that one saw it."""
+
+    def sees(self, rows: Rows) -> None:
+        """Take note of the session that was read."""
+        self.seen = (rows[0][0], rows[0][5]) if rows else None
+        self.unsure = self.guard is not None and self.seen != self.guard
+
+    def goes_on(self, step: Query | Many | None) -> None:
+        """Raise `Unknown` unless `step`, or the end, may follow: a key that was used says what happened."""
+        if self.unsure:
+            if step is None or step.name != "idempotency_get":
+                raise Unknown
+            self.unsure = False
+
+
+class RemoteDatabase(ABC, Generic[LineT]):
+    """A `holdfast.stores.sql.store.Database` on a server."""
+
+    _closed = True
+    """Until it is made."""
+
+    def __init__(self, name: str, statements: Mapping[str, str], size: int) -> None:
+        self._name = self._place = name
+        """What is told of the server: where it is to whoever opens it, and later to nobody."""
+        self._statements = statements
+        self._pool: Pool[LineT] = Pool(self._connect, size)
+        self._turnstile = Turnstile()
+        self._jobs: set[asyncio.Task[Any]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    @abstractmethod
+    async def _connect(self) -> LineT:
+        """A new connection; `Lost` when trying again may help."""
+
+    @abstractmethod
+    async def _upgraded(self, line: LineT, job: Job[None], attempt: int) -> None:
+        """Bring the schema up to date, or refuse it."""
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date."""
+        try:
+            await self._attempted(Job(_nothing, writing=True), self._upgraded)
+            self._name = NAME
+        except BaseException:
+            self._closed = True
+            self._pool.kill()
+            raise
+
+    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
+        """See `Database.read`."""
+        return await self._carried(Job(steps, writing=False, single=single))
+
+    async def write(
+        self, steps: Callable[[], Steps[T]], *, scrub: bool = False, queue: Hashable = None, light: bool = False
+    ) -> T:
+        """See `Database.write`. What was removed leaves the server's files as the server sees fit."""
+        return await self._carried(Job(steps, writing=True, queue=queue, light=light))
+
+    async def close(self) -> None:
+        """Finish what was accepted, then close the connections."""
+        if not self._closed:
+            self._closed = True
+            if self._jobs:
+                await asyncio.wait(self._jobs, timeout=PATIENCE)
+        await self._pool.close()
+
+    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
+        """Say that the database was forgotten."""
+        if not self._closed:
+            _warn(f"unclosed store {self._place}", ResourceWarning, source=self)
+            self._pool.kill()
+
+    # -- one job ---------------------------------------------------------------
+
+    async def _carried(self, job: Job[T]) -> T:
+        """What `job` gives, carried through also when the caller gives up once it has begun."""
+        if self._closed:
+            raise StoreClosed
+        if asyncio.get_running_loop() is not self._loop:
+            raise StoreError(f"{self._name} was opened in another event loop: each needs a store of its own")
+        task = self._loop.create_task(self._served(job))
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            job.abandoned = True
+            raise
+
+    async def _served(self, job: Job[T]) -> T:
+        """Run `job` when it is its turn: writers of one session don't take connections to wait for each other."""
+        if job.queue is None:
+            return await self._attempted(job, self._once)
+        await self._turnstile.enter(job.queue)
+        try:
+            return await self._attempted(job, self._once)
+        finally:
+            self._turnstile.leave(job.queue)
+
+    async def _attempted(self, job: Job[T], once: Callable[[LineT, Job[T], int], Awaitable[T]]) -> T:
+        """Run `job` until it is done, refused, or has been undone too often."""
+        attempt, give_up = 0, monotonic() + RECONNECTING
+        while True:
+            if job.abandoned:
+                raise asyncio.CancelledError
+            try:
+                line = await self._line()
+                try:
+                    return await once(line, job, attempt)
+                finally:
+                    self._pool.release(line)
+            except Lost as exc:
+                self._pool.forget_idle()
+                if monotonic() > give_up:
+                    raise self._given_up(job, f"cannot be reached: {exc}") from exc.__cause__
+            except Again as exc:
+                if attempt >= ATTEMPTS:
+                    raise self._given_up(job, f"undid this {attempt} times: {exc}") from exc.__cause__
+            except Unknown as exc:
+                if job.seen is None or job.unsure or monotonic() > give_up:
+                    raise unknown(self._name) from exc.__cause__
+                job.guard = job.seen
+                self._pool.forget_idle()
+            attempt += 1
+            await asyncio.sleep(min(0.002 * 2**attempt, 0.3) * random.uniform(0.3, 1.0))  # noqa: S311  # spreads rivals
+
+    def _given_up(self, job: Job[Any], why: str) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._name} {why}") if job.guard is None else unknown(self._name)
+
+    async def _line(self) -> LineT:
+        line = self._pool.take_idle()
+        if line is not None:
+            return line
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self._pool.acquire()
+        except TimeoutError as exc:
+            raise StoreUnavailable(f"{self._name}: all connections were busy for {PATIENCE:.0f} seconds") from exc
+
+    async def _once(self, line: LineT, job: Job[T], attempt: int) -> T:
+        """One attempt at `job`."""
+        job.seen, job.unsure = None, False
+        if job.single:
+            return await self._driven(line, job)
+        await line.begin(writing=job.writing)
+        try:
+            result = await self._driven(line, job)
+            await line.commit()
+        except (Again, HoldfastError) as exc:
+            await line.rollback()
+            if job.unsure and not isinstance(exc, Again):
+                raise Unknown from exc
+            raise
+        except msgspec.MsgspecError as exc:
+            await line.rollback()
+            raise StoreCorrupt(f"{self._name}: a row is damaged: {exc}") from exc
+        return result
+
+    async def _driven(self, line: LineT, job: Job[T]) -> T:
+        """Run the steps of `job`, answering their statements; in a write, what is to be changed is locked first."""
+        steps, rows = job.steps(), cast(Rows, ())
+        try:
+            step = next(steps)
+            while True:
+                job.goes_on(step)
+                if isinstance(step, Many):
+                    await line.many(step.name, list(step.rows))
+                    rows = ()
+                else:
+                    if job.writing and f"{step.name}_lock" in self._statements:
+                        await line.query(f"{step.name}_lock", step.params)
+                    rows = await line.query(step.name, step.params)
+                    if step.name == "session_get":
+                        job.sees(rows)
+                step = steps.send(rows)
+        except StopIteration as stop:
+            result: T = stop.value
+        job.goes_on(None)
+        return result
+
+
+@contextmanager
+def reaching(name: str) -> Iterator[None]:
+    """Where one attempt has to do: what may be tried again is an error."""
+    try:
+        yield
+    except Again as exc:
+        raise StoreUnavailable(f"{name} cannot be reached: {exc}") from exc.__cause__
+
+
+def _nothing() -> Steps[None]:
+    """No steps."""
+    yield from ()
+
+
+def unknown(name: str) -> StoreUnavailable:
+    """The error of a write of which nobody can say whether it happened."""
+    return StoreUnavailable(
+        f"{name} was lost while this was being committed: its outcome is unknown."
+        " Read the session before you send it again; with an idempotency key it can be sent again as it is"
+    )
+
+
+class Turnstile:
+    """Lets one job of a kind through at a time, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Hashable, deque[asyncio.Future[None]]] = {}
+
+    async def enter(self, key: Hashable) -> None:
+        """Wait until it is the caller's turn; who enters has to leave."""
+        queue = self._queues.get(key)
+        if queue is None:
+            self._queues[key] = deque()
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it came at the same moment
+                self.leave(key)
+            raise
+
+    def leave(self, key: Hashable) -> None:
+        """Let the next one through."""
+        queue = self._queues[key]
+        while queue:
+            turn = queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self._queues[key]

@@ -1,0 +1,74 @@
+"""`holdfast migrate`: what a database's schema has had, and what it still gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import commands
+from holdfast.stores import open_store
+from holdfast.stores.sql import migrations
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+
+
+def migrate(*args: str) -> Result:
+    """What the command says of `chat.db`."""
+    return CliRunner().invoke(commands, ["migrate", "--store", "sqlite:///chat.db", *args])
+
+
+def statuses(*args: str) -> list[str]:
+    """What became of each migration."""
+    done = migrate("--json", *args)
+    assert done.exit_code == 0
+    return [one["status"] for one in json.loads(done.stdout)["migrations"]]
+
+
+def _made(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that has had the first `count` migrations."""
+    with monkeypatch.context() as then:
+        then.setattr("holdfast.stores.sqlite.migrations", lambda dialect: migrations(dialect)[:count])
+        anyio.run(_opened_and_closed)
+
+
+async def _opened_and_closed() -> None:
+    await (await open_store("sqlite:///chat.db", tenant="acme")).close()
+
+
+def test_an_old_database_is_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    _made(1, monkeypatch)
+    newer = len(migrations("sqlite")) - 1
+    assert statuses("--show") == statuses("--show") == ["applied", *["pending"] * newer]
+    assert statuses() == ["applied", *["applied now"] * newer]
+    assert statuses() == statuses("--show") == ["applied"] * (newer + 1)
+    assert migrate().stdout.splitlines()[0].split() == ["1", "initial", "applied"]
+
+
+def test_a_database_that_is_not_there_is_not_made() -> None:
+    for args in ((), ("--show",)):
+        done = migrate(*args)
+        assert (done.exit_code, list(Path.cwd().iterdir())) == (1, [])
+        assert "there is no such database" in done.stderr
+
+
+def test_a_newer_database_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _made(len(migrations("sqlite")), monkeypatch)
+    monkeypatch.setattr("holdfast.stores.migrations", lambda dialect: migrations(dialect)[:1])
+    done = migrate("--show")
+    assert done.exit_code == 1
+    assert "made by a newer release" in done.stderr
+
+
+def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = CliRunner().invoke(commands, ["migrate", "--store", "postgresql://u:secret@127.0.0.1:1/d"])
+    assert done.exit_code == 1
+    assert done.stderr.count("\n") == 1
+    assert "secret" not in done.stderr

@@ -1,0 +1,89 @@
+"""A connection that breaks at a chosen moment: what stands between a store and its server."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit, urlunsplit
+
+
+class Proxy:
+    """Passes bytes on, both ways, until a packet to the server holds the marker it was armed with.
+
+    Then the connection breaks: before the packet is passed on, or when the server has answered it, so that what was asked
+    is done and nobody knows.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname
+        assert parts.port
+        self._server = (parts.hostname, parts.port)
+        self._parts = parts
+        self._marker: bytes | None = None
+        self._passes_on = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.broke = 0
+
+    async def __aenter__(self) -> Self:
+        self._listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = self._listening.sockets[0].getsockname()[1]
+        user = f"{self._parts.username}:{self._parts.password}" if self._parts.password else self._parts.username
+        self.url = urlunsplit(self._parts._replace(netloc=f"{user}@127.0.0.1:{port}"))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listening.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def arm(self, marker: bytes, *, done: bool) -> None:
+        """Break at the next packet that holds `marker`: behind it if it is to be done, before it if not."""
+        self._marker, self._passes_on = marker, done
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_connection(*self._server)
+        broken = asyncio.Event()
+        ways = [
+            asyncio.create_task(self._to_server(reader, server_writer, writer, broken)),
+            asyncio.create_task(self._to_client(server_reader, writer, broken)),
+        ]
+        self._tasks.update(ways)
+        try:
+            await asyncio.gather(*ways, return_exceptions=True)
+        finally:
+            for end in (server_writer, writer):
+                end.transport.abort()
+            self._tasks.difference_update(ways)
+
+    async def _to_server(
+        self,
+        reader: asyncio.StreamReader,
+        server: asyncio.StreamWriter,
+        client: asyncio.StreamWriter,
+        broken: asyncio.Event,
+    ) -> None:
+        while data := await reader.read(1 << 20):
+            if self._marker is not None and self._marker in data:
+                self._marker = None
+                self.broke += 1
+                broken.set()
+                if self._passes_on:
+                    server.write(data)
+                    await asyncio.sleep(0.3)  # for the server to answer
+                client.transport.abort()
+                break
+            server.write(data)
+        server.transport.abort()
+
+    async def _to_client(
+        self, reader: asyncio.StreamReader, client: asyncio.StreamWriter, broken: asyncio.Event
+    ) -> None:
+        while data := await reader.read(1 << 20):
+            if not broken.is_set():
+                client.write(data)
+        client.transport.abort()

@@ -1,0 +1,244 @@
+"""Database servers for the tests: where they are, whether they can be reached, and a place of its own for each test.
+
+`HOLDFAST_TEST_POSTGRES` and `HOLDFAST_TEST_MYSQL` name others than those on this machine's usual ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Coroutine
+from itertools import count
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import asyncmy
+import asyncpg
+import pytest
+
+T = TypeVar("T")
+_NUMBERS = count()
+
+
+class Server:
+    """A server, used from a thread of its own, so that fixtures need no loop."""
+
+    name = ""
+    """Also how the store is called in the tests' ids."""
+    default = ""
+    variable = ""
+
+    def __init__(self) -> None:
+        self.base = os.environ.get(self.variable) or self.default
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"tests-{self.name}", daemon=True)
+        self._thread.start()
+        self.problem: str | None = None
+        try:
+            self._run(self.connect(), timeout=5)
+        except Exception as exc:  # noqa: BLE001  # whatever it is, it is told in the summary
+            where = urlsplit(self.base).netloc.rpartition("@")[2]
+            self.problem = f"no {self.name} server at {where}, {type(exc).__name__}; {self.variable} names another"
+
+    def stop(self) -> None:
+        """Disconnect, and end the thread."""
+        if self.problem is None:
+            self._run(self.disconnect())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T], timeout: float = 60) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
+
+    def place(self) -> str:
+        """A URL where nothing is yet."""
+        return self._run(self.make(f"holdfast_test_{os.getpid()}_{next(_NUMBERS)}"))
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of a statement, run by the administrator."""
+        return self._run(self.rows(sql))
+
+    def left(self, url: str, *, patience: float = 3.0) -> int:
+        """How many connections to the place are still open; the server may need a moment to see that one ended."""
+        until = time.monotonic() + patience
+        while (open_ := len(self.connections(url))) and time.monotonic() < until:
+            time.sleep(0.02)
+        return open_
+
+    def drop(self, url: str) -> None:
+        """Take the place away, with whoever is still connected to it."""
+        self._run(self.remove(url))
+
+    async def connect(self) -> None:
+        """Reach the server."""
+        raise NotImplementedError
+
+    async def disconnect(self) -> None:
+        """Let go of it."""
+        raise NotImplementedError
+
+    async def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """See `ask`."""
+        raise NotImplementedError
+
+    async def make(self, place: str) -> str:
+        """See `place`."""
+        raise NotImplementedError
+
+    async def remove(self, url: str) -> None:
+        """See `drop`."""
+        raise NotImplementedError
+
+    def connections(self, url: str) -> list[int]:
+        """The server's numbers of the connections to a place."""
+        raise NotImplementedError
+
+    def end(self, url: str) -> int:
+        """Break all connections to a place; how many there were."""
+        raise NotImplementedError
+
+    def in_place(self, url: str, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of a statement about tables of the place."""
+        raise NotImplementedError
+
+
+class Postgres(Server):
+    """A schema a test."""
+
+    name = "postgres"
+    default = "postgresql://postgres@127.0.0.1:5432/postgres"
+    variable = "HOLDFAST_TEST_POSTGRES"
+
+    async def connect(self) -> None:
+        self._raw = await asyncpg.connect(self.base, timeout=5)
+
+    async def disconnect(self) -> None:
+        await self._raw.close()
+
+    async def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in await self._raw.fetch(sql)]
+
+    async def make(self, place: str) -> str:
+        return f"{self.base}{'&' if '?' in self.base else '?'}schema={place}"
+
+    async def remove(self, url: str) -> None:
+        for pid in self.connections_of(await self.rows(_ACTIVITY), url):
+            await self.rows(f"SELECT pg_terminate_backend({pid})")
+        await self._raw.execute(f'DROP SCHEMA IF EXISTS "{_schema(url)}" CASCADE')
+
+    def connections(self, url: str) -> list[int]:
+        return self.connections_of(self.ask(_ACTIVITY), url)
+
+    def connections_of(self, rows: list[tuple[Any, ...]], url: str) -> list[int]:
+        return [pid for pid, name in rows if name == f"holdfast {_schema(url)}"]
+
+    def end(self, url: str) -> int:
+        pids = self.connections(url)
+        if pids:
+            self.ask(f"SELECT pg_terminate_backend(pid) FROM unnest(ARRAY{pids}) AS pid")
+        return len(pids)
+
+    def in_place(self, url: str, sql: str) -> list[tuple[Any, ...]]:
+        return self._run(self._in_place(url, sql))
+
+    async def _in_place(self, url: str, sql: str) -> list[tuple[Any, ...]]:
+        async with self._raw.transaction():
+            await self._raw.execute(f'SET LOCAL search_path = "{_schema(url)}"')
+            # Without parameters several statements may be sent at once, but then there are no rows.
+            return [] if ";" in sql and await self._raw.execute(sql) else await self.rows(sql)
+
+
+class MySQL(Server):
+    """A database a test, of MySQL or MariaDB."""
+
+    name = "mysql"
+    default = "mysql://root@127.0.0.1:3306/"
+    variable = "HOLDFAST_TEST_MYSQL"
+
+    async def connect(self) -> None:
+        parts = urlsplit(self.base)
+        self._raw = await asyncmy.connect(
+            host=parts.hostname,
+            port=parts.port or 3306,
+            user=unquote(parts.username or "root"),
+            password=unquote(parts.password or ""),
+            autocommit=True,
+            connect_timeout=5,
+        )
+
+    async def disconnect(self) -> None:
+        await self._raw.ensure_closed()
+
+    async def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        async with self._raw.cursor() as cursor:
+            for statement in filter(str.strip, sql.split(";")):
+                await cursor.execute(statement)
+                found = list(await cursor.fetchall()) if cursor.description else []
+        return found
+
+    async def make(self, place: str) -> str:
+        await self.rows(f"CREATE DATABASE {place}")
+        return f"{self.base.partition('?')[0].rstrip('/')}/{place}"
+
+    async def remove(self, url: str) -> None:
+        await self.rows(f"DROP DATABASE {_database(url)}")
+
+    def connections(self, url: str) -> list[int]:
+        return [number for (number,) in self.ask(_PROCESSES.format(_database(url)))]
+
+    def end(self, url: str) -> int:
+        numbers = self.connections(url)
+        for number in numbers:
+            self.ask(f"KILL {number}")
+        return len(numbers)
+
+    def in_place(self, url: str, sql: str) -> list[tuple[Any, ...]]:
+        try:
+            return self.ask(f"USE {_database(url)};{sql}")
+        finally:
+            self.ask("USE information_schema")
+
+
+_PROCESSES = "SELECT id FROM information_schema.processlist WHERE db = '{}'"
+
+
+def _database(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")
+
+
+_ACTIVITY = "SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE 'holdfast %'"
+
+
+def _schema(url: str) -> str:
+    return url.rpartition("schema=")[2]
+
+
+SERVERS: dict[str, type[Server]] = {"postgres": Postgres, "mysql": MySQL}
+
+
+_STARTED: dict[str, Server] = {}
+
+
+def server(name: str) -> Server:
+    """The server of that name; connected once."""
+    if name not in _STARTED:
+        _STARTED[name] = SERVERS[name]()
+    return _STARTED[name]
+
+
+def leave() -> None:
+    """Let go of all servers."""
+    while _STARTED:
+        _STARTED.popitem()[1].stop()
+
+
+def reached(name: str) -> Server:
+    """The server of that name; a test that needs one that cannot be reached is skipped, which the summary tells."""
+    found = server(name)
+    if found.problem:
+        pytest.skip(found.problem)
+    return found

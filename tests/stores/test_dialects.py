@@ -1,0 +1,139 @@
+"""The dialects of SQL say the same: statements, parameters, migrations, tables and columns."""
+
+from __future__ import annotations
+
+import re
+
+import anyio
+import apsw
+import asyncpg
+import pytest
+
+from holdfast.stores import open_store
+from holdfast.stores.sql import migrations, statements
+from holdfast.stores.sql.fusing import fused
+from tests.stores.servers import Server
+from tests.stores.test_sqlite import ON_A_TURNS_PATH
+
+DIALECTS = ("postgres", "mysql")
+EXTRA = {"session_get_lock", "learned_get_lock", "session_guard"}
+"""Statements for locks, which SQLite with its one writer does not need."""
+LISTS = ("list_newest", "list_oldest", "list_newest_of_user", "list_oldest_of_user")
+VIEWS = {"session_rows", "entry_rows", "compaction_rows"}
+ONLY_SQLITE = {("entries", "pk")}
+"""A row's own number: elsewhere entries are found by session and `seq` alone."""
+
+
+def _parameters(sql: str) -> int:
+    return max((int(number) for number in re.findall(r"[?$](\d+)", sql)), default=0)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_statements_have_the_same_names_and_parameters(dialect: str) -> None:
+    sqlite, other = statements("sqlite"), statements(dialect)
+    assert set(other) - EXTRA == set(sqlite)
+    for name, sql in sqlite.items():
+        assert _parameters(other[name]) == _parameters(sql), name
+        assert other[name].split()[0] == sql.split()[0], name
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_statements_name_a_scope(dialect: str) -> None:
+    """No statement reads or changes rows of more than a tenant, or a session by its number."""
+    for name, sql in statements(dialect).items():
+        if not name.startswith("ping"):
+            assert re.search(r"\b(tenant|session|s?\.?pk)\b", sql), name
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_migrations_have_the_same_numbers_and_names(dialect: str) -> None:
+    """So a schema's number means the same everywhere."""
+    assert [(one.number, one.name) for one in migrations(dialect)] == [
+        (one.number, one.name) for one in migrations("sqlite")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "checksums"),
+    [
+        ("postgres", ["2e52701d5373d4f6", "4bff014308ece918"]),
+        ("mysql", ["788f60e7ae13f2ba", "7aa06f0d4acbe9fe"]),
+    ],
+)
+def test_migrations_that_were_applied_stay_as_they_are(dialect: str, checksums: list[str]) -> None:
+    """A database out there says by checksum what it has: another text under the same number would refuse it."""
+    assert [one.checksum[:16] for one in migrations(dialect)[:2]] == checksums
+
+
+async def _of_sqlite(folder: str) -> dict[str, list[str]]:
+    await (await open_store(f"sqlite:///{folder}/holdfast.db", tenant="acme")).close()
+    connection = apsw.Connection(f"{folder}/holdfast.db")
+    names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")]
+    columns = {name: [row[1] for row in connection.execute(f"PRAGMA table_info({name})")] for name in names}
+    connection.close()
+    return columns
+
+
+async def _of_server(server: Server, url: str) -> dict[str, list[str]]:
+    await (await open_store(url, tenant="acme")).close()
+    place = "DATABASE()" if server.name == "mysql" else "current_schema()"
+    sql = (
+        "SELECT table_name, column_name FROM information_schema.columns"
+        f" WHERE table_schema = {place} ORDER BY table_name, ordinal_position"
+    )
+    columns: dict[str, list[str]] = {}
+    for table, column in await anyio.to_thread.run_sync(server.in_place, url, sql):
+        columns.setdefault(table, []).append(column)
+    return columns
+
+
+async def test_tables_have_the_same_columns(server: Server, server_url: str, tmp_path: str) -> None:
+    """Views in the same order too: rows are decoded by it."""
+    sqlite, other = await _of_sqlite(str(tmp_path)), await _of_server(server, server_url)
+    assert set(other) == set(sqlite)
+    for table in set(sqlite) - {"holdfast_migrations"}:
+        if table in VIEWS:
+            assert other[table] == sqlite[table]
+        else:
+            assert set(other[table]) == {name for name in sqlite[table] if (table, name) not in ONLY_SQLITE}
+
+
+async def test_indexes_have_the_same_names(server: Server, server_url: str) -> None:
+    """Where a dialect can have them."""
+    await (await open_store(server_url, tenant="acme")).close()
+    if server.name == "postgres":
+        sql = "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()"
+    else:
+        sql = "SELECT DISTINCT index_name FROM information_schema.statistics WHERE table_schema = DATABASE()"
+    found = {name for (name,) in await anyio.to_thread.run_sync(server.in_place, server_url, sql)}
+    assert {
+        "sessions_name",
+        "sessions_recent",
+        "sessions_recent_of_user",
+        "entries_live",
+        "compactions_live",
+        "model_calls_session",
+        "model_calls_turn",
+    } <= found
+
+
+async def test_no_statement_of_a_turn_scans_or_sorts(postgres_url: str) -> None:
+    """PostgreSQL has an index for each: a plan that may not scan or sort needs neither."""
+    await (await open_store(postgres_url, tenant="acme")).close()
+    raw = await asyncpg.connect(postgres_url.partition("?")[0])
+    try:
+        await raw.execute(f'SET search_path = "{postgres_url.rpartition("schema=")[2]}"')
+        await raw.execute("SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_sort = off")
+        named = statements("postgres")
+        texts = {name: named[name] for name in (*ON_A_TURNS_PATH, *LISTS, "session_get_lock", "session_guard")}
+        shape = ("session_advance", "entry_insert", "call_insert", "view_put", "idempotency_put")
+        texts["fused"] = fused("postgres", shape)
+        for name, sql in texts.items():
+            await raw.execute(f"PREPARE {name}_ AS {sql}")
+            given = ", ".join(["NULL"] * _parameters(sql))
+            plan = "\n".join(
+                row[0] for row in await raw.fetch(f"EXPLAIN EXECUTE {name}_{f'({given})' if given else ''}")
+            )
+            assert not re.search(r"Seq Scan on (?!holdfast)|Sort\b", plan), f"{name}:\n{plan}"
+    finally:
+        await raw.close()

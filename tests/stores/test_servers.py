@@ -1,0 +1,329 @@
+"""What the stores on a database server promise besides the contract: connections that break, pools, and URLs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+
+import anyio
+import pytest
+
+import holdfast
+from holdfast.errors import InvalidRequest, MissingExtra, StoreError, StoreUnavailable, TooLarge
+from holdfast.session import SessionRef
+from holdfast.stores import STORES, open_store
+from holdfast.stores.base import Append, SessionPatch, Store, verify
+from tests.stores.kit import REF, assistant, live, session, texts, user
+from tests.stores.proxy import Proxy
+from tests.stores.servers import Server
+
+
+def _with(url: str, option: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{option}"
+
+
+# -- connections that break --------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("state", [None, {"k": 1}])
+async def test_a_connection_that_breaks_in_a_commit(
+    server_url: str, key: str | None, state: dict[str, int] | None, *, done: bool
+) -> None:
+    """What was not done is done again; what was done is never doubled, and told as unknown unless a key tells."""
+    async with Proxy(server_url) as proxy:
+        store = await open_store(proxy.url, tenant="acme")
+        await store.create(session())
+        write = Append(
+            entries=[user("marked-7f3a")], timestamp=2, state_delta=state, idempotency_key=key, fingerprint=b"f"
+        )
+        proxy.arm(b"marked-7f3a", done=done)
+        if done and key is None:
+            with pytest.raises(StoreUnavailable, match=r"^the database was lost .* outcome is unknown"):
+                await store.append(REF, write)
+        else:
+            answer = await store.append(REF, write)
+            assert (texts(answer.entries), answer.replayed, answer.version) == (["marked-7f3a"], done, 1)
+        assert proxy.broke == 1
+        assert await live(store) == ["marked-7f3a"]
+        assert (await store.append(REF, Append(entries=[assistant("b")], timestamp=3))).version == 2
+        assert await verify(store, REF) == 2
+        await store.close()
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_connection_that_breaks_in_a_longer_write(server_url: str, *, done: bool) -> None:
+    """The same where a transaction locks the session: an edit."""
+    async with Proxy(server_url) as proxy:
+        store = await open_store(proxy.url, tenant="acme")
+        await store.create(session())
+        await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
+        proxy.arm(b"COMMIT", done=done)
+        write = Append(entries=[assistant("c")], retire_from=1, timestamp=2)
+        if done:
+            with pytest.raises(StoreUnavailable, match="outcome is unknown"):
+                await store.append(REF, write)
+        else:
+            assert (await store.append(REF, write)).version == 2
+        assert await live(store) == ["a", "c"]
+        assert await verify(store, REF) == 3
+        await store.close()
+
+
+async def _ending(server: Server, url: str, writers: list[asyncio.Task[None]]) -> int:
+    ended = 0
+    while not all(writer.done() for writer in writers):
+        ended += await anyio.to_thread.run_sync(server.end, url)
+        await asyncio.sleep(0.02)
+    return ended
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_connections_that_are_ended_all_the_time(server: Server, server_url: str, *, keyed: bool) -> None:
+    """What was acknowledged is there once. With a key everything is, in the end; without, what is unknown at most once."""
+    store = await open_store(server_url, tenant="acme")
+    await store.create(session())
+    said: list[str] = []
+    told: list[str] = []
+
+    async def write(name: int) -> None:
+        for at in range(25):
+            text = f"{name}.{at}"
+            key = text if keyed else None
+            while True:
+                try:
+                    await store.append(REF, Append(entries=[user(text)], timestamp=2, idempotency_key=key))
+                    said.append(text)
+                    break
+                except StoreUnavailable as exc:
+                    told.append(str(exc))
+                    if not keyed:
+                        break
+
+    writers = [asyncio.create_task(write(name)) for name in range(4)]
+    assert await _ending(server, server_url, writers) > 0
+    await asyncio.gather(*writers)
+    counts = Counter(await live(store))
+    assert set(counts.values()) == {1}
+    assert set(said) <= set(counts)
+    if keyed:
+        assert len(said) == len(counts) == 100
+    assert all("outcome is unknown" in text or "cannot be reached" in text for text in told)
+    assert await verify(store, REF) == len(counts)
+    await store.close()
+
+
+async def test_idle_connections_that_ended_are_replaced(server: Server, server_url: str) -> None:
+    """A server that was restarted meanwhile is nobody's trouble: reads and writes go on."""
+    store = await open_store(server_url, tenant="acme")
+    await store.create(session())
+    await asyncio.gather(*(store.get(REF) for _ in range(8)))
+    for _ in range(3):
+        assert await anyio.to_thread.run_sync(server.end, server_url) > 0
+        assert (await store.window(REF, "v")).session.version == 0
+        assert await anyio.to_thread.run_sync(server.end, server_url) > 0
+        await store.update(REF, SessionPatch(), timestamp=2, expect=None)
+        await store.delete(REF)
+        await store.create(session())
+    await store.close()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+async def test_a_server_that_is_not_there(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`StoreUnavailable` says where it was looked for, and never the password."""
+    monkeypatch.setattr("holdfast.stores.sql.remote.RECONNECTING", 0.1)
+    with pytest.raises(StoreUnavailable, match=r"127.0.0.1:1/shop cannot be reached") as caught:
+        await open_store(f"{scheme}://ada:secret@127.0.0.1:1/shop", tenant="acme")
+    assert "secret" not in repr(caught.value) + repr(caught.value.__cause__)
+
+
+# -- pools and cancellation ----------------------------------------------------
+
+
+async def test_many_share_few_connections(server: Server, server_url: str) -> None:
+    """Two connections are enough for a hundred at once, and there are never more."""
+    store = await open_store(_with(server_url, "pool=2"), tenant="acme")
+    refs = [SessionRef("u", f"s{at}") for at in range(100)]
+    await asyncio.gather(*(store.create(session(ref)) for ref in refs))
+    await asyncio.gather(*(store.append(ref, Append(entries=[user(ref.id)], timestamp=2)) for ref in refs))
+    assert len(await anyio.to_thread.run_sync(server.connections, server_url)) == 2
+    assert [await live(store, ref) for ref in refs] == [[ref.id] for ref in refs]
+    await store.close()
+
+
+async def test_a_caller_that_gives_up_at_any_moment(server_url: str) -> None:
+    """The next one on the same connection gets its own answer."""
+    store = await open_store(_with(server_url, "pool=1"), tenant="acme")
+    refs = [SessionRef("u", f"s{at}") for at in range(40)]
+    await asyncio.gather(*(store.create(session(ref, metadata={"is": ref.id})) for ref in refs))
+    for hops, ref in enumerate(refs):
+        for work in (store.get(refs[0]), store.append(refs[0], Append(entries=[user(ref.id)], timestamp=2))):
+            task = asyncio.create_task(work)
+            for _ in range(hops):
+                await asyncio.sleep(0)
+            task.cancel()
+            assert (await store.get(ref)).metadata == {"is": ref.id}
+            await asyncio.gather(task, return_exceptions=True)
+    assert await verify(store, refs[0]) == len(set(await live(store, refs[0])))
+    await store.close()
+
+
+async def test_other_processes_may_be_faster(server_url: str) -> None:
+    """What a store remembers of a session is never believed: two openings, every kind of write, turn by turn."""
+    one, two = await asyncio.gather(*(open_store(server_url, tenant="acme") for _ in range(2)))
+    await one.create(session())
+    for at in range(12):
+        mine, other = (one, two) if at % 2 else (two, one)
+        await mine.append(REF, Append(entries=[user("a")], timestamp=at, state_delta={"at": at}))
+        await mine.append(REF, Append(entries=[user("b")], timestamp=at))
+        assert (await other.get(REF)).state == {"at": at}
+        await other.append(REF, Append(entries=[user("c")], timestamp=at, expect=2 * at + at + 2))
+    assert await verify(one, REF) == 36
+    await two.replace(session(state={"new": 1}), [user("z")])
+    done = await one.append(REF, Append(entries=[user("y")], timestamp=99))
+    assert (done.session.state, await live(two)) == ({"new": 1}, ["z", "y"])
+    await one.close()
+    await two.close()
+
+
+async def test_another_event_loop_needs_a_store_of_its_own(server_url: str) -> None:
+    """`StoreError` says so, instead of a connection that waits for a loop that is not running."""
+    store = await open_store(server_url, tenant="acme")
+    with pytest.raises(StoreError, match="another event loop"):
+        await anyio.to_thread.run_sync(asyncio.run, store.list())
+    await store.close()
+
+
+async def test_the_library_on_a_server(server_url: str) -> None:
+    """Turns, state, what explains them and a second process, as on SQLite."""
+    async with holdfast.open(server_url) as one, holdfast.open(server_url) as two:
+        made = await one.session("support-42", user_id="ada")
+        for at in range(3):
+            async with made.turn(f"question {at}") as turn:
+                turn.add({"role": "assistant", "content": f"answer {at}", "x_trace": at})
+        seen = await two.session("support-42", user_id="ada")
+        assert [message["content"] for message in await seen.messages()][-2:] == ["question 2", "answer 2"]
+        async with seen.turn("question 3") as turn:
+            assert len(turn.messages) == 7
+            turn.add({"role": "assistant", "content": "answer 3"})
+        async with made.turn("question 4") as turn:
+            assert len(turn.messages) == 9
+            turn.add({"role": "assistant", "content": "answer 4"})
+        assert await made.verify() == 10
+        assert [found.id for found in (await two.sessions(user_id="ada")).sessions] == ["support-42"]
+
+
+# -- sizes ---------------------------------------------------------------------
+
+
+async def test_a_large_message(store: Store) -> None:
+    """Far over 64 KB, byte for byte, also one that no quoting survives by luck."""
+    await store.create(session())
+    nasty = "".join(map(chr, range(0x20, 0x250))) + "\0\\'\"\n\r\x1a\\0' OR 1=1; -- %s %% ?1 $1 😀"
+    for text in (nasty * 100, "x" * 3_000_000):
+        await store.append(REF, Append(entries=[user(text)], timestamp=2, state_delta={"k": nasty}))
+        assert (await store.entries(REF))[-1].message.text == text
+    assert (await store.get(REF)).state == {"k": nasty}
+
+
+async def test_a_message_of_the_largest_size(server: Server, server_url: str) -> None:
+    """Up to the limit; where the server takes no packets of that size, it is refused with the name of its setting."""
+    store = await open_store(server_url, tenant="acme")
+    await store.create(session())
+    text = "x" * (20 << 20)
+    if server.name == "mysql" and server.ask("SELECT @@max_allowed_packet")[0][0] < 21 << 20:
+        with pytest.raises(TooLarge, match="max_allowed_packet"):
+            await store.append(REF, Append(entries=[user(text)], timestamp=2))
+        text = "x" * (8 << 20)
+    await store.append(REF, Append(entries=[user(text)], timestamp=2))
+    assert await live(store) == [text]
+    await store.close()
+
+
+async def test_sessions_are_listed_in_the_order_of_bytes(store: Store) -> None:
+    """Of equal times: by user, then id, as UTF-8 has them, on every store."""
+    names = [
+        "a",
+        "B",
+        "ä",
+        "a ",
+        "a\0",
+        "\0",
+        "\1",
+        "😀",
+        "\uffff",
+        "a" * 512,
+        "ß",
+        "ss",
+        "%",
+        "_",
+        "A",
+        "é",
+        "e\u0301",
+    ]
+    refs = [SessionRef(user_id, id_) for user_id in names for id_ in names[:6]]
+    for ref in refs:
+        await store.create(session(ref))
+    found = await store.list(limit=1000, descending=False)
+    expected = sorted(refs, key=lambda ref: (ref.user_id.encode(), ref.id.encode()))
+    assert [one.ref for one in found.sessions] == expected
+    page = await store.list(limit=1000, descending=False, after=expected[40])
+    assert [one.ref for one in page.sessions] == expected[41:]
+
+
+# -- URLs and drivers ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "mysql", "mariadb"])
+@pytest.mark.parametrize(
+    ("rest", "says"),
+    [
+        ("ada:secret@host", "names no database"),
+        ("ada:secret@host/", "names no database"),
+        ("ada:secret@host/a/b", "names no database"),
+        ("ada:secret@host:port/db", "port"),
+        ("ada:secret@host/db?speed=11", "speed is no option"),
+        ("ada:secret@host/db?pool=0", "pool must be a number"),
+        ("ada:secret@host/db?pool=many", "pool must be a number"),
+        ("ada:secret@host/db?sslmode=perhaps", "sslmode must be"),
+    ],
+)
+async def test_urls_of_servers_that_are_none(scheme: str, rest: str, says: str) -> None:
+    """`InvalidRequest`, before anything is looked for; the password is not repeated."""
+    with pytest.raises(InvalidRequest, match=says) as caught:
+        await open_store(f"{scheme}://{rest}", tenant="acme")
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_database_that_is_not_there(server: Server) -> None:
+    """`StoreUnavailable` says how to make it."""
+    url = server.base.partition("?")[0].rpartition("/")[0] + "/holdfast_test_no_such_place"
+    with pytest.raises(StoreUnavailable, match="there is no such database"):
+        await open_store(url, tenant="acme")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "driver", "extra"), [("postgres", "asyncpg", "postgres"), ("mysql", "asyncmy", "mysql")]
+)
+async def test_a_driver_that_is_not_installed(
+    scheme: str, driver: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`MissingExtra` names what to install."""
+    monkeypatch.setitem(sys.modules, driver, None)
+    monkeypatch.delitem(sys.modules, STORES[scheme].partition(":")[0], raising=False)
+    with pytest.raises(MissingExtra, match=rf"pip install 'holdfast\[{extra}\]'"):
+        await open_store(f"{scheme}://host/db", tenant="acme")
+
+
+async def test_damaged_rows_are_told(server: Server, server_url: str) -> None:
+    """JSON that is none any more is `StoreCorrupt`; other sessions go on."""
+    store = await open_store(server_url, tenant="acme")
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a")], timestamp=2))
+    await anyio.to_thread.run_sync(server.in_place, server_url, "UPDATE entries SET payload = 'no JSON';")
+    with pytest.raises(StoreError, match="damaged"):
+        await store.entries(REF)
+    await store.append(REF, Append(entries=[user("b")], timestamp=2))
+    await store.close()

@@ -1,0 +1,169 @@
+"""Schemas of every store: upgraded in place, once, whole or gone on with; those of later releases are refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import anyio
+import pytest
+
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.session import ModelCall
+from holdfast.stores import STORES, SchemaStep, mysql, open_store, schema_of
+from holdfast.stores.base import Append, SavedView, SessionPatch, Store, verify
+from holdfast.stores.sql import Migration, migrations
+from tests.stores.kit import REF, assistant, compaction, know_only, lay, session, user
+from tests.stores.servers import Server, reached
+
+
+async def opened(url: str) -> Store:
+    """The store at `url`."""
+    return await open_store(url, tenant="acme")
+
+
+async def _close_after_opening(url: str) -> None:
+    await (await opened(url)).close()
+
+
+def _dialect(url: str) -> str:
+    return {"postgresql": "postgres"}.get(scheme := url.partition(":")[0], scheme)
+
+
+async def test_a_schema_of_the_first_release_is_upgraded_in_place(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many open it at once: it is upgraded once, what it holds reads as it did, and what is new works on it."""
+    with monkeypatch.context() as then:
+        know_only(then, 1)
+        store = await opened(shared_url)
+        await store.create(session(state={"k": 1}))
+        await store.update(REF, SessionPatch(metadata={"m": 1}), timestamp=2)
+        await store.close()
+    assert [step.applied for step in await schema_of(shared_url)] == [True, *[False] * (len(migrations("sqlite")) - 1)]
+    stores = await asyncio.gather(*(opened(shared_url) for _ in range(6)))
+    assert all(step.applied for step in await schema_of(shared_url))
+    assert (await stores[0].get(REF)).state == {"k": 1}
+    call = ModelCall(model="m", timestamp=7, view="v", hash=b"h" * 16, build=b"b")
+    write = Append(
+        entries=[user("a"), assistant("b")], timestamp=3, views={"v": SavedView(1, b"s", (0,))}, calls=[call]
+    )
+    await stores[0].append(REF, write)
+    await asyncio.gather(*(lay(store, compaction(0, 1)) for store in stores))
+    assert [one.id for one in await stores[0].compactions(REF)] == [1, 2, 3, 4, 5, 6]
+    assert await stores[1].calls(REF) == (call,)
+    assert await verify(stores[2], REF) == 2
+    for store in stores:
+        await store.close()
+
+
+async def test_looking_at_a_schema_changes_nothing(shared_url: str) -> None:
+    """All is to be done where nothing is, also after looking; then nothing is."""
+    known = migrations(_dialect(shared_url))
+    for _ in range(2):
+        assert await schema_of(shared_url) == tuple(SchemaStep(one.number, one.name, applied=False) for one in known)
+    await _close_after_opening(shared_url)
+    assert await schema_of(shared_url) == tuple(SchemaStep(one.number, one.name, applied=True) for one in known)
+
+
+async def _refused(server: Server, url: str, spoil: str, says: str) -> None:
+    await anyio.to_thread.run_sync(server.in_place, url, spoil)
+    for act in (_close_after_opening, schema_of):
+        with pytest.raises(StoreUnavailable, match=says):
+            await act(url)
+
+
+async def test_schemas_that_are_refused(server: Server, server_url: str) -> None:
+    """A newer one, and one that was edited, by whoever opens it or looks at it; nothing is changed."""
+    await _close_after_opening(server_url)
+    steps = ", -1" if server.name == "mysql" else ""
+    newer = f"INSERT INTO holdfast_migrations VALUES (9999, 'future', ''{steps});"
+    await _refused(server, server_url, newer, "made by a newer release")
+    back = "DELETE FROM holdfast_migrations WHERE number = 9999;"
+    await _refused(
+        server,
+        server_url,
+        f"{back} UPDATE holdfast_migrations SET checksum = 'x' WHERE number = 1;",
+        "another schema 1",
+    )
+
+
+async def test_an_old_release_refuses_a_newer_schema(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clearly, and a server that runs already goes on."""
+    store = await opened(server_url)
+    with monkeypatch.context() as then:
+        know_only(then, 1)
+        with pytest.raises(StoreUnavailable, match="has schema 2, made by a newer release"):
+            await _close_after_opening(server_url)
+    await store.create(session())
+    await store.close()
+
+
+async def test_tables_of_another_program_are_left_alone(server: Server, server_url: str) -> None:
+    """`StoreUnavailable`: its tables might have the names of ours."""
+    if server.name == "postgres":
+        schema = server_url.rpartition("schema=")[2]
+        await anyio.to_thread.run_sync(server.ask, f'CREATE SCHEMA "{schema}"')
+    await anyio.to_thread.run_sync(server.in_place, server_url, "CREATE TABLE sessions (invoice int);")
+    with pytest.raises(StoreUnavailable, match="of another program"):
+        await _close_after_opening(server_url)
+    assert await anyio.to_thread.run_sync(server.in_place, server_url, "SELECT invoice FROM sessions") == []
+
+
+# -- interrupted ---------------------------------------------------------------
+
+
+def _broken(at: int) -> tuple[Migration, ...]:
+    """The migrations, the second of which fails behind its statement number `at`."""
+    first, second, *rest = migrations("postgres")
+    text = ";".join(second.sql.split(";")[:at])
+    return first, Migration(second.number, second.name, f"{text}; SELECT 1 FROM nowhere", second.checksum), *rest
+
+
+@pytest.mark.parametrize("at", [1, 4])
+async def test_an_interrupted_upgrade_of_postgres_did_nothing(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """It is one transaction: then it is done from the beginning."""
+    with monkeypatch.context() as then:
+        then.setattr("holdfast.stores.postgres.migrations", lambda dialect: _broken(at))
+        with pytest.raises(StoreError):
+            await _close_after_opening(postgres_url)
+    assert not any(step.applied for step in await schema_of(postgres_url))
+    await _usable(postgres_url)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("at", [(0, 0), (0, 4), (1, 1), (1, 3)])
+async def test_an_interrupted_upgrade_of_mysql_goes_on(
+    mysql_url: str, monkeypatch: pytest.MonkeyPatch, at: tuple[int, int], *, noted: bool
+) -> None:
+    """Where it stood, also when a step was done and could not be written down any more."""
+    number, step = at
+    with monkeypatch.context() as then:
+        begin = migrations("mysql")[number].sql[:80]
+        real = mysql.steps_of
+        then.setattr(
+            "holdfast.stores.mysql.steps_of",
+            lambda sql: [*real(sql)[:step], "SELECT 1 FROM nowhere"] if sql.startswith(begin) else real(sql),
+        )
+        with pytest.raises(StoreError):
+            await _close_after_opening(mysql_url)
+    assert [found.applied for found in await schema_of(mysql_url)][number] is False
+    if not noted and step:
+        forget = f"UPDATE holdfast_migrations SET steps = steps - 1 WHERE number = {number + 1};"
+        await anyio.to_thread.run_sync(reached("mysql").in_place, mysql_url, forget)
+    await _usable(mysql_url)
+
+
+async def _usable(url: str) -> None:
+    store = await opened(url)
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a")], timestamp=2))
+    assert [one.status for one in await lay(store, compaction(0, 0))] == ["live"]
+    assert await verify(store, REF) == 1
+    await store.close()
+
+
+def test_every_scheme_has_a_dialect() -> None:
+    """Servers of a newer scheme use the same folder."""
+    assert {_dialect(f"{scheme}://") for scheme in STORES} >= {"sqlite", "postgres", "mysql"}
