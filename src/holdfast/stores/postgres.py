@@ -204,6 +204,11 @@ class _Database(RemoteDatabase[_Line]):
     async def _upgraded(self, line: _Line, job: Job[None], attempt: int) -> None:
         await upgraded(line, self._schema, self._name)
 
+    def _lost(self) -> None:
+        super()._lost()
+        # A backup may have been restored meanwhile, and come to the same versions on another way.
+        self._rows.clear()
+
     async def _connect(self) -> _Line:
         return await connected(self._address, self._name)
 
@@ -289,6 +294,22 @@ def schema_of(address: Address) -> str:
     return schema
 
 
+_SETTINGS: Final = {
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": f"{PATIENCE:.0f}s",
+    "lock_timeout": f"{PATIENCE / 3:.0f}s",
+    "idle_in_transaction_session_timeout": f"{PATIENCE:.0f}s",
+    "jit": "off",
+    "synchronous_commit": "on",
+}
+_SETUP: Final = """
+SELECT set_config(name, value, false) FROM unnest($1::text[], $2::text[]) AS setting (name, value)
+WHERE name <> 'synchronous_commit' OR current_setting(name) = 'off'
+"""
+"""Not in the first packet, of which a pooler between would not know. What is acknowledged is durable, also where the server
+was told that it need not be; where it was told more than that, it stays so."""
+
+
 async def connected(address: Address, name: str) -> _Line:
     """A new connection, set up; `name` is told of it when there is none."""
     socket = address.options.get("socket")
@@ -305,24 +326,16 @@ async def connected(address: Address, name: str) -> _Line:
             statement_cache_size=500,
             max_cached_statement_lifetime=0,
             max_cacheable_statement_size=0,
-            server_settings={
-                "application_name": f"holdfast {schema_of(address)}"[:63],
-                "search_path": _quoted(schema_of(address)),
-                "default_transaction_isolation": "read committed",
-                "default_transaction_read_only": "off",
-                "statement_timeout": f"{PATIENCE:.0f}s",
-                "lock_timeout": f"{PATIENCE / 3:.0f}s",
-                "idle_in_transaction_session_timeout": f"{PATIENCE:.0f}s",
-                "jit": "off",
-            },
+            server_settings={"application_name": f"holdfast {schema_of(address)}"[:63]},
         )
     except Exception as exc:
         raise translated(exc, name) from exc
     line = _Line(raw)
-    # What is acknowledged is durable, also where the server was told that it need not be.
-    await line.fetch(
-        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'", ()
-    )
+    try:
+        await line.fetch(_SETUP, (["search_path", *_SETTINGS], [_quoted(schema_of(address)), *_SETTINGS.values()]))
+    except BaseException:
+        line.kill()
+        raise
     return line
 
 

@@ -118,6 +118,10 @@ class Remembered:
         """The row of a session, which is forgotten by that."""
         return self._rows.pop(key, None)
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._rows.clear()
+
     def put(self, key: Hashable, row: Row) -> None:
         """Keep a row until it is taken, or others have come."""
         if sum(len(column or b"") for column in row[_PROFILE]) <= self.LARGEST:

@@ -42,6 +42,7 @@ class Pool(Generic[L]):
         """Connections, and those that are being opened."""
         self._idle: list[tuple[float, L]] = []
         self._waiting: deque[asyncio.Future[L | None]] = deque()
+        self._closed = False
 
     def take_idle(self) -> L | None:
         """A connection that nobody uses, if there is one: nobody else's until it is released."""
@@ -66,7 +67,7 @@ class Pool(Generic[L]):
 
     def release(self, line: L) -> None:
         """Give a connection back. The longest idle one is closed when it is too old."""
-        if not line.usable:
+        if self._closed or not line.usable:
             line.kill()
             self._pass_on(None)
             return
@@ -84,7 +85,8 @@ class Pool(Generic[L]):
             line.kill()
 
     async def close(self) -> None:
-        """Close the connections; nobody uses one any more."""
+        """Close the connections; one that is used still goes when it is given back."""
+        self._closed = True
         idle, self._idle = self._idle, []
         self._count -= len(idle)
         await asyncio.gather(*(line.close() for _, line in idle))

@@ -223,7 +223,7 @@ class RemoteDatabase(ABC, Generic[LineT]):
                 finally:
                     self._pool.release(line)
             except Lost as exc:
-                self._pool.forget_idle()
+                self._lost()
                 if monotonic() > give_up:
                     raise self._given_up(job, f"cannot be reached: {exc}") from exc.__cause__
             except Again as exc:
@@ -233,12 +233,16 @@ class RemoteDatabase(ABC, Generic[LineT]):
                 if job.seen is None or job.unsure or monotonic() > give_up:
                     raise unknown(self._name) from exc.__cause__
                 job.guard = job.seen
-                self._pool.forget_idle()
+                self._lost()
             attempt += 1
             await asyncio.sleep(min(0.002 * 2**attempt, 0.3) * random.uniform(0.3, 1.0))  # noqa: S311  # spreads rivals
 
     def _given_up(self, job: Job[Any], why: str) -> StoreUnavailable:
         return StoreUnavailable(f"{self._name} {why}") if job.guard is None else unknown(self._name)
+
+    def _lost(self) -> None:
+        """A connection was lost: the others, and what is remembered, may be of a server that is no more."""
+        self._pool.forget_idle()
 
     async def _line(self) -> LineT:
         line = self._pool.take_idle()
