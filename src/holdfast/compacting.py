@@ -102,6 +102,8 @@ class Compactor:
         self._new_id = new_id
         self._tasks: set[asyncio.Task[Outcome]] = set()
         self._running: dict[SessionRef, asyncio.Task[Outcome]] = {}
+        self._late: set[asyncio.Task[Outcome]] = set()
+        """Those of them that a turn has waited for in vain: no other one does."""
         self._quiet: OrderedDict[tuple[SessionRef, str], int] = OrderedDict()
         self._closed = False
 
@@ -131,7 +133,8 @@ class Compactor:
         """Make a summary because the next call would not fit: True when one was laid, and the view is to be built again.
 
         False after `Pace.inline` seconds at most, and at once when the last attempt has just failed. A summary that is being
-        written already is waited for; one that takes too long is finished behind the turn. Never raises.
+        written already is waited for; one that takes too long is finished behind the turn, and not waited for again. Never
+        raises.
 
         Args:
             ref: the session.
@@ -146,8 +149,11 @@ class Compactor:
             if self._is_quiet(job):
                 return False
             task = self._start(job)
+        if task in self._late:
+            return False
         done, _ = await asyncio.wait({task}, timeout=self.pace.inline)
         if not done:
+            self._late.add(task)
             self.outcomes["late"] += 1
         return bool(done) and not task.cancelled() and task.result().word == "made"
 
@@ -281,6 +287,7 @@ class Compactor:
 
     def _ended(self, ref: SessionRef, task: asyncio.Task[Outcome]) -> None:
         self._tasks.discard(task)
+        self._late.discard(task)
         if self._running.get(ref) is task:
             del self._running[ref]
         if not task.cancelled():

@@ -30,7 +30,7 @@ from holdfast.context.view import Carried, encode_state
 from holdfast.context.window import Room, Window
 from holdfast.session import Entry, NewCompaction, Session, SessionRef, StoredCompaction
 from holdfast.stores.base import SavedView, Store
-from holdfast.summarizers import Draft, Reading, Spent, Writer, capacity
+from holdfast.summarizers import Draft, Reading, Spent, Writer, allowed, capacity
 from holdfast.views import ReadView, read_view
 from holdfast.warm import heavy
 
@@ -116,7 +116,7 @@ async def reading(store: Store, job: Job, seen: Found) -> Reading:
     read = Reading(
         units=made.units,
         earlier=seen.live.text if made.earlier is not None and seen.live is not None else None,
-        tokens=room_for_text(made.first(made.units), made.last, made.allowance, count),
+        tokens=allowed(job.writer, room_for_text(made.first(made.units), made.last, made.allowance, count)),
         count=count,
         prompt=job.how.prompt or PROMPT,
     )

@@ -130,12 +130,12 @@ class EntryNotFound(NotFound):
 
 
 class CompactionNotFound(NotFound):
-    """No compaction with that id in the session that could be dropped."""
+    """No compaction with that id in the session, or none that could be dropped."""
 
     code = "compaction_not_found"
 
-    def __init__(self, session_id: str, compaction_id: int) -> None:
-        super().__init__(f"session {session_id!r} has no live or superseded compaction {compaction_id}")
+    def __init__(self, session_id: str, compaction_id: int, such: str = "live or superseded ") -> None:
+        super().__init__(f"session {session_id!r} has no {such}compaction {compaction_id}")
         self.compaction_id = compaction_id
 
 

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.agents import Voice
 from holdfast.calling import made_call
 from holdfast.context.build import WorkingSet
-from holdfast.context.dialects import Dialect
+from holdfast.context.dialects import Dialect, checked
 from holdfast.context.explain import Run
 from holdfast.context.settings import parse
 from holdfast.engine import Engine
@@ -125,8 +125,11 @@ class SessionHandle:
 
         Raises:
             EntryNotFound: the live log has no such message.
+            InvalidMessage: `importance` is no number from 0 to 1, or `pinned` neither True nor False.
         """
-        return await self._engine.store.annotate(self.ref, seq, pinned=pinned, importance=importance)
+        own = own_fields({"pinned": pinned, **({} if importance is UNSET else {"importance": importance})})
+        given = UNSET if importance is UNSET else own.get("importance")
+        return await self._engine.store.annotate(self.ref, seq, pinned=pinned, importance=given)
 
     async def update(self, **changes: Any) -> Session:
         """Change the session's own fields; see `SessionPatch` for their names."""
@@ -153,7 +156,7 @@ class SessionHandle:
             options: the strategy's keys, for example `budget=8000`.
 
         Raises:
-            InvalidRequest: an unknown strategy or key.
+            InvalidRequest: an unknown strategy, key or dialect, or no such turn.
             BudgetTooSmall: no legal working set fits.
         """
         given = {**({"strategy": strategy} if strategy else {}), **options}
@@ -162,7 +165,7 @@ class SessionHandle:
         if model is not None:
             text(model, "model")
             voice = msgspec.structs.replace(voice, llm=msgspec.structs.replace(voice.llm, model=model))
-        look = Look(voice=voice, settings=settings, tools=tools, dialect=dialect, at_turn=at_turn)
+        look = Look(voice=voice, settings=settings, tools=tools, dialect=checked(dialect), at_turn=at_turn)
         return told(await looked(self._engine, self.ref, look))
 
     @asynccontextmanager

@@ -10,11 +10,13 @@ from typing import Any, Self
 
 from holdfast.agents import Roster, Voice
 from holdfast.compacting import Compactor
+from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.engine import Engine
-from holdfast.errors import SessionExists, SessionNotFound
+from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
 from holdfast.handles import SessionHandle, text
 from holdfast.messages import Message
 from holdfast.prompting import counted
+from holdfast.scoring import Scoring
 from holdfast.session import Entry, NewEntry, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Appended, NewSession, SessionPage, Store
@@ -64,8 +66,8 @@ class Holdfast:
         self.url = url
         self.tenant = tenant
         self.roster = roster or Roster()
-        self.roster.summarizers.update(summarizers or {})
-        self.roster.scorers.update(scorers or {})
+        self.roster.summarizers.update(_functions(summarizers or {}, "summarizers"))
+        self.roster.scorers.update(_functions(scorers or {}, "scorers"))
         self.clock = clock
         self.new_id = new_id
         self._engine: Engine | None = None
@@ -98,6 +100,11 @@ class Holdfast:
     def compactor(self) -> Compactor | None:
         """Who makes summaries, while it is open."""
         return self._engine.compactor if self._engine else None
+
+    @property
+    def scoring(self) -> Scoring | None:
+        """Who rates messages, while it is open."""
+        return self._engine.scoring if self._engine else None
 
     @property
     def store(self) -> Store:
@@ -195,6 +202,17 @@ class Holdfast:
             NewEntry(message=message, tokens=tokens, **{"timestamp": self.clock(), **own})
             for message, tokens, own in zip(messages, counts, fields, strict=True)
         ]
+
+
+def _functions(given: Mapping[str, Any], name: str) -> Mapping[str, Callable[..., Any]]:
+    """Refuse what would fail, or never be asked, behind some turn's back. Raises `InvalidRequest`."""
+    for key, function in given.items():
+        if not callable(function):
+            message = f"{name}[{key!r}] must be a function, not {type(function).__name__}"
+            raise InvalidRequest(message, param=name)
+        if name == "summarizers" and key in WITHOUT_MODEL:
+            raise InvalidRequest(f"{name}[{key!r}]: that name stands for no summarizer; give it another", param=name)
+    return given
 
 
 def open_holdfast(url: str = DEFAULT_URL, **settings: Any) -> Holdfast:

@@ -73,10 +73,21 @@ class Looked(NamedTuple):
     built: WorkingSet
     call: ModelCall | None = None
     """The recorded call that it was built for again; None: for none."""
+    record: BuildRecord | None = None
+    """What was recorded with it of the build."""
     summaries: dict[str, Any] | None = None
     """To explain: which summary is live, and why and until when none can be made."""
     provider: int | None = None
     """Tokens of the prompt by its provider's own count, where the model is configured so and it answered."""
+
+    def explanation(self) -> dict[str, Any]:
+        """How it came about. Of a past call the budget is the recorded one, whose shares of the window are not kept."""
+        explained = self.built.explanation()
+        if self.record is not None:
+            arithmetic = {"input": self.record.input_budget, "system_and_tools": self.record.overhead}
+            kept = {name: explained["budget"][name] for name in ("conversation", "used", "counter")}
+            explained["budget"] = {**arithmetic, **kept}
+        return explained | ({"summaries": self.summaries} if self.summaries else {})
 
 
 async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
@@ -86,6 +97,7 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
         InvalidRequest: the session has no turn `at_turn`.
         BudgetTooSmall: no legal working set fits.
     """
+    _check_turn(look.at_turn)
     voice = msgspec.structs.replace(look.voice, context=look.settings)
     asked = TurnRequest(
         ref=ref, voice=voice, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
@@ -93,7 +105,8 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     session = await engine.store.get(ref)
     learned = await engine.learning.of(voice.llm)
     request = working_set_request(asked, session, learned=learned)
-    past = await _past(engine, ref, voice.view_key()) if look.explain or look.at_turn is not None else None
+    back = look.explain or look.at_turn is not None
+    past = await _past(engine, ref, voice.view_key(), look.at_turn) if back else None
     if past is None:
         found = Looked(await _as_it_stands(engine, ref, voice, request))
     elif look.at_turn is None:
@@ -103,6 +116,11 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     if look.explain and found.built.request.policy.summarizer is not None:
         found = found._replace(summaries=await engine.compactor.told(ref, voice.view_key()))
     return found._replace(provider=await provider_count(voice.llm, found.built)) if voice.llm.count else found
+
+
+def _check_turn(turn_id: Any) -> None:
+    if turn_id is not None and (not isinstance(turn_id, int) or isinstance(turn_id, bool) or turn_id < 0):
+        raise InvalidRequest("at_turn must be a whole number from 0", param="at_turn")
 
 
 async def _as_it_stands(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:
@@ -120,13 +138,21 @@ class Past(NamedTuple):
     entries: Sequence[Entry]
     """The live path."""
     calls: Sequence[tuple[ModelCall, BuildRecord]]
-    """Recorded calls of the view, oldest first; of a very long session the newest."""
+    """Recorded calls of the view, oldest first; of a very long session the newest, and those of the turn that is asked for."""
     summaries: Sequence[StoredCompaction]
-    """Those that were laid, in order."""
+    """Those that were laid and can still be read, in order, whatever became of them."""
+
+    @property
+    def live(self) -> StoredCompaction | None:
+        """The one that is sent now."""
+        return next((one for one in reversed(self.summaries) if one.status == "live"), None)
 
 
-async def _past(engine: Engine, ref: SessionRef, key: str) -> Past:
-    calls = [call for call in await engine.store.calls(ref, limit=MAX_PAGE) if call.view == key and call.through >= 0]
+async def _past(engine: Engine, ref: SessionRef, key: str, turn_id: int | None) -> Past:
+    recorded = await engine.store.calls(ref, limit=MAX_PAGE)
+    if turn_id is not None and len(recorded) == MAX_PAGE and all(call.turn_id != turn_id for call in recorded):
+        recorded = (*recorded, *await engine.store.calls(ref, limit=MAX_PAGE, turn_id=turn_id))
+    calls = [call for call in recorded if call.view == key and call.through >= 0]
     records = [(call, record) for call in reversed(calls) if (record := decode_record(call.build)) is not None]
     laid = [one for one in await engine.store.compactions(ref, view=key) if one.kind == "summary" and one.text]
     rows = await engine.store.window(ref, None)
@@ -134,36 +160,40 @@ async def _past(engine: Engine, ref: SessionRef, key: str) -> Past:
 
 
 class _Fold:
-    """A view folded over the past, call by call."""
+    """A view folded over the past, call by call.
+
+    Each call says which summary it had: one may have been laid while another call was under way, and taken away again.
+    """
 
     def __init__(self, request: Request, past: Past) -> None:
         self._request = request
         self._past = past
-        self._entry = self._summary = 0
-        self.carried = Carried(request.policy, request.room(request.limit(request.overhead())), None, (), ())
+        self._entry = 0
+        self._room = request.room(request.limit(request.overhead()))
+        self._summaries = {stored_compaction(one, self._room.count).mark: one for one in past.summaries}
+        self.carried = Carried(request.policy, self._room, None, (), ())
 
-    def through(self, seq: int) -> None:
-        """Take entries in up to `seq`, and lay the summaries that were laid by then."""
-        summaries = self._past.summaries
-        while self._summary < len(summaries) and summaries[self._summary].through <= seq:
-            one = summaries[self._summary]
-            self._extend(one.through)
-            self._lay(one)
-            self._summary += 1
+    def through(self, seq: int, summary: str) -> None:
+        """Take entries in up to `seq`, and stand on the summary of that mark; empty: on none."""
         self._extend(seq)
+        now = self.carried.summary.mark if self.carried.summary else ""
+        if now != summary:
+            self._lay(self._summaries.get(summary))
 
-    def _lay(self, one: StoredCompaction) -> None:
-        """Go on from a summary, as whoever laid it did."""
-        request, before = self._request, self.carried
-        room = request.room(request.limit(request.overhead()))
+    def _lay(self, one: StoredCompaction | None) -> None:
+        """Go on from a summary, as whoever laid it did, or from the beginning of the log."""
+        policy, room, before = self._request.policy, self._room, self.carried
         entries = self._past.entries[: self._entry]
-        anchor = next((entry.seq for entry in entries if entry.kind == "user"), None)
-        self.carried = summarized(request.policy, room, stored_compaction(one, room.count), entries, anchor=anchor)
+        if one is None:
+            self.carried = Carried(policy, room, None, (), entries)
+        else:
+            anchor = next((entry.seq for entry in entries if entry.kind == "user"), None)
+            self.carried = summarized(policy, room, stored_compaction(one, room.count), entries, anchor=anchor)
         self.carried.trail, self.carried.mark = before.trail, before.mark
 
     def sent(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
         """The working set that was built for `call`: by its frozen budget."""
-        self.through(call.through)
+        self.through(call.through, record.summary)
         asked = self._request
         frozen = msgspec.structs.replace(asked, input_budget=record.limit + asked.overhead(), dialect=record.dialect)
         return build_on(frozen, self.carried)
@@ -181,7 +211,8 @@ def _behind_last(request: Request, past: Past) -> WorkingSet:
     fold = _Fold(request, past)
     for call, record in past.calls:
         fold.sent(call, record)
-    fold.through(past.entries[-1].seq if past.entries else -1)
+    live = stored_compaction(past.live, request.count).mark if past.live else ""
+    fold.through(past.entries[-1].seq if past.entries else -1, live)
     return build_on(request, fold.carried)
 
 
@@ -194,14 +225,16 @@ def _in_turn(request: Request, past: Past, turn_id: int) -> Looked:
     fold = _Fold(request, past)
     for call, record in upto:
         built = fold.sent(call, record)
-    return Looked(built, upto[-1][0])
+    return Looked(built, *upto[-1])
 
 
 def _until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
     """The entries that the model had at its last call in a turn: without the reply that ended it."""
     before = [entry for entry in entries if entry.turn_id <= turn_id]
     if not before or before[-1].turn_id != turn_id:
-        raise InvalidRequest(f"the session has no turn {turn_id}", param="at_turn")
+        last = entries[-1].turn_id if entries else None
+        there = "it has none yet" if last is None else f"the last one is {last}"
+        raise InvalidRequest(f"the session has no turn {turn_id}: {there}", param="at_turn")
     while before and before[-1].kind == "assistant" and before[-1].turn_id == turn_id:
         before.pop()
     return before

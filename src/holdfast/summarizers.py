@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.compacting")
 _CHUNK_LEAST: Final = 128
 """Tokens of the conversation that a summarizer has to have room for at once."""
+_OWN_SHARE: Final = 0.25
+"""Part of a model's input that a summary by it may take: it reads the one before beside the conversation."""
 _SMALLER: Final = 3
 """Times that chunks are made half as large because the model found one too long."""
 _RUNAWAY: Final = 24
@@ -109,6 +111,16 @@ async def write(writer: Writer, reading: Reading, spent: Spent, *, seconds: floa
             if most < _CHUNK_LEAST:
                 break
     raise Unwritten("rejected", f"{writer.model} finds even {most:,} tokens of the conversation too long")
+
+
+def allowed(writer: Writer, tokens: int) -> int:
+    """Tokens that a summary may have: `tokens`, or less where the window of the model that writes it is small."""
+    if isinstance(writer, Summarizer):
+        return tokens
+    try:
+        return max(1, min(tokens, int(_OWN_SHARE * writer.budget(tools=False).counted)))
+    except InvalidRequest:
+        return tokens  # there is no room for anything: `capacity` says so
 
 
 def capacity(writer: Writer, reading: Reading, calls: int) -> int | None:

@@ -242,6 +242,10 @@ def test_only_what_newly_left(before: list[Run], now: list[Run], left: list[tupl
 def test_what_left_in_words() -> None:
     assert str(Left("compacted", 1, 4)) == "messages 1-4 condensed"
     assert str(Left("cut", 2, 2)) == "message 2 cut short"
+    (cleared,) = left_since([], [run(2, 2, "cleared")])
+    assert str(cleared) == "message 2 cleared"
+    (summary,) = left_since([], [Run(1, 4, "compacted", "summarized", 1)])
+    assert str(summary) == "messages 1-4 summarized"
     built: Any = type(
         "Built", (), {"tokens": 1, "budget": 9, "decisions": lambda _: [run(n, n, "cut") for n in range(0, 10, 2)]}
     )()

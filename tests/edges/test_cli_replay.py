@@ -313,6 +313,8 @@ def test_an_llm_of_the_configuration_writes(no_model: None) -> None:
     with ScriptedUpstream(lambda body: "Orders from A-1000 on were sent.").in_thread() as upstream:
         Path("holdfast.yaml").write_text(f"llms: {{pen: {{model: tiny, base_url: '{upstream.url}'}}}}\n")
         assert summaries(name="pen")["summaries"] > 0
+        Path("holdfast.yaml").rename("other.yaml")
+        assert summaries("--config", "other.yaml", name="pen")["summaries"] > 0
     assert {one.body["model"] for one in upstream.requests} == {"tiny"}
 
 

@@ -78,7 +78,7 @@ def test_the_store_is_found_as_serve_finds_it() -> None:
     assert "flag " in sessions("list", "--store", "sqlite:///flag.db", env=env).stdout
 
 
-@pytest.mark.parametrize("url", ["chat.db", "sqlite://chat.db", "mongodb://x/y", "postgresql://x/y"])
+@pytest.mark.parametrize("url", ["chat.db", "sqlite://chat.db", "mongodb://x/y", "postgresql://x", "redis://x/y"])
 def test_a_url_that_is_no_store(url: str) -> None:
     result = sessions("list", "--store", url)
     assert result.exit_code == 2

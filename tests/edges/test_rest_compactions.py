@@ -105,7 +105,10 @@ async def test_they_are_listed_got_and_undone() -> None:
         undone = await server.http.delete(f"{PATH}/2")
         assert (undone.json()["status"], undone.json()["deleted"]) == ("dropped", True)
         assert (await server.http.get(f"{PATH}/1")).json()["status"] == "live"
-        assert (await server.http.delete(f"{PATH}/2")).status_code == 404
+        again = await server.http.delete(f"{PATH}/2")
+        assert (again.status_code, "no live or superseded compaction 2" in again.text) == (404, True)
+        unknown = (await server.http.get(f"{PATH}/9")).json()["error"]
+        assert (unknown["code"], unknown["message"]) == ("compaction_not_found", "session 's' has no compaction 9")
         await server.http.delete(f"{PATH}/1")
         context = (await server.http.post("/v1/sessions/s/context", json={})).json()
         assert len(context["messages"]) == 20, "all of it is verbatim again"

@@ -162,6 +162,24 @@ async def test_metrics_count_by_route_and_not_by_id() -> None:
         assert "t0" not in text
 
 
+async def test_metrics_count_what_a_scorer_rated() -> None:
+    """Messages, batches and what was wrong with them, and tokens: a model that rates costs money."""
+
+    def answer(body: dict[str, Any]) -> str:
+        asked = re.search(r"(\d+) messages: a JSON list", str(body["messages"][-1]["content"]))
+        return json.dumps([7] * int(asked[1])) if asked else "ok"
+
+    config = "context: {strategy: salience, scorer: default}"
+    async with gateway(answer, config) as (served, _):
+        await served.chat("hi")
+        await served.hf.engine.scoring.settled()
+        text = (await served.http.get("/metrics")).text
+        assert "holdfast_ratings_total 2.0" in text
+        assert 'holdfast_rating_batches_total{outcome="asked"} 1.0' in text
+        assert 'holdfast_rating_batches_total{outcome="nonsense"} 0.0' in text
+        assert 'holdfast_rating_tokens_total{kind="prompt"} 10.0' in text
+
+
 async def test_the_description_is_the_app() -> None:
     """Every route of the live app is in `/openapi.json`, with its methods, and nothing else; references lead somewhere."""
     async with gateway([]) as (served, _):

@@ -262,6 +262,16 @@ async def test_a_small_summarizer_reads_in_parts_each_beside_the_summary_of_the_
         assert all(sum(whole.text(m["content"]) for m in prompt) < 3000 for prompt in at.pen.prompts)
 
 
+async def test_a_small_summarizer_of_a_large_room_writes_shorter_summaries() -> None:
+    """A fifth of what the room has is more than it could read, with the summary before, and answer."""
+    async with desk(window=4000, budget=50_000) as at:
+        await at.talk(30, more="much more " * 300)
+        made = await (await at.session()).compact()
+        assert isinstance(made, StoredCompaction)
+        assert (made.status, made.error) == ("live", None)
+        assert made.source_tokens > 4000
+
+
 async def test_a_prompt_that_the_summarizer_finds_too_long_is_read_in_smaller_parts() -> None:
     def write(request: dict[str, Any]) -> Any:
         return [ContextTooLong("too long", context_limit=4000)] if len(source(request)) > 5000 else f"Part. {TELLING}"

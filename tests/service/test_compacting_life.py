@@ -222,6 +222,22 @@ async def test_it_waits_no_longer_than_it_may() -> None:
         assert sent[1].startswith(LABEL)
 
 
+async def test_a_turn_waits_but_once_for_a_summary_that_does_not_come() -> None:
+    """A summarizer that hangs would hold up every turn at which the room is full."""
+    async with desk(pace=Pace(inline=0.02)) as at:
+        at.pen.gate = asyncio.Event()
+        await at.talk(6)
+        for _ in range(3):
+            before = [one["content"] for one in at.chat.prompts[-1]]
+            await at.talk(1, idle=False, more="much more " * 300)
+            assert [one["content"] for one in at.chat.prompts[-1]][1] != before[1], "the digest had to take a step"
+        assert at.compactor.outcomes["late"] == 1
+        at.pen.gate.set()
+        await at.compactor.idle()
+        await at.talk(1)
+        assert len(await at.found("live")) == 1
+
+
 async def test_the_digest_covers_where_no_summary_comes_of_it() -> None:
     async with desk(lambda _: "") as at:
         await at.talk(6)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Roster
-from holdfast.context.settings import ContextSettings
+from holdfast.context import explain
+from holdfast.context.policies import policy
+from holdfast.context.settings import STRATEGIES, ContextSettings, parse
 from holdfast.holdfast import Holdfast
 from holdfast.looking import Look, looked
 from holdfast.session import SessionRef
@@ -90,6 +92,19 @@ async def test_a_prefix_stands_until_a_step_and_then_says_what_broke_it() -> Non
         assert "frontier moved" in prefix["broken"]["why"]
 
 
+@pytest.mark.parametrize("strategy", ["buffer_window", "head_tail"])
+async def test_a_window_of_messages_is_not_said_to_be_full(strategy: str) -> None:
+    """It slides because messages came in; and the frontier that is told is the one that was sent from."""
+    async with opened(ContextSettings(strategy, {"window_size": 6})) as hf:
+        await talk(hf, 12)
+        session = await hf.session("s", user_id="ada")
+        await session.append("And now?")
+        found = (await look(hf, explain=True)).built
+    told, sent = found.explanation(), [run for run in found.decisions() if run.decision == "kept"]
+    assert told["frontier"] == sent[0].first
+    assert told["prefix"]["broken"]["why"].endswith(": newer messages took the place of older ones")
+
+
 async def test_clearing_and_a_changed_system_prompt_are_named() -> None:
     async with opened(SETTINGS[5]) as hf:
         whys = [one["prefix"]["broken"]["why"] for one in await talk(hf, 12) if one["prefix"]["broken"]]
@@ -113,6 +128,26 @@ async def test_looking_compares_with_what_was_sent_last() -> None:
         assert prefix["before"] == prefix["messages"] < len((await look(hf)).built.messages)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        *((name, {}) for name in STRATEGIES),
+        ("summary_buffer", {"summarizer_llm": "none", "threshold": 0.6, "target": 0.4}),
+        ("summary_buffer", {"summarizer_llm": "fast", "prompt": "In short."}),
+        ("salience", {"scorer": "fast", "clear_tool_results": {"exclude_tools": ["plan"], "trigger": 900}}),
+        ("clear_tool_results", {"budget": 700, "exclude_tools": ["plan"], "keep_latest": True}),
+        ("buffer_window", {"budget": 700, "clear_tool_results": True}),
+    ],
+)
+def test_a_policy_is_told_as_it_could_be_asked_for(strategy: str, options: dict[str, Any]) -> None:
+    """By the names that a configuration and a request have for its keys."""
+    made = policy(ContextSettings(strategy, options))
+    told = explain.policy(made)
+    assert told.items() >= {"strategy": strategy}.items()
+    assert set(told) - {"strategy"} <= set(STRATEGIES[strategy].keys)
+    assert policy(parse(told)) == made
+
+
 async def test_the_budget_is_told_as_it_was_worked_out() -> None:
     async with opened(SETTINGS[0]) as hf:
         sent = (await talk(hf, 1))[0]
@@ -122,3 +157,35 @@ async def test_the_budget_is_told_as_it_was_worked_out() -> None:
     assert budget["conversation"] == 400
     assert budget["used"] <= 400
     assert counted == {"tokens": budget["used"] + budget["system_and_tools"], "how": "exact", "margin": 0.0}
+
+
+async def test_the_budget_of_a_past_call_is_the_recorded_one() -> None:
+    """Not what would be kept free today: with tools there was less than without."""
+    tools = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}]
+    async with opened(ContextSettings("none")) as hf:
+        session = await hf.session("s", user_id="ada")
+        async with session.turn("Where is it?", tools=tools, max_tokens=9000) as turn:
+            sent = turn.explanation()["budget"]
+            turn.add("Here.")
+        told = (await look(hf, at_turn=0)).explanation()["budget"]
+    assert told == {name: sent[name] for name in ("input", "system_and_tools", "conversation", "used", "counter")}
+
+
+ONE_BY_ONE = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+@pytest.mark.parametrize(
+    ("part", "how"),
+    [
+        ({"type": "image_url", "image_url": {"url": ONE_BY_ONE}}, "exact"),
+        ({"type": "image_url", "image_url": {"url": "https://x.test/y.png", "detail": "low"}}, "exact"),
+        ({"type": "image_url", "image_url": {"url": "https://x.test/y.png"}}, "estimate"),
+        ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, "estimate"),
+    ],
+)
+async def test_what_is_assumed_of_media_is_not_told_as_exact(part: dict[str, Any], how: str) -> None:
+    async with opened(SETTINGS[0]) as hf:
+        session = await hf.session("s", user_id="ada")
+        await session.append({"role": "user", "content": [{"type": "text", "text": "Look."}, part]})
+        counted = (await session.context("none", model="gpt-4o")).counted
+        assert (counted["how"], counted["margin"]) == (how, 0.0)

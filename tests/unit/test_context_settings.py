@@ -53,6 +53,27 @@ def test_a_watermark_is_below_one(key: str, value: object) -> None:
         settings.parse({"strategy": "summary_buffer", key: value})
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"strategy": "summary_buffer", "prompt": ""}, "prompt: expected a string that is not empty, got ''"),
+        (
+            {"strategy": "summary_buffer", "threshold": 0.5},
+            "target: must be less than threshold (0.5), and is 0.7 unless set",
+        ),
+        ({"strategy": "summary_buffer", "target": 0.9}, "target: must be less than threshold (0.85), got 0.9"),
+        (
+            {"strategy": "clear_tool_results", "exclude_tools": ["plan", 5]},
+            "exclude_tools: expected a list of strings, got a list with 5 in it",
+        ),
+    ],
+)
+def test_a_mistake_says_what_would_be_right(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        settings.parse(given, where="")
+    assert str(caught.value) == said
+
+
 @pytest.mark.parametrize("given", [True, False, {}, {"keep": 0, "trigger": None}, {"exclude_tools": ["search"]}])
 def test_results_are_cleared_before_any_other_strategy(given: object) -> None:
     found = settings.parse({"strategy": "token_window", "clear_tool_results": given})

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 WIDTH = 20
 """Cells of the bar."""
-GONE = {"compacted": "condensed", "evicted": "left out", "cut": "cut short"}
+GONE = {"compacted": "condensed", "evicted": "left out", "cut": "cut short", "cleared": "cleared"}
 """Decisions by which a message is no longer sent as it was said, in words."""
 MOST = 3
 """Runs of one look that are told one by one."""
@@ -25,10 +25,13 @@ class Left(NamedTuple):
     decision: str
     first: int
     last: int
+    summarized: bool = False
+    """Whether a model's summary stands for them, and not a digest."""
 
     def __str__(self) -> str:
         one = self.first == self.last
-        return f"message{'' if one else 's'} {self.first}{'' if one else f'-{self.last}'} {GONE[self.decision]}"
+        became = "summarized" if self.summarized else GONE[self.decision]
+        return f"message{'' if one else 's'} {self.first}{'' if one else f'-{self.last}'} {became}"
 
 
 class Gauge:
@@ -61,16 +64,18 @@ def bar(tokens: int, budget: int) -> str:
 
 def left_since(before: Sequence[Run], now: Sequence[Run]) -> Iterator[Left]:
     """What of `now` is gone by a decision that did not hold for it before."""
+    from holdfast.context.explain import SUMMARIZED
+
     for run in now:
         if run.decision not in GONE:
             continue
-        first = run.first
+        first, summarized = run.first, run.reason == SUMMARIZED
         known = sorted((old.first, old.last) for old in before if old.decision == run.decision)
         for start, end in known:
             if end < first or start > run.last:
                 continue
             if start > first:
-                yield Left(run.decision, first, start - 1)
+                yield Left(run.decision, first, start - 1, summarized)
             first = max(first, end + 1)
         if first <= run.last:
-            yield Left(run.decision, first, run.last)
+            yield Left(run.decision, first, run.last, summarized)

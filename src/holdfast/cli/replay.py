@@ -132,6 +132,9 @@ def _listed(given: Sequence[str], param: click.Parameter) -> list[str]:
     show_default=True,
     help="Who writes the summaries of summary_buffer: digest, without a model; scripted, a stand-in; or a model.",
 )
+@click.option(
+    "--config", metavar="FILE", help="Where --summarizer is looked up.  [default: holdfast.yaml, if it is there]"
+)
 @click.option("--per-session", is_flag=True, help="Show each session as well.")
 @click.option(
     "--plot",
@@ -151,6 +154,7 @@ def replay(
     *,
     pair: Sequence[Spec] | None,
     summarizer: str,
+    config: str | None,
     plot: Path | None,
     per_session: bool,
     chain: bool,
@@ -174,7 +178,7 @@ def replay(
 
         plotting.require()
     runs = _runs(pair or specs, budgets)
-    with _scribes(runs.values(), summarizer) as scribes:
+    with _scribes(runs.values(), summarizer, config) as scribes:
         played = _played(_read(files, chain=chain, skip_bad=skip_bad), runs, scribes)
     if plot:
         _draw(list(played.values()), plot)
@@ -271,21 +275,21 @@ def _comparisons(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run,
 
 
 @contextmanager
-def _scribes(specs: Collection[Spec], summarizer: str) -> Iterator[dict[str, Scribe]]:
+def _scribes(specs: Collection[Spec], summarizer: str, config: str | None) -> Iterator[dict[str, Scribe]]:
     """By label, who writes the summaries of a spec: whom it names itself, else `summarizer`; each asked for once."""
     from holdfast.replay import NOBODY, Scribe
 
     wanted = {spec.label: spec.summarizer or summarizer for spec in specs if spec.summarizes}
     with ExitStack() as stack:
         made = {
-            name: stack.enter_context(Scribe(_llm(name)))
+            name: stack.enter_context(Scribe(_llm(name, config)))
             for name in dict.fromkeys(wanted.values())
             if name not in NOBODY
         }
         yield {label: made[name] for label, name in wanted.items() if name in made}
 
 
-def _llm(name: str) -> Llm:
+def _llm(name: str, config: str | None) -> Llm:
     """The stand-in, or the model that `holdfast serve` would take for that name."""
     from holdfast.replay import SCRIPTED, stand_in
 
@@ -295,7 +299,7 @@ def _llm(name: str) -> Llm:
     from holdfast.models import OfflineModel
     from holdfast.server.run import roster_of
 
-    llm = roster_of(settings_from({}, os.environ).config).llm(name)
+    llm = roster_of(settings_from({"config": config}, os.environ).config).llm(name)
     if isinstance(llm.client, OfflineModel):
         raise Misuse(
             f"--summarizer {name}: there is no model; set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in a file"

@@ -16,7 +16,7 @@ from holdfast.cli.verify import verify
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
-    from holdfast.session import Session
+    from holdfast.session import Session, StoredCompaction
     from holdfast.stores.base import SessionPage, WindowRows
 
 MAX_LISTED = 1000
@@ -87,13 +87,14 @@ def _table(listed: Sequence[Session]) -> None:
 def show(
     session_id: str, user: str | None, store: str | None, config: str | None, *, full: bool, as_json: bool
 ) -> None:
-    """Show what was said in a session. What was edited away is not shown."""
+    """Show what was said in a session, and what was summarized of it. What was edited away is not shown."""
 
-    async def do(hf: Holdfast) -> WindowRows:
+    async def do(hf: Holdfast) -> tuple[WindowRows, Sequence[StoredCompaction]]:
         session = await found(hf, session_id, user)
-        return await hf.store.window(session.ref, None)  # session and live path, seen at one moment
+        rows = await hf.store.window(session.ref, None)  # session and live path, seen at one moment
+        return rows, await hf.store.compactions(session.ref)
 
-    rows = work(do, store=store, config=config)
+    rows, compactions = work(do, store=store, config=config)
     if as_json:
         from holdfast.wire.exports import export_to
 
@@ -101,7 +102,8 @@ def show(
         return
     from holdfast.cli.transcript import transcript
 
-    click.echo("\n".join(shown.rstrip() for shown in transcript(rows.session, rows.entries, full=full)))
+    told = transcript(rows.session, rows.entries, full=full, compactions=compactions)
+    click.echo("\n".join(shown.rstrip() for shown in told))
 
 
 @sessions.command

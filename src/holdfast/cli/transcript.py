@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.terminal import counted, line, moment, plain
 from holdfast.messages import Message
-from holdfast.session import Entry, Session
+from holdfast.session import Entry, Session, StoredCompaction
 
 LONGEST = 600
 """Characters of a text that are shown, unless all of it is wanted."""
@@ -18,13 +18,16 @@ FOLDED = 110
 _COLORS = {"user": "green", "assistant": "cyan", "tool": "yellow", "system": "magenta", "developer": "magenta"}
 
 
-def transcript(session: Session, entries: Sequence[Entry], *, full: bool) -> Iterator[str]:
+def transcript(
+    session: Session, entries: Sequence[Entry], *, full: bool, compactions: Sequence[StoredCompaction] = ()
+) -> Iterator[str]:
     """The lines of a session.
 
     Args:
         session: the session itself.
         entries: its live path.
         full: whether long texts, calls and results are shown whole.
+        compactions: what was made of ranges of the log, and what failed; told behind it.
     """
     yield from _heading(session)
     for message in session.system_messages:
@@ -37,6 +40,22 @@ def transcript(session: Session, entries: Sequence[Entry], *, full: bool) -> Ite
             yield from ("", click.style(f"turn {turn}", bold=True) + f"  {moment(entry.timestamp)}")
         yield f"  {entry.seq:>4}  {_role(entry.message.role)}  {', '.join(_notes(entry))}"
         yield from _said(entry.message, full=full, tools=tools)
+    if compactions:
+        yield from ("", click.style("compactions", bold=True))
+    for one in compactions:
+        yield from _compaction(one, full=full)
+
+
+def _compaction(one: StoredCompaction, *, full: bool) -> Iterator[str]:
+    """What stands for a range, with its text where that is what is sent; of a failed one why there is none."""
+    status = click.style(one.status, bold=one.status == "live")
+    by = f" by {line(one.model, 60)}" if one.model else ""
+    size = f", {counted(one.tokens, 'token')} of {one.source_tokens:,}" if one.error is None else ""
+    yield f"  {one.id:>4}  {status}  {one.kind} of messages {one.first} to {one.last}{by}{size}, {moment(one.created_at)}"
+    if one.error is not None:
+        yield f"        {line(one.error, LONGEST)}"
+    elif one.status == "live":
+        yield from _text(one.text, full=full)
 
 
 def _heading(session: Session) -> Iterator[str]:

@@ -19,7 +19,8 @@ from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.context.view import Carried, ViewState
 from holdfast.context.window import Room, Window
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import Message
+from holdfast.images import picture_of
+from holdfast.messages import Message, Part
 from holdfast.session import Entry, StoredCompaction
 
 PRIMING = 3
@@ -121,7 +122,7 @@ class WorkingSet:
         self.tokens = fitted.tokens
         self.total_tokens = fitted.tokens + overhead
         self.prefix = carried.trail.follow(self.messages)
-        self.broken = explain.broken(self.prefix, before, self._mark, fitted.window)
+        self.broken = explain.broken(self.prefix, before, self._mark, fitted.window, request.policy)
         carried.mark = self._mark
 
     @cached_property
@@ -150,6 +151,7 @@ class WorkingSet:
             messages=len(self.messages),
             common=self.prefix.messages if self.prefix.before is not None else -1,
             frontier=self.carried.frontier,
+            summary=self.carried.summary.mark if self.carried.summary else "",
         )
 
     def decisions(self) -> list[Run]:
@@ -165,7 +167,7 @@ class WorkingSet:
         return {
             "policy": explain.policy(self.request.policy),
             "budget": self._arithmetic(),
-            "frontier": self.carried.frontier,
+            "frontier": self._mark.frontier,
             "compactions": explain.compactions(self.window),
             "prefix": explain.prefix(self.prefix, self.broken),
             "hash": self.hash,
@@ -173,7 +175,10 @@ class WorkingSet:
 
     def counted(self, provider: int | None = None) -> Counted:
         """The whole prompt's count as it can be trusted; `provider`: what its provider's own count said, if it did."""
-        return self.request.measure.describe(self.total_tokens, margin=self.request.count.margin, provider=provider)
+        counted = self.request.measure.describe(self.total_tokens, margin=self.request.count.margin, provider=provider)
+        if counted.how == "exact" and any(_guessed(part) for message in self.messages for part in message.media):
+            return msgspec.structs.replace(counted, how="estimate")  # without a margin: it is the most that they cost
+        return counted
 
     def _arithmetic(self) -> dict[str, Any]:
         budget = self.request.budget
@@ -186,6 +191,12 @@ class WorkingSet:
             "used": self.tokens,
             "counter": self.request.count.name,
         }
+
+
+def _guessed(part: Part) -> bool:
+    """Whether what a part costs is not known to the token: media other than pictures, and pictures of unknown size."""
+    picture = picture_of(part.extra)
+    return picture.size is None and picture.detail != "low"
 
 
 def build(

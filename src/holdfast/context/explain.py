@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.context.dialects import Dialect
 from holdfast.context.policies import Policy
+from holdfast.context.settings import CLEARING, STRATEGIES
 from holdfast.context.trail import Prefix
 from holdfast.context.units import Unit, spoken
 from holdfast.context.window import Compaction, Cut, Window
@@ -50,6 +51,8 @@ class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     common: int
     """Messages that the view's prompt before began with too; -1: that one was not known."""
     frontier: int
+    summary: str = ""
+    """`Compaction.mark` of the summary that it had; empty: it had none."""
 
 
 encode_record = msgspec.json.Encoder().encode
@@ -92,23 +95,24 @@ class Broken(NamedTuple):
     why: str
 
 
-def broken(prefix: Prefix, before: Mark | None, now: Mark, window: Window) -> Broken | None:
+def broken(prefix: Prefix, before: Mark | None, now: Mark, window: Window, policy: Policy) -> Broken | None:
     """Which entry broke the prefix, and why; None when nothing did, or the prompt before is not known."""
     if before is None or prefix.before is None or prefix.whole:
         return None
     place = prefix.messages - now.system
     seqs = _seqs(window)
     seq = seqs[place] if 0 <= place < len(seqs) else None
-    return Broken(prefix.messages, seq, _why(prefix, before, now))
+    moved = "the room was full" if policy.window_size is None else "newer messages took the place of older ones"
+    return Broken(prefix.messages, seq, _why(prefix, before, now, moved))
 
 
-def _why(prefix: Prefix, before: Mark, now: Mark) -> str:
+def _why(prefix: Prefix, before: Mark, now: Mark, moved: str) -> str:
     if prefix.messages < max(before.system, now.system):
         return "the system prompt changed"
     if now.summary != before.summary:
         return "a summary was laid" if now.summary else "a summary was dropped"
     if now.frontier != before.frontier:
-        return f"the frontier moved from {before.frontier} to {now.frontier}: the room was full"
+        return f"the frontier moved from {before.frontier} to {now.frontier}: {moved}"
     if now.cuts != before.cuts:
         cleared = any(cut.cleared and seq not in before.cuts for seq, cut in now.cuts.items())
         return "older tool results were cleared" if cleared else "messages were cut: the room was full"
@@ -125,10 +129,17 @@ def _seqs(window: Window) -> list[int | None]:
 
 
 def policy(made: Policy) -> dict[str, Any]:
-    """A policy as it is told: its name and what is not its default."""
-    told = msgspec.to_builtins(made)
-    defaults = msgspec.to_builtins(Policy(name=""))
-    return {"strategy": told.pop("name"), **{key: value for key, value in told.items() if value != defaults[key]}}
+    """A policy as it is told: the strategy and its keys, those left to their defaults too, as they could be asked for."""
+    fields = msgspec.to_builtins(made)
+    clearing = fields.pop("clearing")
+    fields |= clearing or {} if made.name == CLEARING else {CLEARING: clearing}
+    if made.summarizer is not None:
+        # The agent's own model has no name here. With a model, `threshold` is when a summary is due, not when the view changes.
+        fields |= {"summarizer_llm": made.summarizer or None, "threshold": made.summarize_at}
+    elif made.threshold is not None:
+        fields |= {"summarizer_llm": "none"}
+    keys = {key: fields.get(key) for key in STRATEGIES[made.name].keys}
+    return {"strategy": made.name, **{key: value for key, value in keys.items() if value is not None}}
 
 
 def compactions(window: Window) -> list[dict[str, Any]]:
@@ -200,13 +211,15 @@ def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
     summary, place, before = window.summary, gap.first, gap.before
     if summary is not None and place <= summary.last:
         within = min(gap.behind, summary.total)
-        yield Run(place, min(summary.last, gap.end - 1), "compacted", "summarized", within - before)
+        yield Run(place, min(summary.last, gap.end - 1), "compacted", SUMMARIZED, within - before)
         place, before = summary.last + 1, within
     if gap.behind > before:
         gone, reason = ("compacted", "condensed") if window.compaction else ("evicted", _EVICTED[policy.name])
         yield Run(place, gap.end - 1, gone, reason, gap.behind - before)
 
 
+SUMMARIZED = "summarized"
+"""Why what a model's summary stands for is not sent; of what a digest stands for it is another word."""
 _NOT_CONDENSED = "before the frontier: over the budget, and no room to condense it"
 _EVICTED = {
     "none": "never",

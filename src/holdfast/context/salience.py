@@ -41,7 +41,7 @@ def kept(window: Window, goal: int) -> frozenset[int]:
     units = [*window.head, *window.units]
     free = [at for at, unit in enumerate(units[:-1]) if not window.protected(unit)]
     sizes = {at: window.size(units[at]) for at in free}
-    over = sum(map(window.size, units)) - goal
+    over = sum(map(window.size, units)) + (window.summary.tokens if window.summary else 0) - goal
     gone: list[_Ranked] = []
     for least in _Queue(units, free) if over > 0 else ():
         over -= sizes[least[1]]

@@ -229,7 +229,7 @@ def _expected(key: Key) -> str:
         case "clearing":
             return "a mapping with its keys, true or false"
         case "text":
-            return "a string"
+            return "a string that is not empty"
         case "texts":
             return "a list of strings"
         case "share":
@@ -246,15 +246,17 @@ def _together(strategy: str, options: Mapping[str, Any]) -> list[Problem]:
     threshold, target = (options.get(name, keys[name].default) for name in ("threshold", "target"))
     if target < threshold:
         return []
-    return [Problem("target", f"must be less than threshold ({threshold}), got {target}")]
+    is_now = f"got {target}" if "target" in options else f"and is {target} unless set"
+    return [Problem("target", f"must be less than threshold ({threshold}), {is_now}")]
 
 
 def _shown(value: object) -> str:
-    """A value for a message: short, and a mapping or list by its kind only."""
+    """A value for a message: short, a mapping by its kind only, and of a list what is no string in it."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list | tuple):
-        return "a list"
+        odd = [item for item in value if not isinstance(item, str | list | tuple)]
+        return f"a list with {_shown(odd[0])} in it" if odd else "a list"
     if isinstance(value, bool):
         return str(value).lower()
     text = repr(value)

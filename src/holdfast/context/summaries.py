@@ -129,11 +129,13 @@ def _covered(window: Window, allowed: int) -> int:
     """How many of the oldest units of the rest go until head and tail take `allowed` tokens; never the newest.
 
     Of a rest whose newest unit may still get results the one before it stays, too: a view begins with a unit that is whole.
-    At least one goes where there is a digest: the summary takes its place, and ends with a message that is at hand.
+    At least one goes where there is a digest, or what was important stands before the tail: the summary takes the place of
+    both, and ends with a message that is at hand.
     """
     tail, share = window.tail_tokens, int(ANCHOR_SHARE * window.room.tokens)
     head = sum(window.size(unit) for unit in window.head if window.protected(unit))
-    fewest, most = 1 if window.compaction else 0, len(window.units) - 1
+    stood = window.compaction is not None or not all(map(window.protected, window.head))
+    fewest, most = 1 if stood else 0, len(window.units) - 1
     if window.units and not window.units[-1].answered:
         most -= 1
     for number, (unit, size) in enumerate(zip(window.units, window.sizes(), strict=True)):

@@ -22,7 +22,7 @@ from holdfast.session import Entry
 if TYPE_CHECKING:
     from holdfast.context.explain import Mark
 
-VERSION = 6
+VERSION = 7
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
 
 
@@ -68,6 +68,7 @@ class Carried:
     """A view in memory, carried on as the log grows: restored once, then fed what is new.
 
     Attributes:
+        summary: the model's summary that it began with, also where there was no room for it later.
         trail: the prompts that were built from it.
         mark: what the last of them was made of, as `holdfast.context.explain` wants it.
 
@@ -83,6 +84,7 @@ class Carried:
         self, policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
     ) -> None:
         state = state or ViewState()
+        self.summary = state.summary
         self.trail = Trail()
         self.mark: Mark | None = None
         self._policy = policy
@@ -126,7 +128,7 @@ class Carried:
         further = window.compaction is not None and window.compaction.last > summary.last
         if further or (window.summary is not None and window.summary.last >= summary.last):
             return False
-        self._window = self._policy.summarized(window, summary)
+        self._window, self.summary = self._policy.summarized(window, summary), summary
         return True
 
     def rate(self, importances: Mapping[int, float]) -> None:

@@ -7,6 +7,7 @@ the newest unit cannot be dropped at all. So an illegal prompt cannot be express
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -51,6 +52,11 @@ class Compaction(msgspec.Struct, frozen=True, gc=False):
     def message(self) -> Message:
         """The compaction as it is sent: a user-role message of its own, labelled as data."""
         return Message(role="user", content=self.text)
+
+    @property
+    def mark(self) -> str:
+        """Names it among others, by what it says, without telling it."""
+        return hashlib.blake2b(self.text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False):

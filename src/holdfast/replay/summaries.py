@@ -25,7 +25,7 @@ from holdfast.context.view import Carried, ViewState
 from holdfast.context.window import Room
 from holdfast.models import Collector, Model, closing
 from holdfast.session import Entry
-from holdfast.summarizers import Reading, Spent, Unwritten, capacity, write
+from holdfast.summarizers import Reading, Spent, Unwritten, allowed, capacity, write
 from holdfast.tokens import STORED
 from holdfast.wire.openai import message_from
 
@@ -69,6 +69,10 @@ class Scribe:
         except Unwritten as exc:
             self.failed = self.failed or str(exc)
             raise
+
+    def allowed(self, tokens: int) -> int:
+        """Tokens that a summary by it may have, of those that there is room for."""
+        return allowed(self._llm, tokens)
 
     def room(self, reading: Reading) -> int:
         """Tokens of the conversation that it reads for one summary. Raises `Unwritten`."""
@@ -178,7 +182,9 @@ class Desk:
         reading = Reading(
             units=planned.units,
             earlier=self._text if planned.earlier is not None else None,
-            tokens=room_for_text(planned.first(planned.units), planned.last, planned.allowance, count),
+            tokens=self._scribe.allowed(
+                room_for_text(planned.first(planned.units), planned.last, planned.allowance, count)
+            ),
             count=count,
             prompt=self._request.policy.prompt or PROMPT,
         )

@@ -65,7 +65,7 @@ def make_app(hf: Holdfast, *, limits: Limits | None = None, close: bool = True) 
 
     intake = Intake(limits or Limits())
     metrics = Metrics()
-    metrics.watch(lambda: getattr(hf, "compactor", None))
+    metrics.watch(lambda: getattr(hf, "compactor", None), lambda: getattr(hf, "scoring", None))
     table: dict[str, Mapping[str, Handler]] = {
         **ROUTES,
         "/metrics": {"GET": meta.metrics_of(metrics)},

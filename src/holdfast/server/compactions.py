@@ -62,7 +62,7 @@ async def get(call: Call) -> Reply:
     for one in await call.hf.store.compactions(session.ref):
         if one.id == wanted:
             return Reply(shown(session.id, one))
-    raise errors.CompactionNotFound(session.id, wanted)
+    raise errors.CompactionNotFound(session.id, wanted, such="")
 
 
 async def drop(call: Call) -> Reply:

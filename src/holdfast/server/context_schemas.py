@@ -142,7 +142,7 @@ CONTEXT_COMPONENTS: Final[dict[str, Schema]] = {
     "Build": record(
         "How a working set came about; with `explain`.",
         {
-            "policy": free("`strategy`, and what is not its default"),
+            "policy": free("`strategy` and its keys, defaults included: asked for again, they build the same"),
             "budget": free(
                 "tokens: the model's window shared out, the room of the conversation, what is used, how it was counted"
             ),

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.compacting import Compactor
 from holdfast.config import is_loopback
+from holdfast.scoring import Scoring
 from holdfast.server.http import Reply as _Reply
 from holdfast.server.http import error_body, respond
 
@@ -41,9 +42,10 @@ class Metrics:
         )
         self.running = Gauge("holdfast_requests_running", "Requests being answered", registry=self.registry)
 
-    def watch(self, compactor: Callable[[], Compactor | None]) -> None:
-        """Tell of summaries too. Args: `compactor` gives who makes them, while there is one."""
+    def watch(self, compactor: Callable[[], Compactor | None], scoring: Callable[[], Scoring | None]) -> None:
+        """Tell of summaries and ratings too. Args: each gives who makes them, while there is one."""
         self.registry.register(_Summaries(compactor))
+        self.registry.register(_Ratings(scoring))
 
     def render(self) -> bytes:
         """The text that Prometheus reads."""
@@ -69,6 +71,33 @@ class _Summaries(Collector):
             tokens.add_metric(["prompt"], compactor.spent.prompt_tokens)
             tokens.add_metric(["completion"], compactor.spent.completion_tokens)
         yield made
+        yield tokens
+
+
+class _Ratings(Collector):
+    """What scoring has counted, asked for when it is read."""
+
+    def __init__(self, scoring: Callable[[], Scoring | None]) -> None:
+        self._scoring = scoring
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """See `Collector`."""
+        scoring = self._scoring()
+        rated = CounterMetricFamily("holdfast_ratings", "Messages that a scorer rated")
+        batches = CounterMetricFamily(
+            "holdfast_rating_batches", "Batches that a scorer was asked about, and what went wrong", labels=["outcome"]
+        )
+        tokens = CounterMetricFamily("holdfast_rating_tokens", "Tokens that ratings took", labels=["kind"])
+        if scoring is not None:
+            counts = scoring.counts
+            rated.add_metric([], counts.rated)
+            outcomes = {"asked": counts.batches, "failed": counts.failed, "nonsense": counts.nonsense}
+            for outcome, times in {**outcomes, "given_up": counts.given_up}.items():
+                batches.add_metric([outcome], times)
+            tokens.add_metric(["prompt"], counts.prompt_tokens)
+            tokens.add_metric(["completion"], counts.completion_tokens)
+        yield rated
+        yield batches
         yield tokens
 
 

@@ -29,7 +29,8 @@ _ABOUT: Final = {
     429: "The model's provider asks to wait.",
     500: "The server failed, or what is stored is damaged (`store_corrupt`).",
     502: "The model could not be reached, or did not answer as one.",
-    503: "The store cannot be written: the disk is full, the file locked or read-only. Nothing was stored.",
+    503: "The store cannot be written: the disk is full, the file locked or read-only, the database away. Nothing was stored, "
+    "unless the message says that the outcome is unknown: then try again with the same `Idempotency-Key`.",
     504: "The model took too long.",
 }
 _REFUSED: Final = "The model's provider refused the request; its status and words."

@@ -250,16 +250,13 @@ async def context(call: Call) -> Reply:
         reply["sent_hash"] = shown.sent_hash
     if explain:
         reply["decisions"] = [run.to_wire() for run in shown.decisions]
-        reply["build"] = found.built.explanation() | ({"summaries": found.summaries} if found.summaries else {})
+        reply["build"] = found.explanation()
     return Reply(reply)
 
 
 def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) -> Look:
     """What is asked for."""
     settings = parse(options, where="", base=handle.voice.context) if options else handle.voice.context
-    at_turn = body.get("at_turn")
-    if at_turn is not None and (not isinstance(at_turn, int) or isinstance(at_turn, bool) or at_turn < 0):
-        raise errors.InvalidRequest("at_turn must be a whole number from 0", param="at_turn")
     tools = optional(body, "tools", list, "a list of tools") or []
     if not all(isinstance(tool, dict) for tool in tools):
         raise errors.InvalidRequest("tools must be a list of objects", param="tools")
@@ -269,7 +266,7 @@ def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) 
         system=system_messages_from(body.get("system_messages") or []),
         tools=tools,
         dialect=checked(optional(body, "dialect", str, "a string") or "openai"),
-        at_turn=at_turn,
+        at_turn=body.get("at_turn"),
         explain=bool(body.get("explain")),
     )
 

@@ -252,7 +252,9 @@ class Store(Protocol):
         ...
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Replace an entry's content by `holdfast.session.erased`, on disk too. Its digest stays, so the chain holds.
+        """Replace an entry's content by `holdfast.session.erased`. Its digest stays, so the chain holds.
+
+        SQLite takes it out of its files at once; a server's own disk keeps dead rows until it cleans up (docs/storage.md).
 
         Its metadata goes as well: it may quote the content. A retired entry can be erased too. Views of the session
         are forgotten; later running totals follow. Raises `EntryNotFound`.

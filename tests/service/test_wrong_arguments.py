@@ -1,0 +1,50 @@
+"""What a caller of the library gets wrong is refused at once, by the name of the argument and what would be right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.holdfast import Holdfast
+
+
+@pytest.mark.parametrize("wrong", [5, -0.1, "x", True, float("nan")])
+async def test_an_importance_is_a_number_from_0_to_1(wrong: Any) -> None:
+    async with Holdfast("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await session.append("Hello.")
+        with pytest.raises(InvalidMessage, match="importance must be a number from 0 to 1"):
+            await session.annotate(0, importance=wrong)
+        assert (await session.entries())[0].importance is None
+
+
+async def test_pinned_is_true_or_false() -> None:
+    wrong: Any = "no"
+    async with Holdfast("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await session.append("Hello.")
+        with pytest.raises(InvalidMessage, match="pinned must be true or false"):
+            await session.annotate(0, pinned=wrong)
+
+
+async def test_a_dialect_is_a_known_one() -> None:
+    wrong: Any = "mistral"
+    async with Holdfast("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        with pytest.raises(InvalidRequest, match="known: openai, anthropic, gemini"):
+            await session.context(dialect=wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"scorers": {"mine": 5}}, r"scorers\['mine'\] must be a function, not int"),
+        ({"summarizers": {"mine": "gpt-4o"}}, r"summarizers\['mine'\] must be a function, not str"),
+        ({"summarizers": {"none": print}}, r"summarizers\['none'\]: that name stands for no summarizer"),
+    ],
+)
+def test_scorers_and_summarizers_are_functions_that_can_be_asked(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        Holdfast("sqlite://:memory:", **given)
