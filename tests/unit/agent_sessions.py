@@ -303,6 +303,118 @@ def analysis() -> Recording:
     )  # fmt: skip
 
 
+def returns() -> Recording:
+    """A long chat in German: an order told twice, a wish taken back, an account corrected, a promise, and a status that changes."""
+
+    def positions(state: str) -> list[dict[str, Any]]:
+        return [{"pos": n, "artikel": f"AR-{5500 + n * 7}", "bezeichnung": f"Regalboden {60 + n * 10} cm", "menge": n % 3 + 1, "status": state} for n in range(1, 7)]  # fmt: skip
+
+    return _session(
+        "returns",
+        user("Hallo, in meiner Lieferung fehlt etwas. Bestellung RG-2026-04418. Ich brauche alles bis zum 24.06.2026, da ziehen wir um."),
+        call("bestellung_laden", {"bestellung": "RG-2026-04418", "kunde": {"nummer": "K-771204", "name": "Annika Sørensen", "ort": "Flensburg"}, "empfaenger": {"name": "Jonas Sørensen", "ort": "Kiel"}, "positionen": positions("geliefert"), "betrag": "412,60 €"}, bestellung="RG-2026-04418"),
+        reply("Ich sehe sechs Positionen, alle als geliefert gemeldet. Welche davon fehlt?"),
+        user("AR-5521 fehlt ganz, und bei AR-5535 ist eine Ecke abgebrochen. Ach nein, AR-5528 ist beschädigt, 5535 ist in Ordnung."),
+        call("reklamation_anlegen", {"fehler": "Reklamation nicht möglich: Foto fehlt"}, bestellung="RG-2026-04418", artikel=["AR-5521", "AR-5528"], grund="Transportschaden"),
+        reply("Für AR-5528 brauche ich ein Foto. Können Sie eines schicken?"),
+        user("Ist unterwegs: https://bilder.example/k/ecke-5528.jpg"),
+        call("reklamation_anlegen", {"reklamation": "RK-90331", "status": "offen"}, bestellung="RG-2026-04418", artikel=["AR-5521", "AR-5528"], foto="https://bilder.example/k/ecke-5528.jpg"),
+        call("lager_abfragen", [{"lager": lager, "artikel": artikel, "bestand": n, "lieferbar_ab": f"{18 + n}.06.2026"} for n, (lager, artikel) in enumerate((x, y) for x in ("Hamburg", "Lübeck", "Erfurt") for y in ("AR-5521", "AR-5528"))], artikel="AR-5521"),
+        reply("Ich kann beide Böden am 22.06.2026 aus Lübeck schicken, oder Ihnen 58,40 € gutschreiben. Was ist Ihnen lieber?"),
+        user("Dann lieber die Gutschrift für AR-5528, und AR-5521 bitte nachliefern. Die Gutschrift auf DE75 5121 0800 1245 1261 99."),
+        reply("Gern. Soll die Nachlieferung an Jonas Sørensen in Kiel gehen, wie die Bestellung?"),
+        user("Nein, an mich, Norderstraße 14 in Flensburg. Und bitte nicht beim Nachbarn abgeben, der ist verreist."),
+        call("nachlieferung_anlegen", {"auftrag": "NL-55018", "status": "geplant", "termin": "22.06.2026"}, reklamation="RK-90331", artikel="AR-5521", adresse={"strasse": "Norderstraße 14", "ort": "Flensburg"}, hinweis="nicht beim Nachbarn abgeben"),
+        user("Moment, die IBAN war falsch. Richtig ist DE12 5001 0517 0648 4898 90."),
+        call("gutschrift_anlegen", {"gutschrift": "GS-3107", "betrag": "58,40 €", "status": "vorgemerkt"}, reklamation="RK-90331", iban="DE12 5001 0517 0648 4898 90"),
+        call("auftrag_laden", {"auftrag": "NL-55018", "status": "verschoben", "termin": "25.06.2026", "grund": "Streik im Lager"}, auftrag="NL-55018"),
+        reply("Leider verschiebt sich die Nachlieferung auf den 25.06.2026, also nach Ihrem Umzug. Soll ich sie an die neue Adresse umleiten?"),
+        user("Ja, an Hafendamm 3, 24937 Flensburg. Sagen Sie mir Bescheid, wenn das klappt, per Mail, nicht am Telefon."),
+        call("auftrag_umleiten", {"auftrag": "NL-55018", "status": "umgeleitet"}, auftrag="NL-55018", adresse={"strasse": "Hafendamm 3", "plz": "24937"}),
+        call("mail_senden", "gesendet", kunde="K-771204", auftrag="NL-55018", gutschrift="GS-3107", text="Umleitung nach Hafendamm 3"),
+    )  # fmt: skip
+
+
+def cleaning() -> Recording:
+    """A data agent in a notebook: tables as CSV, tracebacks, numbers it worked out, assumptions that the user corrects."""
+    head = "sensor_id,site,installed,unit,offset_c\n" + "\n".join(
+        f"TX-{n:03}-{'ABC'[n % 3]},Bryggen {n % 4},2025-0{n % 9 + 1}-1{n % 8},celsius,{n / 10}" for n in range(1, 31)
+    )
+    readings = "reading_at,sensor_id,value\n" + "\n".join(
+        f"2026-01-{n % 28 + 1:02}T0{n % 9}:15,TX-{n % 30 + 1:03}-{'ABC'[(n % 30 + 1) % 3]},{'-999' if n % 17 == 4 else round(3 + n / 7, 2)}"
+        for n in range(60)
+    )
+    trace = (
+        'Traceback (most recent call last):\n  File "/home/kelp/nb/clean.py", line 41, in <module>\n    merged = readings.merge(sensors, on="sensor", how="left")\n'
+        '  File "/opt/env/lib/python3.12/site-packages/pandas/core/frame.py", line 10832, in merge\n    return merge(\n'
+        "KeyError: 'sensor'"
+    )
+    missing = "\n".join(
+        f"WARNING {n:02}: value out of range for TX-{n:03}-{'ABC'[n % 3]}, row {n * 31}, dropped" for n in range(1, 26)
+    )
+    return _session(
+        "cleaning",
+        user("Please clean data/readings_2026.csv, and tell me the mean temperature by site for January. -999 means no reading. Write nothing into data/, only into out/."),
+        call("read_csv", head, path="data/sensors.csv", rows=30),
+        call("read_csv", readings, path="data/readings_2026.csv", rows=60),
+        call("run_python", trace, code="import pandas as pd\nreadings = pd.read_csv('data/readings_2026.csv')\nsensors = pd.read_csv('data/sensors.csv')\nmerged = readings.merge(sensors, on='sensor', how='left')"),
+        call("run_python", "rows: 60\nunmatched: 0\nmissing: 4\nmean: 7.31", code="merged = readings.merge(sensors, on='sensor_id', how='left', validate='m:1')\nprint(len(merged), merged.site.isna().sum())"),
+        reply("60 rows are matched and 4 have no reading. I assume that offset_c has to be subtracted from value. Is that right?"),
+        user("No, added. And Bryggen 3 was moved in 2025-11, leave its sensors out of the means."),
+        call("run_python", missing + "\nERROR: TX-014-C has two offsets, 1.4 and 4.1; took the first\nkept 52 of 60 rows, checksum 9f31c0de", code="from cleaning import validate\nclean = validate(merged[merged.site != 'Bryggen 3'].assign(value=merged.value + merged.offset_c))"),
+        reply("TX-014-C has two offsets in the table, 1.4 and 4.1. Which one holds?"),
+        user("4.1, it was recalibrated on 2025-12-03 by Ragnhild, see the mail of ragnhild.moe@kelp.example."),
+        call("run_python", "site,mean_c,rows\nBryggen 0,8.42,18\nBryggen 1,7.95,17\nBryggen 2,8.11,17", code="clean.loc[clean.sensor_id == 'TX-014-C', 'offset_c'] = 4.1\nprint(clean.groupby('site').value.agg(['mean', 'size']))"),
+        call("write_file", "PermissionError: [Errno 13] Permission denied: 'out/means_january.csv'", path="out/means_january.csv", content="site,mean_c\nBryggen 0,8.42\nBryggen 1,7.95\nBryggen 2,8.11"),
+        reply("out/ cannot be written to. Shall I write to /tmp/kelp-out instead?"),
+        user("yes please"),
+        call("write_file", "ok", path="/tmp/kelp-out/means_january.csv", content="site,mean_c\nBryggen 0,8.42\nBryggen 1,7.95\nBryggen 2,8.11"),
+        call("read_csv", readings.replace("2026-01", "2026-02"), path="data/readings_2026_02.csv", rows=60),
+        user("Good. Now do the same for February, and send both files to Ragnhild."),
+        call("run_python", "site,mean_c,rows\nBryggen 0,6.02,16\nBryggen 1,5.77,18\nBryggen 2,5.90,15", code="february = clean_month('data/readings_2026_02.csv', offsets={'TX-014-C': 4.1}, leave_out=['Bryggen 3'])"),
+        call("send_mail", "queued as 4C7F21", to="ragnhild.moe@kelp.example", attachments=["/tmp/kelp-out/means_january.csv", "/tmp/kelp-out/means_february.csv"]),
+    )  # fmt: skip
+
+
+def booking() -> Recording:
+    """A concierge in Japanese: names, times and rooms, several offers, a change of mind, a rule that must hold."""
+    rooms = [{"部屋番号": f"{n}0{m}", "種類": "和室" if m % 2 else "洋室", "定員": m + 1, "料金": 12000 + n * 1500 + m * 800, "禁煙": True} for n in range(2, 7) for m in range(1, 4)]  # fmt: skip
+    log = "\n".join(f"06月{n}日 {9 + n % 9}:30 {'満席' if n % 4 else '空席あり'} 展望レストラン" for n in range(10, 30))
+    return _session(
+        "booking",
+        user("来月の14日から2泊、家族4人で予約したいです。会員番号はM-204817です。妻が甲殻類アレルギーなので、夕食には必ず伝えてください。"),
+        call("会員照会", {"会員番号": "M-204817", "氏名": "高橋 健", "同伴者": [{"氏名": "高橋 由美", "続柄": "妻"}, {"氏名": "高橋 蓮", "続柄": "長男"}], "電話": "090-5550-1384"}, 会員番号="M-204817"),
+        call("空室検索", rooms, 到着日="2026-06-14", 泊数="2"),
+        reply("401号室の和室（18,800円）と503号室の洋室（21,900円）が空いています。どちらになさいますか？"),
+        user("和室でお願いします。できれば高い階がいいです。"),
+        call("予約作成", "エラー：401号室は14日のみ満室です。601号室をご検討ください。", 部屋番号="401", 到着日="2026-06-14", 会員番号="M-204817"),
+        reply("申し訳ございません。401号室は14日が満室でした。601号室の和室（21,800円）ならご用意できます。よろしいですか？"),
+        user("はい、お願いします。"),
+        call("予約作成", {"予約番号": "YK-660913", "部屋番号": "601", "状態": "仮予約"}, 部屋番号="601", 到着日="2026-06-14", 会員番号="M-204817"),
+        call("食事検索", log, 月="2026-06"),
+        reply("夕食は展望レストランを16日19時で承れます。アレルギーの件も伝えます。"),
+        user("16日は帰る日なので、15日にしてください。時間は18時半で。"),
+        call("食事予約", {"食事番号": "SJ-1187", "日時": "2026-06-15 18:30", "備考": "甲殻類アレルギー（由美様）"}, 予約番号="YK-660913", 日時="2026-06-15 18:30"),
+        call("予約照会", {"予約番号": "YK-660913", "部屋番号": "601", "状態": "確定", "合計": 43600}, 予約番号="YK-660913"),
+        reply("ご予約が確定しました。送迎バスもご利用になりますか？"),
+        user("いいえ、車で行きます。ナンバーは品川330 さ 12-48です。駐車場をお願いします。"),
+        call("駐車場予約", {"区画": "P2-17", "状態": "確保"}, 予約番号="YK-660913", 車両="品川330 さ 12-48"),
+        call("確認送信", "送信済み", 会員番号="M-204817", 予約番号="YK-660913", 食事番号="SJ-1187", 区画="P2-17", 電話="090-5550-1384"),
+    )  # fmt: skip
+
+
 def sessions() -> list[Recording]:
     """All of them."""
-    return [coding(), operations(), research(), retail(), telecom(), german(), chinese(), analysis()]
+    return [
+        coding(),
+        operations(),
+        research(),
+        retail(),
+        telecom(),
+        german(),
+        chinese(),
+        analysis(),
+        returns(),
+        cleaning(),
+        booking(),
+    ]

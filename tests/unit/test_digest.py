@@ -66,7 +66,7 @@ def test_a_line_is_a_source_its_handle_first() -> None:
             call("get_order", {"id": "K-113"}, {"id": "K-113", "state": "open", "items": [{"sku": "P-77", "qty": 2}]})
         )
     )
-    assert lines(text) == ["get_order(K-113): state open; sku P-77, qty 2"]
+    assert lines(text) == ["get_order(K-113): state open; items: sku P-77, qty 2"]
 
 
 def test_it_is_marked_as_data_and_says_what_it_covers() -> None:
@@ -263,7 +263,7 @@ def test_a_small_room_cuts_further_and_tells_what_it_cut() -> None:
     made = working_set(256, user("Where are my orders? " * 6), call("list_orders", {"user": "ada_weiss_12"}, rows))
     assert STORED.message(made.messages[-1]) <= 36
     assert made.window.compaction is not None
-    assert "list_orders(ada_weiss_12): order KX-0" in made.window.compaction.text
+    assert "list_orders(ada_weiss_12): state open; order KX-0" in made.window.compaction.text
     assert STORED.message(working_set(1024, user("Where?"), call("list", {}, rows * 3)).messages[-1]) >= 115
 
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.facts import MAX_LEAVES, Line, lines_of
+from holdfast.context.facts import MAX_LEAVES, lines_of
+from holdfast.context.lines import Line
 from holdfast.context.units import Unit, units_of
 from holdfast.context.values import MAX_VALUE, weight_of, words_of
 from holdfast.messages import Message, ToolCall
@@ -170,6 +171,57 @@ def test_lines_with_as_many_commas_are_no_table_without_a_header(text: str) -> N
     for part in text.replace("\t", " ").splitlines():
         assert any(value in part and len(value) > 5 for value in values)
     assert not any(key.startswith(("Termin T-1: ", "M", "call(a")) for key, _ in pairs(text))
+
+
+def test_what_all_rows_say_is_told_of_the_list() -> None:
+    """Of one row only it would be misread."""
+    rows = [{"code": f"ZQ{number}", "status": "available"} for number in range(4)]
+    found = line({"name": "Ada", "seats": rows}).facts
+    assert [(fact.key, fact.value, fact.group > 0) for fact in found[:3]] == [
+        ("name", "Ada", False), ("seats.status", "available", False), ("code", "ZQ0", True)
+    ]  # fmt: skip
+    assert [fact.value for fact in found].count("available") == 1
+    assert [fact.value for fact in line({"seats": rows[:2]}).facts].count("available") == 2
+
+
+def test_a_row_that_is_there_twice_is_read_once() -> None:
+    """As a flight is that several connections begin with."""
+    first, rows = {"code": "ZQ1", "gate": "A3"}, [{"code": "ZQ2", "gate": "B1"}, {"code": "ZQ3", "gate": "B4"}]
+    values = [value for _, value in pairs([[first, rows[0]], [first, rows[1]]])]
+    assert values == ["ZQ1", "A3", "ZQ2", "B1", "ZQ3", "B4"]
+
+
+def test_the_line_of_a_log_that_is_unlike_the_others_weighs_most() -> None:
+    """Sixty lines that differ in numbers only say little, whatever identifiers they have."""
+    log = [f"2026-03-02T04:{n:02}:11Z INFO GET /cart/{n} 200 {n}ms" for n in range(60)]
+    log[33] = "2026-03-02T04:33:13Z INFO db-orders-3.internal:5432 closed the pool, trace 8f31ac77e0"
+    facts = line("\n".join(log)).facts
+    assert max(facts, key=lambda fact: fact.weight).value == log[33]
+
+
+def test_a_key_that_comes_again_begins_another_record() -> None:
+    """The price of the second is not that of the first."""
+    facts = line("Name: Lamp\nPrice: 12 EUR\nName: Boots\nPrice: 99 EUR").facts
+    groups = {fact.value: fact.group for fact in facts}
+    assert groups["Lamp"] == groups["12 EUR"] != groups["Boots"] == groups["99 EUR"]
+
+
+def test_code_is_no_list_of_pairs() -> None:
+    code = "import pandas as pd\nsensors = pd.read_csv('data/sensors.csv')\nprint(sensors.value.agg(['mean', 'size']).round(2))"
+    facts = line("ok", {"code": code}).facts
+    assert ("code", "sensors = pd.read_csv('data/sensors.csv')") in [(fact.key, fact.value) for fact in facts]
+    assert ("retries", "5") in pairs("retries = 5\ntimeout = 30\nhost = kelp.example")
+
+
+def test_of_a_traceback_the_error_is_what_is_firm() -> None:
+    """Not the title over it."""
+    trace = "Traceback (most recent call last):\n  File \"/srv/nb.py\", line 41\n    merged = a.merge(b)\nKeyError: 'sensor'"
+    assert [f"{fact.key}: {fact.value}" for fact in line(trace).facts if fact.firm] == ["KeyError: 'sensor'"]
+
+
+def test_a_heading_with_prose_in_it_is_none_of_a_table() -> None:
+    text = "Giant kelp grows up to half a metre a day in cold water. | site | year |\n|---|---|\n| Bay 0 | 2012 |\n| Bay 1 | 2013 |"
+    assert not any(key.startswith("Giant") for key, _ in pairs(text))
 
 
 def test_an_error_weighs_more_than_a_sentence_like_it() -> None:

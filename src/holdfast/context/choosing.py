@@ -9,13 +9,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 
-from holdfast.context.facts import Fact, Line
+from holdfast.context.lines import Fact, Line
 from holdfast.context.values import Words, weighed_words, words_of
 from holdfast.context.weighing import POWER, USER_SHARE, Row, Source, Weighed
 
-USER_LEAST, SMALL_TEXT = 0.6, 290
-"""Part of the score of the best fact that the user's words must have to come before it in a text of so many tokens, and
-the less in a longer one: a small text has no room for "Sure, my order is K-113" where K-113 is told anyway."""
+USER_LEAST, SMALL_TEXT, STEEP = 1.0, 320, 3.0
+"""Part of the score of the best fact that the user's words must have to come before it in a text of so many tokens, and the
+power by which it is less in a longer one: a small text has no room for "Sure, my order is K-113" where K-113 is told anyway,
+and in a larger one what the user wants is worth more than the last of forty rows."""
 CROWD_FREE, CROWD = 3, 4
 """Rows of one source, or values of one key in it, that are told at full worth; each `CROWD` further ones take away what
 the first is worth again. So a listing of forty rows does not fill the text."""
@@ -23,6 +24,8 @@ ELSEWHERE, SAME = 0.4, 0.05
 """What a value is worth that another source, or another line about the same thing, tells already."""
 FIRM = 0.5
 """The least of that for what is told for what it says: an error, an outcome, an answer."""
+FOLLOWS = 1.5
+"""What a sentence of a user is worth more when the one before it is told."""
 VISIBLE = 0.3
 """What a value is worth that stands in a message which is still sent."""
 
@@ -75,7 +78,8 @@ class Choice:
         self.costs: list[float] = []
         self._known = Weighed(lines, asked.keys() | shown.asked, shown.said, shown.parts)
         self._shown = shown.words
-        self._least = USER_LEAST * min(1.0, SMALL_TEXT / max(1.0, room))
+        self._named = self._known.named
+        self._least = USER_LEAST * min(1.0, SMALL_TEXT / max(1.0, room)) ** STEEP
         self._told: dict[str, set[str | int]] = {}
         self._taken = [False] * len(self._known.facts)
         self._spent = self._users = 0.0
@@ -83,8 +87,9 @@ class Choice:
         self._user: _Heap = []
         self._rest: _Heap = []
         for number in range(len(self._known.facts)):
-            self._scores.append(self._most(number))
-            self._heap(number).append((-self._scores[number], number))
+            score = self._most(number)
+            self._scores.append(score)
+            self._heap(number).append((-score, number))
         heapq.heapify(self._user)
         heapq.heapify(self._rest)
 
@@ -103,8 +108,7 @@ class Choice:
 
     def _heap(self, number: int) -> _Heap:
         known = self._known
-        user = known.sources[number].line.kind == "user" and not _trivial(known.facts[number])
-        return self._user if user else self._rest
+        return self._user if known.sources[number].user and not _trivial(known.facts[number]) else self._rest
 
     def _most(self, number: int) -> float:
         """The most that the score of a fact can be, now that what it stands with is told or not."""
@@ -113,6 +117,9 @@ class Choice:
         worth, cost = known.worths[number], known.facts[number].cost
         if not source.opened:
             cost += source.cost
+            if source.outcome >= 0 and source.outcome != number:
+                worth += known.worths[source.outcome]
+                cost += known.facts[source.outcome].cost
         if lead >= 0 and lead != number and not self._taken[lead]:
             worth += known.worths[lead]
             cost += known.facts[lead].cost
@@ -124,6 +131,9 @@ class Choice:
         worth, cost = known.worths[number] * self._news(fact, source), fact.cost
         if not source.opened:
             cost += source.cost
+            if source.outcome >= 0 and source.outcome != number:
+                worth += known.worths[source.outcome] * self._news(known.facts[source.outcome], source)
+                cost += known.facts[source.outcome].cost
         lead = row.lead
         if lead >= 0 and lead != number and not self._taken[lead]:
             worth += known.worths[lead] * self._news(known.facts[lead], source)
@@ -136,7 +146,7 @@ class Choice:
 
     def _news(self, fact: Fact, source: Source) -> float:
         """How much of what a fact says is not told yet, by weight."""
-        told, shown = self._told, self._shown
+        told, shown, named = self._told, self._shown, self._named
         if not fact.prose:
             word = fact.value.casefold()
             tellers = told.get(word)
@@ -145,12 +155,15 @@ class Choice:
             else:
                 news = ELSEWHERE if tellers.isdisjoint(source.marks) else SAME
             return FIRM if news < FIRM and fact.firm else news
+        # Most that people name is looked up, and names the call that did.
+        said = source.line.kind != "call"
         total = whole = 0.0
         for word, weight in _words(fact):
             whole += weight
             tellers = told.get(word)
             if tellers is None:
-                total += weight * VISIBLE if word in shown else weight
+                elsewhere = VISIBLE if word in shown else ELSEWHERE if said and word in named else 1.0
+                total += weight * elsewhere
             else:
                 total += weight * (ELSEWHERE if tellers.isdisjoint(source.marks) else SAME)
         news = total / whole if whole else 1.0
@@ -189,19 +202,25 @@ class Choice:
         known = self._known
         row, source = known.rows[number], known.sources[number]
         lead = row.lead
+        if not source.opened and source.outcome >= 0 and source.outcome != number:
+            self._take(source.outcome)
         if lead >= 0 and lead != number and not self._taken[lead]:
             self._take(lead)
         self._taken[number] = True
         fact = known.facts[number]
         self._spent += fact.cost + (0.0 if source.opened else source.cost)
         # Without the handle: lines of a user that follow each other share one.
-        self._users += fact.cost if source.line.kind == "user" else 0.0
+        self._users += fact.cost if source.user else 0.0
         self.order.append((source.line, fact))
         self.costs.append(self._spent)
         if source.line.kind == "call":
             _crowd(source, row, fact)
         self._tell([word for word, _ in _words(fact)], source.marks)
         again: Iterable[int] = row.numbers if lead == number else ()
+        if source.user and number + 1 < source.end:
+            # What is said next may take it back.
+            known.worths[number + 1] *= FOLLOWS
+            again = (number + 1,)
         if not source.opened:
             self._tell(source.names, source.marks)
             source.opened = True

@@ -6,17 +6,19 @@ in a given number of tokens. A step costs what it covers and the pool, never wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 import msgspec
 
 from holdfast.context.choosing import Choice, Shown
 from holdfast.context.cut import Count
-from holdfast.context.facts import Fact, Line, lines_of, priced
+from holdfast.context.facts import lines_of
+from holdfast.context.lines import Fact, Line, priced
 from holdfast.context.page import longest
 from holdfast.context.units import Unit
-from holdfast.context.values import QUESTION, weighed_words
+from holdfast.context.values import IDENTIFIER, QUESTION, weighed_words, weight_under
 from holdfast.context.weighing import likeliest
 
 POOL_FACTOR = 1.25
@@ -29,6 +31,10 @@ CHANGED = 1.0
 """What a value weighs more that is another one than the last time."""
 BARE = 24
 """Characters up to which a user's answer is told behind the question that it answers."""
+SHORT_QUESTION = 8.0
+"""Tokens below which a question goes with the sentence before it, which says what it is about."""
+ANSWERED = 2.5
+"""What a question weighs more when it is told with its answer: together they are a decision."""
 HOLDERS = 4
 """Newest sources that a word which is said counts for as a value: one that more of them hold points at none of them."""
 SAID = 300
@@ -80,10 +86,10 @@ def fold_in(pool: Pool, units: Sequence[Unit], *, room: int) -> None:
     """Add what `units` say to an opened pool."""
     pool.first = min([unit.first for unit in units[:1]] + [pool.first] * (pool.first >= 0), default=-1)
     lines = {line.key: line for line in pool.lines}
-    index = _Index(lines.values())
+    index = _Index(lines)
     for unit in units:
         for line in lines_of(unit):
-            if line.kind == "user" and _answers(line, next(reversed(lines.values()), None)):
+            if line.kind == "user" and _answers(line, lines.get(f"assistant said#{line.seq - 1}")):
                 continue
             _note(pool, line, index)
             known = lines.pop(line.key, None)
@@ -92,6 +98,7 @@ def fold_in(pool: Pool, units: Sequence[Unit], *, room: int) -> None:
             else:
                 index.mark(line)
                 _supersede(index.about(line), line)
+                _update(index, line)
             lines[line.key] = line
             index.add(line)
     kept = [line for line in lines.values() if line.facts or line.kind == "call"]
@@ -114,10 +121,11 @@ def told(pool: Pool, tokens: int, *, first: int, last: int, count: Count, shown:
 class _Index:
     """Who holds a value, and who tells about it."""
 
-    def __init__(self, lines: Iterable[Line]) -> None:
+    def __init__(self, lines: Mapping[str, Line]) -> None:
         self._facts: dict[str, list[Fact]] = {}
         self._lines: dict[str, list[Line]] = {}
-        for line in lines:
+        self._pool = lines
+        for line in lines.values():
             self.add(line)
 
     def add(self, line: Line) -> None:
@@ -143,26 +151,56 @@ class _Index:
         for fact in line.facts:
             fact.again = not fact.prose and fact.value.casefold() in self._facts
 
+    def objects(self, name: Fact) -> Iterator[tuple[Line, list[Fact]]]:
+        """The newest objects in earlier answers that begin with the same value of the same key."""
+        for fact in self._facts.get(name.value.casefold(), [])[-HOLDERS:]:
+            if fact.key == name.key and fact.value == name.value:
+                for line in self._pool.values():
+                    if not 0 < fact.group <= line.given and any(other is fact for other in line.facts):
+                        row = [other for other in line.facts if other.group == fact.group]
+                        if row[0] is fact:
+                            yield line, row
+
     def about(self, line: Line) -> list[Line]:
         """Earlier calls about the same thing: those that share the first argument."""
         return self._lines.get(line.names[0].casefold(), []) if line.names else []
 
 
 def _answers(reply: Line, asked: Line | None) -> bool:
-    """Whether a bare "yes" was put behind the question that it answers: without it, neither says anything."""
-    text = " ".join(fact.value for fact in reply.facts)
-    bare = len(text) <= BARE and text.count(" ") <= 3 and not any(map(str.isdigit, text))
-    if asked is None or asked.kind != "assistant" or asked.seq + 1 != reply.seq or not asked.facts or not bare:
+    """Whether a reply is no more than a bare "yes", which is put behind the question that it answers.
+
+    Without each other neither says anything. The question may have left long before: what the user said last stays. Of a longer reply that begins so the beginning is put there.
+    """
+    if asked is None or not asked.facts:
         return False
-    for fact in asked.facts:
+    text = " ".join(fact.value for fact in reply.facts)
+    question = next((fact for fact in reversed(asked.facts) if fact.value.endswith(QUESTION)), None)
+    whole = _bare(text)
+    if not whole:
+        text = reply.facts[0].value
+        if question is None or reply.facts[0].key or not _bare(text):
+            return False
+        reply.facts = reply.facts[1:]
+    question = question or asked.facts[-1]
+    for fact in asked.facts if whole else (question,):
         fact.used += 1
         fact.last = max(fact.last, reply.seq)
-    question = next((fact for fact in reversed(asked.facts) if fact.value.endswith(QUESTION)), asked.facts[-1])
+    at = next(place for place, fact in enumerate(asked.facts) if fact is question)
+    if at and question.cost < SHORT_QUESTION and not asked.facts[at - 1].key and not question.key:
+        # "Is that right?" alone is no question.
+        before = asked.facts.pop(at - 1)
+        question.value = f"{before.value} {question.value}"
+        question.weight = max(question.weight, before.weight)
     question.value += f" → {reply.handle}: {text}"
-    question.weight += 1.0
+    question.weight = round(ANSWERED * question.weight, 2)
     question.firm = True
     priced(question)
-    return True
+    return whole
+
+
+def _bare(text: str) -> bool:
+    """Whether an answer says nothing without its question."""
+    return len(text) <= BARE and text.count(" ") <= 3 and not any(map(str.isdigit, text))
 
 
 def _note(pool: Pool, line: Line, index: _Index) -> None:
@@ -212,11 +250,42 @@ def _supersede(older: list[Line], new: Line) -> None:
     for old in older:
         before = _single(old)
         shared = before.keys() & after.keys()
-        if len(shared) < 3 or len(shared) * 2 < len(before):
+        if len(shared) < 3 or len(shared) * 2 < len(before) or _another(before, after):
             continue
         _take_over(old, new)
         told = {(fact.key, fact.value) for fact in new.facts}
         old.facts = [fact for fact in old.facts if fact.key not in shared and (fact.key, fact.value) not in told]
+
+
+def _update(index: _Index, new: Line) -> None:
+    """Where an answer is about an object that an earlier one told of, in a list or not, what that says of it is the past."""
+    if new.kind != "call":
+        return
+    name = next(
+        (fact for fact in new.facts if not fact.group and weight_under(fact.key, fact.value) >= IDENTIFIER), None
+    )
+    if name is None:
+        return
+    for line, row in index.objects(name):
+        after = _single(new)
+        before = Counter(fact.key for fact in row)
+        if after.get(name.key) is not name or 2 * len(before.keys() & after.keys()) <= len(after):
+            continue
+        past = [fact for fact in row[1:] if fact.key in after and before[fact.key] == 1]
+        for fact in past:
+            now = after[fact.key]
+            if now.value != fact.value:
+                now.was = fact.value
+                now.weight += CHANGED
+        gone = set(map(id, past))
+        line.facts = [fact for fact in line.facts if id(fact) not in gone]
+
+
+def _another(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> bool:
+    """Whether two answers tell of two objects: what they say first that is an identifier differs, as that of a new one does."""
+    shared = (fact for key, fact in after.items() if key in before)
+    name = next((fact for fact in shared if weight_under(fact.key, fact.value) >= IDENTIFIER), None)
+    return name is not None and before[name.key].value != name.value
 
 
 def _single(line: Line) -> dict[str, Fact]:

@@ -16,13 +16,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count as counting
-from itertools import islice
-from typing import Any, Literal
+from itertools import islice, repeat
+from typing import Any
 
-import msgspec
-
+from holdfast.context.lines import Fact, Kind, Line, priced
+from holdfast.context.texts import rarity_of, sentences_of, table_of
 from holdfast.context.units import Unit
 from holdfast.context.values import (
+    COLONS,
     DIGITS,
     IDENTIFIER,
     MAX_KEY,
@@ -50,62 +51,18 @@ FIRST_NAME, NAME_HEAD = 100, 24
 """Longest first argument that names a call whole, a command or an address say; and how much of a longer one does."""
 OUTCOME, OUTCOME_MORE = 60, 1.0
 """Characters of a result that is all outcome: "saved", a new id, a refusal; and what it weighs more for that."""
-FAILURE, TRIED = 400, 3.0
+FAILURE, TRIED = 400, 4.0
 """Characters of a result that may be nothing but an error; and what it and the arguments that led to it weigh more: what
 failed is tried again, nearly the same, or must not be."""
 
-Kind = Literal["call", "user", "assistant", "other"]
-
-
-class Fact(msgspec.Struct, array_like=True, gc=False):
-    """One value with the key it came with."""
-
-    key: str
-    value: str
-    group: int
-    """Facts of one object share a group: they are told together. 0 is the source itself, others are rows in it."""
-    weight: float
-    """How likely an agent comes back for a value of this form."""
-    used: int = 0
-    """How often other messages said the value."""
-    last: int = -1
-    """Where it was said last."""
-    was: str | None = None
-    """The value it had before, when the same source told another one."""
-    prose: bool = False
-    """A sentence: worth what the values in it are worth."""
-    firm: bool = False
-    """Told for what it says, whatever of it is told elsewhere: an error, the outcome of an action, an answer."""
-    again: bool = False
-    """Told by an earlier source already, which is where it is looked for first."""
-    cost: float = 4.0
-    """About how many tokens it takes; see `priced`."""
-
-
-class Line(msgspec.Struct, array_like=True, gc=False):
-    """One source and what is kept of it."""
-
-    handle: str
-    key: str
-    """Equal for the same question asked again; unique for what was said."""
-    seq: int
-    """The source's place in the log; the newest one, when the same source was asked again."""
-    kind: Kind
-    facts: list[Fact]
-    names: list[str] = []
-    """The arguments in the handle: what the facts belong to."""
-    asked: list[str] = []
-    """Names of all arguments of a call, nested ones too."""
-    last: int = -1
-    """Where one of the names was said last."""
-    cost: float = 6.0
-    """About how many tokens the handle takes."""
-
-
-def priced(fact: Fact) -> None:
-    """Work out what a fact costs to tell: once, for it is asked at every step."""
-    key = cost_of(fact.key) if fact.key and not fact.group else 0.0
-    fact.cost = round(1.5 + cost_of(fact.value) + key, 1)
+LONGER, USUAL = 0.6, 12.0
+"""How much more a longer sentence of a user weighs: of two the longer one is hardly a phrase."""
+KEYED = 2.0
+"""What a name is worth more that an object is kept under: it is what to ask for it with."""
+PIECE, PIECE_COST = 0.8, 5.0
+"""What a sentence in a value has to weigh, or to cost: an excerpt ends in the middle of a word."""
+CONSTANT = 3
+"""Rows from which what all of them say is told of the list."""
 
 
 # -- a unit ------------------------------------------------------------------
@@ -117,8 +74,9 @@ def lines_of(unit: Unit) -> list[Line]:
     if first.kind == "calls":
         return _call_lines(unit)
     if first.kind == "result":
-        facts = _numbered(_result_facts(first.message.text))
-        return [Line("late result", f"late#{first.seq}", first.seq, "other", facts)] if facts else []
+        read = _result_of(first.message.text)
+        facts = _numbered(read.facts)
+        return [Line("late result", f"late#{first.seq}", first.seq, "other", facts, lists=read.lists)] if facts else []
     return _said(first.message, first.seq)
 
 
@@ -139,32 +97,61 @@ def _call_line(call: ToolCall, result: str, seq: int) -> Line:
     names, rest = _split_arguments(arguments)
     name = clean(call.name)[:64]
     handle = f"{name}({', '.join(names) or _headed(rest)})"
-    given = _leaves(rest)
-    above = max((fact.group for fact in given), default=0)
-    told = _told(result, above)
+    given, told = _given(rest) if rest else _Leaves(), _result_of(result)
+    above = given.rows
+    if above:
+        _number_on(told, above)
+    if len(result) <= OUTCOME:
+        for fact in told.facts:
+            fact.weight += OUTCOME_MORE
+            fact.firm = True
     if len(result) <= FAILURE and tells_error(result):
-        for fact in (*given, *(fact for fact in told if fact.firm)):
-            fact.weight *= TRIED
-    facts = _numbered((*given, *told))
-    key = handle if not rest else f"{handle}#{_hash(call.arguments)}"
-    return Line(handle, key, seq, "call", facts, names, _asked(arguments), cost=2.0 + round(cost_of(handle), 1))
+        for fact in (*given.facts, *told.facts):
+            if fact.firm or (fact.group and fact.group <= above and not fact.prose):
+                fact.weight *= TRIED
+    line = Line(
+        handle,
+        handle if not rest else f"{handle}#{_hash(call.arguments)}",
+        seq,
+        "call",
+        _numbered((*given.facts, *told.facts)),
+        names,
+        _asked(arguments),
+        cost=2.0 + round(cost_of(handle), 1),
+        given=above,
+        lists=given.lists + told.lists,
+    )
+    line.counts = _lists_in(line)
+    return line
 
 
 def _hash(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
 
 
-def _told(result: str, above: int) -> list[Fact]:
-    """Facts of a result, their rows numbered on from `above`: rows of an answer are not those of the question."""
-    facts = _result_facts(result)
-    outcome = len(result) <= OUTCOME
-    if above or outcome:
-        for fact in facts:
-            fact.group += above if fact.group else 0
-            if outcome:
-                fact.weight += OUTCOME_MORE
-                fact.firm = True
-    return facts
+def _given(rest: Any) -> _Leaves:
+    """What a call was asked with beside its names: a group each, so that nobody takes it for the answer."""
+    found = _Leaves()
+    for key, value in rest.items() if isinstance(rest, dict) else (("", rest),):
+        label = label_of(key)
+        found.walk(value, label, found.row(label if isinstance(value, dict) else ""), 0)
+    found.facts = _alike(found.facts)
+    return found
+
+
+def _number_on(read: _Leaves, above: int) -> None:
+    """Number the rows of an answer on from `above`: they are not those of the question."""
+    for fact in read.facts:
+        fact.group += above if fact.group else 0
+    read.lists = [(above + 1, ""), *((start + above, name) for start, name in read.lists)]
+
+
+def _lists_in(line: Line) -> dict[str, int]:
+    """How many values each key of the source itself has, where it has several."""
+    keys = [fact.key for fact in line.facts if not fact.group and not fact.prose and fact.value not in line.names]
+    if len(keys) == len(set(keys)):
+        return {}
+    return {key: count for key, count in Counter(keys).items() if key and count > 1}
 
 
 def _split_arguments(arguments: Any) -> tuple[list[str], Any]:
@@ -215,6 +202,9 @@ def _said(message: Message, seq: int) -> list[Line]:
     if not facts:
         return []
     kind: Kind = "user" if message.role == "user" else "assistant" if message.role == "assistant" else "other"
+    if kind == "user":
+        for fact in facts:
+            fact.weight = round(fact.weight * (fact.cost / USUAL) ** LONGER, 2)
     handle = f"{clean(message.role)[:20]} said"
     return [Line(handle, f"{handle}#{seq}", seq, kind, facts, cost=2.0 + round(cost_of(handle), 1))]
 
@@ -251,18 +241,17 @@ def _decoded(text: str) -> Any:
         return text
 
 
-def _result_facts(text: str) -> list[Fact]:
+def _result_of(text: str) -> _Leaves:
+    """What a result says: the scalars of an object with the keys they stand under, or what a text says."""
+    read = _Leaves()
     decoded = _decoded(text)
     if isinstance(decoded, dict | list):
-        return _leaves(decoded)
-    return list(islice(_text_facts(text, said=False), MAX_LEAVES))
-
-
-def _leaves(value: Any) -> list[Fact]:
-    """The scalars inside `value` with the keys they stand under; objects in lists are a row each."""
-    leaves = _Leaves()
-    leaves.walk(value, "", 0, 0)
-    return _alike(leaves.found[:MAX_LEAVES])
+        read.walk(decoded, "", 0, 0)
+        read.facts = _alike(read.facts[:MAX_LEAVES])
+    else:
+        read.facts = list(islice(_text_facts(text, said=False), MAX_LEAVES))
+    read.facts = _regular(read.facts, read.lists)
+    return read
 
 
 def _alike(facts: list[Fact]) -> list[Fact]:
@@ -279,40 +268,92 @@ def _alike(facts: list[Fact]) -> list[Fact]:
     return facts
 
 
+def _regular(facts: list[Fact], lists: list[tuple[int, str]]) -> list[Fact]:
+    """Rows that are the same once; and what all rows of a list say once, of the source: of one row it would be misread."""
+    rows: dict[int, list[Fact]] = {}
+    for fact in facts:
+        if fact.group:
+            rows.setdefault(fact.group, []).append(fact)
+    if len(rows) < 2 or (len(rows) < CONSTANT and not _same(*rows.values())):
+        return facts
+    seen: set[tuple[str, ...]] = set()
+    again: set[int] = set()
+    columns: dict[tuple[str, str], list[Fact]] = {}
+    several: Counter[str] = Counter()
+    at = Line("", "", 0, "call", [], lists=lists)
+    for group, row in rows.items():
+        name = at.list_of(group)
+        identity = (name, *(part for fact in row for part in (fact.key, fact.value)))
+        if len(row) > 1 and identity in seen:
+            again.add(group)
+            continue
+        seen.add(identity)
+        several[name] += 1
+        for fact in row:
+            columns.setdefault((name, fact.key), []).append(fact)
+    hoisted = {
+        (name, key): column[0]
+        for (name, key), column in columns.items()
+        if key and len(column) == several[name] >= CONSTANT and len({fact.value for fact in column}) == 1
+    }
+    if not again and not hoisted:
+        return facts
+    gone = {id(fact) for place in hoisted for fact in columns[place]}
+    common = [
+        Fact(f"{name}.{key}" if name else key, fact.value, 0, fact.weight, prose=fact.prose)
+        for (name, key), fact in hoisted.items()
+    ]
+    kept = [fact for fact in facts if fact.group not in again and id(fact) not in gone]
+    first = next((place for place, fact in enumerate(kept) if fact.group), len(kept))
+    return kept[:first] + common + kept[first:]
+
+
+def _same(row: list[Fact], other: list[Fact]) -> bool:
+    return len(row) == len(other) and all(
+        a.value == b.value and a.key == b.key for a, b in zip(row, other, strict=True)
+    )
+
+
 class _Leaves:
     """A walk through what was decoded, into one list; it ends when that is long enough."""
 
     def __init__(self) -> None:
-        self.found: list[Fact] = []
+        self.facts: list[Fact] = []
         self.rows = 0
+        self.lists: list[tuple[int, str]] = []
+
+    def row(self, name: str) -> int:
+        """The number of a new row, which stands in a list of that name."""
+        self.rows += 1
+        if (self.lists[-1][1] if self.lists else "") != name:
+            self.lists.append((self.rows, name))
+        return self.rows
 
     def walk(self, value: Any, key: str, group: int, depth: int) -> None:
-        if depth > MAX_DEPTH or len(self.found) >= MAX_LEAVES:
+        if depth > MAX_DEPTH or len(self.facts) >= MAX_LEAVES:
             return
         if isinstance(value, dict):
-            self._object(value, group, depth)
+            self._object(value, key, group, depth)
         elif isinstance(value, list):
             for item in value:
-                nested = isinstance(item, dict | list)
-                self.rows += nested
-                self.walk(item, key, self.rows if nested else group, depth + 1)
-                if len(self.found) >= MAX_LEAVES:
+                self.walk(item, key, self.row(key) if isinstance(item, dict | list) else group, depth + 1)
+                if len(self.facts) >= MAX_LEAVES:
                     break
         elif value is not None and value != "":
             self._scalar(value, key, group)
 
-    def _object(self, value: dict[str, Any], group: int, depth: int) -> None:
+    def _object(self, value: dict[str, Any], key: str, group: int, depth: int) -> None:
         """An object's scalars before what is nested in it, whatever their order: they say what it is."""
         deeper = False
         for name, item in value.items():
             if isinstance(item, dict | list):
                 deeper = True
-            elif item is not None and item != "" and len(self.found) < MAX_LEAVES:
+            elif item is not None and item != "" and len(self.facts) < MAX_LEAVES:
                 self._scalar(item, label_of(name), group)
         if deeper:
-            self._nested(value, group, depth)
+            self._nested(value, key, group, depth)
 
-    def _nested(self, value: dict[str, Any], group: int, depth: int) -> None:
+    def _nested(self, value: dict[str, Any], key: str, group: int, depth: int) -> None:
         nested = {name: item for name, item in value.items() if isinstance(item, dict)}
         shared = Counter(field for item in nested.values() for field in islice(item, MAX_LEAVES))
         for name, item in value.items():
@@ -320,25 +361,24 @@ class _Leaves:
             if isinstance(item, list):
                 self.walk(item, label, group, depth + 1)
             elif isinstance(item, dict) and _names_row(name, len(nested)):
-                self.rows += 1
-                row = self.rows
-                self.found.append(Fact("", label, row, weight_of(label)))
+                row = self.row(key)
+                self.facts.append(Fact("", label, row, KEYED * weight_of(label)))
                 inner = {
                     field: inside for field, inside in item.items() if not (isinstance(inside, str) and inside in name)
                 }
                 self.walk(inner, label, row, depth + 1)
             elif isinstance(item, dict):
-                start = len(self.found)
+                start = len(self.facts)
                 self.walk(item, label, group, depth + 1)
                 if any(shared[field] > 1 or field in value for field in islice(item, 20)):
-                    for fact in self.found[start:]:
+                    for fact in self.facts[start:]:
                         fact.key = f"{label}.{fact.key}"
-            if len(self.found) >= MAX_LEAVES:
+            if len(self.facts) >= MAX_LEAVES:
                 break
 
     def _scalar(self, value: Any, key: str, group: int) -> None:
         if isinstance(value, bool):
-            self.found.append(Fact(key, "true" if value else "false", group, 0.3))
+            self.facts.append(Fact(key, "true" if value else "false", group, 0.3))
             return
         text = clean(str(value)[:MAX_TEXT])
         if not text:
@@ -347,14 +387,15 @@ class _Leaves:
             # Amounts and measures, however many digits they have: an identifier of digits only is a string in most JSON.
             text = text[:MAX_VALUE]
             weight = min(DIGITS, weight_of(text)) * (0.5 if len(text) < 4 else 1.0)
-            self.found.append(Fact(key, text, group, weight))
+            self.facts.append(Fact(key, text, group, weight))
         elif len(text) <= MAX_VALUE and text.count(" ") < 6:
             weight = weight_under(key, text) + (1.0 if tells_error(text) else 0.0)
-            self.found.append(Fact(key, text, group, weight))
+            self.facts.append(Fact(key, text, group, weight))
         else:
             for fact in islice(_text_facts(str(value), said=False), MAX_LEAVES):
                 fact.key, fact.group = fact.key or key, group
-                self.found.append(fact)
+                if fact.weight >= PIECE or cost_of(fact.value) >= PIECE_COST:
+                    self.facts.append(fact)
 
 
 def _names_row(name: str, siblings: int) -> bool:
@@ -365,103 +406,47 @@ def _names_row(name: str, siblings: int) -> bool:
 # -- texts -------------------------------------------------------------------
 
 
-_SENTENCE_END = re.compile(r"[.!?؟।…。！？]")
-_CLOSED = "。！？"
-"""Ends of sentences that no white space has to follow."""
-_ITEM = re.compile(r"(?:^|\s)\d\d?\.\Z")
-"""Ends in the number of an item of a list, which is no sentence."""
-_BULLET = re.compile(r"(?:[-*#>•–]+|\d{1,3}[.)])(?=\s)")
 _PAIR = re.compile(r"([^\W\d][\w ./()#-]{0,39}?)(?::\s+|\s=\s+|：\s*)(?=\S)")
-_BULLETS = frozenset("-*#>•–0123456789")
 
 
 def _text_facts(text: str, *, said: bool) -> Iterator[Fact]:
     """What a text says: rows where it is a table, pairs where a line is `key: value`, else its sentences."""
     if len(text) > MAX_TEXT:
         text = text[: MAX_TEXT * 3 // 5] + "\n" + text[-MAX_TEXT * 2 // 5 :]
-    rows = None if said else _table(text)
-    if rows is not None:
-        yield from rows
+    table = None if said else table_of(text)
+    if table is not None:
+        yield from _rows(*table)
         return
     counter = counting(1)
-    for sentence in _sentences(text):
+    block, keys = 0, set[str]()
+    sentences = sentences_of(text)
+    for sentence, rare in zip(sentences, repeat(1.0) if said else rarity_of(sentences), strict=False):
         pair = _PAIR.match(sentence) if ": " in sentence or " = " in sentence or "：" in sentence else None
-        error = 1.5 if not said and tells_error(sentence) else 0.0
-        if pair and len(sentence) - pair.end() <= 80 and pair[1].count(" ") < 4 and "://" not in sentence[:16]:
-            value = sentence[pair.end() :].strip()
-            yield Fact(
-                pair[1].strip(),
-                value,
-                0 if not said else next(counter),
-                prose_weight(value) + error,
-                prose=True,
-                firm=error > 0,
-            )
+        error = 1.5 if not said and tells_error(sentence) and not sentence.endswith(COLONS) else 0.0
+        if pair and _is_pair(pair, sentence):
+            key, value = pair[1].strip(), sentence[pair.end() :].strip()
+            # A key that comes again begins another record: its values do not belong to those before.
+            if key in keys or (said and not keys):
+                block = next(counter)
+                keys.clear()
+            keys.add(key)
+            yield Fact(key, value, block, prose_weight(value) * rare + error, prose=True, firm=error > 0)
         else:
-            yield Fact("", sentence, next(counter), prose_weight(sentence) + error, prose=True, firm=error > 0)
+            if said:
+                keys.clear()
+            weight = prose_weight(sentence) * rare + error
+            yield Fact("", sentence, next(counter), weight, prose=True, firm=error > 0)
 
 
-def _sentences(text: str) -> list[str]:
-    found: list[str] = []
-    for line in text.splitlines():
-        start = 0
-        for end in _SENTENCE_END.finditer(line):
-            until = end.end()
-            mark, following = line[until - 1], line[until : until + 1]
-            if not (following.isspace() or mark in _CLOSED):
-                continue
-            if mark != "." or _ITEM.search(line, max(0, until - 4), until) is None:
-                _add_pieces(line[start:until], found)
-                start = until
-        _add_pieces(line[start:], found)
-    return found
+def _is_pair(pair: re.Match[str], sentence: str) -> bool:
+    """Whether what looks like `key: value` is it: no sentence, no address, no assignment in a program."""
+    if len(sentence) - pair.end() > 80 or pair[1].count(" ") > 3 or "://" in sentence[:16]:
+        return False
+    return "=" not in pair[0] or "(" not in sentence
 
 
-def _add_pieces(raw: str, found: list[str]) -> None:
-    """A sentence without the marks of lists and of emphasis, in pieces of at most `MAX_VALUE` characters."""
-    text = clean(raw).replace("**", "").replace("`", "")
-    if text[:1] in _BULLETS and (bullet := _BULLET.match(text)):
-        text = text[bullet.end() :].strip()
-    at = 0
-    while len(text) - at > MAX_VALUE:
-        # At white space, where there is some.
-        space = text.rfind(" ", at + MAX_VALUE // 2, at + MAX_VALUE)
-        until = space if space > 0 else at + MAX_VALUE
-        found.append(text[at:until].strip())
-        at = until
-    if rest := text[at:].strip():
-        found.append(rest)
-
-
-def _table(text: str) -> Iterator[Fact] | None:
-    """The rows of a table (Markdown, CSV, TSV) as facts keyed by its header; None for any other text."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) < 3:
-        return None
-    for mark in ("|", "\t", ";", ","):
-        columns = lines[0].count(mark)
-        if columns and all(line.count(mark) == columns for line in lines[1:12]):
-            if mark != "|" and not _is_header(lines[0].split(mark), 2 if mark == "\t" else 3):
-                continue
-            return _rows([line.strip(mark if mark == "|" else "").split(mark) for line in lines], dashes=mark == "|")
-    return None
-
-
-def _is_header(cells: list[str], least: int) -> bool:
-    """Whether the first line of what looks like a table names columns: in logs and code, too, lines have equal commas."""
-    names = [cell.strip("\"' ") for cell in cells]
-    return len(names) >= least and not any(
-        not name or len(name) > MAX_KEY or name[0].isdigit() or "/" in name or ": " in name or name[-1] in ".;{"
-        for name in names
-    )
-
-
-def _rows(cells: list[list[str]], *, dashes: bool) -> Iterator[Fact]:
-    names = [clean(name).strip("*\"' ")[:MAX_KEY] for name in cells[0]]
-    for number, row in enumerate(cells[1:], 1):
-        if dashes and all(not cell.strip(" :-") for cell in row):
-            continue
-        for name, cell in zip(names, row, strict=False):
-            value = clean(cell).strip("\"'")[:MAX_VALUE]
+def _rows(names: list[str], rows: list[list[str]]) -> Iterator[Fact]:
+    for number, row in enumerate(rows, 1):
+        for name, value in zip(names, row, strict=False):
             if value:
                 yield Fact(name, value, number, weight_of(value), prose=" " in value)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast.context.choosing import Choice, Chosen
 from holdfast.context.cut import Count
-from holdfast.context.facts import Fact, Line
+from holdfast.context.lines import Fact, Line
 from holdfast.context.values import COLONS
 
 TRIES, NEARLY = 9, 0.02
@@ -146,14 +146,37 @@ def _line_text(line: Line, chosen: set[int]) -> str:
     for fact in line.facts:
         if id(fact) in chosen:
             groups.setdefault(fact.group, []).append(fact)
+    if not line.given:
+        return f"{line.handle}: {_groups_text(line, groups)}"
+    given = {group: facts for group, facts in groups.items() if 0 < group <= line.given}
+    told = {group: facts for group, facts in groups.items() if group not in given}
+    return _asked_text(line, given) + (f": {_groups_text(line, told)}" if told else "")
+
+
+def _asked_text(line: Line, given: dict[int, list[Fact]]) -> str:
+    """The handle with what else was asked with in it: what stands behind the handle is the answer."""
+    if not given:
+        return line.handle
+    # Without names the handle has the head of a long argument, which is told in full now.
+    head = f"{line.handle[:-1]}; " if line.names else f"{line.handle.partition('(')[0]}("
+    return f"{head}{_groups_text(line, given)})"
+
+
+def _groups_text(line: Line, groups: dict[int, list[Fact]]) -> str:
     labelled: set[str] = set()
     before: list[str] = []
+    within = ""
     objects = []
-    for facts in groups.values():
+    for group, facts in groups.items():
         keys = [fact.key for fact in facts]
-        objects.append(_group_text(facts, labelled, plain=keys == before))
+        text = _group_text(facts, labelled, line.counts if not group else {}, plain=keys == before)
+        name = line.list_of(group) if line.lists else ""
+        if name and name != within and (within or not any(_says(key, name) for key in keys)):
+            text = f"{name}: {text}"
+            within = name
+        objects.append(text)
         before = keys
-    return f"{line.handle}: " + "; ".join(objects)
+    return "; ".join(objects)
 
 
 def _sentences(line: Line, chosen: set[int]) -> str:
@@ -169,14 +192,26 @@ def _sentences(line: Line, chosen: set[int]) -> str:
     return text
 
 
-def _group_text(facts: list[Fact], labelled: set[str], *, plain: bool) -> str:
+def _says(key: str, name: str) -> bool:
+    """Whether a key says what list it stands in, as the number of a flight does in flights."""
+    return len(name) > 1 and key.startswith(name[:-1])
+
+
+def _group_text(facts: list[Fact], labelled: set[str], counts: Mapping[str, int], *, plain: bool) -> str:
     """One object's facts. A key stands where its value first does, and again where the value's form says nothing."""
-    words = []
-    last = ""
+    words: list[str] = []
+    last, prose = "", False
     for fact in facts:
         known = plain or fact.key == last or (fact.key in labelled and fact.weight >= 2.0)
         label = f"{fact.key}{':' if fact.prose else ''} " if fact.key and not known else ""
         labelled.add(fact.key)
         last = fact.key
-        words.append(label + fact.value + (f" (was {fact.was})" if fact.was else ""))
-    return ", ".join(words)
+        # Sentences have commas of their own.
+        between = "; " if fact.prose and prose else ", " if words else ""
+        words.append(between + label + fact.value + (f" (was {fact.was})" if fact.was else ""))
+        prose = fact.prose
+    for key, count in counts.items():
+        places = [place for place, fact in enumerate(facts) if fact.key == key]
+        if places and count > len(places):
+            words[places[-1]] += f" +{count - len(places)} more"
+    return "".join(words)

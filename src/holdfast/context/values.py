@@ -41,10 +41,13 @@ Words = tuple[tuple[str, float], ...]
 _DENSE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f"
 """Scripts that put no spaces between words, and Hangul, whose particles stick to what they follow."""
 _WORD = re.compile(rf"(?:[^\W{_DENSE}]|[@#$€£¥%+/\\.:~=&_-])+|[{_DENSE}]+")
+_DENSE_RUN = re.compile(rf"[{_DENSE}]{{4,}}")
+DENSE_WORD = 3
+"""Characters of a script without spaces that stand for about one word."""
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|\d{1,4}年\d{1,2}月")
 _TIME = re.compile(r"[+-]?\d{1,2}:\d{2}(?::\d{2})?(?:[+-]\d+)?")
 _ERROR = re.compile(
-    r"\b(?:errors?|failed|failure|exception|traceback|denied|forbidden|not found|invalid|unable|timed? ?out|refused)\b"
+    r"\b(?:\w*errors?|failed|failure|\w*exception|traceback|denied|forbidden|not found|invalid|unable|timed? ?out|refused)\b"
     r"|\berreur|\bfehler|ошибк|错误|失敗|失败|エラー|오류|خطأ",
     re.IGNORECASE,
 )
@@ -124,6 +127,8 @@ _SHARES = tuple(1 / (1.5 * place) for place in range(1, 7))
 def prose_weight(sentence: str) -> float:
     """A sentence is worth its best values, a little more for each further one; a title over what follows, nearly nothing."""
     weights = sorted([weight for _, weight in weighed_words(sentence)], reverse=True)
+    if not sentence.isascii():
+        weights += [WORD] * sum([len(run) // DENSE_WORD for run in _DENSE_RUN.findall(sentence)])
     if not weights or (len(weights) < 6 and sentence.endswith(COLONS)):
         return 0.1
     return float(round(sum(map(mul, weights, _SHARES)), 2))

@@ -22,7 +22,7 @@ from holdfast.session import Entry
 if TYPE_CHECKING:
     from holdfast.context.explain import Mark
 
-VERSION = 7
+VERSION = 8
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
 
 

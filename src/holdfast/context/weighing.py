@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
-from holdfast.context.facts import Fact, Line
-from holdfast.context.values import QUESTION
+from holdfast.context.lines import Fact, Line
+from holdfast.context.values import MAX_KEY, QUESTION
 
-USER_SHARE = 0.26
+USER_SHARE = 0.2
 """Part of the text that is the user's own words, while there are some. By estimate, which is short of the count: what
 comes out is about a fifth."""
 HALF_LIFE = 24
@@ -28,7 +28,7 @@ MANY = 0.2
 """How strongly it counts against a value that many like it stand beside it and nobody talked about it."""
 AGAIN = 0.8
 """What a value is worth that an earlier source told already."""
-LISTED, DONE = 2.0, 0.5
+LISTED, DONE = 2.5, 0.5
 """What an identifier in a list is worth when calls have begun to go through the list; and what one is worth of it that
 names a call already."""
 PROPOSED, OPEN = 3.0, 4.0
@@ -48,16 +48,19 @@ _USED = tuple(1 + SAID_AGAIN * times for times in range(5))
 class Source:
     """A line on its way into the text."""
 
-    __slots__ = ("cost", "crowd", "end", "line", "marks", "names", "opened", "start")
+    __slots__ = ("cost", "crowd", "end", "line", "marks", "names", "opened", "outcome", "start", "user")
 
     def __init__(self, line: Line, start: int, end: int) -> None:
         self.line = line
+        self.user = line.kind == "user"
         self.cost = line.cost
         self.names = [name.casefold() for name in line.names]
         self.marks: set[str | int] = {start, *self.names}
         self.start = start
         self.end = end
         self.opened = False
+        self.outcome = -1
+        """The fact that says what came of it, told whenever anything else is: arguments alone read as if it had been done."""
         self.crowd: dict[str, int] = {}
 
 
@@ -99,7 +102,7 @@ class Weighed:
         self._asking = _Asking(asked)
         self._said = said
         self._now = max([line.seq for line in lines] + list(said.values()), default=0)
-        self._named = {name.casefold() for line in lines for name in line.names}
+        self.named = {name.casefold() for line in lines for name in line.names}
         proposal = _proposal(lines)
         for line in lines:
             facts = _untold(line)
@@ -111,8 +114,11 @@ class Weighed:
     def _admit(self, line: Line, facts: list[Fact], proposal: Line | None) -> None:
         start = len(self.facts)
         self.facts += facts
-        self.sources += [Source(line, start, start + len(facts))] * len(facts)
+        source = Source(line, start, start + len(facts))
+        self.sources += [source] * len(facts)
         if line.kind == "call":
+            if line.given:
+                source.outcome = next((at for at, fact in enumerate(facts, start) if _is_outcome(fact, line.given)), -1)
             self._weigh_call(line, facts, start)
             return
         base = BASE[line.kind] * (PROPOSED if line is proposal else 1.0)
@@ -136,8 +142,8 @@ class Weighed:
                 worth /= many[fact.key] ** MANY
             self.worths.append(worth)
         for group, row in rows.items():
-            if group and len(row.numbers) > 1 and not self.facts[row.numbers[0]].prose:
-                row.lead = max(row.numbers, key=lambda number: self.facts[number].weight)
+            if group and len(row.numbers) > 1:
+                row.lead = self._lead(row.numbers)
         if 0 in rows and len(many) < len(facts):
             self._weigh_lists(rows[0].numbers, many)
 
@@ -161,6 +167,20 @@ class Weighed:
             many[fact.key] = many.get(fact.key, 0) + 1
         return rows, many
 
+    def _lead(self, numbers: list[int]) -> int:
+        """The fact that names a row: by its form, else what stands first and is no sentence. Values of one list have none."""
+        facts = self.facts
+        if facts[numbers[0]].key == facts[numbers[-1]].key:
+            return -1
+        lead, best = -1, -2.0
+        for number in numbers:
+            weight = facts[number].weight
+            if weight < ROW_NAME:
+                weight = 0.0 if len(facts[number].value) <= MAX_KEY else -1.0
+            if weight > best:
+                lead, best = number, weight
+        return lead
+
     def _weigh_lists(self, numbers: list[int], many: Mapping[str, int]) -> None:
         """More for what is next in a list of identifiers that calls go through."""
         listed = [number for number in numbers if many[self.facts[number].key] > 1]
@@ -169,7 +189,7 @@ class Weighed:
             fact = self.facts[number]
             if fact.weight >= ROW_NAME:
                 self.worths[number] *= LISTED if fact.key in begun else 1.0
-                self.worths[number] *= DONE if fact.value.casefold() in self._named else 1.0
+                self.worths[number] *= DONE if fact.value.casefold() in self.named else 1.0
 
     def _use(self, fact: Fact, last: int, focus: int) -> float:
         """More for what was said again, for what calls ask for, and for what was talked about lately."""
@@ -231,6 +251,10 @@ def _rank_call(line: Line, now: int, asking: _Asking, ranked: list[_Ranked]) -> 
         if many[key] > 1 and key and fact.last < 0 and group not in rows:
             worth /= many[key] ** MANY
         ranked.append((worth / cost**POWER, len(ranked), cost, False, fact))
+
+
+def _is_outcome(fact: Fact, given: int) -> bool:
+    return fact.firm and not 0 < fact.group <= given
 
 
 def _untold(line: Line) -> list[Fact]:
