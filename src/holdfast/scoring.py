@@ -39,6 +39,9 @@ Scorer = Callable[[Sequence[dict[str, Any]]], "Sequence[float] | Awaitable[Seque
 
 BATCH = 20
 """Messages rated at once; of a longer unit the first ones speak for it."""
+WORTH_ASKING = 10
+"""Messages that wait behind turns until a model is asked about them: one call a turn about two messages would cost more than
+it tells. Functions are asked at once."""
 BATCHES = 10
 """Batches of one run: what is left is rated after the next turn."""
 LOOK_BACK = 400
@@ -150,9 +153,9 @@ class Scoring:
 
     async def _run(self, ref: SessionRef, scorer: str) -> None:
         try:
-            await self.score(ref, scorer)
+            await self.score(ref, scorer, least=WORTH_ASKING)
             while (wanted := self._again.pop(ref, None)) is not None:
-                await self.score(ref, wanted)
+                await self.score(ref, wanted, least=WORTH_ASKING)
         finally:
             self._again.pop(ref, None)
             self._tasks.pop(ref, None)
@@ -172,10 +175,15 @@ class Scoring:
 
     # -- one run -----------------------------------------------------------
 
-    async def score(self, ref: SessionRef, scorer: str) -> int:
+    async def score(self, ref: SessionRef, scorer: str, *, least: int = 1) -> int:
         """Rate what is not rated yet of a session, in a bounded number of batches; how many entries got an importance.
 
         Nothing is raised: what goes wrong is logged and counted, and tried again by a later run.
+
+        Args:
+            ref: the session.
+            scorer: its name.
+            least: messages below which a model is not asked.
         """
         if ref in self._running:
             return 0
@@ -183,7 +191,7 @@ class Scoring:
         rated = 0
         try:
             for _ in range(BATCHES):
-                found = await self._next(ref, scorer)
+                found = await self._next(ref, scorer, least)
                 if found is None:
                     break
                 rated += found
@@ -196,7 +204,7 @@ class Scoring:
             self._running.discard(ref)
         return rated
 
-    async def _next(self, ref: SessionRef, name: str) -> int | None:
+    async def _next(self, ref: SessionRef, name: str, least: int) -> int | None:
         """Rate the next batch; how many entries got an importance. None when there is none, or it is too early for it."""
         scorer = self._resolve(name)
         if scorer is None or self._clock() < self._paused.get(name, (0, 0))[1]:
@@ -205,7 +213,7 @@ class Scoring:
         if self._clock() < progress.not_before:
             return None
         batch = await self._unrated(ref, progress)
-        if not batch:
+        if not batch or (isinstance(scorer, Llm) and len(batch) < least and not progress.tries):
             return None
         found = await self._asked(ref, name, scorer, batch)
         if found is None:

@@ -171,10 +171,11 @@ async def test_metrics_count_what_a_scorer_rated() -> None:
 
     config = "context: {strategy: salience, scorer: default}"
     async with gateway(answer, config) as (served, _):
-        await served.chat("hi")
-        await served.hf.engine.scoring.settled()
+        for _ in range(5):
+            await served.chat("hi", session_id="s")
+            await served.hf.engine.scoring.settled()
         text = (await served.http.get("/metrics")).text
-        assert "holdfast_ratings_total 2.0" in text
+        assert "holdfast_ratings_total 10.0" in text
         assert 'holdfast_rating_batches_total{outcome="asked"} 1.0' in text
         assert 'holdfast_rating_batches_total{outcome="nonsense"} 0.0' in text
         assert 'holdfast_rating_tokens_total{kind="prompt"} 10.0' in text

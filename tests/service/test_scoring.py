@@ -18,7 +18,7 @@ from holdfast.agents import Llm
 from holdfast.errors import ModelRejected, ModelUnavailable
 from holdfast.messages import Message, ToolCall
 from holdfast.models import as_chunks
-from holdfast.scoring import BATCH, LOOK_BACK, PAUSE, PROMPT_TOKENS, TRIES, Scorer, Scoring, ratings_in
+from holdfast.scoring import BATCH, LOOK_BACK, PAUSE, PROMPT_TOKENS, TRIES, WORTH_ASKING, Scorer, Scoring, ratings_in
 from holdfast.session import Entry, NewEntry, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
@@ -421,6 +421,21 @@ async def test_closing_ends_what_is_under_way() -> None:
 
 
 # -- a model -----------------------------------------------------------------------
+
+
+async def test_behind_turns_a_model_is_asked_about_several_messages_at_once() -> None:
+    """A call a turn, about the two messages of it, would cost more than it tells."""
+    rater = model(lambda text: json.dumps([7] * text.count('{"n"')))
+    async with rigged(rater) as rig:
+        for turn in range(12):
+            await rig.say(user(f"question {turn}"), Message(role="assistant", content=f"answer {turn}"))
+            rig.scoring.soon(REF, "mine")
+            await rig.scoring.settled()
+        rated = [value is not None for value in await rig.importances()]
+        assert isinstance(rater.client, ToldModel)
+        assert len(rater.client.bodies) == len(rated) // WORTH_ASKING == 2
+        assert sum(rated) == 2 * WORTH_ASKING
+        assert await rig.score() == len(rated) - 2 * WORTH_ASKING, "asked for, it rates what is left"
 
 
 async def test_a_model_is_asked_for_a_list_and_its_scale_is_mapped() -> None:
