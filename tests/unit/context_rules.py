@@ -352,7 +352,9 @@ def _check_same(request: Request, sent: Message, entry: Entry, decided: dict[int
     if decided[entry.seq] != "cut":
         assert sent == entry.message, "what is not cut is sent as it is in the log"
         return
-    if not _only_written_shorter(sent, entry.message):
+    # A short task of several parts may be shorter as a stub with all of its words: then nothing is missing.
+    all_there = anchor is not None and entry.seq == anchor.seq and entry.message.text in sent.text
+    if not all_there and not _only_written_shorter(sent, entry.message):
         assert f"message {entry.seq} of the session" in _all_text(sent), "a cut says where the whole is"
     assert (sent.role, sent.name, sent.tool_call_id) == (
         entry.message.role,
@@ -486,7 +488,7 @@ def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str
             assert run.tokens <= counted, "other arguments may have become an object, which takes a few tokens more"
         elif message.role != "user" or not message.text.startswith((SYSTEM_NOTE, "[a tool result")):
             assert run.tokens == counted
-        if _only_text(message):
+        if _only_text(message) and _MARKER.search(message.text):
             assert run.tokens >= 0.9 * (least(built.window.room.tokens) if request.policy.condense else MIN_CUT)
 
 
