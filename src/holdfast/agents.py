@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.budget import Budget
-from holdfast.calibration import Counted, Learned, Measure
+from holdfast.calibration import Learned, Measure
 from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
@@ -65,12 +65,13 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
         """
         reply = max_reply_tokens if max_reply_tokens is not None else self.max_tokens
         learned = learned or Learned()
+        if reply is not None and type(reply) is not int:
+            raise InvalidRequest(
+                f"max_tokens must be a whole number of tokens, not {reply!r}"[:300], param="max_tokens"
+            )
+        scale = self.measure(learned).scale
         try:
-            measure = self.measure(learned)
-            if reply is None or type(reply) is int:
-                budget = _budget(self.model, self.context_window, reply, learned.window, measure.scale, tools=tools)
-            else:
-                budget = Budget.for_model(self.model, max_reply_tokens=reply)  # says what is wrong with it
+            budget = _budget(self.model, self.context_window, reply, learned.window, scale, tools=tools)
         except InvalidRequest as exc:
             if reply is None:
                 raise
@@ -92,16 +93,6 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     def measure(self, learned: Learned) -> Measure:
         """How far this model's counter is from its provider's."""
         return learned.calibration.measure(exact=self.counter.exact)
-
-    def counted(self, tokens: int, learned: Learned, provider: int | None = None) -> Counted:
-        """A prompt's count, for a report.
-
-        Args:
-            tokens: as the counter counts them.
-            learned: as the budget was made with.
-            provider: what `prompt_tokens` said, if it did.
-        """
-        return self.measure(learned).describe(tokens, margin=self.counter.margin, provider=provider)
 
 
 @lru_cache(maxsize=1024)

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.budget import STEP_DOWN
 from holdfast.context.explain import encode_record
 from holdfast.errors import BudgetTooSmall, ContextTooLong, InvalidRequest
 from holdfast.models import closing, given_up, opening
-from holdfast.prompting import Turn, build_prompt, reply_tokens
+from holdfast.prompting import Turn, build_prompt
 from holdfast.session import ModelCall, Session
 from holdfast.wire.openai import message_to
 
@@ -49,17 +50,13 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
 
 async def _step_down(turn: Turn, refusal: ContextTooLong, tried: list[int]) -> None:
     """Build the prompt again: for what the refusal teaches of the window, and a tenth below the one that was refused."""
-    refused, llm, learning = turn.working_set, turn.request.voice.llm, turn.engine.learning
+    refused, llm = turn.working_set, turn.request.voice.llm
     assert refused is not None, "a prompt was refused"
+    assert refused.request.budget is not None, "a turn's prompt has a budget"
     counted = refused.total_tokens
     try:
-        turn.learned = learning.refused(
-            llm,
-            counted,
-            llm.budget(reply_tokens(turn.request.body), tools=bool(refused.request.tools), learned=turn.learned),
-            refusal,
-        )
-        turn.input_budget = min(refused.request.input_budget, counted) * 9 // 10
+        turn.learned = turn.engine.learning.refused(llm, counted, refused.request.budget, refusal)
+        turn.input_budget = min(refused.request.input_budget, counted) * (100 - STEP_DOWN) // 100
         await build_prompt(turn)
     except (BudgetTooSmall, InvalidRequest):
         raise given_up(refusal, tried) from refusal
@@ -99,7 +96,7 @@ def made_call(turn: Turn, model: object, usage: object) -> ModelCall:
         cached_tokens=_whole_number(cached),
         turn_id=turn.session.tail.turn_id,
         through=built.through,
-        view=turn.request.voice.view_key(),
+        view=turn.key,
         hash=bytes.fromhex(built.hash),
         build=encode_record(built.record()),
     )

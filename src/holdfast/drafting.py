@@ -5,10 +5,9 @@ Reads the store and stores nothing: when one is made, and by whom, is `holdfast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
-import anyio.to_thread
 import msgspec
 
 from holdfast.agents import Llm
@@ -32,9 +31,8 @@ from holdfast.session import Entry, NewCompaction, Session, SessionRef, StoredCo
 from holdfast.stores.base import SavedView, Store
 from holdfast.summarizers import Draft, Reading, Spent, Writer, allowed, capacity
 from holdfast.views import ReadView, read_view
-from holdfast.warm import heavy
+from holdfast.warm import heavy, off_loop
 
-T = TypeVar("T")
 _CALLS: Final = 8
 """Most calls for which what the digest covered is read from the log again; a longer part goes in as its digest."""
 _FUNCTION_TOKENS: Final = 500_000
@@ -89,7 +87,7 @@ async def found(store: Store, job: Job) -> Found | None:
     """
     read = await read_view(store, job.ref, job.key)
     room = job.room(job.how)
-    window = await off_loop(read.entries, lambda: _unsettled(job.request.policy, room, read))
+    window = await off_loop(lambda: _unsettled(job.request.policy, room, read), long=heavy(read.entries))
     planned = plan(window, job.how, forced=job.manner == "asked")
     if planned is None:
         return None
@@ -194,8 +192,3 @@ def _report(seen: Found, read: Reading, draft: Draft) -> dict[str, Any]:
         "chunks": draft.chunks,
         "cut": draft.cut,
     }
-
-
-async def off_loop(entries: Sequence[Entry], work: Callable[[], T]) -> T:
-    """Do `work` in a thread when what was read is long, so that turns do not wait for it."""
-    return await anyio.to_thread.run_sync(work) if heavy(entries) else work()

@@ -5,7 +5,8 @@ The layers of a turn are in `holdfast.turn`; what is here is what all of them ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import anyio.to_thread
@@ -23,7 +24,7 @@ from holdfast.session import Entry, Mode, ModelCall, NewEntry, Plan, Session, Se
 from holdfast.stores.base import Append, Appended, SavedView
 from holdfast.tokens import STORED
 from holdfast.views import ReadView, read_view
-from holdfast.warm import Memory, heavy
+from holdfast.warm import Memory, heavy, off_loop
 from holdfast.wire.openai import message_to
 
 _THREAD_CHARS = 64_000
@@ -68,6 +69,11 @@ class Turn:
         """Tokens of the prompt by the provider's own count, where it was asked and answered."""
         self._session: Session | None = None
         self._view: tuple[str, SavedView] | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """Names the view that its prompts are built from."""
+        return self.request.voice.view_key()
 
     @property
     def session(self) -> Session:
@@ -182,20 +188,20 @@ async def _summarized(turn: Turn, built: WorkingSet) -> bool:
 
 def look_after(turn: Turn) -> None:
     """What is done in the background behind the turn's last write: a summary if one is due, and rating what is new."""
-    request = turn.request
-    if turn.working_set is not None:
-        turn.engine.compactor.after_turn(request.ref, request.voice, turn.working_set, turn.session)
-    scorer = request.voice.policy.scorer
-    if scorer is not None:
-        turn.engine.scoring.soon(request.ref, scorer)
+    request, built = turn.request, turn.working_set
+    if built is None:
+        return
+    turn.engine.compactor.after_turn(request.ref, request.voice, built, turn.session)
+    if built.request.policy.scorer is not None:
+        turn.engine.scoring.soon(request.ref, built.request.policy.scorer)
 
 
 async def _build(turn: Turn) -> WorkingSet:
     made = working_set_request(turn.request, turn.session, learned=turn.learned, input_budget=turn.input_budget)
-    key = turn.request.voice.view_key()
+    key = turn.key
     memory = turn.engine.warm.get(turn.request.ref)
     if memory is not None and memory.key == key and memory.session.version == turn.session.version:
-        built = await _off_loop(memory.heavy, lambda: build_on(made, memory.carried))
+        built = await off_loop(lambda: build_on(made, memory.carried), long=memory.heavy)
         turn.remember(key, built, memory.saved, turn.session.version)
     else:
         built = await _build_cold(turn, made, key)
@@ -207,7 +213,7 @@ async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
     """Build from what the store has, and remember the view for the next turn."""
     ref, engine = turn.request.ref, turn.engine
     read = await read_view(engine.store, ref, key)
-    built = await _off_loop(heavy(read.entries), lambda: built_from(made, read))
+    built = await off_loop(lambda: built_from(made, read), long=heavy(read.entries))
     engine.warm.put(ref, Memory(read.session, read.entries, key, built.carried, read.saved))
     turn.remember(key, built, read.saved, read.session.version)
     return built
@@ -216,11 +222,6 @@ async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
 def built_from(made: Request, read: ReadView) -> WorkingSet:
     """The working set for `made`, from a view as it was read."""
     return build(made, read.state, read.head, read.entries, live=read.live, anchor=read.session.tail.anchor)
-
-
-async def _off_loop(long: bool, work: Callable[[], WorkingSet]) -> WorkingSet:  # noqa: FBT001 - one of two ways to do it
-    """Do `work` in a thread when it takes `long`, so that other requests do not wait for it."""
-    return await anyio.to_thread.run_sync(work) if long else work()
 
 
 async def _recounted(turn: Turn, built: WorkingSet) -> WorkingSet:

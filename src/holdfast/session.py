@@ -102,17 +102,19 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How its prompt was built: budget arithmetic, policy, prefix report. Opaque to a store; holds no content of messages."""
 
 
-class NewCompaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction about to be laid over a range of the log; or, with `error`, an attempt at one that failed."""
+class Laid(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to say of a compaction, whether it is about to be stored or was."""
 
     view: str
     """Key of the view that it belongs to."""
     first: int
     last: int
-    """`seq` of the first and the last entry of its range; `last` is on the live path. Includes the range of the one it follows."""
+    """`seq` of the first and the last entry of its range; `last` is on the live path when it is laid. Includes the range of
+    the one it follows."""
     kind: CompactionKind
     text: str
-    """What is told of the range; of an attempt that failed, what came of it, mostly nothing."""
+    """What is told of the range; of an attempt that failed, what came of it, mostly nothing. Emptied, as `report` is, when an
+    entry of the range is erased."""
     tokens: int
     """Of the text."""
     source_tokens: int
@@ -132,33 +134,22 @@ class NewCompaction(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of its quality. May quote content: it goes where the text goes."""
     error: str | None = None
     """Why there is none, in short, without secrets: then it is a failed attempt."""
+
+
+class NewCompaction(Laid, frozen=True, kw_only=True):
+    """A compaction about to be laid over a range of the log; or, with `error`, an attempt at one that failed."""
+
     built_at: int | None = None
     """The session's version when what it was made from was read; see `holdfast.stores.base`. None: it is made in the
     write that lays it. Not read back."""
 
 
-class StoredCompaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction as a store has it; fields as in `NewCompaction`."""
+class StoredCompaction(Laid, frozen=True, kw_only=True):
+    """A compaction as a store has it."""
 
     id: int
     """Per session, from 1, gapless as they are given; never given again."""
     status: CompactionStatus
-    view: str
-    first: int
-    last: int
-    kind: CompactionKind
-    text: str
-    """Empty, as `report` is, when an entry of the range was erased."""
-    tokens: int
-    source_tokens: int
-    total: int
-    model: str | None = None
-    created_at: int
-    through: int
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    report: dict[str, Any] | None = None
-    error: str | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):

@@ -8,13 +8,17 @@ read. Several servers on one database need not know of each other.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import anyio.to_thread
 
 from holdfast.context.view import Carried
 from holdfast.messages import chain
 from holdfast.session import Entry, Session, SessionRef
 from holdfast.stores.base import Append, Appended
 
+T = TypeVar("T")
 MOST = 256
 """Sessions remembered; the one that was idle longest goes first."""
 MOST_TOKENS = 4_000_000
@@ -30,6 +34,11 @@ LONG_ENTRIES, LONG_TOKENS = 2_000, 100_000
 def heavy(entries: Sequence[Entry]) -> bool:
     """Whether folding `entries` is better done off the event loop."""
     return len(entries) > LONG_ENTRIES or sum(entry.tokens for entry in entries) > LONG_TOKENS
+
+
+async def off_loop(work: Callable[[], T], *, long: bool) -> T:
+    """Do `work` in a thread where it takes `long`, so that other requests do not wait for it."""
+    return await anyio.to_thread.run_sync(work) if long else work()
 
 
 class Memory:

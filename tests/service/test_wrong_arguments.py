@@ -48,3 +48,14 @@ async def test_a_dialect_is_a_known_one() -> None:
 def test_scorers_and_summarizers_are_functions_that_can_be_asked(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         Holdfast("sqlite://:memory:", **given)
+
+
+@pytest.mark.parametrize("wrong", ["abc", [1], 1.5, True])
+async def test_the_tokens_of_a_reply_are_a_whole_number(wrong: Any) -> None:
+    """And nothing is written for a turn that cannot be."""
+    async with Holdfast("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        with pytest.raises(InvalidRequest, match="max_tokens must be a whole number of tokens") as caught:
+            await session.send("Hello.", max_tokens=wrong)
+        assert caught.value.param == "max_tokens"
+        assert (await session.info()).messages == 0

@@ -128,13 +128,17 @@ def test_a_scale_is_coarse_and_never_below_ratio_and_margin(calibration: Calibra
 # -- what is told -------------------------------------------------------------------
 
 
+def told(model: Llm, tokens: int, learned: Learned, provider: int | None = None) -> Counted:
+    return model.measure(learned).describe(tokens, margin=model.counter.margin, provider=provider)
+
+
 def test_a_count_says_how_it_came_about() -> None:
     none, some = Learned(), Learned(calibration=taught((50_000, 40_000)))
-    assert llm("gpt-4o").counted(1_000, none) == Counted(1_000, "exact", 0.0)
-    assert llm("gpt-4o").counted(1_000, some) == Counted(1_000, "exact", 0.0)
-    assert llm().counted(1_250, none) == Counted(1_000, "estimate", 0.25)
-    assert llm().counted(1_250, some) == Counted(1_000, "calibrated", 0.05)
-    assert llm().counted(1_250, some, provider=1_017).to_wire() == {"tokens": 1_017, "how": "provider", "margin": 0.0}
+    assert told(llm("gpt-4o"), 1_000, none) == Counted(1_000, "exact", 0.0)
+    assert told(llm("gpt-4o"), 1_000, some) == Counted(1_000, "exact", 0.0)
+    assert told(llm(), 1_250, none) == Counted(1_000, "estimate", 0.25)
+    assert told(llm(), 1_250, some) == Counted(1_000, "calibrated", 0.05)
+    assert told(llm(), 1_250, some, provider=1_017).to_wire() == {"tokens": 1_017, "how": "provider", "margin": 0.0}
 
 
 # -- windows --------------------------------------------------------------------------
