@@ -28,14 +28,6 @@ from holdfast.testing import Reply, ScriptedUpstream
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}]
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the environment says."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 @asynccontextmanager
 async def client_of(script: list[Reply | str]) -> AsyncIterator[tuple[AsyncOpenAI, ScriptedUpstream]]:
     """The official client in front of a script."""

@@ -29,13 +29,6 @@ KEY = "sk-test-0123456789abcdef"
 HI: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 class Pauses:
     """Stands in for `asyncio.sleep`: takes no time and remembers."""
 

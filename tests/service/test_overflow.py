@@ -30,13 +30,6 @@ def talk(n: int) -> str:
     return f"Box B-{n} has {n * 3} letters of 18{n % 90 + 10}, the longest is from captain number {n}. " * 5
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 @contextlib.asynccontextmanager
 async def opened(
     upstream: ScriptedUpstream, model: str, *, url: str = "sqlite://:memory:", counting: bool = False, **llm: Any

@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 HI: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 @contextlib.asynccontextmanager
 async def model_at(url: str) -> AsyncIterator[OpenAIModel]:
     model = OpenAIModel(url, max_retries=0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import count as counting
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,28 +18,15 @@ from holdfast.context.digest import EMPTY, fold, render
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.units import Unit, units_of
-from holdfast.messages import Message, ToolCall
+from holdfast.messages import Message
 from holdfast.replay import play
 from holdfast.session import NewEntry, Tail, extend
 from holdfast.tokens import STORED
 from holdfast.wire.transcripts import Recording
 from tests.unit.agent_sessions import sessions
+from tests.unit.rounds import call, reply, user
 
 ROOM = 1000
-
-
-def user(text: str) -> list[Message]:
-    return [Message(role="user", content=text)]
-
-
-def reply(text: str) -> list[Message]:
-    return [Message(role="assistant", content=text)]
-
-
-def call(name: str, arguments: Any, result: Any) -> list[Message]:
-    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-    tool = ToolCall("c", name, json.dumps(arguments, ensure_ascii=False))
-    return [Message(role="assistant", tool_calls=(tool,)), Message(role="tool", content=text, tool_call_id="c")]
 
 
 def units(*rounds: list[Message]) -> list[Unit]:

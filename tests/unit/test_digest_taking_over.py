@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.context.digest import EMPTY, fold, render
 from holdfast.tokens import STORED
-from tests.unit.test_digest import ROOM, call, lines, reply, told, units, user
+from tests.unit.rounds import call, reply, user
+from tests.unit.test_digest import ROOM, lines, told, units
 
 
 def test_rows_say_what_list_they_stand_in() -> None:

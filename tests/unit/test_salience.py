@@ -24,26 +24,13 @@ from holdfast.context.settings import ContextSettings
 from holdfast.context.signals import Signals
 from holdfast.context.units import Unit, units_of
 from holdfast.context.window import Room, Window
-from holdfast.messages import Message, ToolCall
+from holdfast.messages import Message
 from holdfast.replay.playing import play
 from holdfast.session import Entry, NewEntry, Tail, extend
 from holdfast.tokens import STORED
 from tests.unit.agent_sessions import sessions
+from tests.unit.rounds import call, reply, user
 from tests.unit.strategies import Event, events, log_of, tame_events
-
-
-def user(text: str) -> list[Message]:
-    return [Message(role="user", content=text)]
-
-
-def reply(text: str) -> list[Message]:
-    return [Message(role="assistant", content=text)]
-
-
-def call(name: str, arguments: Any, result: Any) -> list[Message]:
-    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-    tool = ToolCall("c", name, json.dumps(arguments, ensure_ascii=False))
-    return [Message(role="assistant", tool_calls=(tool,)), Message(role="tool", content=text, tool_call_id="c")]
 
 
 def entries_of(*rounds: list[Message]) -> list[Entry]:
