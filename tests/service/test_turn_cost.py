@@ -15,7 +15,7 @@ from holdfast.messages import Message
 from holdfast.models import OfflineModel
 from holdfast.session import NewEntry, SessionRef
 from holdfast.stores.base import NewSession
-from holdfast.stores.sql.steps import Many, Steps
+from holdfast.stores.logic.steps import Many, Steps
 from holdfast.tokens import STORED
 
 SHORT, LONG = 100, 50_000

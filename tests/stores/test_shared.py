@@ -57,7 +57,7 @@ async def _leases(store: Store) -> list[str]:
     """The names in the table, behind the contract's back."""
 
     def steps() -> Any:
-        from holdfast.stores.sql.steps import Query
+        from holdfast.stores.logic.steps import Query
 
         found = []
         for name in [f"session {at}" for at in range(50)] + ["sweep"]:

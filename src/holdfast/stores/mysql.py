@@ -24,6 +24,8 @@ from holdfast.errors import (
     TooLarge,
 )
 from holdfast.stores import checks
+from holdfast.stores.logic.steps import Row, Rows
+from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sql.address import Address, address_of
 from holdfast.stores.sql.remote import (
@@ -38,8 +40,6 @@ from holdfast.stores.sql.remote import (
     Unknown,
     reaching,
 )
-from holdfast.stores.sql.steps import Row, Rows
-from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 
 try:
@@ -420,7 +420,7 @@ class _Database(RemoteDatabase[_Line]):
         await upgraded(line, self._name)
 
 
-class MySQLStore(SQLStore):
+class MySQLStore(LogicStore):
     """A handle of one tenant on a database of MySQL or MariaDB; see `holdfast.stores.base.Store`."""
 
     dialect = "mysql"

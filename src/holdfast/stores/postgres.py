@@ -20,6 +20,8 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.stores import checks
+from holdfast.stores.logic.steps import Query, Row, Rows
+from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sql.address import Address, address_of
 from holdfast.stores.sql.fusing import LOOKS, Fusion, Remembered
@@ -35,8 +37,6 @@ from holdfast.stores.sql.remote import (
     Unknown,
     reaching,
 )
-from holdfast.stores.sql.steps import Query, Row, Rows
-from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 
 try:
@@ -392,7 +392,7 @@ async def _migrate(line: _Line, schema: str, name: str) -> None:
 # -- the store ---------------------------------------------------------------
 
 
-class PostgresStore(SQLStore):
+class PostgresStore(LogicStore):
     """A handle of one tenant on a PostgreSQL database; see `holdfast.stores.base.Store`."""
 
     dialect = "postgres"

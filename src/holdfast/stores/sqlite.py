@@ -21,9 +21,9 @@ import msgspec
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.stores import checks
 from holdfast.stores._worker import Outcome, Worker
+from holdfast.stores.logic.steps import Many, Rows, Steps
+from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql import Migration, migrations, statements
-from holdfast.stores.sql.steps import Many, Rows, Steps
-from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 
 T = TypeVar("T")
@@ -356,7 +356,7 @@ class _Database:
             self.stop()
 
 
-class SQLiteStore(SQLStore):
+class SQLiteStore(LogicStore):
     """A handle of one tenant on an SQLite database; see `holdfast.stores.base.Store`."""
 
     dialect = "sqlite"

@@ -1,6 +1,6 @@
-"""What the SQL stores share: named statements, numbered migrations, and the steps of every operation.
+"""What the SQL stores share: named statements and numbered migrations of each dialect.
 
-A dialect is a folder with `queries.sql` and `migrations/`. `writes` and `reads` say what happens in terms of statement
+A dialect is a folder with `queries.sql` and `migrations/`. `holdfast.stores.logic` says what happens in terms of statement
 names; a store brings the driver and runs the steps in a transaction.
 """
 

@@ -12,8 +12,8 @@ from collections.abc import Hashable
 from functools import cache
 from typing import Any, Final
 
+from holdfast.stores.logic.steps import Many, Query, Row
 from holdfast.stores.sql import statements
-from holdfast.stores.sql.steps import Many, Query, Row
 
 MOST: Final = 12
 """Statements in one; more go through a transaction."""

@@ -24,8 +24,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
 from holdfast.stores.sql.pool import Pool, Pooled
-from holdfast.stores.sql.steps import Many, Query, Row, Rows, Steps
 
 T = TypeVar("T")
 PATIENCE: Final = 30.0
@@ -126,7 +126,7 @@ class Job(Generic[T]):
 
 
 class RemoteDatabase(ABC, Generic[LineT]):
-    """A `holdfast.stores.sql.store.Database` on a server."""
+    """A `holdfast.stores.logic.store.Database` on a server."""
 
     _closed = True
     """Until it is made."""

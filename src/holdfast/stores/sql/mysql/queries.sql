@@ -1,5 +1,5 @@
 -- Every statement the SQL stores run, the dialect of MySQL and MariaDB. `-- name --`, then what it is for, then the statement.
--- The columns of session_rows and entry_rows, in order, are what `holdfast.stores.sql.rows` decodes. Text comes as bytes.
+-- The columns of session_rows and entry_rows, in order, are what `holdfast.stores.logic.rows` decodes. Text comes as bytes.
 -- `name_lock` is run before `name` within a write.
 
 -- session_get --

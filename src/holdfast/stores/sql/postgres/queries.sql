@@ -1,5 +1,5 @@
 -- Every statement the SQL stores run, PostgreSQL's dialect. `-- name --`, then what it is for, then the statement.
--- The columns of session_rows and entry_rows, in order, are what `holdfast.stores.sql.rows` decodes. Text comes as bytes.
+-- The columns of session_rows and entry_rows, in order, are what `holdfast.stores.logic.rows` decodes. Text comes as bytes.
 -- `name_lock` is run before `name` within a write. `/* guard */` is where an insertion is made to depend on the session's
 -- version, when it is fused with others into one statement; see `holdfast.stores.postgres`.
 

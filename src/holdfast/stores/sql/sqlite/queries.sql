@@ -1,5 +1,5 @@
 -- Every statement the SQL stores run, SQLite's dialect. `-- name --`, then what it is for, then the statement.
--- The columns of session_rows and entry_rows, in order, are what `holdfast.stores.sql.rows` decodes.
+-- The columns of session_rows and entry_rows, in order, are what `holdfast.stores.logic.rows` decodes.
 
 -- session_get --
 -- One session by its name.

@@ -25,9 +25,9 @@ from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, Ta
 from holdfast.session import erased as erased_message
 from holdfast.stores.base import Append, Appended, NewSession, SessionPatch
 from holdfast.stores.checks import check_size
-from holdfast.stores.sql.overlays import erased, forget_views, lay, retired, save_views
-from holdfast.stores.sql.reads import session_row
-from holdfast.stores.sql.rows import (
+from holdfast.stores.logic.overlays import erased, forget_views, lay, retired, save_views
+from holdfast.stores.logic.reads import session_row
+from holdfast.stores.logic.rows import (
     ENDLESS,
     array_of,
     call_row,
@@ -37,7 +37,7 @@ from holdfast.stores.sql.rows import (
     profile,
     session_of,
 )
-from holdfast.stores.sql.steps import Many, Query, Row, Steps
+from holdfast.stores.logic.steps import Many, Query, Row, Steps
 
 _encode = msgspec.json.Encoder().encode
 _HANGING_ON_A_SESSION = (

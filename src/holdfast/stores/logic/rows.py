@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.messages import Message, decode_payload
 from holdfast.session import Entry, Kind, ModelCall, Session, StoredCompaction, Tail, Usage, Vertebra, kind_of
-from holdfast.stores.sql.steps import Row
+from holdfast.stores.logic.steps import Row
 
 KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
 """A kind's number in the database is its place here; statements rely on the last two."""

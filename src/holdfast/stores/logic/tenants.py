@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.limits import LEARNED_MODELS
-from holdfast.stores.sql.rows import text_of
-from holdfast.stores.sql.steps import Query, Steps
+from holdfast.stores.logic.rows import text_of
+from holdfast.stores.logic.steps import Query, Steps
 
 _STALE: Final = 3_600_000
 """Milliseconds after which an expired lease is forgotten: a caller whose clock is ahead must not forget those in use."""

@@ -10,9 +10,9 @@ from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT
 from holdfast.session import ERASED, NewCompaction, SessionRef, StoredCompaction
 from holdfast.stores.base import SavedView
-from holdfast.stores.sql.reads import session_row
-from holdfast.stores.sql.rows import ENDLESS, compaction_of, compaction_row, encode_seqs, session_of
-from holdfast.stores.sql.steps import Many, Query, Steps
+from holdfast.stores.logic.reads import session_row
+from holdfast.stores.logic.rows import ENDLESS, compaction_of, compaction_row, encode_seqs, session_of
+from holdfast.stores.logic.steps import Many, Query, Steps
 
 _IN_USE = ("live", "superseded")
 """Compactions that are live, or may be again."""

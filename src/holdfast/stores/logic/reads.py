@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.errors import AmbiguousSession, SessionNotFound
 from holdfast.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Vertebra
 from holdfast.stores.base import SavedView, SessionPage, WindowRows
-from holdfast.stores.sql.rows import (
+from holdfast.stores.logic.rows import (
     ENDLESS,
     array_of,
     call_of,
@@ -15,7 +15,7 @@ from holdfast.stores.sql.rows import (
     session_of,
     vertebra_of,
 )
-from holdfast.stores.sql.steps import Query, Row, Steps
+from holdfast.stores.logic.steps import Query, Row, Steps
 
 
 def session_row(tenant: str, ref: SessionRef) -> Steps[Row]:

@@ -1,4 +1,4 @@
-"""The store contract on top of any SQL database: what a driver has to bring is a `Database`."""
+"""The store contract on top of any database: what a driver has to bring is a `Database`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from holdfast.limits import LEARNED_BYTES
 from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, StoredCompaction, Vertebra
 from holdfast.stores import checks
 from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, WindowRows
-from holdfast.stores.sql import overlays, reads, shared, writes
-from holdfast.stores.sql.steps import Steps
+from holdfast.stores.logic import overlays, reads, tenants, writes
+from holdfast.stores.logic.steps import Steps
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Database(Protocol):
         ...
 
 
-class SQLStore:
+class LogicStore:
     """A handle of one tenant; see `holdfast.stores.base.Store`. It checks, and leaves the rest to the steps."""
 
     def __init__(self, database: Database, tenant: str, *, owner: bool) -> None:
@@ -192,13 +192,13 @@ class SQLStore:
     async def lease(self, name: str, holder: str, *, now: int, until: int) -> bool:
         """See `Store.lease`."""
         checks.check_lease(name, holder, now, until)
-        return await self._write(partial(shared.lease, self.tenant, name, holder, now, until))
+        return await self._write(partial(tenants.lease, self.tenant, name, holder, now, until))
 
     async def release(self, name: str, holder: str) -> None:
         """See `Store.release`."""
         checks.check_id(name, "name")
         checks.check_id(holder, "holder")
-        await self._write(partial(shared.release, self.tenant, name, holder))
+        await self._write(partial(tenants.release, self.tenant, name, holder))
 
     async def learned(self, model: str) -> bytes | None:
         """See `Store.learned`."""
@@ -209,7 +209,7 @@ class SQLStore:
         """See `Store.learn`."""
         checks.check_id(model, "model")
         checks.check_size(len(data), "data", LEARNED_BYTES)
-        return await self._write(partial(shared.learn, self.tenant, model, data, timestamp, expect))
+        return await self._write(partial(tenants.learn, self.tenant, model, data, timestamp, expect))
 
     async def ping(self) -> None:
         """See `Store.ping`."""
