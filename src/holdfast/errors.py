@@ -129,6 +129,15 @@ class EntryNotFound(NotFound):
         self.seq = seq
 
 
+class EndingNotFound(NotFound):
+    """No end of a session with that id, of which hooks are still to be told."""
+
+    code = "ending_not_found"
+
+    def __init__(self, ending_id: str) -> None:
+        super().__init__(f"there is no ending {ending_id!r} that is to be told of")
+
+
 class CompactionNotFound(NotFound):
     """No compaction with that id in the session, or none that could be dropped."""
 

@@ -21,8 +21,10 @@ from holdfast.looking import Context, Look, looked, told
 from holdfast.messages import Message
 from holdfast.models import Collector
 from holdfast.prompting import Turn, TurnRequest, build_prompt, counted, look_after, working_set_request
-from holdfast.session import Entry, Mode, ModelCall, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
-from holdfast.stores.base import Append, Appended, SessionPatch, verify
+from holdfast.reconcile import Mode
+from holdfast.session import Entry, ModelCall, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
+from holdfast.stores.base import Append, Appended, SessionPatch
+from holdfast.stores.verify import verify
 from holdfast.turn import reconcile, respond
 from holdfast.wire.exports import own_fields
 from holdfast.wire.openai import entry_to, message_from, message_to, split_system

@@ -39,6 +39,10 @@ COMPACTIONS_KEPT: Final = 64
 """Compactions of a session that are kept when they are no longer live: superseded, dropped, dead. The oldest go first."""
 FAILURES_KEPT: Final = 16
 """Failed attempts at a compaction that are kept of a session."""
+HOOKS: Final = 64
+"""Hooks that are told of the end of a session."""
+ENDING_ERROR_CHARS: Final = 500
+"""Why a hook failed, as it is recorded: longer texts are cut."""
 LEASE_MILLISECONDS: Final = 86_400_000
 """Longest time that a lease may be taken for."""
 LEARNED_BYTES: Final = 64 * 1024

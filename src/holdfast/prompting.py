@@ -20,7 +20,8 @@ from holdfast.context.view import encode_state
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
-from holdfast.session import Entry, Mode, ModelCall, NewEntry, Plan, Session, SessionRef
+from holdfast.reconcile import Mode, Plan
+from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef
 from holdfast.stores.base import Append, Appended, SavedView
 from holdfast.tokens import STORED
 from holdfast.views import ReadView, read_view

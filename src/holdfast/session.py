@@ -6,22 +6,22 @@ worked out in one place for all stores, from what is appended and the log's `Tai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from holdfast.messages import GENESIS, SYSTEM_ROLES, Message, ToolCall, canonical, chain
+from holdfast.messages import GENESIS, SYSTEM_ROLES, Message, ToolCall, chain
 
 Kind = Literal["system", "user", "assistant", "calls", "result"]
 """What an entry is to its log: `calls` is an assistant message with tool calls, `result` a tool message."""
-Mode = Literal["auto", "transcript", "delta"]
-Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced"]
 CompactionKind = Literal["summary", "digest"]
 """A summary is made by a model, a digest without one."""
 CompactionStatus = Literal["live", "superseded", "dropped", "dead", "failed"]
 """`live`: the one its view sends; `superseded`: a later one includes it; `dropped`: taken away on request; `dead`: an entry
 of its range was retired or erased; `failed`: never was one."""
+EndReason = Literal["ttl", "cap", "delete", "close", "shutdown"]
+"""Why a session ended: idle for too long, more than may be active, removed, closed on request, or the server stopped."""
 ERASED = "[erased]"
 """The content of an erased entry."""
 
@@ -31,6 +31,8 @@ class SessionRef(msgspec.Struct, frozen=True, gc=False):
 
     user_id: str
     id: str
+    withdrawn: str = ""
+    """Id of the ending for which the session gave up its name: it waits to be told of, and then deleted. Empty: it has it."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -201,12 +203,19 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     created_at: int
     updated_at: int
     """Milliseconds since the epoch."""
+    accessed_at: int = 0
+    """Milliseconds since the epoch: when it was written to last, or used without a write. Idleness counts from here."""
     status: Literal["active", "closed"] = "active"
+    ended_at: int | None = None
+    """When it was closed, milliseconds since the epoch."""
+    end_reason: EndReason | None = None
     system_messages: tuple[Message, ...] = ()
     state: dict[str, Any] = msgspec.field(default_factory=dict)
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     ttl: int | None = None
-    """Milliseconds of idleness after which the session ends; None: the server's setting."""
+    """Milliseconds of idleness after which the session ends; 0: never; None: the server's setting."""
+    withdrawn: str = ""
+    """See `SessionRef.withdrawn`."""
     messages: int = 0
     """Live entries."""
     bytes: int = 0
@@ -217,12 +226,49 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def ref(self) -> SessionRef:
         """Which session this is."""
-        return SessionRef(self.user_id, self.id)
+        return SessionRef(self.user_id, self.id, self.withdrawn)
+
+    def expired(self, now: int, ttl: int | None) -> bool:
+        """Whether it is active by its row, and has been idle for too long all the same.
+
+        Args:
+            now: milliseconds since the epoch.
+            ttl: milliseconds for a session without one of its own; None or 0: such a session never expires.
+        """
+        own = ttl if self.ttl is None else self.ttl
+        return self.status == "active" and bool(own) and now - self.accessed_at >= (own or 0)
 
     @property
     def tokens(self) -> int:
         """Tokens of the live path, o200k."""
         return self.tail.total
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a session, of which hooks are to be told."""
+
+    id: str
+    """Names the delivery: the same however often it is tried."""
+    user_id: str
+    session_id: str
+    withdrawn: bool
+    """Whether the session gave up its name with it, and goes when all hooks were told."""
+    reason: EndReason
+    ended_at: int
+    """Milliseconds since the epoch."""
+    due_at: int
+    """When it is to be tried next."""
+    attempts: int = 0
+    """Times that a hook failed."""
+    hooks: tuple[str, ...] = ()
+    """Those that were not told yet, in order."""
+    error: str | None = None
+    """Why the last try failed."""
+
+    @property
+    def ref(self) -> SessionRef:
+        """Which session ended: where it is now."""
+        return SessionRef(self.user_id, self.session_id, self.id if self.withdrawn else "")
 
 
 def kind_of(message: Message) -> Kind:
@@ -343,9 +389,6 @@ def erased(message: Message) -> Message:
     return Message(role=message.role, content=content, tool_calls=calls, tool_call_id=message.tool_call_id)
 
 
-# -- reconcile ---------------------------------------------------------------
-
-
 class Vertebra(msgspec.Struct, frozen=True, gc=False):
     """What reconciling needs to know of a live entry: a log's spine is read without its payloads."""
 
@@ -357,88 +400,3 @@ class Vertebra(msgspec.Struct, frozen=True, gc=False):
     def visible(self) -> bool:
         """See `Message.visible`."""
         return self.kind not in ("calls", "result")
-
-
-class Plan(msgspec.Struct, frozen=True, gc=False):
-    """What a request's messages do to the log (DESIGN.md, section 6)."""
-
-    relation: Relation
-    append: tuple[Message, ...] = ()
-    retire_from: int | None = None
-    """The first live `seq` that is retired, with all after it; None: nothing is."""
-
-
-def mode_of(incoming: Iterable[Message], mode: Mode) -> Literal["transcript", "delta"]:
-    """How `incoming` is to be read: without an assistant message it is a delta, unless the request decides."""
-    if mode != "auto":
-        return mode
-    return "transcript" if any(message.role == "assistant" for message in incoming) else "delta"
-
-
-def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
-    """Plan for messages that come after the log, even where they equal old ones.
-
-    A log that ends in just these messages, unanswered, has them already: the client tries again.
-
-    Args:
-        last: the last `len(incoming)` live entries, in order; fewer where the log has fewer.
-        incoming: the request's messages without the leading system messages.
-    """
-    unanswered = bool(incoming) and incoming[-1].role != "assistant" and len(last) == len(incoming)
-    if unanswered and all(canonical(e.message) == canonical(sent) for e, sent in zip(last, incoming, strict=True)):
-        return Plan("replayed")
-    return Plan("delta" if last else "new", tuple(incoming))
-
-
-def reconcile_transcript(spine: Sequence[Vertebra], incoming: Sequence[Message]) -> Plan:
-    """Plan for a history that a client resent, with or without its tool messages, perhaps edited.
-
-    Visible messages are walked side by side; stored tool messages inside what is common stay, the client's copies of
-    them are not doubled. At the first difference the stored history ends and the rest of the incoming one follows.
-    """
-    stored_at, incoming_at = _common(spine, incoming)
-    if stored_at == 0 and spine:
-        return Plan("replaced", tuple(incoming), retire_from=spine[0].seq) if incoming else Plan("replayed")
-    rest = tuple(incoming[incoming_at:])
-    retired = spine[_kept(spine, stored_at, rest) :]
-    if not retired:
-        return Plan(("continued" if spine else "new") if rest else "replayed", rest)
-    return Plan("edited" if rest else "regenerated", rest, retire_from=retired[0].seq)
-
-
-def _common(spine: Sequence[Vertebra], incoming: Sequence[Message]) -> tuple[int, int]:
-    """How far both sides go together: indexes after the last message they share."""
-    stored_at = incoming_at = 0
-    digest = GENESIS
-    stored = [(at, entry) for at, entry in enumerate(spine) if entry.visible]
-    sent = [(at, message) for at, message in enumerate(incoming) if message.visible]
-    for (s, entry), (i, message) in zip(stored, sent, strict=False):
-        following = chain(digest, message)
-        if following != entry.digest:
-            break
-        digest, stored_at, incoming_at = following, s + 1, i + 1
-    return _aligned_tools(spine, incoming, stored_at, incoming_at, digest)
-
-
-def _aligned_tools(
-    spine: Sequence[Vertebra], incoming: Sequence[Message], stored_at: int, incoming_at: int, digest: bytes
-) -> tuple[int, int]:
-    """Go on over tool messages that both sides have behind the last visible message they share."""
-    while (
-        stored_at < len(spine)
-        and incoming_at < len(incoming)
-        and not spine[stored_at].visible
-        and not incoming[incoming_at].visible
-        and spine[stored_at].digest == chain(digest, incoming[incoming_at])
-    ):
-        stored_at, incoming_at = stored_at + 1, incoming_at + 1
-    return stored_at, incoming_at
-
-
-def _kept(spine: Sequence[Vertebra], stored_at: int, rest: Sequence[Message]) -> int:
-    """Index of the first stored entry that goes: tool messages behind the common part stay, unless `rest` has its own."""
-    if rest and not rest[0].visible:
-        return stored_at
-    while stored_at < len(spine) and not spine[stored_at].visible:
-        stored_at += 1
-    return stored_at

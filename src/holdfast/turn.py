@@ -18,14 +18,8 @@ from holdfast.errors import InvalidMessage, InvalidRequest, ModelProtocolError, 
 from holdfast.messages import Message
 from holdfast.models import Collector, as_chunks, closing
 from holdfast.prompting import Turn, build_prompt, check_body, look_after
-from holdfast.session import (
-    Entry,
-    Plan,
-    Session,
-    mode_of,
-    reconcile_delta,
-    reconcile_transcript,
-)
+from holdfast.reconcile import Plan, mode_of, reconcile_delta, reconcile_transcript
+from holdfast.session import Entry, Session
 from holdfast.wire.openai import message_from, message_to
 
 _log = logging.getLogger("holdfast.turn")

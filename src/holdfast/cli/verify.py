@@ -67,7 +67,7 @@ class Verified(NamedTuple):
 
 
 async def _verified(hf: Holdfast, refs: Sequence[SessionRef]) -> list[Verified]:
-    from holdfast.stores.base import verify as derived
+    from holdfast.stores.verify import verify as derived
 
     told = []
     with progress(len(refs)) as bar:

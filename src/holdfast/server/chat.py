@@ -19,9 +19,10 @@ from holdfast.holdfast import DEFAULT_USER, Holdfast
 from holdfast.messages import Message
 from holdfast.models import Collector, closing
 from holdfast.prompting import Turn, TurnRequest, check_body
+from holdfast.reconcile import Mode
 from holdfast.server.http import Call, Reply, error_body, failure, named_session, respond
 from holdfast.server.intake import Intake
-from holdfast.session import Mode, Session
+from holdfast.session import Session
 from holdfast.stores.checks import check_id
 from holdfast.turn import NOTHING
 from holdfast.turn import respond as answer

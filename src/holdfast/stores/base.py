@@ -42,6 +42,14 @@ it superseded. Their ids go up with every one that is recorded, failed attempts 
 - Of a session the newest `COMPACTIONS_KEPT` are kept that are superseded, dropped or dead, and the newest `FAILURES_KEPT` that
   failed; laying and recording delete the rest. `replace` and `delete` remove all; ids then begin anew.
 
+**Life.** A session is `active` until it is ended: then it is `closed`, and stays, or it is withdrawn, and gives up its name.
+A closed session is active again as soon as an entry is appended. `accessed_at` is the time of the last write of entries, state
+or fields, or of the last `touch`. A withdrawn session is found under its ref alone, is in no list, and its name is free.
+
+- `end` is decided in its transaction: of several callers one ends a session, and none that was used after `idle_since`.
+- An end with hooks is recorded with it, as an `Ending`, until it is forgotten; what `settle` noted as delivered stays so.
+- Whether an active session has been idle for too long is its reader's to say (`Session.expired`); nothing changes by itself.
+
 **Leases and what was learned** belong to a tenant. Of several callers, in any number of processes, one gets a lease, until it
 expires by the clock of the next who asks, or is released; expired ones are forgotten in the end.
 
@@ -62,7 +70,6 @@ or whose turn is before the log's, is `InvalidMessage`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -70,9 +77,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast import limits
-from holdfast.errors import StoreCorrupt
 from holdfast.messages import Message
 from holdfast.session import (
+    Ending,
     Entry,
     ModelCall,
     NewCompaction,
@@ -80,9 +87,7 @@ from holdfast.session import (
     Session,
     SessionRef,
     StoredCompaction,
-    Tail,
     Vertebra,
-    extend,
 )
 
 MAX_PAGE = limits.PAGE
@@ -212,6 +217,8 @@ class Store(Protocol):
         user_id: str | None = None,
         agent: str | None = None,
         status: str | None = None,
+        now: int | None = None,
+        ttl: int | None = None,
         limit: int = 20,
         after: SessionRef | None = None,
         descending: bool = True,
@@ -219,6 +226,10 @@ class Store(Protocol):
         """Sessions by `updated_at` (ties by user, then id), newest first unless told otherwise.
 
         Args:
+            status: `active` or `closed`. With `now` and `ttl` an active one that has expired counts as closed; see
+                `Session.expired`. Its row says `active` all the same.
+            now: milliseconds since the epoch.
+            ttl: milliseconds.
             after: continue behind this session, wherever it stands now; `SessionNotFound` when it is gone.
             limit: 1 to `MAX_PAGE`.
         """
@@ -326,6 +337,76 @@ class Store(Protocol):
         """The session's recorded model calls, newest first; those of one turn if asked."""
         ...
 
+    async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
+        """Take note that the session is in use. Neither its version nor `updated_at` changes, nor does a closed one open.
+
+        A timestamp before `accessed_at` changes nothing. Raises `SessionNotFound`.
+        """
+        ...
+
+    async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
+        """Close a session, or withdraw it from its name; whether this call did.
+
+        One that is closed already can be withdrawn, not closed again. An end with `hooks` is recorded.
+
+        Args:
+            ending: a new one, with an id that nobody else uses.
+            idle_since: not if it was used after this time, milliseconds since the epoch.
+
+        Raises:
+            SessionNotFound: no such session.
+        """
+        ...
+
+    async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
+        """Recorded ends that are due at that time, milliseconds since the epoch, in order of `due_at`, then `ended_at`."""
+        ...
+
+    async def settle(
+        self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
+    ) -> Ending:
+        """Note what became of telling a hook of an end; the end as it is now.
+
+        Args:
+            ending_id: the end's.
+            delivered: the hook that was told: it leaves `hooks` for good.
+            due_at: when to try again, milliseconds since the epoch.
+            error: why it failed; counts as an attempt. Longer than `ENDING_ERROR_CHARS` it is cut.
+
+        Raises:
+            EndingNotFound: it was forgotten.
+        """
+        ...
+
+    async def forget_ending(self, ending_id: str) -> None:
+        """Remove a recorded end. A session that it withdrew is not deleted by that."""
+        ...
+
+    async def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
+        """Active sessions that have expired: those with a ttl of their own first, each kind the longest overdue first.
+
+        Args:
+            now: milliseconds since the epoch.
+            ttl: milliseconds for those without one of their own; None or 0: they do not expire.
+            limit: 1 to `MAX_PAGE`.
+        """
+        ...
+
+    async def oldest(self, *, limit: int = 100) -> tuple[Session, ...]:
+        """Active sessions, the one that was used longest ago first."""
+        ...
+
+    async def active(self) -> int:
+        """How many sessions are active. May cost as many steps: not for a turn's path."""
+        ...
+
+    async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
+        """Tenants that have sessions, in order, behind `after`: for what is done once for all of a database.
+
+        The one thing that is seen across tenants.
+        """
+        ...
+
     async def lease(self, name: str, holder: str, *, now: int, until: int) -> bool:
         """Take the tenant's lease of that name, or renew it; whether `holder` has it now.
 
@@ -381,93 +462,3 @@ class WindowRows(msgspec.Struct, frozen=True, gc=False):
     """The live path from the view's frontier on."""
     compaction: StoredCompaction | None = None
     """The view's live compaction. The saved view may be older, and not know of it."""
-
-
-# -- verify ------------------------------------------------------------------
-
-
-async def verify(store: Store, ref: SessionRef, *, page: int = MAX_PAGE) -> int:
-    """Re-derive a session's log from its messages and compare: order, gaps, totals, units and the digest chain.
-
-    Returns:
-        How many entries were read.
-
-    Raises:
-        StoreCorrupt: something does not fit; says the session and `seq`.
-        SessionNotFound: no such session.
-    """
-    while True:
-        session = await store.get(ref)
-        try:
-            return await _verify_at(store, session, page)
-        except StoreCorrupt:
-            # What was read page by page need not fit together when somebody wrote in between.
-            if (await store.get(ref)).version == session.version:
-                raise
-
-
-async def _verify_at(store: Store, session: Session, page: int) -> int:
-    path, end = _Path(session), session.tail.next_seq
-    for start in range(0, end, page):
-        for entry in await store.entries(session.ref, start=start, stop=min(start + page, end), retired=True):
-            path.grow(entry)
-    path.finish()
-    return path.read
-
-
-class _Path:
-    """The live path as it was at each entry of a log, read in order.
-
-    An entry was live until the one that retired it. So a stack tells what each entry came after: entries that leave
-    together stand in it as one, hence it is as deep as rewinds are nested, not as the log is long.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._stack: list[tuple[float, Tail, int]] = [(math.inf, Tail(), 0)]
-        """When it leaves, the tail there, and how many entries are live up to there."""
-        self.read = 0
-
-    def grow(self, entry: Entry) -> None:
-        """The next entry of the log."""
-        leaves = math.inf if entry.retired_by is None else entry.retired_by
-        self._check(entry.seq == self.read, "is missing")
-        self._leave(entry.seq)
-        until, tail, live = self._stack[-1]
-        self._check(entry.seq < leaves <= until, "is retired by the wrong entry")
-        self._check(leaves == math.inf or leaves <= self._session.tail.next_seq, "is retired by the future")
-        tail = self._derived(tail, entry)
-        if leaves == until:
-            self._stack.pop()
-        self._stack.append((leaves, tail, live + 1))
-        self.read += 1
-
-    def finish(self) -> None:
-        """The end of the log: the session's own counters have to agree."""
-        self._check(self.read == self._session.tail.next_seq, "is missing")
-        self._leave(math.inf)
-        _, tail, live = self._stack[-1]
-        tail = msgspec.structs.replace(tail, next_seq=self.read)
-        if tail != self._session.tail or live != self._session.messages:
-            raise StoreCorrupt(f"session {self._session.id!r}: its counters are not those of its log")
-
-    def _derived(self, tail: Tail, entry: Entry) -> Tail:
-        """The tail after `entry`, worked out anew; what is stored has to be the same."""
-        self._check(entry.turn_id >= max(tail.turn_id, 0), "is in a turn before the one before it")
-        new = NewEntry(message=entry.message, tokens=entry.tokens, timestamp=entry.timestamp, turn_id=entry.turn_id)
-        (again,), after = extend(msgspec.structs.replace(tail, next_seq=entry.seq), [new])
-        self._check(again.total == entry.total, "has a wrong running total")
-        self._check(again.unit == entry.unit, "is in a wrong unit")
-        if entry.erased:  # its stored digest stands for what it said
-            return msgspec.structs.replace(after, digest=entry.digest if entry.message.visible else tail.digest)
-        self._check(again.digest == entry.digest, "has a wrong digest: it or one before it was changed")
-        return after
-
-    def _leave(self, seq: float) -> None:
-        """Take from the path what `seq` or an entry before it retired."""
-        while len(self._stack) > 1 and self._stack[-1][0] <= seq and self._stack[-1][0] != math.inf:
-            self._stack.pop()
-
-    def _check(self, holds: bool, complaint: str) -> None:  # noqa: FBT001  # reads as a sentence
-        if not holds:
-            raise StoreCorrupt(f"session {self._session.id!r}: message {self.read} {complaint}")

@@ -15,13 +15,14 @@ from holdfast.limits import (
     COMPACTION_BYTES,
     COMPACTION_ERROR_BYTES,
     COMPACTION_REPORT_BYTES,
+    HOOKS,
     LEASE_MILLISECONDS,
     METADATA_BYTES,
     STATE_BYTES,
     SYSTEM_BYTES,
 )
 from holdfast.messages import ROLES, Message, encode_payload
-from holdfast.session import CompactionKind, ModelCall, NewCompaction, NewEntry, SessionRef
+from holdfast.session import CompactionKind, Ending, EndReason, ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.stores.base import MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_PAGE, Append, NewSession, SessionPatch
 
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
@@ -77,6 +78,18 @@ def check_lease(name: str, holder: str, now: int, until: int) -> None:
     check_id(holder, "holder")
     if not 0 < until - now <= LEASE_MILLISECONDS:
         raise InvalidRequest(f"until must be 1 to {LEASE_MILLISECONDS} ms after now, not {until - now}", param="until")
+
+
+def check_ending(ending: Ending) -> None:
+    """Refuse an end that cannot be recorded."""
+    check_ref(SessionRef(ending.user_id, ending.session_id))
+    check_id(ending.id, "ending_id")
+    if ending.reason not in get_args(EndReason):
+        raise InvalidRequest(f"reason must be one of {', '.join(get_args(EndReason))}", param="reason")
+    if len(ending.hooks) > HOOKS:
+        raise TooLarge(f"{len(ending.hooks)} hooks are to be told of it; there may be {HOOKS}", param="hooks")
+    for hook in ending.hooks:
+        check_id(hook, "hook")
 
 
 def check_new_session(new: NewSession) -> None:

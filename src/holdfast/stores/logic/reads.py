@@ -20,7 +20,7 @@ from holdfast.stores.logic.steps import Query, Row, Steps
 
 def session_row(tenant: str, ref: SessionRef) -> Steps[Row]:
     """The session's row; raises `SessionNotFound`."""
-    rows = yield Query("session_get", (tenant, ref.id, ref.user_id))
+    rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         raise SessionNotFound(ref.id)
     return rows[0]
@@ -47,6 +47,8 @@ def list_sessions(
     user_id: str | None,
     agent: str | None,
     status: str | None,
+    now: int | None,
+    ttl: int | None,
     limit: int,
     after: SessionRef | None,
     descending: bool,
@@ -57,7 +59,8 @@ def list_sessions(
         last = session_of((yield from session_row(tenant, after)))
         place = (last.updated_at, last.user_id if user_id is None else user_id, last.id)
     name = ("list_newest" if descending else "list_oldest") + ("" if user_id is None else "_of_user")
-    rows = yield Query(name, (tenant, *place, agent, status, limit + 1))
+    idle_since = now - ttl if now is not None and ttl else None
+    rows = yield Query(name, (tenant, *place, agent, status, limit + 1, now, idle_since))
     return SessionPage(tuple(session_of(row) for row in rows[:limit]), len(rows) > limit)
 
 

@@ -8,7 +8,19 @@ from typing import Any, Literal, cast
 import msgspec
 
 from holdfast.messages import Message, decode_payload
-from holdfast.session import Entry, Kind, ModelCall, Session, StoredCompaction, Tail, Usage, Vertebra, kind_of
+from holdfast.session import (
+    Ending,
+    EndReason,
+    Entry,
+    Kind,
+    ModelCall,
+    Session,
+    StoredCompaction,
+    Tail,
+    Usage,
+    Vertebra,
+    kind_of,
+)
 from holdfast.stores.logic.steps import Row
 
 KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
@@ -37,7 +49,7 @@ def session_of(row: Row) -> Session:
     """A session from a row of `session_rows`."""
     (_, tenant, user_id, id_, agent, version, created_at, updated_at, status, ttl, messages, size) = row[:12]
     calls, prompt_tokens, completion_tokens, cached_tokens = row[12:16]
-    system_messages, state, metadata = row[25:28]
+    system_messages, state, metadata, accessed_at, ended_at, end_reason, _, withdrawn = row[25:33]
     return Session(
         tenant=text_of(tenant),
         user_id=text_of(user_id),
@@ -46,11 +58,15 @@ def session_of(row: Row) -> Session:
         version=version,
         created_at=created_at,
         updated_at=updated_at,
+        accessed_at=accessed_at,
         status=cast(Literal["active", "closed"], status),
+        ended_at=ended_at,
+        end_reason=cast(EndReason | None, _name_of(end_reason)),
         system_messages=() if system_messages is None else _decode_messages(system_messages),
         state={} if state is None else _decode_object(state),
         metadata={} if metadata is None else _decode_object(metadata),
         ttl=ttl,
+        withdrawn=text_of(withdrawn),
         messages=messages,
         bytes=size,
         usage=Usage(calls, prompt_tokens, completion_tokens, cached_tokens),
@@ -250,3 +266,26 @@ def compaction_row(session: int, one: StoredCompaction, laid_at: int) -> Row:
         None if one.report is None else _encode(one.report),
         one.text.encode(),
     )
+
+
+def ending_of(row: Row) -> Ending:
+    """An end from a row of `endings_due`."""
+    id_, user_id, session_id, withdrawn, reason, ended_at, due_at, attempts, hooks, error = row
+    return Ending(
+        id=text_of(id_),
+        user_id=text_of(user_id),
+        session_id=text_of(session_id),
+        withdrawn=withdrawn == 1,
+        reason=cast(EndReason, text_of(reason)),
+        ended_at=ended_at,
+        due_at=due_at,
+        attempts=attempts,
+        hooks=_decode_ids(hooks),
+        error=_name_of(error),
+    )
+
+
+def ending_row(tenant: str, ending: Ending) -> Row:
+    """The parameters of `ending_insert`."""
+    names = (tenant, ending.id, ending.user_id, ending.session_id, 1 if ending.withdrawn else 0, ending.reason)
+    return (*names, ending.ended_at, ending.due_at, ending.attempts, _encode(ending.hooks), ending.error)

@@ -9,11 +9,11 @@ from typing import Protocol, Self, TypeVar
 from msgspec import UNSET, UnsetType
 
 from holdfast.errors import StoreClosed
-from holdfast.limits import LEARNED_BYTES
-from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, StoredCompaction, Vertebra
+from holdfast.limits import ENDING_ERROR_CHARS, LEARNED_BYTES
+from holdfast.session import Ending, Entry, ModelCall, NewEntry, Session, SessionRef, StoredCompaction, Vertebra
 from holdfast.stores import checks
 from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, WindowRows
-from holdfast.stores.logic import overlays, reads, tenants, writes
+from holdfast.stores.logic import life, overlays, reads, tenants, writes
 from holdfast.stores.logic.steps import Steps
 
 T = TypeVar("T")
@@ -79,6 +79,8 @@ class LogicStore:
         user_id: str | None = None,
         agent: str | None = None,
         status: str | None = None,
+        now: int | None = None,
+        ttl: int | None = None,
         limit: int = 20,
         after: SessionRef | None = None,
         descending: bool = True,
@@ -91,6 +93,8 @@ class LogicStore:
             user_id=user_id,
             agent=agent,
             status=status,
+            now=now,
+            ttl=ttl,
             limit=limit,
             after=after,
             descending=descending,
@@ -189,6 +193,54 @@ class LogicStore:
         checks.check_limit(limit)
         return await self._read(partial(reads.calls, self.tenant, ref, limit, turn_id))
 
+    async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
+        """See `Store.touch`."""
+        checks.check_ref(ref)
+        await self._write(partial(life.touch, self.tenant, ref, timestamp), ref)
+
+    async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
+        """See `Store.end`."""
+        checks.check_ending(ending)
+        ref = SessionRef(ending.user_id, ending.session_id)
+        return await self._write(partial(life.end, self.tenant, ending, idle_since), ref)
+
+    async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
+        """See `Store.endings`."""
+        checks.check_limit(limit)
+        return await self._read(partial(life.endings, self.tenant, due, limit), single=True)
+
+    async def settle(
+        self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
+    ) -> Ending:
+        """See `Store.settle`."""
+        checks.check_id(ending_id, "ending_id")
+        told = None if error is None else error[:ENDING_ERROR_CHARS]
+        return await self._write(partial(life.settle, self.tenant, ending_id, delivered, due_at, told))
+
+    async def forget_ending(self, ending_id: str) -> None:
+        """See `Store.forget_ending`."""
+        checks.check_id(ending_id, "ending_id")
+        await self._write(partial(life.forget_ending, self.tenant, ending_id))
+
+    async def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
+        """See `Store.idle`."""
+        checks.check_limit(limit)
+        return await self._read(partial(life.idle, self.tenant, now, ttl, limit))
+
+    async def oldest(self, *, limit: int = 100) -> tuple[Session, ...]:
+        """See `Store.oldest`."""
+        checks.check_limit(limit)
+        return await self._read(partial(life.oldest, self.tenant, limit), single=True)
+
+    async def active(self) -> int:
+        """See `Store.active`."""
+        return await self._read(partial(life.active, self.tenant), single=True)
+
+    async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
+        """See `Store.tenants`."""
+        checks.check_limit(limit)
+        return await self._read(partial(life.tenants, after, limit))
+
     async def lease(self, name: str, holder: str, *, now: int, until: int) -> bool:
         """See `Store.lease`."""
         checks.check_lease(name, holder, now, until)
@@ -237,5 +289,5 @@ class LogicStore:
     ) -> T:
         if self._closed:
             raise StoreClosed
-        queue = None if ref is None else (self.tenant, ref.user_id, ref.id)
+        queue = None if ref is None else (self.tenant, ref.user_id, ref.id, ref.withdrawn)
         return await self._database.write(steps, scrub=scrub, queue=queue, light=light)

@@ -57,7 +57,7 @@ _HANGING_ON_A_SESSION = (
 
 def create(tenant: str, new: NewSession) -> Steps[Session]:
     """See `Store.create`."""
-    if (yield Query("session_get", (tenant, new.id, new.user_id))):
+    if (yield Query("session_get", (tenant, new.id, new.user_id, ""))):
         raise SessionExists(new.id)
     session = _fresh(tenant, new)
     yield from _insert(session)
@@ -73,6 +73,7 @@ def update(tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, ex
         old,
         version=old.version + 1,
         updated_at=timestamp,
+        accessed_at=timestamp,
         agent=_or(patch.agent, old.agent),
         ttl=_or(patch.ttl, old.ttl),
         system_messages=_or(patch.system_messages, old.system_messages),
@@ -86,7 +87,7 @@ def update(tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, ex
 
 def delete(tenant: str, ref: SessionRef) -> Steps[bool]:
     """See `Store.delete`."""
-    rows = yield Query("session_get", (tenant, ref.id, ref.user_id))
+    rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         return False
     yield from _delete(rows[0][0])
@@ -97,7 +98,7 @@ def replace(tenant: str, new: NewSession, entries: Sequence[NewEntry], payloads:
     """See `Store.replace`."""
     fresh = _fresh(tenant, new)
     written, tail = _extended(Tail(), entries)
-    rows = yield Query("session_get", (tenant, new.id, new.user_id))
+    rows = yield Query("session_get", (tenant, new.id, new.user_id, ""))
     if rows:
         yield from _delete(rows[0][0])
     session = evolve(
@@ -254,7 +255,10 @@ def _advanced(session: Session, write: Append, tail: Tail, *, live: int, size: i
         session,
         version=session.version + 1,
         updated_at=write.timestamp,
+        accessed_at=write.timestamp,
         status="active" if write.entries else session.status,
+        ended_at=None if write.entries else session.ended_at,
+        end_reason=None if write.entries else session.end_reason,
         messages=session.messages + live,
         bytes=session.bytes + size,
         usage=usage,
@@ -289,6 +293,7 @@ def _fresh(tenant: str, new: NewSession) -> Session:
         agent=new.agent,
         created_at=new.timestamp,
         updated_at=new.timestamp,
+        accessed_at=new.timestamp,
         system_messages=new.system_messages,
         state=_merged({}, new.state),
         metadata=new.metadata,

@@ -25,7 +25,15 @@ _PARTS: Final = frozenset(
 """Statements that may be parts of one: none of them reads what another one writes."""
 
 # Places in a row of session_rows.
-_VERSION, _UPDATED_AT, _STATUS, _COUNTERS, _PROFILE = 5, 7, 8, slice(10, 25), slice(25, 28)
+_VERSION, _UPDATED_AT, _STATUS, _TTL, _COUNTERS, _PROFILE, _LIFE = (
+    5,
+    7,
+    8,
+    9,
+    slice(10, 25),
+    slice(25, 28),
+    slice(28, 32),
+)
 
 
 @cache
@@ -98,10 +106,19 @@ class Fusion:
         if name == "session_advance":
             row[_VERSION], row[_UPDATED_AT], row[_STATUS] = params[1:4]
             row[_COUNTERS] = params[4:19]
+            row[_LIFE] = _life(row)
         for part, values in self._parts:
             if part == "profile_put":
                 row[_PROFILE] = values[1:4]
         return row
+
+
+def _life(row: Row) -> Row:
+    """When a session that was just written to was used, and ended."""
+    used, ttl = row[_UPDATED_AT], row[_TTL]
+    _, ended_at, reason, _ = row[_LIFE]
+    ended = (None, None) if row[_STATUS] == "active" else (ended_at, reason)
+    return (used, *ended, used + ttl if ttl else None)
 
 
 class Remembered:

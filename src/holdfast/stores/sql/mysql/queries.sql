@@ -3,39 +3,106 @@
 -- `name_lock` is run before `name` within a write.
 
 -- session_get --
--- One session by its name.
-SELECT * FROM session_rows WHERE tenant = ?1 AND id = ?2 AND user_id = ?3
+-- One session by its name; a withdrawn one by what it is withdrawn for, else that is empty.
+SELECT * FROM session_rows WHERE tenant = ?1 AND id = ?2 AND user_id = ?3 AND withdrawn = ?4
 
 -- session_get_lock --
 -- Nobody else writes to the session until the transaction ends.
-SELECT 1 FROM sessions WHERE tenant = ?1 AND id = ?2 AND user_id = ?3 FOR UPDATE
+SELECT 1 FROM sessions WHERE tenant = ?1 AND id = ?2 AND user_id = ?3 AND withdrawn = ?4 FOR UPDATE
 
 -- session_find --
 -- Sessions of that id among all users of a tenant; two are enough to know that it is ambiguous.
-SELECT * FROM session_rows WHERE tenant = ?1 AND id = ?2 LIMIT 2
+SELECT * FROM session_rows WHERE tenant = ?1 AND id = ?2 AND withdrawn = '' LIMIT 2
 
 -- session_insert --
 -- A new session. Its pk is what AUTO_INCREMENT gave: MySQL has no RETURNING.
 INSERT INTO sessions (tenant, user_id, id, agent, version, created_at, updated_at, status, ttl, messages, bytes, calls,
                       prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq,
-                      last_kind, unit, open_calls, anchor)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)
+                      last_kind, unit, open_calls, anchor, accessed_at, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?7,
+        ?7 + nullif(?9, 0))
 
 -- session_advance --
 -- A session after its log grew: everything that an append changes.
 UPDATE sessions
 SET version = ?2, updated_at = ?3, status = ?4, messages = ?5, bytes = ?6, calls = ?7, prompt_tokens = ?8,
     completion_tokens = ?9, cached_tokens = ?10, next_seq = ?11, turn_id = ?12, total = ?13, digest = ?14,
-    last_seq = ?15, last_kind = ?16, unit = ?17, open_calls = ?18, anchor = ?19
+    last_seq = ?15, last_kind = ?16, unit = ?17, open_calls = ?18, anchor = ?19, accessed_at = ?3, expires_at = ?3 + nullif(ttl, 0),
+    ended_at = CASE WHEN ?4 = 'active' THEN NULL ELSE ended_at END,
+    end_reason = CASE WHEN ?4 = 'active' THEN NULL ELSE end_reason END
 WHERE pk = ?1
 
 -- session_patch --
 -- A session's own fields.
-UPDATE sessions SET version = ?2, updated_at = ?3, agent = ?4, ttl = ?5 WHERE pk = ?1
+UPDATE sessions
+SET version = ?2, updated_at = ?3, agent = ?4, ttl = ?5, accessed_at = ?3,
+    expires_at = ?3 + nullif(?5, 0)
+WHERE pk = ?1
 
 -- session_touch --
 -- A session one of whose entries changed.
 UPDATE sessions SET version = ?2, total = ?3, bytes = ?4 WHERE pk = ?1
+
+-- session_used --
+-- A session that somebody used without writing to it.
+UPDATE sessions SET accessed_at = ?2, expires_at = ?2 + nullif(ttl, 0) WHERE pk = ?1 AND accessed_at < ?2
+
+-- session_end --
+-- A session that has ended, and keeps its name.
+UPDATE sessions SET version = ?2, status = 'closed', ended_at = ?3, end_reason = ?4 WHERE pk = ?1
+
+-- session_withdraw --
+-- A session that has ended, and loses its name.
+UPDATE sessions SET version = ?2, status = 'closed', ended_at = ?3, end_reason = ?4, withdrawn = ?5 WHERE pk = ?1
+
+-- sessions_idle --
+-- Active sessions without a ttl of their own that were not used since, the longest idle first.
+SELECT * FROM session_rows
+WHERE tenant = ?1 AND status = 'active' AND accessed_at <= ?2 AND ttl IS NULL ORDER BY accessed_at LIMIT ?3
+
+-- sessions_expired --
+-- Active sessions whose own ttl is over.
+SELECT * FROM session_rows
+WHERE tenant = ?1 AND status = 'active' AND expires_at IS NOT NULL AND expires_at <= ?2 ORDER BY expires_at LIMIT ?3
+
+-- sessions_oldest --
+-- Active sessions, the longest idle first.
+SELECT * FROM session_rows WHERE tenant = ?1 AND status = 'active' ORDER BY accessed_at LIMIT ?2
+
+-- sessions_active --
+-- How many sessions are active.
+SELECT count(*) FROM sessions WHERE tenant = ?1 AND status = 'active'
+
+-- tenant_after --
+-- The next tenant that has sessions.
+SELECT tenant FROM sessions WHERE tenant > ?1 ORDER BY tenant LIMIT 1
+
+-- ending_insert --
+-- An end that hooks are to be told of.
+INSERT INTO endings (tenant, id, user_id, session_id, withdrawn, reason, ended_at, due_at, attempts, hooks, error)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+
+-- ending_get --
+-- One of them.
+SELECT id, user_id, session_id, withdrawn, reason, ended_at, due_at, attempts, hooks, error
+FROM endings WHERE tenant = ?1 AND id = ?2
+
+-- endings_due --
+-- Those that are due, in the order in which they are.
+SELECT id, user_id, session_id, withdrawn, reason, ended_at, due_at, attempts, hooks, error
+FROM endings WHERE tenant = ?1 AND due_at <= ?2 ORDER BY due_at, ended_at, id LIMIT ?3
+
+-- ending_put --
+-- What became of telling one.
+UPDATE endings SET due_at = ?3, attempts = ?4, hooks = ?5, error = ?6 WHERE tenant = ?1 AND id = ?2
+
+-- ending_delete --
+-- One that everybody was told of.
+DELETE FROM endings WHERE tenant = ?1 AND id = ?2
+
+-- ending_get_lock --
+-- Nobody else notes what became of it until the transaction ends.
+SELECT 1 FROM endings WHERE tenant = ?1 AND id = ?2 FOR UPDATE
 
 -- session_delete --
 -- The session's row; what hangs on it is deleted by the statements below.
@@ -55,28 +122,40 @@ DELETE FROM profiles WHERE session = ?1
 -- A tenant's sessions, newest first, behind a place.
 SELECT * FROM session_rows
 WHERE tenant = ?1 AND updated_at <= ?2 AND (updated_at < ?2 OR (user_id, id) < (?3, ?4))
-  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+  AND (?5 IS NULL OR agent = ?5) AND withdrawn = ''
+  AND (?6 IS NULL OR ?6 = CASE
+       WHEN status = 'active' AND (expires_at <= ?8 OR ttl IS NULL AND accessed_at <= ?9) THEN 'closed'
+       ELSE status END)
 ORDER BY updated_at DESC, user_id DESC, id DESC LIMIT ?7
 
 -- list_oldest --
 -- A tenant's sessions, oldest first, behind a place.
 SELECT * FROM session_rows
 WHERE tenant = ?1 AND updated_at >= ?2 AND (updated_at > ?2 OR (user_id, id) > (?3, ?4))
-  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+  AND (?5 IS NULL OR agent = ?5) AND withdrawn = ''
+  AND (?6 IS NULL OR ?6 = CASE
+       WHEN status = 'active' AND (expires_at <= ?8 OR ttl IS NULL AND accessed_at <= ?9) THEN 'closed'
+       ELSE status END)
 ORDER BY updated_at, user_id, id LIMIT ?7
 
 -- list_newest_of_user --
 -- A user's sessions, newest first, behind a place.
 SELECT * FROM session_rows
 WHERE tenant = ?1 AND user_id = ?3 AND updated_at <= ?2 AND (updated_at < ?2 OR id < ?4)
-  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+  AND (?5 IS NULL OR agent = ?5) AND withdrawn = ''
+  AND (?6 IS NULL OR ?6 = CASE
+       WHEN status = 'active' AND (expires_at <= ?8 OR ttl IS NULL AND accessed_at <= ?9) THEN 'closed'
+       ELSE status END)
 ORDER BY updated_at DESC, id DESC LIMIT ?7
 
 -- list_oldest_of_user --
 -- A user's sessions, oldest first, behind a place.
 SELECT * FROM session_rows
 WHERE tenant = ?1 AND user_id = ?3 AND updated_at >= ?2 AND (updated_at > ?2 OR id > ?4)
-  AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR status = ?6)
+  AND (?5 IS NULL OR agent = ?5) AND withdrawn = ''
+  AND (?6 IS NULL OR ?6 = CASE
+       WHEN status = 'active' AND (expires_at <= ?8 OR ttl IS NULL AND accessed_at <= ?9) THEN 'closed'
+       ELSE status END)
 ORDER BY updated_at, id LIMIT ?7
 
 -- entry_insert --

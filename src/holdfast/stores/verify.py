@@ -1,0 +1,98 @@
+"""Whether a log is what it says: order, totals, units and digest chain worked out anew, through any store."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from holdfast.errors import StoreCorrupt
+from holdfast.session import Entry, NewEntry, Session, SessionRef, Tail, extend
+from holdfast.stores.base import MAX_PAGE, Store
+
+
+async def verify(store: Store, ref: SessionRef, *, page: int = MAX_PAGE) -> int:
+    """Re-derive a session's log from its messages and compare: order, gaps, totals, units and the digest chain.
+
+    Returns:
+        How many entries were read.
+
+    Raises:
+        StoreCorrupt: something does not fit; says the session and `seq`.
+        SessionNotFound: no such session.
+    """
+    while True:
+        session = await store.get(ref)
+        try:
+            return await _verify_at(store, session, page)
+        except StoreCorrupt:
+            # What was read page by page need not fit together when somebody wrote in between.
+            if (await store.get(ref)).version == session.version:
+                raise
+
+
+async def _verify_at(store: Store, session: Session, page: int) -> int:
+    path, end = _Path(session), session.tail.next_seq
+    for start in range(0, end, page):
+        for entry in await store.entries(session.ref, start=start, stop=min(start + page, end), retired=True):
+            path.grow(entry)
+    path.finish()
+    return path.read
+
+
+class _Path:
+    """The live path as it was at each entry of a log, read in order.
+
+    An entry was live until the one that retired it. So a stack tells what each entry came after: entries that leave
+    together stand in it as one, hence it is as deep as rewinds are nested, not as the log is long.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._stack: list[tuple[float, Tail, int]] = [(math.inf, Tail(), 0)]
+        """When it leaves, the tail there, and how many entries are live up to there."""
+        self.read = 0
+
+    def grow(self, entry: Entry) -> None:
+        """The next entry of the log."""
+        leaves = math.inf if entry.retired_by is None else entry.retired_by
+        self._check(entry.seq == self.read, "is missing")
+        self._leave(entry.seq)
+        until, tail, live = self._stack[-1]
+        self._check(entry.seq < leaves <= until, "is retired by the wrong entry")
+        self._check(leaves == math.inf or leaves <= self._session.tail.next_seq, "is retired by the future")
+        tail = self._derived(tail, entry)
+        if leaves == until:
+            self._stack.pop()
+        self._stack.append((leaves, tail, live + 1))
+        self.read += 1
+
+    def finish(self) -> None:
+        """The end of the log: the session's own counters have to agree."""
+        self._check(self.read == self._session.tail.next_seq, "is missing")
+        self._leave(math.inf)
+        _, tail, live = self._stack[-1]
+        tail = msgspec.structs.replace(tail, next_seq=self.read)
+        if tail != self._session.tail or live != self._session.messages:
+            raise StoreCorrupt(f"session {self._session.id!r}: its counters are not those of its log")
+
+    def _derived(self, tail: Tail, entry: Entry) -> Tail:
+        """The tail after `entry`, worked out anew; what is stored has to be the same."""
+        self._check(entry.turn_id >= max(tail.turn_id, 0), "is in a turn before the one before it")
+        new = NewEntry(message=entry.message, tokens=entry.tokens, timestamp=entry.timestamp, turn_id=entry.turn_id)
+        (again,), after = extend(msgspec.structs.replace(tail, next_seq=entry.seq), [new])
+        self._check(again.total == entry.total, "has a wrong running total")
+        self._check(again.unit == entry.unit, "is in a wrong unit")
+        if entry.erased:  # its stored digest stands for what it said
+            return msgspec.structs.replace(after, digest=entry.digest if entry.message.visible else tail.digest)
+        self._check(again.digest == entry.digest, "has a wrong digest: it or one before it was changed")
+        return after
+
+    def _leave(self, seq: float) -> None:
+        """Take from the path what `seq` or an entry before it retired."""
+        while len(self._stack) > 1 and self._stack[-1][0] <= seq and self._stack[-1][0] != math.inf:
+            self._stack.pop()
+
+    def _check(self, holds: bool, complaint: str) -> None:  # noqa: FBT001  # reads as a sentence
+        if not holds:
+            raise StoreCorrupt(f"session {self._session.id!r}: message {self.read} {complaint}")
