@@ -1,7 +1,7 @@
 # Everything needed is set up by the targets themselves: `make serve` on a fresh machine is enough.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint format types contracts docs-test bench lock clean
+.PHONY: help serve test lint format types contracts docs-test bench chaos lock clean
 BIN := .venv/bin
 
 help:  ## this list
@@ -31,6 +31,10 @@ contracts: .venv/.dev  ## who may import whom
 
 bench: .venv-bench/.bench  ## measure beside peers (ARGS="--quick", ARGS="turn replay --json FILE")
 	@exec .venv-bench/bin/python -m benchmarks $(ARGS)
+
+chaos: .venv/.dev  ## two servers, one PostgreSQL, kills and bad networks, for minutes (ARGS="--seconds 60 --seed 1")
+	@scripts/services
+	@exec $(BIN)/python -m tests.chaos $(ARGS)
 
 lock:  ## resolve the dependencies anew (UPGRADE=1 for the newest)
 	@scripts/lock
