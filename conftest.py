@@ -87,7 +87,9 @@ pytest_collect_file = (pages + docstrings).pytest()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for each group of tests that did not run, with the reason: a skip must not look like a pass."""
+    """What ran on which store, and a line for each group of tests that did not run: a skip must not look like a pass."""
+    if line := stores_line(terminalreporter):
+        terminalreporter.write_line(line)
     groups: dict[tuple[str, str], int] = {}
     for report in terminalreporter.getreports("skipped"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -96,3 +98,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         groups[key] = groups.get(key, 0) + 1
     for (group, reason), count in sorted(groups.items()):
         terminalreporter.write_line(f"not run: {group}, {count} tests ({reason})", yellow=True)
+
+
+def stores_line(terminalreporter: pytest.TerminalReporter) -> str:
+    """How many of the contract's checks passed on each store, and which stores they did not run on; empty without any."""
+    told: dict[str, dict[str, list[str]]] = {}
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.getreports(outcome):
+            store = dict(report.user_properties).get("store")
+            if store is not None:
+                reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+                told.setdefault(str(store), {}).setdefault(outcome, []).append(reason.removeprefix("Skipped: "))
+    ran = {store: outcomes for store, outcomes in told.items() if outcomes.keys() - {"skipped"}}
+    parts = [_of_a_store(store, outcomes) for store, outcomes in ran.items()]
+    line = f"stores: {', '.join(parts)}" if parts else ""
+    missing = [f"{store} ({outcomes['skipped'][0]})" for store, outcomes in told.items() if store not in ran]
+    return "; ".join(filter(None, [line, f"not run: {', '.join(missing)}" if missing else ""]))
+
+
+def _of_a_store(store: str, outcomes: dict[str, list[str]]) -> str:
+    failed = len(outcomes.get("failed", [])) + len(outcomes.get("error", []))
+    return f"{store} {len(outcomes.get('passed', []))}{f' ({failed} failed)' if failed else ''}"

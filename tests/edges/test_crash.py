@@ -11,7 +11,8 @@ import httpx2
 
 from holdfast.session import SessionRef
 from holdfast.stores import open_store
-from holdfast.stores.base import Store, verify
+from holdfast.stores.base import Store
+from holdfast.stores.verify import verify
 from tests.edges.server import Process
 
 ROUNDS = 8

@@ -21,7 +21,7 @@ from holdfast.server.app import make_app
 from holdfast.server.observe import JsonLines
 from holdfast.session import SessionRef
 from holdfast.stores import open_store
-from holdfast.stores.base import verify
+from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.server import CLIENT_KEY, PROGRAM, UPSTREAM_KEY, Process, config_text, gateway
 

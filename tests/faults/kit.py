@@ -8,7 +8,8 @@ from holdfast.errors import StoreError
 from holdfast.messages import Message
 from holdfast.session import Entry, NewEntry, SessionRef
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, NewSession, Store, verify
+from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.verify import verify
 
 SESSIONS = tuple(SessionRef("ann", f"s{at}") for at in range(5))
 REF = SessionRef("ann", "s")

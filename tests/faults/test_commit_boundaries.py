@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.stores import open_store
-from holdfast.stores.base import verify
+from holdfast.stores.verify import verify
 from tests.faults.workload import OTHER, REF, look, run
 
 LEAST_EVENTS = 60

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from holdfast.errors import NotFound, StoreCorrupt, StoreError, StoreUnavailable
-from holdfast.stores.base import verify
+from holdfast.stores.verify import verify
 from tests.faults.kit import REF, SESSIONS, append, fill, legible, made, opened
 
 PAGE = 4096

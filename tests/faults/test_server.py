@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.session import SessionRef
 from holdfast.stores import open_store
-from holdfast.stores.base import verify
+from holdfast.stores.verify import verify
 from tests.edges.server import Process, gateway
 from tests.faults.vfs import Event, FaultVFS, faulty
 

@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.stores.base import verify
+from holdfast.stores.verify import verify
 from tests.faults.kit import REF, append, made, opened
 from tests.faults.vfs import Event, faulty
 

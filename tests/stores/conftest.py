@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from holdfast.stores import open_store
-from holdfast.stores.base import Store
+from holdfast.testing.contract import CHECKS
+from holdfast.testing.contract.plugin import (  # noqa: F401  # fixtures
+    elsewhere,
+    nothing_left,
+    open_store,
+    opened_by,
+    openings,
+    shared_opener,
+    store,
+    store_opener,
+    writer,
+)
 from tests.stores.servers import SERVERS, Server, leave, reached
 
+SQL_SERVERS = tuple(name for name, server in SERVERS.items() if server.sql)
 SHARED = ("sqlite-file", *SERVERS)
 """Stores that may be opened several times."""
 STORES = ("sqlite-memory", *SHARED)
@@ -42,15 +53,27 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     yield from _place(request.param, tmp_path)
 
 
+@pytest.fixture
+def shared(url: str) -> bool:
+    """Whether it may be opened several times: what is in memory is its opener's own."""
+    return url != "sqlite://:memory:"
+
+
 @pytest.fixture(params=SHARED)
 def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A store that is empty and may be opened several times."""
     yield from _place(request.param, tmp_path)
 
 
-@pytest.fixture(params=tuple(SERVERS))
+@pytest.fixture(params=("sqlite-file", *SQL_SERVERS))
+def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The same, of those that speak SQL."""
+    yield from _place(request.param, tmp_path)
+
+
+@pytest.fixture(params=SQL_SERVERS)
 def server(request: pytest.FixtureRequest) -> Server:
-    """A database server."""
+    """A database server that speaks SQL."""
     return reached(request.param)
 
 
@@ -73,14 +96,13 @@ def mysql_url(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-async def store(url: str) -> AsyncIterator[Store]:
-    """An opened store, of tenant `acme`."""
-    opened = await open_store(url, tenant="acme")
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
 def database(tmp_path: Path) -> Path:
     """Where an SQLite file is to be."""
     return tmp_path / "holdfast.db"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each of the contract's checks tells which store it ran on; the last lines of a run count them."""
+    for item in items:
+        if isinstance(item, pytest.Function) and CHECKS.get(item.originalname) is item.function:
+            item.user_properties.append(("store", item.callspec.params["url"]))

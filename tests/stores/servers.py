@@ -29,6 +29,8 @@ class Server:
     """Also how the store is called in the tests' ids."""
     default = ""
     variable = ""
+    sql = True
+    """Whether it speaks SQL: what is about schemas and statements runs on those that do."""
 
     def __init__(self) -> None:
         self.base = os.environ.get(self.variable) or self.default

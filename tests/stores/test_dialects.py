@@ -16,10 +16,10 @@ from tests.stores.servers import Server
 from tests.stores.test_sqlite import ON_A_TURNS_PATH
 
 DIALECTS = ("postgres", "mysql")
-EXTRA = {"session_get_lock", "learned_get_lock", "session_guard"}
+EXTRA = {"session_get_lock", "learned_get_lock", "ending_get_lock", "artifact_name_get_lock", "session_guard"}
 """Statements for locks, which SQLite with its one writer does not need."""
 LISTS = ("list_newest", "list_oldest", "list_newest_of_user", "list_oldest_of_user")
-VIEWS = {"session_rows", "entry_rows", "compaction_rows"}
+VIEWS = {"session_rows", "entry_rows", "compaction_rows", "artifact_rows"}
 ONLY_SQLITE = {("entries", "pk")}
 """A row's own number: elsewhere entries are found by session and `seq` alone."""
 
@@ -112,6 +112,7 @@ async def test_indexes_have_the_same_names(server: Server, server_url: str) -> N
         "sessions_recent_of_user",
         "entries_live",
         "compactions_live",
+        "artifacts_blob",
         "model_calls_session",
         "model_calls_turn",
     } <= found

@@ -11,9 +11,10 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.session import ModelCall
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, SavedView, Store, verify
+from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.sql import migrations
-from tests.stores.kit import REF, assistant, compaction, lay, session, user
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import REF, assistant, compaction, lay, session, user
 
 
 async def opened(database: Path) -> Store:

@@ -19,10 +19,11 @@ from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreEr
 from holdfast.messages import encode_payload
 from holdfast.session import ModelCall, SessionRef
 from holdfast.stores import PLANNED, open_store
-from holdfast.stores.base import Append, SavedView, Store, verify
+from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sqlite import path_of, translated
-from tests.stores.kit import REF, assistant, compaction, failed, lay, live, session, user
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import REF, assistant, compaction, failed, lay, live, session, user
 
 ON_A_TURNS_PATH = (
     "session_get",
@@ -222,9 +223,11 @@ async def _fill(database: Path) -> int:
 
 
 def test_a_message_takes_little_more_than_its_json(database: Path) -> None:
-    """At most 1.3 times the bytes of the messages as JSON."""
+    """At most 1.3 times the bytes of the messages as JSON, beyond what the file takes without any."""
+    asyncio.run(_close_after_opening(database))
+    empty = database.stat().st_size
     size = asyncio.run(_fill(database))
-    assert database.stat().st_size <= 1.3 * size
+    assert database.stat().st_size - empty <= 1.3 * size
 
 
 # -- what goes, goes ---------------------------------------------------------
@@ -440,18 +443,6 @@ def _store_threads() -> list[str]:
 def _descriptors() -> int:
     folder = Path("/proc/self/fd")
     return len(list(folder.iterdir())) if folder.is_dir() else 0
-
-
-async def test_close_gives_everything_back(url: str) -> None:
-    """Threads and descriptors are as before, after use by many at once."""
-    threads, descriptors = _store_threads(), _descriptors()
-    for _ in range(3):
-        store = await open_store(url, tenant="acme")
-        await store.replace(session(), [])
-        await asyncio.gather(*(store.append(REF, Append(entries=[user("a")], timestamp=2)) for _ in range(50)))
-        await asyncio.gather(*(store.for_tenant(f"t{at}").list() for at in range(50)))
-        await store.close()
-    assert (_store_threads(), _descriptors()) == (threads, descriptors)
 
 
 async def test_a_forgotten_store_says_so_and_ends(url: str) -> None:

@@ -10,9 +10,12 @@ import pytest
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.session import ModelCall
 from holdfast.stores import STORES, SchemaStep, mysql, open_store, schema_of
-from holdfast.stores.base import Append, SavedView, SessionPatch, Store, verify
+from holdfast.stores.base import Append, SavedView, SessionPatch, Store
 from holdfast.stores.sql import Migration, migrations
-from tests.stores.kit import REF, assistant, compaction, know_only, lay, session, user
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import REF, assistant, compaction, lay, session, user
+from holdfast.testing.contract.plugin import writer_of
+from tests.stores.releases import know_only
 from tests.stores.servers import Server, reached
 
 
@@ -30,18 +33,18 @@ def _dialect(url: str) -> str:
 
 
 async def test_a_schema_of_the_first_release_is_upgraded_in_place(
-    shared_url: str, monkeypatch: pytest.MonkeyPatch
+    sql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many open it at once: it is upgraded once, what it holds reads as it did, and what is new works on it."""
     with monkeypatch.context() as then:
         know_only(then, 1)
-        store = await opened(shared_url)
+        store = await opened(sql_url)
         await store.create(session(state={"k": 1}))
         await store.update(REF, SessionPatch(metadata={"m": 1}), timestamp=2)
         await store.close()
-    assert [step.applied for step in await schema_of(shared_url)] == [True, *[False] * (len(migrations("sqlite")) - 1)]
-    stores = await asyncio.gather(*(opened(shared_url) for _ in range(6)))
-    assert all(step.applied for step in await schema_of(shared_url))
+    assert [step.applied for step in await schema_of(sql_url)] == [True, *[False] * (len(migrations("sqlite")) - 1)]
+    stores = await asyncio.gather(*(opened(sql_url) for _ in range(6)))
+    assert all(step.applied for step in await schema_of(sql_url))
     assert (await stores[0].get(REF)).state == {"k": 1}
     call = ModelCall(model="m", timestamp=7, view="v", hash=b"h" * 16, build=b"b")
     write = Append(
@@ -56,13 +59,34 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
         await store.close()
 
 
-async def test_looking_at_a_schema_changes_nothing(shared_url: str) -> None:
+async def test_processes_open_a_file_of_the_first_release_at_once(
+    sql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them upgrades it, all append, and nothing of what it held is lost."""
+    with monkeypatch.context() as then:
+        know_only(then, 1)
+        store = await opened(sql_url)
+        await store.create(session())
+        await store.append(REF, Append(entries=[user("old")], timestamp=2))
+        await store.close()
+    writer = writer_of("holdfast.stores:open_store", sql_url)
+    for process in [writer(name, 20) for name in ("one", "two", "three")]:
+        _, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, "")
+    store = await opened(sql_url)
+    assert (await store.entries(REF))[0].message.text == "old"
+    assert await verify(store, REF) == 61
+    assert [one.id for one in await store.compactions(REF)][-1] == 60
+    await store.close()
+
+
+async def test_looking_at_a_schema_changes_nothing(sql_url: str) -> None:
     """All is to be done where nothing is, also after looking; then nothing is."""
-    known = migrations(_dialect(shared_url))
+    known = migrations(_dialect(sql_url))
     for _ in range(2):
-        assert await schema_of(shared_url) == tuple(SchemaStep(one.number, one.name, applied=False) for one in known)
-    await _close_after_opening(shared_url)
-    assert await schema_of(shared_url) == tuple(SchemaStep(one.number, one.name, applied=True) for one in known)
+        assert await schema_of(sql_url) == tuple(SchemaStep(one.number, one.name, applied=False) for one in known)
+    await _close_after_opening(sql_url)
+    assert await schema_of(sql_url) == tuple(SchemaStep(one.number, one.name, applied=True) for one in known)
 
 
 async def _refused(server: Server, url: str, spoil: str, says: str) -> None:

@@ -10,24 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.messages import GENESIS, Message, Part, ToolCall, canonical
-from holdfast.session import (
-    ERASED,
-    Entry,
-    Kind,
-    ModelCall,
-    NewEntry,
-    Plan,
-    Tail,
-    Usage,
-    Vertebra,
-    erased,
-    extend,
-    kind_of,
-    mode_of,
-    reconcile_delta,
-    reconcile_transcript,
-    rewind,
-)
+from holdfast.reconcile import Plan, mode_of, reconcile_delta, reconcile_transcript
+from holdfast.session import ERASED, Entry, Kind, ModelCall, NewEntry, Tail, Usage, Vertebra, erased, extend, kind_of, rewind
 
 
 def u(text: str) -> Message:

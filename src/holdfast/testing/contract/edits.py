@@ -13,8 +13,9 @@ from msgspec.structs import replace as evolve
 from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession, TooLarge
 from holdfast.messages import encode_payload
 from holdfast.session import Entry, NewEntry, SessionRef, Tail, erased, extend
-from holdfast.stores.base import MAX_PAGE, Append, SavedView, Store, verify
-from tests.stores.kit import REF, assistant, calls, live, result, seqs, session, texts, user
+from holdfast.stores.base import MAX_PAGE, Append, SavedView, Store
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import REF, assistant, calls, live, result, seqs, session, texts, user
 
 VIEW = {"v": SavedView(0, b"v")}
 _numbers = itertools.count()

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from holdfast.errors import CompactionNotFound
 from holdfast.session import NewCompaction, SessionRef
-from holdfast.stores.base import Append, Store, verify
-from tests.stores.kit import compaction, lay, session, user
+from holdfast.stores.base import Append, Store
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import compaction, lay, session, user
 
 _numbers = itertools.count()
 _views = st.sampled_from(["v", "w"])

@@ -44,31 +44,6 @@ async def test_leases_are_a_tenants_and_compare_byte_for_byte(store: Store) -> N
     assert not await store.lease("sweep", "One", now=0, until=10)
 
 
-async def test_leases_that_were_left_are_forgotten(store: Store) -> None:
-    """Long after they expired; nobody can tell, but for the room they take."""
-    for at in range(50):
-        assert await store.lease(f"session {at}", "one", now=at, until=at + 10)
-    day = limits.LEASE_MILLISECONDS
-    assert await store.lease("sweep", "one", now=day, until=day + 10)
-    assert await _leases(store) == ["sweep"]
-
-
-async def _leases(store: Store) -> list[str]:
-    """The names in the table, behind the contract's back."""
-
-    def steps() -> Any:
-        from holdfast.stores.logic.steps import Query
-
-        found = []
-        for name in [f"session {at}" for at in range(50)] + ["sweep"]:
-            if (yield Query("lease_get", (store.tenant, name))):
-                found.append(name)
-        return found
-
-    found: list[str] = await store._database.read(steps)  # type: ignore[attr-defined]  # only SQL stores have one
-    return found
-
-
 @pytest.mark.parametrize(
     ("name", "holder", "now", "until"),
     [

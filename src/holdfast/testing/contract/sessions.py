@@ -15,11 +15,14 @@ from holdfast.errors import (
     SessionNotFound,
     StaleSession,
     StoreClosed,
+    TooLarge,
 )
+from holdfast.limits import METADATA_BYTES, STATE_BYTES, SYSTEM_BYTES
 from holdfast.messages import Message
 from holdfast.session import ModelCall, SessionRef, Usage
-from holdfast.stores.base import MAX_ID_BYTES, MAX_PAGE, Append, SavedView, SessionPatch, Store, verify
-from tests.stores.kit import REF, assistant, live, session, texts, user
+from holdfast.stores.base import MAX_ID_BYTES, MAX_PAGE, Append, SavedView, SessionPatch, Store
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import REF, assistant, live, session, texts, user
 
 NASTY = (
     "a",
@@ -199,6 +202,37 @@ async def test_a_write_moves_a_session_up(store: Store) -> None:
     assert [found.id for found in (await store.list(after=SessionRef("ann", "s0"))).sessions] == ["s2", "s1"]
 
 
+async def test_sessions_are_listed_in_the_order_of_bytes(store: Store) -> None:
+    """Of equal times: by user, then id, as UTF-8 has them, on every store."""
+    names = [
+        "a",
+        "B",
+        "ä",
+        "a ",
+        "a\0",
+        "\0",
+        "\1",
+        "😀",
+        "\uffff",
+        "a" * 512,
+        "ß",
+        "ss",
+        "%",
+        "_",
+        "A",
+        "é",
+        "e\u0301",
+    ]
+    refs = [SessionRef(user_id, id_) for user_id in names for id_ in names[:6]]
+    for ref in refs:
+        await store.create(session(ref))
+    found = await store.list(limit=1000, descending=False)
+    expected = sorted(refs, key=lambda ref: (ref.user_id.encode(), ref.id.encode()))
+    assert [one.ref for one in found.sessions] == expected
+    page = await store.list(limit=1000, descending=False, after=expected[40])
+    assert [one.ref for one in page.sessions] == expected[41:]
+
+
 # -- changes -----------------------------------------------------------------
 
 
@@ -246,6 +280,35 @@ async def test_what_is_no_json_is_refused(store: Store) -> None:
         with pytest.raises(InvalidRequest):
             await call
     assert (await store.get(REF)).version == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "most"), [("state", STATE_BYTES), ("metadata", METADATA_BYTES), ("system_messages", SYSTEM_BYTES)]
+)
+async def test_fields_that_are_too_large(store: Store, field: str, most: int) -> None:
+    """`TooLarge`, and nothing is written; just below the limit they are taken."""
+    await store.create(session())
+    wrap = (lambda text: (Message(role="system", content=text),)) if field == "system_messages" else _under_a_key
+    large: dict[str, Any] = {field: wrap("x" * most)}
+    refused = [
+        store.create(session(SessionRef("ann", "s2"), **large)),
+        store.replace(session(**large), []),
+        store.update(REF, SessionPatch(**large), timestamp=2),
+    ]
+    if field == "state":
+        refused.append(store.append(REF, Append(state_delta=large["state"], timestamp=2)))
+    for call in refused:
+        with pytest.raises(TooLarge):
+            await call
+    assert (await store.get(REF)).version == 0
+    assert len((await store.list()).sessions) == 1
+    fits: dict[str, Any] = {field: wrap("x" * (most - 100))}
+    assert getattr(await store.update(REF, SessionPatch(**fits), timestamp=2), field) == fits[field]
+    assert getattr(await store.get(REF), field) == fits[field]
+
+
+def _under_a_key(text: str) -> dict[str, str]:
+    return {"k": text}
 
 
 async def test_replace_installs_a_session_whole(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""A process that appends to a store and says what was acknowledged: `python writer_process.py URL NAME COUNT`.
+"""A process that appends to a store and says what was acknowledged: `python writer_process.py OPENER URL NAME COUNT`.
 
 With `ROUNDS` as NAME it asks for a lease instead, once a round, and says the rounds in which it had it.
 """
@@ -8,21 +8,27 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from importlib import import_module
 
 from holdfast.messages import Message
 from holdfast.session import NewCompaction, NewEntry, SessionRef
-from holdfast.stores import open_store
-from holdfast.stores.base import Append
+from holdfast.stores.base import Append, Store
 
 TASKS = 4
 
 
-async def main(url: str, name: str, count: int) -> None:
+async def opened(opener: str, url: str) -> Store:
+    """The store at `url`, opened by the function `module:name`."""
+    module, _, function = opener.partition(":")
+    store: Store = await getattr(import_module(module), function)(url, tenant="acme")
+    return store
+
+
+async def write_all(store: Store, name: str, count: int) -> None:
     """Append `count` entries from several tasks, to one session; a line `seq text` for each that was acknowledged.
 
     Each comes with a compaction of the same text: so there are as many as entries.
     """
-    store = await open_store(url, tenant="acme")
     ref = SessionRef("ann", "s1")
 
     async def write(task: int) -> None:
@@ -45,20 +51,21 @@ async def main(url: str, name: str, count: int) -> None:
             sys.stdout.flush()
 
     await asyncio.gather(*(write(task) for task in range(TASKS)))
-    await store.close()
 
 
-async def ask(url: str, rounds: int) -> None:
+async def ask(store: Store, rounds: int) -> None:
     """Want a lease that is a round long, in each round; a line for each in which it was had."""
-    store = await open_store(url, tenant="acme")
     for round_ in range(rounds):
         if await store.lease("sweep", str(os.getpid()), now=10 * round_, until=10 * round_ + 10):
             sys.stdout.write(f"{round_}\n")
+
+
+async def run(opener: str, url: str, name: str, count: int) -> None:
+    """Do what NAME says."""
+    store = await opened(opener, url)
+    await (ask(store, count) if name == "ROUNDS" else write_all(store, name, count))
     await store.close()
 
 
 if __name__ == "__main__":
-    if sys.argv[2] == "ROUNDS":
-        asyncio.run(ask(sys.argv[1], int(sys.argv[3])))
-    else:
-        asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    asyncio.run(run(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))

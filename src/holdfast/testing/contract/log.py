@@ -18,8 +18,9 @@ from holdfast.errors import (
 from holdfast.limits import CALL_BUILD_BYTES
 from holdfast.messages import Message, Part, ToolCall
 from holdfast.session import ModelCall, SessionRef, Usage
-from holdfast.stores.base import MAX_MESSAGE_BYTES, Append, SavedView, Store, verify
-from tests.stores.kit import REF, assistant, calls, live, new, result, seqs, session, texts, user
+from holdfast.stores.base import MAX_MESSAGE_BYTES, Append, SavedView, Store
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import REF, assistant, calls, live, new, result, seqs, session, texts, user
 
 
 async def test_seq_starts_at_zero_and_has_no_gaps(store: Store) -> None:
@@ -86,6 +87,15 @@ async def test_units_turns_and_totals_are_worked_out(store: Store) -> None:
     assert [entry.turn_id for entry in entries] == [0, 0, 0, 0, 0, 0, 1]
     assert [entry.total for entry in entries] == [10, 20, 30, 40, 50, 60, 70]
     assert (await store.get(REF)).tokens == 70
+
+
+async def test_a_tool_calls_id_may_come_again(store: Store) -> None:
+    """Recordings reuse ids: a result belongs to the call just before it, whatever came earlier."""
+    log = [user("q"), calls("x"), result("x", "one"), user("q2"), calls("x", "y"), result("x", "two"), result("y")]
+    await store.create(session())
+    await store.append(REF, Append(entries=log, timestamp=2))
+    assert [entry.unit for entry in await store.entries(REF)] == [0, 1, 1, 3, 4, 4, 4]
+    assert await verify(store, REF) == 7
 
 
 async def test_every_write_adds_one_to_the_version(store: Store) -> None:
@@ -348,3 +358,16 @@ async def test_what_is_no_model_call_is_refused(store: Store, bad: dict[str, Any
     with pytest.raises(error):
         await store.append(REF, Append(entries=[user("a")], calls=[call], timestamp=2))
     assert (await store.get(REF)).version == 0
+
+
+# -- sizes ---------------------------------------------------------------------
+
+
+async def test_a_large_message(store: Store) -> None:
+    """Far over 64 KB, byte for byte, also one that no quoting survives by luck."""
+    await store.create(session())
+    nasty = "".join(map(chr, range(0x20, 0x250))) + "\0\\'\"\n\r\x1a\\0' OR 1=1; -- %s %% ?1 $1 😀"
+    for text in (nasty * 100, "x" * 3_000_000):
+        await store.append(REF, Append(entries=[user(text)], timestamp=2, state_delta={"k": nasty}))
+        assert (await store.entries(REF))[-1].message.text == text
+    assert (await store.get(REF)).state == {"k": nasty}

@@ -1,0 +1,47 @@
+"""For tests of what is built on Holdfast: a scripted upstream in place of a model, and the contract that stores keep.
+
+`from holdfast.testing import ScriptedUpstream, Reply` is the one, `from holdfast.testing.contract import *` the other, which
+needs `pip install 'holdfast[testing]'`. Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.testing.upstream import (
+        MAX_BODY_BYTES,
+        PRIMING,
+        Bell,
+        Gate,
+        Received,
+        Reply,
+        Script,
+        ScriptedUpstream,
+        Tokenizer,
+    )
+
+__all__ = [
+    "MAX_BODY_BYTES",
+    "PRIMING",
+    "Bell",
+    "Gate",
+    "Received",
+    "Reply",
+    "Script",
+    "ScriptedUpstream",
+    "Tokenizer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module("holdfast.testing.upstream"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

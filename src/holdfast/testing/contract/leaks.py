@@ -1,0 +1,22 @@
+"""The contract, closing: what a store held it gives back. `nothing_left` looks behind every check."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.stores.base import Append
+from holdfast.testing.contract.held import Held
+from holdfast.testing.contract.kit import REF, session, user
+from holdfast.testing.contract.plugin import OpenStore
+
+
+async def test_close_gives_everything_back(store_opener: OpenStore) -> None:
+    """Threads, files and connections are as before, after use by many at once."""
+    before = Held()
+    for _ in range(3):
+        store = await store_opener()
+        await store.replace(session(), [])
+        await asyncio.gather(*(store.append(REF, Append(entries=[user("a")], timestamp=2)) for _ in range(50)))
+        await asyncio.gather(*(store.for_tenant(f"t{at}").list() for at in range(50)))
+        await store.close()
+        assert before.more() == []

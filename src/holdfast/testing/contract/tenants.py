@@ -1,0 +1,133 @@
+"""The contract, ownership: what is another's can neither be seen nor changed, by any method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from holdfast.errors import NotFound
+from holdfast.session import Ending, ModelCall, SessionRef
+from holdfast.stores.base import Append, SavedView, SessionPatch, Store
+from holdfast.testing.contract.artifacts import artifact
+from holdfast.testing.contract.kit import REF, compaction, session, user
+
+Call = Callable[[Store, SessionRef], Coroutine[Any, Any, object]]
+STRANGERS = (SessionRef("bob", "s1"), SessionRef("ann", "s2"))
+"""Another user's name for the session, and another name of the user's own."""
+
+
+def _ending(ref: SessionRef, id_: str = "end_2", **fields: Any) -> Ending:
+    """An end of that session, that would take its name from it."""
+    given: dict[str, Any] = {"withdrawn": True, "reason": "delete", "ended_at": 9, "due_at": 9, "hooks": ("hook",)}
+    return Ending(id=id_, user_id=ref.user_id, session_id=ref.id, **{**given, **fields})
+
+
+ENDING = _ending(REF, "end_1", withdrawn=False, reason="close")
+
+OF_A_SESSION: dict[str, Call] = {
+    "get": lambda store, ref: store.get(ref),
+    "list": lambda store, ref: store.list(after=ref),
+    "update": lambda store, ref: store.update(ref, SessionPatch(metadata={"stolen": 1}), timestamp=50),
+    "delete": lambda store, ref: store.delete(ref),
+    "remove": lambda store, ref: store.remove(ref),
+    "append": lambda store, ref: store.append(ref, Append(entries=[user("stolen")], timestamp=50)),
+    "annotate": lambda store, ref: store.annotate(ref, 0, pinned=True),
+    "erase": lambda store, ref: store.erase(ref, 0),
+    "rate": lambda store, ref: store.rate(ref, {0: 0.5}),
+    "drop_compaction": lambda store, ref: store.drop_compaction(ref, 1, timestamp=50),
+    "entries": lambda store, ref: store.entries(ref, retired=True),
+    "spine": lambda store, ref: store.spine(ref),
+    "window": lambda store, ref: store.window(ref, "v"),
+    "compactions": lambda store, ref: store.compactions(ref),
+    "calls": lambda store, ref: store.calls(ref),
+    "touch": lambda store, ref: store.touch(ref, timestamp=50),
+    "end": lambda store, ref: store.end(_ending(ref)),
+    "record_ending": lambda store, ref: store.record_ending(_ending(ref)),
+    "add_artifact": lambda store, ref: store.add_artifact(ref, artifact(blob="b2")),
+    "artifact": lambda store, ref: store.artifact(ref, "a.txt"),
+    "artifacts": lambda store, ref: store.artifacts(ref),
+    "artifact_versions": lambda store, ref: store.artifact_versions(ref, "a.txt"),
+    "drop_artifacts": lambda store, ref: store.drop_artifacts(ref),
+}
+"""Methods that are told a session."""
+
+OF_A_TENANT: dict[str, Call] = {
+    "find": lambda store, ref: store.find(ref.id),
+    "endings": lambda store, ref: store.endings(due=10**12),
+    "settle": lambda store, ref: store.settle(ENDING.id, delivered="hook"),
+    "forget_ending": lambda store, ref: store.forget_ending(ENDING.id),
+    "idle": lambda store, ref: store.idle(now=10**15, ttl=1),
+    "oldest": lambda store, ref: store.oldest(),
+    "active": lambda store, ref: store.active(),
+    "release": lambda store, ref: store.release("sweep", "one"),
+    "learned": lambda store, ref: store.learned("m"),
+    "blobs_in_use": lambda store, ref: store.blobs_in_use(["b1"]),
+    "blob": lambda store, ref: store.blob("b1", 0),
+    "delete_blobs": lambda store, ref: store.delete_blobs(["b1"]),
+    "blobs": lambda store, ref: store.blobs(before=10**12),
+}
+"""Methods that are told none; what they give is the tenant's."""
+
+
+async def _full(store: Store) -> None:
+    """A session with one of everything, and what belongs to its tenant."""
+    await store.create(session(state={"k": 1}))
+    write = Append(
+        entries=[user("a"), user("b")],
+        timestamp=2,
+        views={"v": SavedView(1, b"v", (0,))},
+        calls=[ModelCall(model="m", timestamp=1)],
+        compactions=[compaction(0, 0)],
+    )
+    await store.append(REF, write)
+    await store.put_blob("b1", 0, b"hello", timestamp=3)
+    await store.add_artifact(REF, artifact())
+    await store.end(ENDING)
+    await store.lease("sweep", "one", now=0, until=1000)
+    await store.learn("m", b"learned", timestamp=3, expect=None)
+
+
+async def _seen(store: Store) -> list[object]:
+    """All of that, to compare."""
+    return [
+        await store.window(REF, "v"),
+        await store.entries(REF, retired=True),
+        await store.compactions(REF),
+        await store.calls(REF),
+        await store.artifacts(REF),
+        await store.blob("b1", 0),
+        await store.endings(due=10**12),
+        await store.learned("m"),
+        await store.lease("sweep", "two", now=1, until=10),
+    ]
+
+
+async def _told(store: Store, ref: SessionRef, call: Call) -> object:
+    """What a call gives to a stranger; nothing where it says that there is nothing."""
+    try:
+        found = await call(store, ref)
+    except NotFound:
+        return None
+    return getattr(found, "sessions", found) or None
+
+
+@pytest.mark.parametrize("method", [*OF_A_SESSION, *OF_A_TENANT])
+async def test_no_method_reaches_another_tenants(store: Store, method: str) -> None:
+    """The very names of what is there give another tenant nothing, and change nothing."""
+    await _full(store)
+    before = await _seen(store)
+    other = store.for_tenant("other")
+    assert await _told(other, REF, (OF_A_SESSION | OF_A_TENANT)[method]) is None
+    assert await _seen(store) == before
+
+
+@pytest.mark.parametrize("method", OF_A_SESSION)
+async def test_no_method_reaches_another_session(store: Store, method: str) -> None:
+    """Nor do names that are only half right: another user's, or another one of the same user."""
+    await _full(store)
+    before = await _seen(store)
+    for ref in STRANGERS:
+        assert await _told(store, ref, OF_A_SESSION[method]) is None
+    assert await _seen(store) == before

@@ -1,0 +1,23 @@
+"""The limits of artifacts, that only the store's own logic can be told smaller ones of."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import TooLarge
+from holdfast.stores.base import Store
+from holdfast.testing.contract.artifacts import artifact
+from holdfast.testing.contract.kit import REF, session
+
+
+@pytest.mark.parametrize("limit", ["ARTIFACT_NAMES", "ARTIFACT_VERSIONS", "ARTIFACTS"])
+async def test_names_and_versions_have_limits(store: Store, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """The message names the number."""
+    monkeypatch.setattr(f"holdfast.stores.logic.artifacts.{limit}", 3)
+    await store.create(session())
+    for at in range(3):
+        await store.add_artifact(REF, artifact("a" if limit == "ARTIFACT_VERSIONS" else f"a{at}", f"b{at}"))
+    with pytest.raises(TooLarge, match="3"):
+        await store.add_artifact(REF, artifact("a" if limit == "ARTIFACT_VERSIONS" else "b", "b9"))
+    if limit == "ARTIFACT_NAMES":
+        assert (await store.add_artifact(REF, artifact("a0", "b9"))).version == 1

@@ -1,0 +1,187 @@
+"""The contract's suite in a project of somebody else's: its own store, its own settings, and stores that are wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.errors import InvalidRequest
+from holdfast.stores import open_store
+
+STORE = '''
+from holdfast.stores import open_store
+
+async def open_mine(url, *, tenant):
+    """A store that Holdfast does not know by its URL."""
+    return await open_store(url.replace("mine://", "sqlite:///"), tenant=tenant)
+'''
+SUITE = "from holdfast.testing.contract import *\n"
+PLUGIN = 'import pytest\npytest_plugins = ["holdfast.testing.contract.plugin"]\n'
+BY_URL = """
+@pytest.fixture
+def url(tmp_path):
+    return f"mine://{tmp_path}/mine.db"
+
+@pytest.fixture
+def opened_by():
+    return "mine:open_mine"
+"""
+BY_FUNCTION = """
+from mine import open_mine
+
+@pytest.fixture
+def open_store():
+    async def opened(tenant="acme"):
+        return await open_mine("sqlite://:memory:", tenant=tenant)
+    return opened
+
+@pytest.fixture
+def shared():
+    return False
+"""
+WRONG = '''
+import asyncio
+import itertools
+
+from msgspec.structs import replace
+
+from mine import open_mine as open_right
+
+class Wrong:
+    """Passes everything on, but for one thing."""
+
+    def __init__(self, inner, first=None):
+        self.inner, self.tenant = inner, inner.tenant
+        self.first = first or self
+        self.answers = []
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def for_tenant(self, tenant):
+        return type(self)(self.inner.for_tenant(tenant), self.first)
+
+class DropsAnEntry(Wrong):
+    async def append(self, ref, write):
+        return await self.inner.append(ref, replace(write, entries=write.entries[:9]))
+
+class IgnoresExpect(Wrong):
+    async def append(self, ref, write):
+        return await self.inner.append(ref, replace(write, expect=None if write.expect == 2 else write.expect))
+
+class ShowsAnotherTenant(Wrong):
+    def for_tenant(self, tenant):
+        return type(self)(self.inner.for_tenant(tenant.lower()), self.first)
+
+class ForgetsKeys(Wrong):
+    async def append(self, ref, write):
+        if write.idempotency_key == "k":
+            write = replace(write, idempotency_key=f"k{next(numbers)}")
+        return await self.inner.append(ref, write)
+
+class KeepsAFileOpen(Wrong):
+    async def close(self):
+        kept.append(open(__file__))
+        await self.inner.close()
+
+class AnswersLate(Wrong):
+    """An answer that a caller gave up waiting for goes to the next one."""
+
+    async def get(self, ref):
+        self.first.answers.append(await self.inner.get(ref))
+        await asyncio.sleep(0)
+        return self.first.answers.pop(0)
+
+kept = []
+numbers = itertools.count()
+
+def opener(name):
+    async def opened(url, *, tenant):
+        return globals()[name](await open_right(url, tenant=tenant))
+    return opened
+
+for name in [name for name, one in globals().items() if isinstance(one, type) and one is not Wrong]:
+    globals()[f"open_{name}"] = opener(name)
+'''
+
+
+def run(folder: Path, *arguments: str, **files: str) -> tuple[int, str]:
+    """How pytest ended in a project of those modules, and what it said."""
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    # Nothing of this project's settings: there is no other file than those.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))}
+    environment["COLUMNS"] = "500"
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-rfEs", *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_store_of_its_own_opened_by_a_function(tmp_path: Path) -> None:
+    """All checks run with no setting but the fixtures; what cannot be asked of it is skipped, with the reason."""
+    code, said = run(tmp_path, mine=STORE, conftest=PLUGIN + BY_FUNCTION, test_mine=SUITE)
+    assert code == 0, said
+    assert int(re.findall(r"(\d+) passed", said)[0]) > 200
+    reasons = set(re.findall(r"SKIPPED .*?: (.*)", said))
+    assert reasons == {"a store that cannot be opened twice"}
+
+
+def test_a_store_of_its_own_opened_by_a_url(tmp_path: Path) -> None:
+    """Processes of their own find it too."""
+    code, said = run(
+        tmp_path, "-k", "process or opening or kill", mine=STORE, conftest=PLUGIN + BY_URL, test_mine=SUITE
+    )
+    assert code == 0, said
+    assert int(re.findall(r"(\d+) passed", said)[0]) >= 6
+    assert "skipped" not in said
+
+
+def test_no_fixture_is_told(tmp_path: Path) -> None:
+    """Instead of a suite that passes because it tests nothing."""
+    code, said = run(tmp_path, "--maxfail=1", conftest=PLUGIN, test_mine=SUITE)
+    assert code == 1
+    assert "the contract's checks need a fixture: `url`, or `open_store`" in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "check"),
+    [
+        ("DropsAnEntry", "test_entries_by_range - assert [8] == [8, 9]"),
+        ("IgnoresExpect", "test_a_stale_expect_writes_nothing - Failed: DID NOT RAISE"),
+        ("ShowsAnotherTenant", "test_tenants_see_nothing_of_each_other"),
+        ("ForgetsKeys", "test_a_key_writes_once"),
+        ("KeepsAFileOpen", "test_a_new_session_is_as_asked - AssertionError: held by the store after it was closed"),
+        ("AnswersLate", "test_a_read_cancelled_at_any_await_is_nobody_elses_answer[get]"),
+    ],
+)
+def test_a_store_that_is_wrong(tmp_path: Path, wrong: str, check: str) -> None:
+    """The suite fails it, and says which promise it broke and with what values."""
+    conftest = PLUGIN + BY_URL.replace("mine:open_mine", f"wrong:open_{wrong}")
+    code, said = run(tmp_path, "--maxfail=1", mine=STORE, wrong=WRONG, conftest=conftest, test_mine=SUITE)
+    assert code == 1
+    failed = [line.partition("::")[2] for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    assert [line.startswith(check) for line in failed] == [True], said
+
+
+async def test_the_library_on_a_store_of_its_own() -> None:
+    """`holdfast.open(store=…)`: sessions of the store's tenant; closing leaves it to its giver."""
+    store = await open_store("sqlite://:memory:", tenant="acme")
+    for question in ("one", "two"):
+        async with holdfast.open(store=store) as hf:
+            assert hf.tenant == "acme"
+            session = await hf.session("s", user_id="ada")
+            async with session.turn(question) as turn:
+                turn.add({"role": "assistant", "content": f"{question}?"})
+    assert (await store.find("s")).messages == 4
+    assert (await store.for_tenant("default").list()).sessions == ()
+    await store.close()
+    with pytest.raises(InvalidRequest, match="store must be an opened store, not str"):
+        holdfast.open(store="sqlite://:memory:")
