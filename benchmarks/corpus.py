@@ -106,14 +106,14 @@ class Material:
 
     async def fill(self, hf: Holdfast, session_id: str, length: int, *, view: Voice | None = None) -> SessionRef:
         """Make a session of `length` messages; with its view in the store if its voice is given, else as imported."""
-        new = NewSession(id=session_id, user_id="bench", timestamp=0, system_messages=(SYSTEM,))
+        new = NewSession(id=session_id, user_id="bench", timestamp=hf.clock(), system_messages=(SYSTEM,))
         appended = await hf.store.replace(new, self.new[:length])
         ref = appended.session.ref
         if view is not None:
             key = view.view_key()
             state = self.state(view.context.strategy, view.context.options["budget"], length)
             saved = SavedView(state.frontier, encode_state(state), state.keep)
-            await hf.store.append(ref, Append(timestamp=0, views={key: saved}))
+            await hf.store.append(ref, Append(timestamp=hf.clock(), views={key: saved}))
         return ref
 
 

@@ -1,0 +1,163 @@
+"""Very many sessions: a page of the list at any depth, and a sweep that ends a tenth of them beside turns under way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from benchmarks.corpus import prose, roster
+from benchmarks.peers import BUDGET
+from benchmarks.places import PLACES, reached
+from benchmarks.run import Run, clear
+from benchmarks.sessions import ENTRIES, Load
+from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
+from benchmarks.timing import clock, settle, told
+from benchmarks.turn import ANSWER
+from holdfast.holdfast import Holdfast
+from holdfast.session import SessionRef
+from holdfast.stores.base import NewSession
+
+LISTED = 10_000
+SWEPT = 100_000
+PAGE = 20
+AT_ONCE = 64
+"""Sessions that are made at once."""
+TASKS = 20
+"""Turns under way beside a sweep."""
+DAY = 86_400_000
+_LISTS = [
+    Column("what", ""),
+    Column("sessions", "sessions", whole),
+    Column("first", "first page", duration),
+    Column("middle", "from the middle", duration),
+    Column("last", "last page", duration),
+    Column("of_user", "of one user", duration),
+]
+_SWEEPS = [
+    Column("what", ""),
+    Column("sessions", "sessions", whole),
+    Column("ended", "ended", whole),
+    Column("seconds", "sweep", duration),
+    Column("p99_before", "p99 of a turn before", duration),
+    Column("p99_beside", "p99 beside it", duration),
+    Column("ratio", "ratio", ratio),
+]
+
+
+async def measure(run: Run) -> list[Table]:
+    """Lists on every database, a sweep on a file and on PostgreSQL."""
+    lists, sweeps = [], []
+    for name in PLACES:
+        async with reached(name, run.folder) as url:
+            if url is not None:
+                told(f"many: {name}")
+                lists.append({"what": name, **await _lists(url, run)})
+        clear(run.folder, "servers.db*")
+    for name in ("SQLite file", "PostgreSQL"):
+        async with reached(name, run.folder) as url:
+            if url is not None:
+                told(f"many: a sweep on {name}")
+                sweeps.append({"what": name, **await _sweep(url, run)})
+        clear(run.folder, "servers.db*")
+    title = f"A page of {PAGE} sessions among many of {ENTRIES} messages"
+    notes = (f"{TASKS} tasks take one turn after the other, before and beside the sweep.",)
+    return [
+        Table("many_lists", title, _LISTS, lists),
+        Table("many_sweeps", "A sweep that ends a tenth of all sessions", _SWEEPS, sweeps, notes),
+    ]
+
+
+async def _each(count: int, make: Callable[[int], Awaitable[object]]) -> None:
+    """`make` for each number, so many at once."""
+    numbers = iter(range(count))
+
+    async def some() -> None:
+        for number in numbers:
+            await make(number)
+
+    await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+
+
+# -- lists -------------------------------------------------------------------
+
+
+async def _lists(url: str, run: Run) -> dict[str, Figure]:
+    count = LISTED // 10 if run.quick else LISTED
+    new = run.material.new[:ENTRIES]
+    async with Holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0) as hf:
+        began = hf.clock()
+
+        async def make(number: int) -> None:
+            session = NewSession(id=f"s{number:06}", user_id=f"u{number % 100}", timestamp=began + number)
+            await hf.store.replace(session, new)
+
+        await _each(count, make)
+
+        async def page(after: int | None, **filters: str) -> float:
+            at = None if after is None else SessionRef(f"u{after % 100}", f"s{after:06}")
+            times = []
+            for _ in range(20):
+                started = clock()
+                found = await hf.store.list(limit=PAGE, after=at, **filters)
+                times.append(clock() - started)
+                assert len(found.sessions) == PAGE
+            return sorted(times)[len(times) // 2]
+
+        settle()
+        return {
+            "sessions": count,
+            "first": await page(None),
+            "middle": await page(count // 2),
+            "last": await page(PAGE),
+            "of_user": await page(None, user_id="u7") if count >= 100 * PAGE else None,
+        }
+
+
+# -- a sweep -----------------------------------------------------------------
+
+
+async def _sweep(url: str, run: Run) -> dict[str, Figure]:
+    count = SWEPT // 20 if run.quick else SWEPT
+    now = time.time_ns() // 1_000_000
+    async with Holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, session_ttl="24h") as hf:
+
+        async def make(number: int) -> None:
+            old = number % 10 == 0
+            session = NewSession(id=f"s{number:06}", user_id="u", timestamp=now - (2 * DAY if old else 0))
+            await hf.store.create(session)
+
+        await _each(count, make)
+        handles = [await hf.session(f"busy{at}", user_id="u") for at in range(TASKS)]
+
+        async def turn(at: int, text: str) -> None:
+            async with handles[at].turn(f"{prose(at)} {text}") as opened:
+                opened.add(ANSWER)
+
+        settle()
+        before, beside = Load(), Load()
+        await before.run(turn, TASKS, 1.0 if run.quick else 4.0)
+        sweep, started = asyncio.create_task(_timed(hf)), clock()
+        while not sweep.done():
+            await beside.run(turn, TASKS, 0.5)
+        seconds = await sweep
+        told(f"(swept in {clock() - started:.1f} s)")
+        left = await hf.store.idle(now=hf.clock(), ttl=DAY, limit=1)
+        return {
+            "sessions": count,
+            "ended": count // 10 if not left else 0,
+            "seconds": seconds,
+            "p99_before": _p99(before.times),
+            "p99_beside": _p99(beside.times),
+            "ratio": _p99(beside.times) / _p99(before.times),
+        }
+
+
+async def _timed(hf: Holdfast) -> float:
+    started = clock()
+    await hf.sweep()
+    return clock() - started
+
+
+def _p99(times: Sequence[float]) -> float:
+    return sorted(times)[int(len(times) * 0.99)]

@@ -1,0 +1,208 @@
+"""Many sessions at once on each kind of database, one server process or two, and how a turn grows with its session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus import Material, prose, roster
+from benchmarks.peers import BUDGET, LIMIT, agents_turn, items
+from benchmarks.places import PLACES, POSTGRES, reached
+from benchmarks.run import Run, clear
+from benchmarks.sessions import ENTRIES, Load, Turn
+from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
+from benchmarks.timing import clock, settle, told
+from benchmarks.turn import ANSWER
+from holdfast.holdfast import Holdfast
+
+TASKS = 50
+LENGTHS = (10, 1_000, 10_000)
+AGENTS = "SQLAlchemySession on PostgreSQL"
+ADK = "ADK DatabaseSessionService on SQLite"
+_SEVERAL = [
+    Column("what", ""),
+    Column("turns_per_second", "turns/s", whole),
+    Column("p50", "p50", duration),
+    Column("p99", "p99", duration),
+    Column("errors", "errors", whole),
+    Column("ratio", "of the first", ratio),
+]
+_LONG = [Column("what", ""), *(Column(f"n{length}", f"{length:,} entries", duration) for length in LENGTHS)]
+
+
+async def measure(run: Run) -> list[Table]:
+    """Turns a second of `TASKS` sessions, beside the peers; a turn by length; two processes beside one."""
+    several, long, together = [], [], []
+    loads: dict[str, Load] = {}
+    for name in PLACES:
+        async with reached(name, run.folder) as url:
+            if url is None:
+                continue
+            told(f"servers: {name}")
+            loads[f"Holdfast on {name}"] = await _load(partial(_holdfast, url), run)
+            long.append({"what": f"Holdfast on {name}", **await _by_length(url, run)})
+            if name == "PostgreSQL":
+                together = await _together(url, run)
+        clear(run.folder, "servers.db*")
+    for name, opened in ((AGENTS, _agents), (ADK, partial(_adk, run.folder))):
+        told(f"servers: {name}")
+        try:
+            loads[name] = await _load(opened, run)
+        except Exception as exc:  # noqa: BLE001  # a peer that is not installed, a server that is not there
+            told(f"no {name}: {type(exc).__name__}: {exc}")
+    clear(run.folder, "adk.db*")
+    first = next(iter(loads.values()))
+    for name, load in loads.items():
+        row = load.row(name, TASKS)
+        several.append({**row, "ratio": len(load.times) / load.seconds / (len(first.times) / first.seconds)})
+    title = f"{TASKS} sessions at once, two commits a turn, by database"
+    return [
+        Table("servers", title, _SEVERAL, several, _NOTES),
+        Table("servers_length", "One turn, by database and length of its session", _LONG, long),
+        Table("servers_together", f"{TASKS} sessions on one PostgreSQL, by server processes", _TOGETHER, together),
+    ]
+
+
+_NOTES = (
+    f"Each task takes one turn after the other in a session of its own, {ENTRIES} entries at first; {BUDGET:,} tokens.",
+    "The database servers run on the same cores. Redis: a server of its own, appendonly yes, appendfsync everysec.",
+    f"Peers: append, read what the model would get (at most {LIMIT} items), append.",
+)
+_TOGETHER = [
+    Column("what", ""),
+    Column("turns_per_second", "turns/s", whole),
+    Column("ratio", "of one", ratio),
+]
+
+
+async def _load(opened: Any, run: Run) -> Load:
+    load = Load()
+    async with opened(run.material) as turn:
+        settle()
+        for _ in range(2):
+            await load.run(turn, TASKS, 0.5 if run.quick else 2.0)
+    return load
+
+
+# -- the candidates ----------------------------------------------------------
+
+
+@asynccontextmanager
+async def _holdfast(url: str, material: Material) -> AsyncIterator[Turn]:
+    async with Holdfast(url, roster=roster("token_window", BUDGET)) as hf:
+        refs = [await material.fill(hf, f"s{number}", ENTRIES) for number in range(TASKS)]
+        yield await _turns(hf, refs)
+
+
+async def _turns(hf: Holdfast, refs: Any) -> Turn:
+    handles = [await hf.session(ref.id, user_id=ref.user_id) for ref in refs]
+
+    async def turn(number: int, text: str) -> None:
+        async with handles[number].turn(text) as opened:
+            opened.add(ANSWER)
+
+    return turn
+
+
+@asynccontextmanager
+async def _agents(material: Material) -> AsyncIterator[Turn]:
+    from agents.extensions.memory import SQLAlchemySession
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    async with reached("PostgreSQL", Path()) as url:
+        if url is None:
+            raise ConnectionError("no PostgreSQL")
+        schema = url.rpartition("=")[2]
+        engine = create_async_engine(
+            POSTGRES.replace("postgresql://", "postgresql+asyncpg://"),
+            connect_args={"server_settings": {"search_path": schema}},
+        )
+        try:
+            async with engine.begin() as raw:
+                await raw.exec_driver_sql(f"CREATE SCHEMA {schema}")
+            sessions = [SQLAlchemySession(f"s{number}", engine=engine, create_tables=True) for number in range(TASKS)]
+            for one in sessions:
+                await one.add_items(items(new.message for new in material.new[:ENTRIES]))
+            yield lambda number, text: agents_turn(sessions[number], text, ANSWER, limit=LIMIT)
+        finally:
+            await engine.dispose()
+
+
+@asynccontextmanager
+async def _adk(folder: Path, material: Material) -> AsyncIterator[Turn]:
+    from google.adk.events import Event
+    from google.adk.sessions import DatabaseSessionService
+    from google.adk.sessions.base_session_service import GetSessionConfig
+    from google.genai.types import Content, Part
+
+    service = DatabaseSessionService(f"sqlite+aiosqlite:///{folder}/adk.db")
+    recent = GetSessionConfig(num_recent_events=LIMIT)
+
+    def event(author: str, text: str) -> Any:
+        role = "user" if author == "user" else "model"
+        return Event(author=author, invocation_id="i", content=Content(role=role, parts=[Part(text=text)]))
+
+    names = [{"app_name": "bench", "user_id": "u", "session_id": f"s{number}"} for number in range(TASKS)]
+    for name in names:
+        made = await service.create_session(**name)
+        for new in material.new[:ENTRIES]:
+            await service.append_event(made, event("user", new.message.text or "call"))
+
+    async def turn(number: int, text: str) -> None:
+        found = await service.get_session(**names[number], config=recent)
+        await service.append_event(found, event("user", text))
+        await service.append_event(found, event("bench", ANSWER))
+
+    try:
+        yield turn
+    finally:
+        await service.db_engine.dispose()
+
+
+# -- by length ---------------------------------------------------------------
+
+
+async def _by_length(url: str, run: Run) -> dict[str, Figure]:
+    """The median of a turn alone, warm, at each length."""
+    found: dict[str, Figure] = {}
+    async with Holdfast(url, roster=roster("token_window", BUDGET)) as hf:
+        for length in run.lengths(LENGTHS):
+            ref = await run.material.fill(hf, f"long{length}", length)
+            turn, times = await _turns(hf, [ref]), []
+            for at in range(40):
+                started = clock()
+                await turn(0, f"{prose(at)} {at}")
+                times.append(clock() - started)
+            found[f"n{length}"] = sorted(times[5:])[len(times[5:]) // 2]
+    return found
+
+
+# -- two processes -----------------------------------------------------------
+
+
+async def _together(url: str, run: Run) -> list[dict[str, Figure]]:
+    """As many sessions by one process, and by two that have half of them each."""
+    rows: list[dict[str, Figure]] = []
+    for processes in (1, 2):
+        told(f"servers: {processes} processes on PostgreSQL")
+        seconds = 1.0 if run.quick else 4.0
+        turns = sum(await asyncio.gather(*(_worker(url, processes, at, seconds) for at in range(processes))))
+        rows.append({"what": f"{processes}", "turns_per_second": turns / seconds})
+    first = float(rows[0]["turns_per_second"] or 1)
+    return [{**row, "ratio": float(row["turns_per_second"] or 0) / first} for row in rows]
+
+
+async def _worker(url: str, processes: int, at: int, seconds: float) -> int:
+    arguments = [url, str(TASKS // processes), str(at), str(seconds)]
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.worker", *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await worker.communicate()
+    turns: int = json.loads(said)["turns"]
+    return turns

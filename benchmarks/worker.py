@@ -1,0 +1,43 @@
+"""One of several processes on a database: `python -m benchmarks.worker URL SESSIONS NUMBER SECONDS`; tells its turns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+
+from benchmarks.corpus import Material, prose, roster
+from benchmarks.peers import BUDGET
+from benchmarks.sessions import ENTRIES
+from benchmarks.turn import ANSWER
+from holdfast.holdfast import Holdfast
+
+STEP = 3.0
+"""Processes begin together, at the next time that this divides: by then all of them are set up."""
+
+
+async def work(url: str, sessions: int, number: int, seconds: float) -> int:
+    """Turns of so many sessions of its own, in so many seconds."""
+    material, done = Material(ENTRIES), 0
+    async with Holdfast(url, roster=roster("token_window", BUDGET)) as hf:
+        refs = [await material.fill(hf, f"p{number}-{time.time_ns()}-{at}", ENTRIES) for at in range(sessions)]
+        handles = [await hf.session(ref.id, user_id=ref.user_id) for ref in refs]
+        await asyncio.sleep(STEP - time.time() % STEP)
+        end = time.monotonic() + seconds
+
+        async def task(at: int) -> None:
+            nonlocal done
+            while time.monotonic() < end:
+                async with handles[at].turn(f"{prose(at)} {done}") as opened:
+                    opened.add(ANSWER)
+                done += 1
+
+        await asyncio.gather(*map(task, range(sessions)))
+    return done
+
+
+if __name__ == "__main__":
+    given_url, given_sessions, given_number, given_seconds = sys.argv[1:]
+    turns = asyncio.run(work(given_url, int(given_sessions), int(given_number), float(given_seconds)))
+    print(json.dumps({"turns": turns}))
