@@ -1,0 +1,251 @@
+"""A store that nothing gets past: every text on its way in goes through the guard first.
+
+It wraps any other store, and is the one place that no writer can go around: turns, the REST API, imports, summaries. What the
+guard refuses is refused before anything is written; what it replaces is counted anew, since a message's tokens are stored with
+it; and what was found is counted and told once the write has succeeded, so that a try that failed is no secret stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Self
+
+import msgspec
+
+from holdfast.artifact import Artifact, NewArtifact, Scope
+from holdfast.messages import Message
+from holdfast.secrets import Guard, Sweep
+from holdfast.session import Ending, NewCompaction, NewEntry, Session, SessionRef
+from holdfast.stores.base import Append, Appended, NewSession, SessionPatch, Store
+from holdfast.stores.wrapper import StoreWrapper
+from holdfast.tokens import STORED
+from holdfast.warm import off_loop
+from holdfast.wire.exports import Imported
+
+_LONG_CHARS: Final = 64_000
+"""Characters from which looking at messages leaves the event loop."""
+
+TEXTLESS: Final = frozenset(
+    {
+        "active",
+        "annotate",
+        "artifact",
+        "artifact_versions",
+        "artifacts",
+        "blob",
+        "blobs",
+        "blobs_in_use",
+        "calls",
+        "close",
+        "compactions",
+        "delete",
+        "delete_blobs",
+        "drop_artifacts",
+        "drop_compaction",
+        "end",
+        "endings",
+        "entries",
+        "erase",
+        "find",
+        "forget_ending",
+        "get",
+        "idle",
+        "learn",
+        "learned",
+        "lease",
+        "list",
+        "oldest",
+        "ping",
+        "put_blob",
+        "rate",
+        "release",
+        "remove",
+        "spine",
+        "tenants",
+        "touch",
+        "window",
+    }
+)
+"""Methods of a store that bring no text into it, or only bytes that are no text, ids and numbers: they pass as they are."""
+
+
+class GuardedStore(StoreWrapper):
+    """See the module. What it does not know it passes on: a test holds that to `TEXTLESS`.
+
+    Args:
+        inner: where things go.
+        guard: what may.
+    """
+
+    def __init__(self, inner: Store, guard: Guard) -> None:
+        super().__init__(inner)
+        self._guard = guard
+
+    def around(self, inner: Store) -> Self:
+        """The same around another handle."""
+        return type(self)(inner, self._guard)
+
+    # -- what writes text --------------------------------------------------
+
+    async def create(self, new: NewSession) -> Session:
+        """See `Store`. Raises `SecretBlocked`, as all of these do."""
+        told, sweep = await self._swept(lambda sweep: _session(sweep, new), new.system_messages)
+        session = await self.inner.create(told)
+        self._guard.note(sweep.findings, new.id)
+        return session
+
+    async def update(
+        self, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
+    ) -> Session:
+        """See `Store`."""
+        told, sweep = await self._swept(lambda sweep: _patch(sweep, patch), ())
+        session = await self.inner.update(ref, told, timestamp=timestamp, expect=expect)
+        self._guard.note(sweep.findings, ref.id)
+        return session
+
+    async def append(self, ref: SessionRef, write: Append) -> Appended:
+        """See `Store`."""
+        messages = [entry.message for entry in write.entries]
+        told, sweep = await self._swept(lambda sweep: _append(sweep, write), messages)
+        appended = await self.inner.append(ref, told)
+        if not appended.replayed:
+            self._guard.note(sweep.findings, ref.id)
+        return appended
+
+    async def replace(self, new: NewSession, entries: Sequence[NewEntry], *, fresh: bool = False) -> Appended:
+        """See `Store`."""
+        messages = [entry.message for entry in entries]
+        (told, kept), sweep = await self._swept(
+            lambda sweep: (_session(sweep, new), _entries(sweep, entries)), messages
+        )
+        appended = await self.inner.replace(told, kept, fresh=fresh)
+        self._guard.note(sweep.findings, new.id)
+        return appended
+
+    async def record_ending(self, ending: Ending) -> None:
+        """See `Store`. An error may quote what a hook was given."""
+        told = ending.error and self._guard.told(ending.error)
+        await self.inner.record_ending(msgspec.structs.replace(ending, error=told))
+
+    async def settle(
+        self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
+    ) -> Ending:
+        """See `Store`, and above."""
+        told = error and self._guard.told(error)
+        return await self.inner.settle(ending_id, delivered=delivered, due_at=due_at, error=told)
+
+    async def add_artifact(
+        self, scope: Scope, new: NewArtifact, *, expect: int | None = None, room: int | None = None
+    ) -> Artifact:
+        """See `Store`. Its content is bytes, and was stored before."""
+        sweep = self._guard.sweep()
+        told = msgspec.structs.replace(new, metadata=sweep.value(new.metadata, "metadata", sent=True))
+        sweep.refuse()
+        added = await self.inner.add_artifact(scope, told, expect=expect, room=room)
+        self._guard.note(sweep.findings, getattr(scope, "id", ""))
+        return added
+
+    async def _swept(self, look: Callable[[Sweep], Any], messages: Sequence[Message]) -> tuple[Any, Sweep]:
+        """What `look` makes of a write, and what it found. Raises `SecretBlocked`."""
+        sweep = self._guard.sweep()
+        told = await off_loop(lambda: look(sweep), long=_long(messages))
+        sweep.refuse()
+        return told, sweep
+
+
+def guarded(store: Store, guard: Guard) -> Store:
+    """`store`, with `guard` before everything that writes text."""
+    return GuardedStore(store, guard)  # type: ignore[abstract]  # the rest is passed on
+
+
+async def masked(guard: Guard | None, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """What a request brings as a log would have it; see `Guard.masked`."""
+    if guard is None:
+        return tuple(messages)
+    return await off_loop(lambda: guard.masked(messages), long=_long(messages))
+
+
+async def as_kept(guard: Guard | None, read: Imported) -> Imported:
+    """What an import brings as a store would keep it, to be compared with what is there. Raises `SecretBlocked`."""
+    if guard is None:
+        return read
+    sweep = guard.sweep()
+
+    def looked() -> Imported:
+        messages = tuple(sweep.message(message, f"messages[{at}]") for at, message in enumerate(read.messages))
+        fields = [{**own, "metadata": sweep.value(own.get("metadata"), "metadata", sent=False)} for own in read.fields]
+        return msgspec.structs.replace(
+            read,
+            system_messages=_system(sweep, read.system_messages),
+            state=sweep.value(read.state, "state", sent=True),
+            metadata=sweep.value(read.metadata, "metadata", sent=True),
+            messages=messages,
+            fields=tuple(fields),
+        )
+
+    told = await off_loop(looked, long=_long(read.messages))
+    sweep.refuse()
+    return told
+
+
+def _long(messages: Sequence[Message]) -> bool:
+    return sum(len(message.text) for message in messages) > _LONG_CHARS
+
+
+# -- what has texts ------------------------------------------------------------
+
+
+def _session(sweep: Sweep, new: NewSession) -> NewSession:
+    return msgspec.structs.replace(
+        new,
+        system_messages=_system(sweep, new.system_messages),
+        state=sweep.value(new.state, "state", sent=True),
+        metadata=sweep.value(new.metadata, "metadata", sent=True),
+    )
+
+
+def _patch(sweep: Sweep, patch: SessionPatch) -> SessionPatch:
+    changed: dict[str, Any] = {}
+    for name in ("state", "metadata"):
+        value = getattr(patch, name)
+        if isinstance(value, Mapping):
+            changed[name] = sweep.value(value, name, sent=True)
+    if isinstance(patch.system_messages, tuple):
+        changed["system_messages"] = _system(sweep, patch.system_messages)
+    return msgspec.structs.replace(patch, **changed) if changed else patch
+
+
+def _append(sweep: Sweep, write: Append) -> Append:
+    return msgspec.structs.replace(
+        write,
+        entries=_entries(sweep, write.entries),
+        # What a turn sets is its tools' and its model's doing.
+        state_delta=sweep.value(write.state_delta, "state", sent=False),
+        compactions=[_compaction(sweep, new, f"compactions[{at}]") for at, new in enumerate(write.compactions)],
+    )
+
+
+def _system(sweep: Sweep, messages: Sequence[Message]) -> tuple[Message, ...]:
+    return tuple(sweep.message(message, f"system_messages[{at}]") for at, message in enumerate(messages))
+
+
+def _entries(sweep: Sweep, entries: Sequence[NewEntry]) -> list[NewEntry]:
+    return [_entry(sweep, entry, f"messages[{at}]") for at, entry in enumerate(entries)]
+
+
+def _entry(sweep: Sweep, entry: NewEntry, place: str) -> NewEntry:
+    message = sweep.message(entry.message, place)
+    metadata = sweep.value(entry.metadata, f"{place}.metadata", sent=sweep.refusable(entry.message))
+    if message is entry.message and metadata is entry.metadata:
+        return entry
+    tokens = entry.tokens if message is entry.message else STORED.message(message)
+    return msgspec.structs.replace(entry, message=message, metadata=metadata, tokens=tokens)
+
+
+def _compaction(sweep: Sweep, new: NewCompaction, place: str) -> NewCompaction:
+    return msgspec.structs.replace(
+        new,
+        text=sweep.text(new.text, f"{place}.text", sent=False),
+        report=sweep.value(new.report, f"{place}.report", sent=False),
+        error=new.error and sweep.text(new.error, f"{place}.error", sent=False),
+    )

@@ -1,0 +1,18 @@
+"""Secrets are looked for in recorded sessions of agents, which have none: ordinary conversation stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.secrets import Guard, make_redactor
+from holdfast.wire.openai import messages_from
+
+
+def test_no_rule_hits_ordinary_conversation(recordings: list[dict[str, Any]]) -> None:
+    redactor = make_redactor()
+    guard = Guard(redactor)
+    for recording in recordings:
+        messages = messages_from(recording["messages"])
+        told = guard.masked(messages)
+        assert all(new is old for new, old in zip(told, messages, strict=True)), recording["id"]
+    assert redactor.hits == {}

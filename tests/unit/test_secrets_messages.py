@@ -1,0 +1,265 @@
+"""Secrets in messages: which texts are looked at, what is refused, and what a store writes in the end."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from holdfast.config import config_check, load
+from holdfast.errors import InvalidRequest, SecretBlocked
+from holdfast.messages import Message, Part, ToolCall, canonical, encode_payload
+from holdfast.secrets import CREDENTIALS, RULES, Guard, Pattern, Redactor, guard_of, make_redactor, redactor_of
+from tests.unit.test_secrets import BUILT_IN, planted
+
+# -- messages ----------------------------------------------------------------------------
+
+KEY = "sk-ant-" + "a1" * 30
+GONE = "[REDACTED:anthropic_key]"
+EVERYWHERE = Message(
+    role="assistant",
+    content=(
+        Part("text", f"a {KEY}", {"cache_control": {"note": KEY}}),
+        Part("image_url", None, {"image_url": {"url": f"https://x.example/?k={KEY}", "detail": "low"}}),
+        Part(KEY, None, {}),
+    ),
+    tool_calls=(ToolCall("call_1", KEY, json.dumps({"a": KEY, KEY: 1}), "function", {"x": KEY}, {"y": [KEY]}),),
+    name=KEY,
+    extra={"reasoning_content": f"{KEY} it was", KEY: {"deep": [KEY]}},
+)
+
+
+def test_every_text_of_a_message_is_looked_at() -> None:
+    guard = Guard(BUILT_IN)
+    sweep = guard.sweep()
+    told = sweep.message(EVERYWHERE, "messages[3]")
+    assert KEY not in repr(told)
+    assert repr(told) == repr(EVERYWHERE).replace(KEY, GONE)
+    places = {finding.place for finding in sweep.findings}
+    assert places == {
+        "messages[3]",
+        "messages[3].name",
+        "messages[3].content[0]",
+        "messages[3].content[0].text",
+        "messages[3].content[1]",
+        "messages[3].content[2].type",
+        "messages[3].tool_calls[0]",
+        "messages[3].tool_calls[0].name",
+        "messages[3].tool_calls[0].arguments",
+    }
+    assert guard.sweep().message(told, "m") is told
+
+
+def test_ids_and_media_are_not_looked_at() -> None:
+    picture = "data:image/png;base64," + "AKIA" + "A" * 16 + "A" * 300
+    sound = "AKIA" + "A" * 400
+    message = Message(
+        role="user",
+        content=(
+            Part("image_url", None, {"image_url": {"url": picture}}),
+            Part("input_audio", None, {"input_audio": {"data": sound, "format": "mp3"}}),
+            Part("text", picture),
+        ),
+    )
+    answer = Message(role="tool", content="fine", tool_call_id=KEY)
+    for one in (message, answer):
+        assert Guard(BUILT_IN).sweep().message(one, "m") is one
+
+
+def test_a_hit_across_parts_is_none() -> None:
+    message = Message(role="user", content=(Part("text", KEY[:15]), Part("text", KEY[15:])))
+    assert Guard(BUILT_IN).masked([message]) == (message,)
+
+
+def test_what_was_sent_can_be_refused_and_what_was_said_cannot() -> None:
+    guard = Guard(watch=make_redactor(everything=CREDENTIALS), action="block")
+    for role in ("user", "system", "developer"):
+        with pytest.raises(SecretBlocked) as caught:
+            guard.masked([Message(role="user", content="hi"), Message(role=role, content=f"it is {KEY}")])
+        assert caught.value.found == [("anthropic_key", "messages[1].content")]
+        assert caught.value.param == "messages[1].content"
+        assert KEY not in str(caught.value)
+        assert "a1a1" not in repr(caught.value)
+    said = Message(role="assistant", content=f"it is {KEY}")
+    result = Message(role="tool", content=KEY, tool_call_id="c")
+    assert guard.masked([said, result]) == (replace(said, content=f"it is {GONE}"), replace(result, content=GONE))
+    assert guard.counts == {("anthropic_key", "block"): 3}
+
+
+def test_a_refusal_names_five_places_and_how_many_more() -> None:
+    guard = Guard(watch=make_redactor(), action="block")
+    with pytest.raises(SecretBlocked, match=r"messages\[4\].content \(rule anthropic_key\) and 2 more: take it out"):
+        guard.masked([Message(role="user", content=KEY)] * 7)
+
+
+def test_redaction_comes_first_and_the_guard_sees_what_is_left() -> None:
+    guard = Guard(make_redactor(rules=["anthropic_key"]), make_redactor(), "block")
+    assert guard.masked([Message(role="user", content=KEY)])[0].content == GONE
+    with pytest.raises(SecretBlocked, match="rule home_path"):
+        guard.masked([Message(role="user", content=f"{KEY} /home/ada")])
+
+
+def test_warning_changes_nothing() -> None:
+    guard = Guard(watch=make_redactor(), action="warn")
+    sweep = guard.sweep()
+    message = Message(role="user", content=f"{KEY} {KEY}", extra={"x": KEY})
+    assert sweep.message(message, "m") is message
+    assert {(finding.place, finding.times) for finding in sweep.findings} == {("m.content", 2), ("m", 1)}
+    assert guard.told(f"oh {KEY}") == f"oh {GONE}"
+
+
+def test_errors_are_told_without_what_they_quote() -> None:
+    guard = Guard(BUILT_IN)
+    with pytest.raises(InvalidRequest) as caught, guard.hushed():
+        raise InvalidRequest(f"role is {KEY!r}", param=f"messages[0].{KEY}")
+    assert str(caught.value) == f"role is '{GONE}'"
+    assert caught.value.param == f"messages[0].{GONE}"
+
+
+@given(planted(), st.sampled_from(["user", "assistant"]))
+@settings(max_examples=100)
+def test_redacted_messages_compare_as_the_ones_they_come_from(plant: tuple[str, str, str, str], role: str) -> None:
+    _, before, secret, behind = plant
+    guard = Guard(BUILT_IN)
+    one, other = (
+        Message(role=role, content=before + secret + behind),
+        Message(role=role, content=(Part("text", before + secret + behind),)),
+    )
+    assert len({canonical(told) for told in (*guard.masked([one, other]), *guard.masked(guard.masked([one])))}) == 1
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "secrets.md").read_text(encoding="utf-8")
+
+
+def test_the_page_names_every_rule() -> None:
+    assert [rule for rule in RULES if f"`{rule}`" not in PAGE] == []
+
+
+@pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+def test_the_examples_of_the_page_load(text: str) -> None:
+    found = load(text, env={})
+    guard = guard_of(found.redaction, found.secret_guard)
+    assert guard is not None
+    assert guard.masked([Message(role="user", content="EMP-123456")])[0].content == "[REDACTED:employee_number]"
+
+
+# -- settings ------------------------------------------------------------------------------
+
+
+class Given:
+    enabled = True
+    use_builtins = False
+    patterns = (Pattern("emp-[0-9]{6}", "employee"),)
+    rules = ("all",)
+    exclude_rules: tuple[str, ...] = ()
+    on_secret: Any = "redact"
+
+
+def test_settings_make_what_they_say() -> None:
+    assert redactor_of(None) is None
+    assert guard_of(None, None) is None
+    redactor = redactor_of(Given())
+    assert isinstance(redactor, Redactor)
+    assert redactor.redacted("emp-123456 /home/ada") == "[REDACTED:employee] /home/ada"
+    both = guard_of(Given(), Given())
+    assert both is not None
+    assert (both.action, both.redaction is None, both.watch is None) == ("redact", False, False)
+    # A directory's name is no credential: the guard does not look for it unless told.
+    assert both.masked([Message(role="user", content=f"/home/ada {KEY}")])[0].content == f"/home/ada {GONE}"
+
+
+# -- what a store writes --------------------------------------------------------------------
+
+
+def hiding(place: int, text: str) -> Message:
+    """A message with a text in one of eight places, and one that has nothing to hide in the others."""
+    fields = [text if at == place else "nothing to hide" for at in range(8)]
+    arguments = json.dumps({"a": fields[2], fields[3]: [1]}, ensure_ascii=False)
+    return Message(
+        role="assistant",
+        content=(Part("text", fields[0]), Part("text", "plain", {"note": fields[1]})),
+        tool_calls=(ToolCall("c", "f", arguments, extra={"x": [fields[4]]}),),
+        name=fields[5],
+        extra={"reasoning": {"deep": fields[6]}, fields[7]: True},
+    )
+
+
+@given(planted(), st.integers(0, 7))
+@settings(max_examples=400)
+def test_no_byte_that_is_stored_tells_a_planted_secret(plant: tuple[str, str, str, str], place: int) -> None:
+    _, before, secret, behind = plant
+    said = before + secret + behind
+    [told] = Guard(BUILT_IN).masked([hiding(place, said)])
+    once, twice = (secret.replace("\\", "\\" * deep).replace("\n", "\\" * (deep - 1) + "n") for deep in (2, 4))
+    stored = encode_payload(told)
+    assert not [form for form in (secret, once, twice) if form.encode() in stored]
+    # And where it stood is all that changed.
+    assert told == hiding(place, BUILT_IN.redacted(said))
+
+
+def checked(text: str, tmp_path: Path) -> Any:
+    file = tmp_path / "holdfast.yaml"
+    file.write_text(text)
+    return config_check(str(file), {})
+
+
+def test_the_check_shows_what_holds_and_no_pattern(tmp_path: Path) -> None:
+    text = "secret_guard: {on_secret: warn, rules: jwt, patterns: [{regex: my-own-secret, label: mine}]}"
+    report = checked(text, tmp_path)
+    shown = report.data["config"]["secret_guard"]
+    assert (shown["on_secret"], shown["rules"], shown["patterns"]) == (
+        "warn",
+        ["jwt"],
+        [{"regex": "***", "label": "mine"}],
+    )
+    assert "my-own-secret" not in report.text + repr(load(text, env={}))
+    assert (report.exit_code, report.data["warnings"]) == (0, [])
+
+
+def test_the_check_tells_every_mistake_at_its_place(tmp_path: Path) -> None:
+    text = """
+redaction:
+  extra_patterns:
+    - {regex: 'my-own-secret(', label: a}
+    - {regex: 'b*', label: ''}
+secret_guard:
+  on_secret: refuse
+  rules: [jwt, no_such]
+"""
+    report = checked(text, tmp_path)
+    place = f"{tmp_path}/holdfast.yaml"
+    assert report.data["problems"] == [
+        f"{place}:4: redaction.extra_patterns[0].regex: is no regular expression: missing ) at position 14",
+        f"{place}:5: redaction.extra_patterns[1].label: must be 1 to 64 letters, digits, '_', '.' or '-'",
+        f"{place}:5: redaction.extra_patterns[1].regex: matches nothing at all: what is replaced must have a character",
+        f"{place}:7: secret_guard.on_secret: expected one of block, redact, warn, got 'refuse'",
+    ]
+    [problem] = checked("secret_guard: {rules: [jwt, aws_acces_key]}", tmp_path).data["problems"]
+    assert problem == f"{place}:1: secret_guard.rules: no rule 'aws_acces_key'; did you mean 'aws_access_key'?"
+    many = json.dumps([{"regex": "x", "label": "x"}] * 101)
+    [problem] = checked(f"redaction: {{patterns: {many}}}", tmp_path).data["problems"]
+    assert problem == f"{place}:1: redaction.patterns: 101 are too many; there may be 100"
+
+
+def test_the_check_warns_of_rules_that_do_nothing(tmp_path: Path) -> None:
+    report = checked("redaction: {patterns: [{regex: x, label: x}]}", tmp_path)
+    assert report.exit_code == 0
+    [warning] = report.data["warnings"]
+    assert warning.endswith("redaction.patterns: redaction is off; `enabled: true` turns it on")
+
+
+def test_the_check_tells_of_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.config.report.installed", lambda: False)
+    assert checked("redaction: {enabled: true, use_builtins: false}", tmp_path).exit_code == 0
+    assert checked("secret_guard: {enabled: false}", tmp_path).exit_code == 0
+    report = checked("secret_guard: {}", tmp_path)
+    assert report.exit_code == 1
+    assert report.data["problems"][0].endswith(
+        "secret_guard: the built-in rules need the extra 'secrets': pip install 'holdfast[secrets]'"
+    )
