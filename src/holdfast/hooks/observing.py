@@ -1,0 +1,89 @@
+"""A store that tells what is written through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from msgspec import UNSET, UnsetType
+
+from holdfast.hooks.base import Change, Observer
+from holdfast.session import Entry, NewEntry, Removed, SessionRef
+from holdfast.stores.base import Append, Appended, NewSession, Store
+from holdfast.stores.wrapper import StoreWrapper
+
+
+class ObservedStore(StoreWrapper):
+    """Tells observers what is written. They only take note of it: no write waits for them.
+
+    Args:
+        inner: the store.
+        observers: told in order, of every tenant's writes.
+    """
+
+    def __init__(self, inner: Store, observers: Sequence[Observer]) -> None:
+        super().__init__(inner)
+        self._observers = tuple(observers)
+
+    def around(self, inner: Store) -> Self:
+        """The same around another handle."""
+        return type(self)(inner, self._observers)
+
+    async def append(self, ref: SessionRef, write: Append) -> Appended:
+        """See `Store.append`."""
+        appended = await self.inner.append(ref, write)
+        # A retirement may come without an entry.
+        if write.entries or write.retire_from is not None:
+            for observer in self._observers:
+                observer.appended(self.tenant, ref, appended)
+        return appended
+
+    async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
+        """See `Store.replace`."""
+        with self._changing(new.ref, "replaced"):
+            return await self.inner.replace(new, entries, **more)
+
+    async def annotate(
+        self, ref: SessionRef, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
+    ) -> Entry:
+        """See `Store.annotate`."""
+        with self._changing(ref, "annotated"):
+            return await self.inner.annotate(ref, seq, pinned=pinned, importance=importance)
+
+    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
+        """See `Store.erase`."""
+        with self._changing(ref, "erased"):
+            return await self.inner.erase(ref, seq, tokens=tokens)
+
+    async def delete(self, ref: SessionRef) -> bool:
+        """See `Store.delete`."""
+        if ref.withdrawn:  # it ended before, and its end was told
+            return await self.inner.delete(ref)
+        with self._changing(ref, "deleted"):
+            return await self.inner.delete(ref)
+
+    async def remove(self, ref: SessionRef) -> Removed | None:
+        """See `Store.remove`."""
+        if ref.withdrawn:
+            return await self.inner.remove(ref)
+        with self._changing(ref, "deleted"):
+            return await self.inner.remove(ref)
+
+    @contextmanager
+    def _changing(self, ref: SessionRef, how: Change) -> Iterator[None]:
+        """Something that was written changes: told before it, since the process may end in between, and behind it."""
+        for observer in self._observers:
+            observer.changing(self.tenant, ref, how)
+        try:
+            yield
+        finally:
+            for observer in self._observers:
+                observer.changed(self.tenant, ref, how)
+
+
+def observed(store: Store, observers: Sequence[Observer]) -> Store:
+    """The store, told of to observers; each of them may read from it from now on. The same store when there are none."""
+    for observer in observers:
+        observer.begin(store)
+    return ObservedStore(store, observers) if observers else store  # type: ignore[abstract]  # the rest is passed on

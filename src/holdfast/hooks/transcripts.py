@@ -1,0 +1,411 @@
+"""Transcripts: a JSON-lines file a session, written as it goes on, for people, for tools, and for the day the database is gone.
+
+names    which file a session is in     lines   what stands in one, both ways
+file     one file on the disk           update  how it comes to say what the store does
+
+A write to a session only notes that its file is behind. A task brings the file up to date from the store, which is what is read
+also after a crash and by another process: so each entry is in it once and in order, whoever writes. What an end is told for, the
+whole file is compared, and what changed under it (pins, state, an erasure by somebody else) is put right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from holdfast.errors import HookFailed, InvalidRequest, SessionNotFound, StoreUnavailable
+from holdfast.hooks.base import Change, EndedSession
+from holdfast.hooks.transcripts_file import PART, Strange, TranscriptFile, sync_folder
+from holdfast.hooks.transcripts_lines import header_start
+from holdfast.hooks.transcripts_names import SUFFIX, earlier_name, earlier_names, file_name
+from holdfast.hooks.transcripts_update import go_on, held, log_of, off_loop, revise
+from holdfast.secrets import Redactor
+from holdfast.session import EndReason, Entry, Session, SessionRef
+from holdfast.stores.base import Appended, Store
+
+_log = logging.getLogger("holdfast.transcripts")
+Fsync = Literal["never", "end", "always"]
+FSYNC: Final = ("never", "end", "always")
+"""When what was written has to survive the machine: when the system sees fit, when its session has ended, at once."""
+_STALE: Final = ".stale"
+_WORKERS: Final = 4
+_LOOKED_AT: Final = 100
+"""Sessions that are looked at together for what a crash left behind."""
+_ROUNDS: Final = 100
+"""How often, at most."""
+_LONGEST_PAUSE: Final = 60.0
+_SERIOUS: Final[dict[str | None, int]] = {None: 0, "annotated": 1, "erased": 1, "replaced": 2, "deleted": 3}
+"""What is to be done for a session includes what is less."""
+
+
+class _Key(NamedTuple):
+    tenant: str
+    ref: SessionRef
+
+
+class _Stale(msgspec.Struct, frozen=True):
+    """What is noted on the disk before something changes that is in a file already."""
+
+    tenant: str
+    user_id: str
+    id: str
+    how: Change
+
+
+class Transcripts:
+    """Keeps a transcript of every session: `Holdfast(hooks=[Transcripts("transcripts")])`.
+
+    It is a hook, which completes a session's file when it ends and removes it when it is deleted, and an observer, which
+    keeps the file up to date before that. What fails is logged, without any content, and tried again.
+
+    Args:
+        folder: where the files go; made, for its owner alone, if it is not there.
+        redactor: takes secrets out of what is written; None: it is written as it is stored.
+        fsync: when the disk is waited for; see `FSYNC`.
+        pause: seconds before what failed is tried again, doubled with each failure up to a minute.
+
+    Raises:
+        InvalidRequest: `fsync` is none of them, or this is Windows, which has no locks that go with their process.
+    """
+
+    name = "transcripts"
+    reasons: frozenset[EndReason] = frozenset({"ttl", "cap", "delete", "close", "shutdown"})
+
+    def __init__(
+        self, folder: str | Path, *, redactor: Redactor | None = None, fsync: Fsync = "end", pause: float = 1.0
+    ) -> None:
+        if os.name == "nt":
+            raise InvalidRequest("transcripts need locks on files that Windows does not have", param="transcripts_dir")
+        if fsync not in FSYNC:
+            raise InvalidRequest(f"fsync must be one of {', '.join(FSYNC)}, not {fsync!r}"[:300], param="fsync")
+        self.folder = Path(folder)
+        self._redactor = redactor
+        self._fsync = fsync
+        self._pause = pause
+        self._store: Store | None = None
+        self._mine = secrets.token_hex(4)
+        self._behind: OrderedDict[_Key, Change | None] = OrderedDict()
+        self._changing: Counter[_Key] = Counter()
+        self._busy: set[_Key] = set()
+        self._failures: dict[_Key, int] = {}
+        self._waiting: dict[_Key, tuple[asyncio.TimerHandle, Change | None]] = {}
+        self._ends: dict[str, asyncio.Task[None]] = {}
+        self._workers = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __repr__(self) -> str:
+        return f"Transcripts({str(self.folder)!r})"
+
+    def path(self, tenant: str, user_id: str, session_id: str) -> Path:
+        """Where the transcript of a session is, or would be."""
+        return self.folder / file_name(tenant, user_id, session_id)
+
+    # -- as an observer ------------------------------------------------------
+
+    def begin(self, store: Store) -> None:
+        """See `Observer.begin`. Looks for what a crash left behind."""
+        self._store = store
+        # Whoever follows has nothing to learn from a shutdown: `close` brings every file up to date.
+        self.reasons -= {"shutdown"}
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            raise StoreUnavailable(f"transcripts cannot be written to {self.folder}: {exc.strerror or exc}") from exc
+        self._start(self._recovered(store))
+
+    def appended(self, tenant: str, ref: SessionRef, appended: Appended) -> None:
+        """See `Observer.appended`."""
+        self._note(_Key(tenant, ref), None)
+
+    def changing(self, tenant: str, ref: SessionRef, how: Change) -> None:
+        """See `Observer.changing`. What the file must not keep is noted on the disk, since the process may end before it is gone."""
+        path = self.path(tenant, ref.user_id, ref.id)
+        try:
+            self._changing[_Key(tenant, ref)] += 1
+            if path.exists():
+                note = msgspec.json.encode(_Stale(tenant, ref.user_id, ref.id, how))
+                self._stale(path).write_bytes(note)
+        except OSError as exc:
+            _told_failure("could not be noted as stale", ref, exc)
+
+    def changed(self, tenant: str, ref: SessionRef, how: Change) -> None:
+        """See `Observer.changed`."""
+        key = _Key(tenant, ref)
+        self._changing[key] -= 1
+        if not self._changing[key]:
+            del self._changing[key]
+        self._note(key, how)
+
+    async def settled(self) -> None:
+        """Return when every file is up to date, but for those that failed."""
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    async def close(self) -> None:
+        """Bring every file up to date, trying once more what failed."""
+        for key, (timer, how) in list(self._waiting.items()):
+            timer.cancel()
+            self._note(key, how)
+        self._waiting.clear()
+        await self.settled()
+        for timer, _ in self._waiting.values():
+            timer.cancel()
+        if self._waiting:
+            count = len(self._waiting)
+            _log.error("transcripts are behind", extra={"fields": {"sessions": count}})
+        self._waiting.clear()
+
+    # -- as a hook -----------------------------------------------------------
+
+    async def __call__(self, ended: EndedSession) -> None:
+        """Complete the file of a session that has ended; remove that of one that was deleted.
+
+        Raises:
+            HookFailed: it could not be written; says why.
+        """
+        task = self._ends.get(ended.delivery_id)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            # A task of its own: what writes to a file is not to be cancelled in the middle. Of a very long session it may
+            # outlive its caller's patience; then the next try finds it here.
+            task = self._ends[ended.delivery_id] = self._start(self._ended(ended))
+        try:
+            await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._ends.pop(ended.delivery_id, None)
+
+    async def _ended(self, ended: EndedSession) -> None:
+        session = ended.session
+        path = self.path(session.tenant, session.user_id, session.id)
+        # Its name may be another session's by now, and its file another one.
+        moved = path.with_name(earlier_name(path.name, session.created_at))
+        try:
+            if await off_loop(moved.exists) or not await self._concluded(path, ended):
+                await self._concluded(moved, ended)
+        except OSError as exc:
+            raise HookFailed(f"the transcript could not be written: {exc.strerror or type(exc).__name__}") from exc
+
+    async def _concluded(self, path: Path, ended: EndedSession) -> bool:
+        """Complete or remove a file; False, and nothing done, when it is another session's."""
+        sync = self._fsync != "never"
+        async with held(path) as file:
+            if not await off_loop(file.begins, header_start(ended.session)):
+                return False
+            if ended.reason != "delete":
+                await revise(file, ended.session, partial(_entries, ended), self._redactor, sync=sync)
+                return True
+            await off_loop(file.remove)
+        if sync:
+            await off_loop(sync_folder, self.folder)
+        return True
+
+    async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
+        """Remove all that is kept of sessions of that name, earlier ones too; how many files there were.
+
+        For whoever removes what is derived from a session and gives a receipt of it.
+        """
+        path = self.path(tenant, user_id, session_id)
+
+        def remove() -> int:
+            files = [one for one in (path, *path.parent.glob(earlier_names(path.name))) if one.exists()]
+            for one in files:
+                one.unlink(missing_ok=True)
+            return len(files)
+
+        return await off_loop(remove)
+
+    # -- files behind --------------------------------------------------------
+
+    def _note(self, key: _Key, how: Change | None) -> None:
+        if key in self._waiting:
+            timer, earlier = self._waiting.pop(key)
+            timer.cancel()
+            how = max(how, earlier, key=_SERIOUS.__getitem__)
+        self._behind[key] = max(how, self._behind.get(key), key=_SERIOUS.__getitem__)
+        if self._workers < _WORKERS:
+            self._workers += 1
+            self._start(self._work())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it is told; nobody may
+
+    async def _work(self) -> None:
+        """Bring files up to date until none is behind that nobody works at."""
+        try:
+            while (key := next((one for one in self._behind if one not in self._busy), None)) is not None:
+                await self._work_at(key, self._behind.pop(key))
+        finally:
+            self._workers -= 1
+
+    async def _work_at(self, key: _Key, how: Change | None) -> None:
+        self._busy.add(key)
+        try:
+            await self._update(key, how)
+            self._failures.pop(key, None)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, no reply waits for it, and it is tried again
+            self._put_off(key, how, exc)
+        finally:
+            self._busy.discard(key)
+
+    def _put_off(self, key: _Key, how: Change | None, exc: Exception) -> None:
+        _told_failure("could not be written", key.ref, exc)
+        if key in self._behind:  # noted again meanwhile: it is tried again once
+            how = max(how, self._behind.pop(key), key=_SERIOUS.__getitem__)
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        pause = min(_LONGEST_PAUSE, self._pause * 2 ** min(failures, 16))
+        timer = asyncio.get_running_loop().call_later(pause, self._again, key)
+        self._waiting[key] = (timer, how)
+
+    def _again(self, key: _Key) -> None:
+        _, how = self._waiting.pop(key)
+        self._note(key, how)
+
+    async def _update(self, key: _Key, how: Change | None) -> None:
+        """Bring one file up to date."""
+        if self._store is None:
+            return
+        path = self.path(key.tenant, key.ref.user_id, key.ref.id)
+        while not await self._brought_up(path, self._store.for_tenant(key.tenant), key.ref, how):
+            pass
+        if how is not None and key not in self._behind and key not in self._changing:
+            await off_loop(partial(self._stale(path).unlink, missing_ok=True))
+
+    async def _brought_up(self, path: Path, store: Store, ref: SessionRef, how: Change | None) -> bool:
+        """Bring it up to date; False when an earlier session's had to go first, and it is to be tried again."""
+        async with held(path) as file:
+            # Behind the lock: what is deleted meanwhile is deleted from the file when it is free.
+            try:
+                session = await store.get(ref)
+            except SessionNotFound:
+                if how == "deleted":
+                    await off_loop(file.remove)
+                return True  # or it was withdrawn, and its end is told
+            if how not in {None, "replaced"} and not file.size:
+                return True
+            if not await off_loop(file.begins, header_start(session)):
+                await off_loop(file.remove if how in {"replaced", "deleted"} else file.move_away)
+                return False
+            if how is None and await self._gone_on(file, store, session):
+                return True
+            sync = self._fsync != "never"
+            await revise(file, session, log_of(store, ref), self._redactor, sync=sync)
+            return True
+
+    async def _gone_on(self, file: TranscriptFile, store: Store, session: Session) -> bool:
+        """Whether what came since was written; not when the file's end is not what the store has there."""
+        try:
+            await go_on(file, store, session, self._redactor)
+        except Strange:
+            return False
+        if self._fsync == "always":
+            await off_loop(file.sync)
+            await off_loop(sync_folder, self.folder)
+        return True
+
+    # -- after a crash -------------------------------------------------------
+
+    async def _recovered(self, store: Store) -> None:
+        """Note what was left behind: what is marked as stale, and the files of those sessions that were written to last."""
+        try:
+            await off_loop(self._swept)
+            for key, how in await off_loop(self._left_stale):
+                self._note(key, how)
+            last = ""
+            while tenants := await store.tenants(after=last, limit=_LOOKED_AT):
+                for last in tenants:
+                    await self._looked_back(store.for_tenant(last))
+        except Exception as exc:  # noqa: BLE001 - as in `_work`; the next write, or the end, brings a file up to date
+            _log.warning("transcripts could not be looked through", extra={"fields": {"error": type(exc).__name__}})
+
+    async def _looked_back(self, store: Store) -> None:
+        after: SessionRef | None = None
+        for _ in range(_ROUNDS):
+            page = await store.list(limit=_LOOKED_AT, after=after)
+            late = await off_loop(self._late, page.sessions)
+            for session in late:
+                self._note(_Key(store.tenant, session.ref), None)
+            if not late or not page.has_more:
+                return
+            after = page.sessions[-1].ref
+
+    def _late(self, sessions: Sequence[Session]) -> list[Session]:
+        """Those whose file lacks the last entry. One without a file is written when it goes on, or ends."""
+        return [session for session in sessions if self._lacks(session)]
+
+    def _lacks(self, session: Session) -> bool:
+        path = self.path(session.tenant, session.user_id, session.id)
+        try:
+            file = TranscriptFile.locked(path) if _begins(path, session) else None
+            if file is None:  # there is none, or somebody writes to it
+                return False
+            try:
+                end = file.end(header_start(session))
+            finally:
+                file.close()
+        except (Strange, OSError):
+            return True
+        return end is None or end.seq < session.tail.next_seq - 1
+
+    def _swept(self) -> None:
+        """Remove versions of files that were never finished: what has been erased since may stand in them."""
+        for part in self.folder.glob(f"*{PART}"):
+            file = TranscriptFile.locked(part.with_suffix(""))
+            if file is not None:
+                part.unlink(missing_ok=True)
+                file.close()
+
+    def _left_stale(self) -> list[tuple[_Key, Change]]:
+        found = []
+        for path in sorted(self.folder.glob(f"*{_STALE}")):
+            try:
+                note = msgspec.json.decode(path.read_bytes(), type=_Stale)
+            except (OSError, msgspec.MsgspecError):
+                continue
+            found.append((_Key(note.tenant, SessionRef(note.user_id, note.id)), note.how))
+            path.rename(self._stale(self.path(note.tenant, note.user_id, note.id)))
+        return found
+
+    def _stale(self, path: Path) -> Path:
+        """Where this process notes that a file is stale."""
+        return path.with_name(f"{path.name.removesuffix(SUFFIX)}.{self._mine}{_STALE}")
+
+
+def _entries(ended: EndedSession, start: int) -> AsyncIterator[Entry]:
+    return ended.entries(start=start, retired=True)
+
+
+def _begins(path: Path, session: Session) -> bool | None:
+    """Whether the file at `path` is of this session; None: nothing stands there."""
+    start = header_start(session)
+    try:
+        with path.open("rb") as file:
+            there = file.read(len(start))
+    except FileNotFoundError:
+        return None
+    # The first line may have been torn.
+    return None if len(there) < len(start) and start.startswith(there) else there == start
+
+
+def _told_failure(what: str, ref: SessionRef, exc: Exception) -> None:
+    """Log a failure: whose, and of what kind; what the session says stands in no log."""
+    reason = exc.strerror if isinstance(exc, OSError) else None
+    fields = {"session_id": ref.id, "error": reason or type(exc).__name__}
+    _log.warning("a transcript %s", what, extra={"fields": fields})

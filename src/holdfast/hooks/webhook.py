@@ -1,0 +1,257 @@
+"""A signed POST when a session ends: Agora's "agent history" notification, event 103 (seed 003).
+
+Signed three ways, each over the very bytes that are sent: `webhook-signature` as Standard Webhooks has it, `Agora-Signature-V2`
+(HMAC-SHA256), and `Agora-Signature` (HMAC-SHA1) where that is asked for. `noticeId` is the id of the delivery, the same each time it
+is tried: receivers dedupe by it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import io
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import anyio.to_thread
+import msgspec
+
+from holdfast.errors import HookFailed, InvalidRequest
+from holdfast.hooks.base import EndedSession
+from holdfast.hooks.callbacks import ENDS
+from holdfast.limits import WEBHOOK_BYTES
+from holdfast.models.failures import retry_after
+from holdfast.models.http import checked_headers, proxy_for
+from holdfast.secrets import Redactor
+from holdfast.session import EndReason, Entry, Session
+from holdfast.wire.voice import contents
+
+_log = logging.getLogger("holdfast.webhook")
+PRODUCT_ID: Final = 17
+"""Agora's number for conversational AI."""
+AGENT_HISTORY: Final = 103
+TIMEOUT: Final = 10.0
+"""Seconds that a receiver has, as Agora gives it."""
+GONE: Final = 410
+PREFIX: Final = "whsec_"
+_BATCH: Final = 1000
+_OWN: Final = frozenset(
+    {"agora-signature", "agora-signature-v2", "user-agent", "webhook-id", "webhook-signature", "webhook-timestamp"}
+)
+
+
+class Webhook:
+    """Posts what was said in a session to a URL when it ends: `Holdfast(hooks=[Webhook(url, secret)])`.
+
+    Whatever is no 2xx within the timeout is a failure, a redirect too, and is tried again at growing intervals. A receiver that
+    answers 410 is not asked again until the next start.
+
+    Args:
+        url: `http://` or `https://`.
+        secret: what signatures are made with; `whsec_` and base64 as Standard Webhooks has it, or any text.
+        events: the ends it is told of.
+        include_sha1: whether to send `Agora-Signature`, for receivers that know no other.
+        timeout: seconds for the whole call.
+        max_history: at most so many messages, the newest; None: all of them.
+        headers: sent besides.
+        name: by which what is left to be told is recorded; the URL's digest unless given.
+        redactor: takes secrets out of what is sent; None: it is sent as it is stored.
+        clock: milliseconds since the epoch.
+
+    Raises:
+        InvalidRequest: the URL, the secret, a header or a number is not one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        secret: str,
+        *,
+        events: Collection[EndReason] = ENDS,
+        include_sha1: bool = False,
+        timeout: float = TIMEOUT,
+        max_history: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        name: str | None = None,
+        redactor: Redactor | None = None,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._url, self._where = _address(url)
+        self._keys = keys_of(secret)
+        if timeout <= 0 or (max_history is not None and max_history < 1):
+            raise InvalidRequest("timeout must be above 0, and max_history at least 1", param="webhooks")
+        self.name = name or f"webhook.{hashlib.sha256(url.encode()).hexdigest()[:16]}"
+        self.reasons: frozenset[EndReason] = frozenset(events)
+        self._sha1 = include_sha1
+        self._timeout = timeout
+        self._max_history = max_history
+        self._headers = {key: value for key, value in checked_headers(headers or {}).items() if key not in _OWN}
+        self._redactor = redactor
+        self._clock = clock
+        self._gone = False
+
+    def __repr__(self) -> str:
+        return f"Webhook(at {self._where!r})"
+
+    async def __call__(self, ended: EndedSession) -> None:
+        """Tell the receiver of an end.
+
+        Raises:
+            HookFailed: it did not take it; with `retry_after` where it said when to come again.
+        """
+        if self._gone:
+            return
+        said, truncated = await self._said(ended)
+        body = await anyio.to_thread.run_sync(partial(self._body, ended, said, truncated=truncated))
+        status, response = await self._post(body, self._signed(body, ended.delivery_id))
+        if status == GONE:
+            self._gone = True
+            fields = {"webhook": self._where, "status": status}
+            _log.error("a webhook is gone, and is not told any more", extra={"fields": fields})
+        elif not 200 <= status < 300:
+            wait = retry_after(response, now=self._clock() / 1000)
+            raise HookFailed(f"{self._where} answered {status}", retry_after=wait)
+
+    # -- what is sent --------------------------------------------------------
+
+    async def _said(self, ended: EndedSession) -> tuple[list[bytes], bool]:
+        """The newest messages that may be sent, as JSON, and whether there were more than there is room for."""
+        said: deque[bytes] = deque()
+        page: list[Entry] = []
+        size, truncated = 0, False
+
+        async def take() -> None:
+            nonlocal size, truncated
+            for record in await anyio.to_thread.run_sync(self._records, page):
+                said.append(record)
+                size += len(record) + 1
+                while (over := size > WEBHOOK_BYTES) or (self._max_history and len(said) > self._max_history):
+                    size -= len(said.popleft()) + 1
+                    truncated = truncated or over
+
+        async for entry in ended.entries():
+            page.append(entry)
+            if len(page) == _BATCH:
+                await take()
+                page = []
+        await take()
+        return list(said), truncated
+
+    def _records(self, entries: list[Entry]) -> list[bytes]:
+        records = contents(entries)
+        if self._redactor:
+            records = [self._redactor.redacted_value(record) for record in records]
+        return [msgspec.json.encode(record) for record in records]
+
+    def _body(self, ended: EndedSession, said: list[bytes], *, truncated: bool) -> bytes:
+        session = ended.session
+        payload = {
+            "agent_id": session.id,
+            **(self._redactor.redacted_value(_known(session)) if self._redactor else _known(session)),
+            "start_ts": session.created_at // 1000,
+            "stop_ts": ended.ended_at // 1000,
+            "session_id": session.id,
+            "user_id": session.user_id,
+            "reason": ended.reason,
+            **({"is_truncated": True} if truncated else {}),
+            "contents": msgspec.Raw(b"[" + b",".join(said) + b"]"),
+        }
+        notice = {
+            "noticeId": ended.delivery_id,
+            "productId": PRODUCT_ID,
+            "eventType": AGENT_HISTORY,
+            "notifyMs": self._clock(),
+            "sid": session.id,
+            "payload": payload,
+        }
+        return msgspec.json.encode(notice)
+
+    def _signed(self, body: bytes, delivery_id: str) -> dict[str, str]:
+        """The headers of a call: whoever has the secret can tell that it is ours, and of now."""
+        timestamp = str(self._clock() // 1000)
+        plain, standard = self._keys
+        signed = hmac.digest(standard, f"{delivery_id}.{timestamp}.".encode() + body, "sha256")
+        headers = {
+            **self._headers,
+            "content-type": "application/json; charset=utf-8",
+            "user-agent": "holdfast-webhook",
+            "webhook-id": delivery_id,
+            "webhook-timestamp": timestamp,
+            "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",
+            "agora-signature-v2": hmac.digest(plain, body, "sha256").hex(),
+        }
+        return headers | ({"agora-signature": hmac.digest(plain, body, "sha1").hex()} if self._sha1 else {})
+
+    async def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
+        """The status and headers of the answer; nobody reads its body."""
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=self._timeout)
+        try:
+            # One for each call: they are rare, and receivers many.
+            async with (
+                aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as client,
+                client.post(
+                    self._url, data=io.BytesIO(body), headers=headers, allow_redirects=False, proxy=proxy_for(self._url)
+                ) as response,
+            ):
+                response.close()
+                return response.status, {key.lower(): value for key, value in response.headers.items()}
+        except TimeoutError as exc:
+            raise HookFailed(f"{self._where} did not answer within {self._timeout:g} s") from exc
+        except aiohttp.InvalidURL:  # it quotes the URL
+            raise HookFailed(f"{self._where} could not be reached: its URL is none") from None
+        except (aiohttp.ClientError, OSError, ValueError) as exc:
+            raise HookFailed(f"{self._where} could not be reached: {type(exc).__name__}") from exc
+
+
+def keys_of(secret: str) -> tuple[bytes, bytes]:
+    """The keys that are in a secret: the text itself, and what Standard Webhooks makes of it.
+
+    Raises:
+        InvalidRequest: it is empty, or no base64 stands behind `whsec_`.
+    """
+    plain = secret.encode()
+    if not plain:
+        raise InvalidRequest("secret must not be empty: nobody could tell who posts", param="secret")
+    if not secret.startswith(PREFIX):
+        return plain, plain
+    try:
+        decoded = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        decoded = b""
+    if not decoded:
+        raise InvalidRequest(f"secret: base64 is expected behind {PREFIX}", param="secret") from None
+    return plain, decoded
+
+
+def _address(url: str) -> tuple[str, str]:
+    """The URL, and what may be told of it: a path or a query may be a secret. Raises `InvalidRequest`."""
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        sound = False
+    if not sound or any(character.isspace() for character in url):
+        raise InvalidRequest("a webhook's url must begin with http:// or https:// and name a host", param="url")
+    port = f":{parts.port}" if parts.port else ""
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return url, f"{parts.scheme}://{host}{port}"
+
+
+def _known(session: Session) -> dict[str, Any]:
+    """What Agora's payload has besides, where the session says it: the agent's name, channel and labels."""
+    channel, labels = session.metadata.get("channel"), session.metadata.get("labels")
+    found: dict[str, Any] = {"name": session.agent} if session.agent else {}
+    if isinstance(channel, str):
+        found["channel"] = channel
+    if isinstance(labels, dict) and labels:
+        found["labels"] = labels
+    return found

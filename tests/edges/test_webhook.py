@@ -1,0 +1,432 @@
+"""The webhook on a session's end: what is posted, how it is signed, and what counts as taken."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import hashlib
+import hmac
+import json
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import httpx2
+import pytest
+from aiohttp import web
+
+import holdfast
+from holdfast import limits
+from holdfast.errors import HookFailed, InvalidRequest
+from holdfast.hooks import EndedSession
+from holdfast.hooks.webhook import Webhook
+from holdfast.secrets import Pattern, make_redactor
+from holdfast.session import Ending, NewEntry, Session, SessionRef
+from holdfast.stores import open_store
+from holdfast.stores.base import Append, NewSession, Store
+from holdfast.testing.contract.kit import assistant, calls, result, user
+from tests.edges.server import Process
+
+NOW = 1_760_000_000_000
+REF = SessionRef("ada", "s1")
+SECRET = "whsec_" + base64.b64encode(b"a key of thirty-two bytes, about").decode()
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is reached directly, whatever the environment says."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+class Receiver:
+    """Takes what is posted, raw."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.bodies: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+        self.arrived = asyncio.Event()
+        self.answer: Callable[[web.Request], Awaitable[web.StreamResponse]] = _fine
+
+    async def take(self, request: web.Request) -> web.StreamResponse:
+        self.bodies.append(await request.read())
+        self.headers.append({key.lower(): value for key, value in request.headers.items()})
+        self.arrived.set()
+        return await self.answer(request)
+
+    @property
+    def payloads(self) -> list[dict[str, Any]]:
+        return [json.loads(body)["payload"] for body in self.bodies]
+
+
+async def _fine(request: web.Request) -> web.StreamResponse:
+    return web.Response(status=204)
+
+
+def answers(status: int, **headers: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, headers={key.replace("_", "-"): value for key, value in headers.items()})
+
+    return answer
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    receiver = Receiver()
+    app = web.Application(client_max_size=64 * limits.MIB)
+    app.router.add_route("*", "/{path:.*}", receiver.take)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook?token=sk-path-secret"
+        yield receiver
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def ended(*entries: NewEntry, **fields: Any) -> AsyncIterator[EndedSession]:
+    """A session that has ended, with those entries."""
+    store = await open_store("sqlite://:memory:", tenant="default")
+    try:
+        await store.create(NewSession(id=REF.id, user_id=REF.user_id, timestamp=NOW - 60_500, **fields))
+        for at in range(0, len(entries), 1000):
+            await store.append(REF, Append(entries=entries[at : at + 1000], timestamp=NOW))
+        yield await end_of(store)
+    finally:
+        await store.close()
+
+
+async def end_of(store: Store, attempts: int = 0) -> EndedSession:
+    ending = Ending(
+        id="end_1",
+        user_id=REF.user_id,
+        session_id=REF.id,
+        withdrawn=False,
+        reason="ttl",
+        ended_at=NOW,
+        due_at=NOW,
+        attempts=attempts,
+    )
+    session: Session = await store.get(REF)
+    return EndedSession(store, session, ending)
+
+
+def hook(receiver: Receiver, secret: str = SECRET, **settings: Any) -> Webhook:
+    return Webhook(receiver.url, secret, **{"clock": lambda: NOW + 7, **settings})
+
+
+# -- what is posted --------------------------------------------------------------
+
+
+async def test_what_was_said_is_posted_as_agora_has_it() -> None:
+    said = (
+        user("Wo ist meine Bestellung? 北京 🚢", metadata={"source": "asr", "user": "42"}, timestamp=NOW),
+        calls("c1", timestamp=NOW),
+        result("c1", timestamp=NOW),
+        assistant("Unterwegs.", timestamp=NOW + 1),
+    )
+    metadata = {"channel": "room-7", "labels": {"team": "blue"}, "private": 1}
+    async with receiving() as receiver, ended(*said, agent="helper", metadata=metadata) as session:
+        await hook(receiver)(session)
+        (body,) = receiver.bodies
+    assert json.loads(body) == {
+        "noticeId": "end_1",
+        "productId": 17,
+        "eventType": 103,
+        "notifyMs": NOW + 7,
+        "sid": "s1",
+        "payload": {
+            "agent_id": "s1",
+            "name": "helper",
+            "channel": "room-7",
+            "labels": {"team": "blue"},
+            "start_ts": 1_759_999_939,
+            "stop_ts": 1_760_000_000,
+            "session_id": "s1",
+            "user_id": "ada",
+            "reason": "ttl",
+            "contents": [
+                {
+                    "role": "user",
+                    "content": "Wo ist meine Bestellung? 北京 🚢",
+                    "turn_id": 0,
+                    "timestamp": NOW,
+                    "metadata": {"source": "asr", "user": "42"},
+                },
+                {
+                    "role": "assistant",
+                    "content": "Unterwegs.",
+                    "turn_id": 0,
+                    "timestamp": NOW + 1,
+                    "metadata": {"source": "llm"},
+                },
+            ],
+        },
+    }
+
+
+async def test_a_session_in_which_nothing_was_said_is_told_of_too() -> None:
+    async with receiving() as receiver, ended() as session:
+        await hook(receiver)(session)
+        (payload,) = receiver.payloads
+    assert payload["contents"] == []
+    assert not {"name", "channel", "labels"} & payload.keys()
+
+
+async def test_ten_thousand_messages_are_posted_or_the_newest_of_them() -> None:
+    said = [user(f"Nachricht {at} äöü") for at in range(10_000)]
+    async with receiving() as receiver, ended(*said) as session:
+        await hook(receiver)(session)
+        await hook(receiver, max_history=32)(session)
+        whole, newest = receiver.payloads
+        verified(receiver, 0)
+    assert [record["content"] for record in whole["contents"]] == [f"Nachricht {at} äöü" for at in range(10_000)]
+    assert [record["content"] for record in newest["contents"]] == [f"Nachricht {at} äöü" for at in range(9968, 10_000)]
+    assert "is_truncated" not in whole.keys() | newest.keys()
+
+
+async def test_more_than_there_is_room_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.hooks.webhook.WEBHOOK_BYTES", 1000)
+    said = [user(f"{at:03} " + "x" * 80) for at in range(30)]
+    async with receiving() as receiver, ended(*said) as session:
+        await hook(receiver)(session)
+        (payload,) = receiver.payloads
+    assert payload["is_truncated"] is True
+    assert 3 < len(payload["contents"]) < 10
+    assert payload["contents"][-1]["content"].startswith("029 ")
+
+
+async def test_secrets_are_not_posted() -> None:
+    redactor = make_redactor(patterns=[Pattern("hunter[0-9]", "password")], rules=())
+    message = user("it is hunter4", metadata={"x": "hunter5"})
+    async with receiving() as receiver, ended(message, metadata={"channel": "hunter6"}) as session:
+        await hook(receiver, redactor=redactor)(session)
+        verified(receiver, 0)
+        (payload,) = receiver.payloads
+    assert "hunter" not in receiver.bodies[0].decode()
+    assert payload["contents"][0]["content"] == "it is [REDACTED:password]"
+
+
+# -- signatures --------------------------------------------------------------------
+
+
+def verified(receiver: Receiver, at: int, secret: str = SECRET) -> None:
+    """As a receiver would: from the raw body, with nothing of ours."""
+    body, headers = receiver.bodies[at], receiver.headers[at]
+    key = base64.b64decode(secret[6:]) if secret.startswith("whsec_") else secret.encode()
+    signed = headers["webhook-id"].encode() + b"." + headers["webhook-timestamp"].encode() + b"." + body
+    expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+    assert headers["agora-signature-v2"] == hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+@pytest.mark.parametrize("secret", [SECRET, "a plain sëcret"])
+async def test_signatures_hold_over_the_bytes_that_arrive(secret: str) -> None:
+    async with receiving() as receiver, ended(user("Grüße")) as session:
+        await hook(receiver, secret, headers={"X-Team": "blue", "Webhook-Id": "forged", "Content-Type": "x"})(session)
+        await hook(receiver, secret, include_sha1=True)(session)
+        for at in (0, 1):
+            verified(receiver, at, secret)
+        first, second = receiver.headers
+        sha1 = hmac.new(secret.encode(), receiver.bodies[1], hashlib.sha1).hexdigest()
+    assert (first["webhook-id"], first["webhook-timestamp"]) == ("end_1", str((NOW + 7) // 1000))
+    assert first["x-team"] == "blue"
+    assert first["content-type"] == "application/json; charset=utf-8"
+    assert "agora-signature" not in first
+    assert second["agora-signature"] == sha1
+
+
+# -- what counts as taken ------------------------------------------------------------
+
+
+async def test_a_refusal_is_a_failure_and_the_next_try_has_the_same_id() -> None:
+    times = iter([NOW, NOW, NOW, NOW + 5000, NOW + 5000, NOW + 5000])
+    async with receiving() as receiver, ended(user("Hi")) as session:
+        told = hook(receiver, clock=lambda: next(times))
+        receiver.answer = answers(503, retry_after="30")
+        with pytest.raises(HookFailed, match="answered 503") as raised:
+            await told(session)
+        assert raised.value.retry_after == 30.0
+        receiver.answer = answers(200)
+        await told(session)
+        verified(receiver, 0)
+        verified(receiver, 1)
+        first, second = map(json.loads, receiver.bodies)
+    assert {notice["noticeId"] for notice in (first, second)} == {"end_1"}
+    assert (first.pop("notifyMs"), second.pop("notifyMs")) == (NOW, NOW + 5000)
+    assert first == second
+    assert [headers["webhook-id"] for headers in receiver.headers] == ["end_1", "end_1"]
+
+
+@pytest.mark.parametrize("status", [200, 201, 299])
+async def test_any_2xx_is_taken(status: int) -> None:
+    async with receiving() as receiver, ended(user("Hi")) as session:
+        receiver.answer = answers(status)
+        await hook(receiver)(session)
+
+
+async def test_redirects_are_not_followed() -> None:
+    async with receiving() as receiver, ended(user("Hi")) as session:
+        receiver.answer = answers(307, location="/elsewhere")
+        with pytest.raises(HookFailed, match="answered 307"):
+            await hook(receiver)(session)
+        assert len(receiver.bodies) == 1
+
+
+async def test_a_slow_receiver_has_failed() -> None:
+    released = asyncio.Event()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        await released.wait()
+        return web.Response()
+
+    async with receiving() as receiver, ended(user("Hi")) as session:
+        receiver.answer = slow
+        with pytest.raises(HookFailed, match=r"did not answer within 0\.05 s"):
+            await hook(receiver, timeout=0.05)(session)
+        released.set()
+
+
+async def test_a_receiver_that_never_stops_answering_is_not_listened_to() -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"x" * 65536)
+        except ConnectionError:
+            pass
+        return response
+
+    async with receiving() as receiver, ended(user("Hi")) as session:
+        receiver.answer = endless
+        async with asyncio.timeout(10):
+            await hook(receiver)(session)
+
+
+async def test_nobody_there_is_a_failure_that_tells_no_secret() -> None:
+    async with receiving() as receiver:
+        url = receiver.url
+    async with ended(user("my PIN is 4711")) as session:
+        webhook = Webhook(url, SECRET)
+        with pytest.raises(HookFailed, match="could not be reached") as raised:
+            await webhook(session)
+    said = f"{raised.value!r} {webhook!r} {raised.value.__cause__!r}"
+    assert not any(secret in said for secret in ("sk-path-secret", SECRET, "4711", "/hook"))
+
+
+async def test_a_receiver_that_is_gone_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="holdfast.webhook")
+    async with receiving() as receiver, ended(user("Hi")) as session:
+        told = hook(receiver)
+        receiver.answer = answers(410)
+        await told(session)
+        await told(session)
+        assert len(receiver.bodies) == 1
+    (record,) = caplog.records
+    assert record.message == "a webhook is gone, and is not told any more"
+    assert "sk-path-secret" not in str(vars(record))
+
+
+async def test_turns_go_on_while_a_receiver_is_slow() -> None:
+    released = asyncio.Event()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        await released.wait()
+        return web.Response()
+
+    async with receiving() as receiver, ended(user("Hi")) as session:
+        receiver.answer = slow
+        told = asyncio.ensure_future(hook(receiver)(session))
+        store = session._store
+        await store.append(REF, Append(entries=[user("and?")], timestamp=NOW))
+        assert not told.done()
+        released.set()
+        await told
+
+
+# -- settings ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x/", "http://", "/hook", "http://x y/", "http://[::1", "http://x:99999/"])
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(InvalidRequest, match="url must begin with http"):
+        Webhook(url, SECRET)
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_!!!", "whsec_äöü"])
+def test_a_secret_that_is_none_is_refused_and_not_told(secret: str) -> None:
+    with pytest.raises(InvalidRequest, match="secret") as raised:
+        Webhook("http://x/", secret)
+    assert "!!!" not in str(raised.value)
+
+
+def test_names_stay_the_same_and_differ() -> None:
+    first, again, other = (Webhook(url, SECRET) for url in ("http://x/a", "http://x/a", "http://x/b"))
+    assert first.name == again.name != other.name
+    assert first.reasons == {"ttl", "cap", "close", "delete"}
+    assert Webhook("http://x/", SECRET, name="mine", events=["close"]).name == "mine"
+    for wrong in ({"timeout": 0}, {"max_history": 0}):
+        with pytest.raises(InvalidRequest, match="timeout must be above 0"):
+            Webhook("http://x/", SECRET, **wrong)  # type: ignore[arg-type]
+
+
+# -- with everything around it ---------------------------------------------------------
+
+
+async def test_a_configured_server_posts_and_keeps_transcripts(tmp_path: Path) -> None:
+    config, folder = tmp_path / "holdfast.yaml", tmp_path / "kept"
+    async with receiving() as receiver, httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+        webhook = {"url": receiver.url, "secret": SECRET, "events": "delete"}
+        config.write_text(f"hooks: {json.dumps({'transcripts_dir': str(folder), 'webhooks': [webhook]})}")
+        started = functools.partial(Process, f"sqlite:///{tmp_path}/chat.db", config=config)
+        server = await anyio.to_thread.run_sync(started)
+        try:
+            for name in ("stays", "goes"):
+                body = {"session_id": name, "messages": [{"role": "user", "content": f"Ich heiße {name}."}]}
+                assert (await http.post(f"{server.url}/v1/chat/completions", json=body)).status_code == 200
+            assert (await http.delete(f"{server.url}/v1/sessions/goes")).status_code == 200
+            async with asyncio.timeout(30):
+                await receiver.arrived.wait()
+        finally:
+            code = await anyio.to_thread.run_sync(server.stop, signal.SIGTERM)
+    assert code == 0
+    verified(receiver, 0)
+    (payload,) = receiver.payloads
+    assert (payload["session_id"], payload["reason"]) == ("goes", "delete")
+    assert [record["role"] for record in payload["contents"]] == ["user", "assistant"]
+    assert payload["contents"][0]["content"] == "Ich heiße goes."
+    assert [path.name for path in folder.iterdir()] == ["stays.jsonl"]
+    kinds = [json.loads(line)["type"] for line in (folder / "stays.jsonl").read_bytes().splitlines()]
+    assert kinds == ["session", "entry", "entry"]
+
+
+async def test_a_receiver_that_comes_back_gets_the_notice_once_more() -> None:
+    now = NOW
+    async with receiving() as receiver:
+        receiver.answer = answers(500)
+        webhook = Webhook(receiver.url, SECRET)
+        async with holdfast.open("sqlite://:memory:", hooks=[webhook], clock=lambda: now) as hf:
+            session = await hf.session("s1", user_id="ada")
+            await session.append([{"role": "user", "content": "Hi"}])
+            await hf.close_session(session.ref)
+            await hf.sweep()
+            assert len(receiver.bodies) == 1
+            receiver.answer = _fine
+            now += 3_600_000
+            await hf.sweep()
+            now += 3_600_000
+            await hf.sweep()
+        first, second = map(json.loads, receiver.bodies)
+    assert first["noticeId"] == second["noticeId"]
+    assert first["payload"] == second["payload"]

@@ -1,0 +1,799 @@
+"""Transcripts: one file a session that says what the store does, whoever writes and whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast.errors import HookFailed, InvalidRequest, StoreUnavailable
+from holdfast.hooks import EndedSession
+from holdfast.hooks.observing import observed
+from holdfast.hooks.transcripts import Transcripts
+from holdfast.hooks.transcripts_lines import Read, session_from
+from holdfast.hooks.transcripts_names import earlier_name, file_name
+from holdfast.hooks.transcripts_update import held, off_loop
+from holdfast.messages import Message, Part, ToolCall
+from holdfast.secrets import Pattern, make_redactor
+from holdfast.session import Ending, EndReason, NewEntry, Session, SessionRef
+from holdfast.stores import open_store
+from holdfast.stores.base import Append, NewSession, Store
+from holdfast.testing.contract.kit import assistant, calls, result, user
+
+NOW = 1_760_000_000_000
+REF = SessionRef("default", "s1")
+
+
+@asynccontextmanager
+async def kept(
+    folder: Path, *, url: str = "sqlite://:memory:", **settings: Any
+) -> AsyncIterator[tuple[Store, Transcripts]]:
+    """A store whose sessions have transcripts in `folder/t`."""
+    transcripts = Transcripts(folder / "t", **settings)
+    store = await open_store(url, tenant="default")
+    try:
+        yield observed(store, [transcripts]), transcripts
+    finally:
+        await transcripts.close()
+        await store.close()
+
+
+async def make(store: Store, ref: SessionRef = REF, *, timestamp: int = NOW, **fields: Any) -> Session:
+    return await store.create(NewSession(id=ref.id, user_id=ref.user_id, timestamp=timestamp, **fields))
+
+
+async def say(store: Store, *entries: NewEntry, ref: SessionRef = REF, **more: Any) -> None:
+    await store.append(ref, Append(entries=entries, timestamp=NOW, **more))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def told(path: Path) -> list[Any]:
+    """What a file says, in short: its header, texts, and what was retired."""
+    return [_short(line) for line in lines(path)]
+
+
+def _short(line: dict[str, Any]) -> Any:
+    if line["type"] == "session":
+        return f"[{line['id']}]"
+    return line["content"] if line["type"] == "entry" else f"({line['from']} by {line['by']})"
+
+
+async def end(store: Store, reason: EndReason, *, ref: SessionRef = REF, withdrawn: bool = False) -> EndedSession:
+    """The session, ended: as a hook gets it."""
+    ending = Ending(
+        id=f"end_{reason}",
+        user_id=ref.user_id,
+        session_id=ref.id,
+        withdrawn=withdrawn,
+        reason=reason,
+        ended_at=NOW,
+        due_at=NOW,
+        hooks=("transcripts",),
+    )
+    assert await store.end(ending)
+    return EndedSession(store, await store.get(ending.ref), ending)
+
+
+# -- what stands in a file -----------------------------------------------------
+
+
+async def test_a_header_then_an_entry_a_line(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store, agent="helper")
+        await say(store, user("Hi", timestamp=NOW + 5))
+        await transcripts.settled()
+        await say(store, assistant("Hello", metadata={"source": "llm"}), user("And?"))
+        await transcripts.settled()
+    header, *entries = lines(tmp_path / "t" / "s1.jsonl")
+    assert (
+        header.items()
+        >= {
+            "type": "session",
+            "version": 1,
+            "id": "s1",
+            "timestamp": "2025-10-09T08:53:20.000Z",
+            "agent_id": "helper",
+            "source_plugin": "holdfast",
+        }.items()
+    )
+    assert entries[0] == {
+        "type": "entry",
+        "timestamp": "2025-10-09T08:53:20.005Z",
+        "role": "user",
+        "content": "Hi",
+        "seq": 0,
+        "turn_id": 0,
+        "tokens": 10,
+    }
+    assert [entry["seq"] for entry in entries] == [0, 1, 2]
+    assert entries[1]["metadata"] == {"source": "llm"}
+
+
+async def test_ids_of_a_speaker_and_a_message_stand_where_others_look_for_them(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        metadata = {"user": "ada", "message_id": "m1", "source_plugin": "whatsapp"}
+        await say(store, user("Hi", metadata=metadata))
+        await transcripts.settled()
+    entry = lines(tmp_path / "t" / "s1.jsonl")[1]
+    assert entry.items() >= {"sender_id": "ada", "message_id": "m1", "source_plugin": "whatsapp"}.items()
+
+
+async def test_sessions_have_files_of_their_own_that_nobody_else_may_read(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        refs = [REF, SessionRef("default", "s2"), SessionRef("ada", "s1"), SessionRef("default", "S1")]
+        for at, ref in enumerate(refs):
+            await make(store, ref)
+            await say(store, user(f"I am {at}"), ref=ref)
+        other = store.for_tenant("acme")
+        await make(other)
+        await say(other, user("I am 4"))
+        await transcripts.settled()
+        paths = [transcripts.path("default", ref.user_id, ref.id) for ref in refs]
+        paths.append(transcripts.path("acme", "default", "s1"))
+    assert [told(path)[1:] for path in paths] == [[f"I am {at}"] for at in range(5)]
+    assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
+    assert (tmp_path / "t").stat().st_mode & 0o777 == 0o700
+    assert sorted(paths) == sorted((tmp_path / "t").iterdir())
+
+
+PARTS = (Part("text", "look "), Part("image_url", None, {"image_url": {"url": "data:image/png;base64,AAAA"}}))
+ODD = Message(role="user", content="odd", name="ada", extra={"type": "message", "extra": 1, "parts": [2], "x": None})
+CALL = ToolCall("c1", "find", '{"q":"Köln"}', extra={"index": 0}, function_extra={"strict": True})
+WHOLE = (
+    Message(role="user", content=PARTS),
+    Message(role="assistant", tool_calls=(CALL,)),
+    Message(role="tool", content="found", tool_call_id="c1"),
+    Message(role="assistant", content=None, extra={"refusal": "no\u2028"}),
+    ODD,
+    Message(role="developer", content=""),
+)
+
+
+def live(read: Read) -> list[Message]:
+    """The messages that had not left the live path."""
+    both = zip(read.session.messages, read.session.fields, strict=True)
+    return [message for message, fields in both if "retired_by" not in fields]
+
+
+def back(path: Path) -> Read:
+    with path.open("rb") as file:
+        return session_from(file, "unnamed")
+
+
+async def test_a_session_comes_back_as_it_was(tmp_path: Path) -> None:
+    system = (Message(role="system", content="Help."),)
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store, agent="a", system_messages=system, state={"k": [1]}, metadata={"channel": "web"}, ttl=5)
+        own: dict[str, Any] = {
+            "agent": "a",
+            "importance": 0.25,
+            "pinned": True,
+            "metadata": {"source": "message", "n": 1},
+        }
+        await say(store, *(NewEntry(message=message, tokens=7, timestamp=NOW, **own) for message in WHOLE))
+        await transcripts.settled()
+        stored = await store.entries(REF)
+    read = back(tmp_path / "t" / "s1.jsonl")
+    assert read.session.messages == WHOLE
+    assert (read.unreadable, read.blank, read.retired, read.last) == (0, 0, 0, NOW)
+    assert read.session.system_messages == system
+    assert (read.session.id, read.session.user_id, read.session.agent) == ("s1", "default", "a")
+    assert (read.session.state, read.session.metadata, read.session.ttl) == ({"k": [1]}, {"channel": "web"}, 5)
+    for fields, entry in zip(read.session.fields, stored, strict=True):
+        assert fields == {**own, "timestamp": NOW, "turn_id": entry.turn_id}
+
+
+STEPS = st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 3), st.booleans())
+
+
+@given(st.lists(STEPS, min_size=1, max_size=8))
+async def test_what_is_said_comes_back_whatever_it_is(steps: list[tuple[str, int, bool]]) -> None:
+    with TemporaryDirectory() as folder:
+        async with kept(Path(folder)) as (store, transcripts):
+            await make(store)
+            for text, back_by, settles in steps:
+                next_seq = (await store.get(REF)).tail.next_seq
+                await say(store, user(text), retire_from=max(0, next_seq - back_by))
+                if settles:
+                    await transcripts.settled()
+            await transcripts.settled()
+            stored = [entry.message for entry in await store.entries(REF)]
+            path = transcripts.path("default", "default", "s1")
+            before, read = path.read_bytes(), back(path)
+            await transcripts(await end(store, "close"))
+            # What was written bit by bit is what is written at once.
+            assert path.read_bytes() == before
+    assert live(read) == stored
+
+
+async def test_what_was_retired_is_told_by_a_line(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        await say(store, user("one"), assistant("two"), user("three"))
+        await transcripts.settled()
+        await say(store, assistant("other two"), retire_from=1)
+        await say(store, user("last"))
+        await transcripts.settled()
+        path = tmp_path / "t" / "s1.jsonl"
+        assert told(path) == ["[s1]", "one", "two", "three", "(1 by 3)", "other two", "last"]
+        # Without an entry in its place, and then once more.
+        await say(store, retire_from=4)
+        await transcripts.settled()
+        await say(store, retire_from=3)
+        await transcripts.settled()
+        assert told(path)[-2:] == ["(4 by 5)", "(3 by 5)"]
+        await say(store, user("anew"))
+        await transcripts.settled()
+        assert told(path)[-3:] == ["(4 by 5)", "(3 by 5)", "anew"]
+        read = back(path)
+        assert [message.text for message in live(read)] == ["one", "anew"]
+        assert (len(read.session.messages), read.retired) == (6, 4)
+        await transcripts(await end(store, "close"))
+        assert told(path) == ["[s1]", "one", "two", "three", "(1 by 3)", "other two", "last", "(3 by 5)", "anew"]
+
+
+# -- when it is written --------------------------------------------------------
+
+
+async def test_sixteen_first_appends_at_once_make_one_header_and_sixteen_entries(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        await asyncio.gather(*(say(store, user(f"text {at}")) for at in range(16)))
+        await transcripts.settled()
+    found = lines(tmp_path / "t" / "s1.jsonl")
+    assert [line["type"] for line in found] == ["session", *["entry"] * 16]
+    assert [line["seq"] for line in found[1:]] == list(range(16))
+    assert len({line["content"] for line in found[1:]}) == 16
+
+
+async def test_more_than_a_page_is_written_once_and_in_order(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        for at in range(0, 900, 300):
+            await say(store, *(user(f"{at + more}") for more in range(300)))
+            await transcripts.settled()
+        await say(store, *(user(f"again {at}") for at in range(450)), retire_from=10)
+        await transcripts.settled()
+        path = tmp_path / "t" / "s1.jsonl"
+        assert told(path) == [
+            "[s1]",
+            *map(str, range(900)),
+            "(10 by 900)",
+            *(f"again {at}" for at in range(450)),
+        ]
+        before = path.stat()
+        await transcripts(await end(store, "close"))
+        assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from holdfast.hooks.observing import observed
+from holdfast.hooks.transcripts import Transcripts
+from holdfast.session import SessionRef
+from holdfast.stores import open_store
+from holdfast.stores.base import Append
+from holdfast.testing.contract.kit import user
+
+async def write(url, folder, name, count):
+    transcripts = Transcripts(folder)
+    store = await open_store(url, tenant="default")
+    watched = observed(store, [transcripts])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for at in range(int(count)):
+        await watched.append(SessionRef("default", "s1"), Append(entries=[user(f"{name} {at}")], timestamp=at))
+        print(at, flush=True)
+    await transcripts.close()
+    await store.close()
+
+asyncio.run(write(*sys.argv[1:]))
+"""
+
+
+def writer(folder: Path, name: str, count: int) -> subprocess.Popen[str]:
+    """A process that is ready to write, and says so when it has written something."""
+    url = f"sqlite:///{folder}/chat.db"
+    command = [sys.executable, "-c", WRITER, url, str(folder / "t"), name, str(count)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+async def test_a_process_that_is_killed_leaves_nothing_twice_and_nothing_out(tmp_path: Path) -> None:
+    path = tmp_path / "t" / "s1.jsonl"
+    async with kept(tmp_path, url=f"sqlite:///{tmp_path}/chat.db") as (store, transcripts):
+        await make(store)
+
+        def killed(name: str) -> None:
+            process = writer(tmp_path, name, 100_000)
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with process:
+                process.stdin.write("go\n")
+                process.stdin.flush()
+                for _ in range(40):
+                    process.stdout.readline()
+                process.kill()
+
+        for name in "abc":
+            await off_loop(killed, name)
+            stored = [entry.message.text for entry in await store.entries(REF)]
+            whole = path.read_bytes().rpartition(b"\n")[0].split(b"\n")
+            there = [json.loads(line).get("content") for line in whole[1:]]
+            assert there == stored[: len(there)]
+        await transcripts(await end(store, "close"))
+        stored = [entry.message.text for entry in await store.entries(REF)]
+    assert len(stored) >= 120
+    assert told(path) == ["[s1]", *stored]
+
+
+async def test_two_processes_write_each_entry_once(tmp_path: Path) -> None:
+    async with kept(tmp_path, url=f"sqlite:///{tmp_path}/chat.db") as (store, _):
+        await make(store)
+
+        def run() -> list[int]:
+            writers = [writer(tmp_path, name, 60) for name in "ab"]
+            for process in writers:
+                assert process.stdin is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            for process in writers:
+                process.communicate(timeout=60)
+            return [process.returncode for process in writers]
+
+        assert await off_loop(run) == [0, 0]
+        stored = [entry.message.text for entry in await store.entries(REF)]
+    assert len(stored) == 120
+    assert told(tmp_path / "t" / "s1.jsonl") == ["[s1]", *stored]
+
+
+@pytest.mark.parametrize("torn", ['{"type":"entry","seq":2,"con', "\x00" * 5000, '{"type":"entry","seq":2}'])
+async def test_a_torn_line_is_cut_off(tmp_path: Path, torn: str) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        await say(store, user("one"), assistant("two"))
+        await transcripts.settled()
+        path = tmp_path / "t" / "s1.jsonl"
+        with path.open("a") as file:
+            file.write(torn)
+        await say(store, user("three"))
+        await transcripts.settled()
+        assert told(path) == ["[s1]", "one", "two", "three"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 20, 75, 150])
+async def test_a_file_that_was_cut_anywhere_is_completed(tmp_path: Path, size: int) -> None:
+    for reason in (None, "close"):
+        folder = tmp_path / str(reason)
+        async with kept(folder) as (store, transcripts):
+            await make(store)
+            await say(store, user("one"), assistant("two"))
+            await transcripts.settled()
+            path = folder / "t" / "s1.jsonl"
+            os.truncate(path, size)
+            if reason:
+                await transcripts(await end(store, "close"))
+            else:
+                await say(store, user("three"))
+                await transcripts.settled()
+            assert told(path) == ["[s1]", "one", "two", *([] if reason else ["three"])]
+            assert list(path.parent.iterdir()) == [path]
+
+
+async def test_a_restart_goes_on_and_finds_what_a_crash_left_behind(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with kept(tmp_path, url=url) as (store, transcripts):
+        await make(store)
+        await say(store, user("one"))
+        await transcripts.settled()
+    # A crash between the store's write and the file's.
+    store = await open_store(url, tenant="default")
+    await say(store, user("two"))
+    await store.close()
+    path = tmp_path / "t" / "s1.jsonl"
+    assert told(path) == ["[s1]", "one"]
+    async with kept(tmp_path, url=url) as (store, transcripts):
+        await transcripts.settled()
+        assert told(path) == ["[s1]", "one", "two"]
+        await say(store, user("three"))
+        await transcripts.settled()
+    assert told(path) == ["[s1]", "one", "two", "three"]
+
+
+# -- what changes --------------------------------------------------------------
+
+
+async def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        await say(store, user("my PIN is 4711", metadata={"user": "4711"}), assistant("noted"))
+        await transcripts.settled()
+        await store.erase(REF, 0)
+        await transcripts.settled()
+        path = tmp_path / "t" / "s1.jsonl"
+        assert told(path) == ["[s1]", "[erased]", "noted"]
+        assert b"4711" not in b"".join(one.read_bytes() for one in path.parent.iterdir())
+        assert list(path.parent.iterdir()) == [path]
+
+
+async def test_an_erasure_is_carried_through_after_a_crash(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with kept(tmp_path, url=url) as (store, transcripts):
+        await make(store)
+        await say(store, user("my PIN is 4711"), assistant("noted"))
+        await transcripts.settled()
+        transcripts.changing("default", REF, "erased")  # and nothing after it: the process ends
+        assert len(list((tmp_path / "t").iterdir())) == 2
+    (tmp_path / "t" / "s1.jsonl.part").write_text("4711")
+    store = await open_store(url, tenant="default")
+    await store.erase(REF, 0)
+    await store.close()
+    path = tmp_path / "t" / "s1.jsonl"
+    assert b"4711" in path.read_bytes()
+    async with kept(tmp_path, url=url) as (_, transcripts):
+        await transcripts.settled()
+    assert told(path) == ["[s1]", "[erased]", "noted"]
+    assert list(path.parent.iterdir()) == [path]
+
+
+async def test_pins_are_in_the_file(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        await say(store, user("one"), assistant("two"))
+        await store.annotate(REF, 0, pinned=True)
+        await transcripts.settled()
+        assert [line.get("pinned") for line in lines(tmp_path / "t" / "s1.jsonl")] == [None, True, None]
+
+
+async def test_a_session_that_was_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        await say(store, user("one"), assistant("two"), user("three"))
+        await transcripts.settled()
+        new = NewSession(id="s1", user_id="default", timestamp=NOW + 60_000)
+        await store.replace(new, [user("other"), assistant("words")])
+        await transcripts.settled()
+        path = tmp_path / "t" / "s1.jsonl"
+        assert told(path) == ["[s1]", "other", "words"]
+        assert list(path.parent.iterdir()) == [path]
+
+
+async def test_another_log_under_the_name_is_noticed(tmp_path: Path) -> None:
+    """Made at the same moment, by somebody who has no transcripts."""
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        await say(store, user("one", timestamp=1), assistant("two", timestamp=2))
+        await transcripts.settled()
+        inner = store.inner  # type: ignore[attr-defined]
+        new = NewSession(id="s1", user_id="default", timestamp=NOW)
+        await inner.replace(new, [user("other", timestamp=1), assistant("words", timestamp=3)])
+        await say(store, user("more"))
+        await transcripts.settled()
+        assert told(tmp_path / "t" / "s1.jsonl") == ["[s1]", "other", "words", "more"]
+
+
+# -- ends ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", ["ttl", "cap", "close", "shutdown"])
+async def test_an_end_completes_the_file(tmp_path: Path, reason: EndReason) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        await say(store.inner, user("one"), calls("c1"), result("c1"))  # type: ignore[attr-defined]
+        await transcripts(await end(store, reason))
+        path = tmp_path / "t" / "s1.jsonl"
+        assert told(path) == ["[s1]", "one", None, "seen"]
+        await transcripts(EndedSession(store, await store.get(REF), (await store.endings(due=NOW))[0]))
+        assert told(path) == ["[s1]", "one", None, "seen"]
+
+
+async def test_an_end_puts_right_what_changed_meanwhile(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        await say(store, user("one"), assistant("two"), state_delta={"step": 1})
+        await transcripts.settled()
+        await store.rate(REF, {0: 0.5})
+        await say(store, state_delta={"step": 2})
+        await transcripts(await end(store, "close"))
+        header, first, second = lines(tmp_path / "t" / "s1.jsonl")
+        assert (header["state"], first["importance"], second["seq"]) == ({"step": 2}, 0.5, 1)
+
+
+async def test_a_deleted_session_has_no_file(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        await say(store, user("one"))
+        await transcripts.settled()
+        await transcripts(await end(store, "delete", withdrawn=True))
+        assert list((tmp_path / "t").iterdir()) == []
+        # And one that goes without being told of.
+        await make(store)
+        await say(store, user("two"))
+        await transcripts.settled()
+        assert await store.delete(REF)
+        await transcripts.settled()
+        assert list((tmp_path / "t").iterdir()) == []
+
+
+async def test_what_is_deleted_while_its_file_is_written_leaves_none(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store, system_messages=(Message(role="system", content="Help."),))
+        path = tmp_path / "t" / "s1.jsonl"
+        async with held(path):
+            await say(store, user("one"))
+            deleted = asyncio.ensure_future(transcripts(await end(store, "delete", withdrawn=True)))
+        await deleted
+        await transcripts.settled()
+        assert list(path.parent.iterdir()) == []
+
+
+async def test_a_later_session_of_the_name_has_a_file_of_its_own(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        await say(store, user("one"))
+        await transcripts.settled()
+        late = await end(store, "ttl", withdrawn=True)
+        await make(store, timestamp=NOW + 1)
+        await say(store, user("another"))
+        await transcripts.settled()
+        path = tmp_path / "t" / "s1.jsonl"
+        first = path.with_name(f"s1@{NOW}.jsonl")
+        assert (told(first), told(path)) == (["[s1]", "one"], ["[s1]", "another"])
+        await transcripts(late)
+        assert (told(first), told(path)) == (["[s1]", "one"], ["[s1]", "another"])
+        # Deleting one of them leaves the other.
+        await transcripts(await end(store, "delete", withdrawn=True))
+        assert list(path.parent.iterdir()) == [first]
+
+
+async def test_forgetting_tells_how_many_files_went(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        for at in range(2):
+            await make(store, timestamp=NOW + at)
+            await say(store, user("one"))
+            await transcripts.settled()
+            await end(store, "ttl" if at else "cap", withdrawn=True)
+        assert await transcripts.forget("default", "default", "s1") == 2
+        assert await transcripts.forget("default", "default", "s1") == 0
+
+
+async def test_an_empty_session_has_a_header_when_it_ends(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        assert list((tmp_path / "t").iterdir()) == []
+        await transcripts(await end(store, "close"))
+        assert told(tmp_path / "t" / "s1.jsonl") == ["[s1]"]
+
+
+# -- with everything around it ---------------------------------------------------
+
+
+async def test_a_library_writes_transcripts_of_turns(tmp_path: Path) -> None:
+    path = tmp_path / "t" / "s1.jsonl"
+    async with holdfast.open("sqlite://:memory:", hooks=[Transcripts(tmp_path / "t")]) as hf:
+        session = await hf.session("s1")
+        async with session.turn("Where is my order?") as turn:
+            turn.add({"role": "assistant", "content": "On its way."})
+        other = await hf.session("s2")
+        async with other.turn("my PIN is 4711") as turn:
+            turn.add({"role": "assistant", "content": "Noted."})
+        await hf.erase(other.ref, 0)
+        gone = await hf.session("s3")
+        await gone.append([{"role": "user", "content": "forget me"}])
+        assert await hf.delete(gone.ref)
+    assert told(path) == ["[s1]", "Where is my order?", "On its way."]
+    assert told(tmp_path / "t" / "s2.jsonl") == ["[s2]", "[erased]", "Noted."]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["s1.jsonl", "s2.jsonl"]
+
+
+async def test_a_session_that_time_has_ended_keeps_its_transcript(tmp_path: Path) -> None:
+    now, path = NOW, tmp_path / "t" / "s1.jsonl"
+    hooks = [Transcripts(tmp_path / "t")]
+    async with holdfast.open("sqlite://:memory:", hooks=hooks, clock=lambda: now, session_ttl="1h") as hf:
+        await (await hf.session("s1")).append([{"role": "user", "content": "yesterday"}])
+        now += 3_600_000
+        await hf.sweep()
+        await (await hf.session("s1")).append([{"role": "user", "content": "today"}])
+    assert told(path) == ["[s1]", "today"]
+    assert told(path.with_name(f"s1@{NOW}.jsonl")) == ["[s1]", "yesterday"]
+
+
+# -- secrets -------------------------------------------------------------------
+
+
+async def test_secrets_do_not_reach_the_disk(tmp_path: Path) -> None:
+    redactor = make_redactor(patterns=[Pattern("hunter[0-9]", "password")], rules=())
+    async with kept(tmp_path, redactor=redactor) as (store, transcripts):
+        await make(store, state={"pass": "hunter1"}, system_messages=(Message(role="system", content="hunter2"),))
+        call = ToolCall("c1", "login", '{"as":"ada","with":"hunter3"}')
+        parts = (Part("text", "it is hunter4"), Part("input", None, {"note": "hunter5"}))
+        await say(
+            store,
+            NewEntry(message=Message(role="user", content=parts), tokens=1, timestamp=NOW, metadata={"x": "hunter6"}),
+            NewEntry(message=Message(role="assistant", content=None, tool_calls=(call,)), tokens=1, timestamp=NOW),
+            result("c1", "hunter7"),
+        )
+        await transcripts.settled()
+        await transcripts(await end(store, "close"))
+        path = tmp_path / "t" / "s1.jsonl"
+        _, first, second, third = lines(path)
+        assert b"hunter" not in path.read_bytes()
+        assert first["content"] == "it is [REDACTED:password]"
+        arguments = json.loads(second["tool_calls"][0]["function"]["arguments"])
+        assert arguments == {"as": "ada", "with": "[REDACTED:password]"}
+        assert third["content"] == "[REDACTED:password]"
+        assert back(path).unreadable == 0
+
+
+# -- failures ------------------------------------------------------------------
+
+
+async def test_a_failure_is_told_without_content_and_made_good(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="holdfast.transcripts")
+    async with kept(tmp_path, pause=3600.0) as (store, transcripts):
+        await make(store)
+        await transcripts.settled()
+        path = tmp_path / "t" / "s1.jsonl"
+        path.mkdir()
+        await say(store, user("my PIN is 4711"))
+        await transcripts.settled()
+        (record,) = caplog.records
+        assert record.fields == {"session_id": "s1", "error": "Is a directory"}  # type: ignore[attr-defined]
+        with pytest.raises(HookFailed, match="could not be written: Is a directory"):
+            await transcripts(await end(store, "close"))
+        path.rmdir()
+        await say(store, user("two"))
+        await transcripts.settled()
+        assert told(path) == ["[s1]", "my PIN is 4711", "two"]
+    assert "4711" not in caplog.text
+
+
+async def test_what_failed_is_tried_again_by_itself_and_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "t" / "s1.jsonl"
+    async with kept(tmp_path, pause=0.001) as (store, transcripts):
+        await make(store)
+        path.mkdir()
+        await say(store, user("one"))
+        await transcripts.settled()
+        path.rmdir()
+        async with asyncio.timeout(10):
+            while not path.exists():  # noqa: ASYNC110 - a file has no event
+                await asyncio.sleep(0)
+        await transcripts.settled()
+        assert told(path) == ["[s1]", "one"]
+    async with kept(tmp_path / "b", pause=3600.0) as (store, transcripts):
+        await make(store)
+        path = tmp_path / "b" / "t" / "s1.jsonl"
+        path.mkdir()
+        await say(store, user("one"))
+        await transcripts.settled()
+        path.rmdir()
+    assert told(path) == ["[s1]", "one"]
+
+
+async def test_a_write_does_not_wait_for_a_file_that_somebody_has(tmp_path: Path) -> None:
+    async with kept(tmp_path) as (store, transcripts):
+        await make(store)
+        path = tmp_path / "t" / "s1.jsonl"
+        async with held(path) as file:
+            await say(store, user("one"))
+            assert file.size == 0
+        await transcripts.settled()
+        assert told(path) == ["[s1]", "one"]
+        async with held(path):
+            with pytest.raises(HookFailed, match="somebody else"):
+                async with held(path, patience=0.01):
+                    pass
+
+
+async def test_what_cannot_be_used_is_told_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="fsync must be one of never, end, always, not 'often'"):
+        Transcripts(tmp_path, fsync="often")  # type: ignore[arg-type]
+    (tmp_path / "t").touch()
+    with pytest.raises(StoreUnavailable, match=r"transcripts cannot be written to .*File exists"):
+        async with kept(tmp_path):
+            pass
+
+
+async def test_the_disk_is_waited_for_as_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    for fsync, expected in (("never", (False, False)), ("end", (False, True)), ("always", (True, True))):
+        async with kept(tmp_path / fsync, fsync=fsync) as (store, transcripts):
+            synced.clear()
+            await make(store)
+            await say(store, user("one"))
+            await transcripts.settled()
+            at_once = bool(synced)
+            synced.clear()
+            await transcripts(await end(store, "close"))
+            assert (at_once, bool(synced)) == expected
+
+
+# -- names ---------------------------------------------------------------------
+
+IDS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300),
+    st.text("aAbB.-_~@/\\ \0:", min_size=1, max_size=6),
+    st.sampled_from(["con", "NUL", "aux.txt", "com1", "..", ".", "a.", "a", "A", "ä", "a\u0308", "x" * 500, "s1@5"]),
+)
+OWNERS = st.one_of(st.just("default"), st.sampled_from(["ada", "Ada", "default/s1"]), IDS)
+
+
+@given(st.lists(st.tuples(OWNERS, OWNERS, IDS), unique=True, min_size=2, max_size=20))
+def test_no_two_sessions_share_a_file(sessions: list[tuple[str, str, str]]) -> None:
+    names = [file_name(*session) for session in sessions]
+    folded = {name.casefold() for name in names} | {earlier_name(name, 5).casefold() for name in names}
+    assert len(folded) == 2 * len(sessions)
+    for name in names:
+        assert name.isascii()
+        assert name.isprintable()
+        assert len(name) <= 160
+        assert not set(name) & set('/\\:*?"<>| ')
+        assert not name.startswith(".")
+        assert name.split(".")[0] not in {"con", "prn", "aux", "nul", "com1", "lpt1"}
+
+
+@pytest.mark.parametrize("name", ["s1", "sess_0123456789abcdef", "support-42", "a.b_c-d", "0"])
+def test_a_safe_id_is_the_name(name: str) -> None:
+    assert file_name("default", "default", name) == f"{name}.jsonl"
+    assert file_name("default", "ada", name) != f"{name}.jsonl"
+    assert file_name("acme", "default", name) != f"{name}.jsonl"
+
+
+# -- what others wrote -----------------------------------------------------------
+
+FOREIGN = """\
+{"type":"session","version":1,"id":"7d4e","timestamp":"2026-05-01T10:00:00Z","agent_id":"ana","source_plugin":"whatsapp"}
+{"type":"entry","timestamp":"2026-05-01T10:00:01.5Z","role":"user","content":"Hola","message_id":"m1","sender_id":"+34"}
+
+not JSON, with a secret in it
+{"type":"entry","timestamp":"2026-05-01T12:00:02+02:00","role":"assistant","content":"¿Qué tal?","source_plugin":"whatsapp"}
+{"type":"compact_boundary","uuid":"x","token_count":1,"turn_index":1}
+{"type":"entry","timestamp":"2026-05-01T10:00:03Z","role":"narrator","content":"?"}
+{"type":"entry","timestamp":"2026-05-01T10:00:04Z","role":"tool","content":"done"}
+[1]
+{"type":"entry","timestamp":1777629605,"role":"user","content":"Bien"}
+"""
+
+
+def test_a_transcript_with_nothing_but_the_plain_fields_is_read() -> None:
+    read = session_from(FOREIGN.encode().splitlines(keepends=True), "unnamed")
+    session = read.session
+    assert (session.id, session.agent, session.user_id, read.unreadable, read.blank) == ("7d4e", "ana", None, 4, 1)
+    assert [(message.role, message.text) for message in session.messages] == [
+        ("user", "Hola"),
+        ("assistant", "¿Qué tal?"),
+        ("tool", "done"),
+        ("user", "Bien"),
+    ]
+    assert session.fields[0] == {"timestamp": 1777629601500, "metadata": {"message_id": "m1", "user": "+34"}}
+    assert [fields["timestamp"] for fields in session.fields][1:] == [1777629602000, 1777629604000, 1777629605000]
+    assert read.last == 1777629605000
+
+
+def test_a_transcript_without_a_header_is_named_after_its_file() -> None:
+    read = session_from([b'{"type":"entry","timestamp":1,"role":"user","content":"Hi"}\n'], "unnamed")
+    assert (read.session.id, len(read.session.messages)) == ("unnamed", 1)

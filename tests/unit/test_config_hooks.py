@@ -1,0 +1,118 @@
+"""The configuration of hooks: what is read, refused, warned of and hidden, and the hooks that come of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import config
+from holdfast.config.convert import fields_of
+from holdfast.config.hooks import Hooks, TranscriptSettings, WebhookSettings, hooks_of
+from holdfast.config.secrets import Redaction
+from holdfast.errors import ConfigError
+from holdfast.hooks.transcripts import Transcripts
+from holdfast.hooks.webhook import Webhook
+
+PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+WHOLE = """
+hooks:
+  transcripts_dir: kept
+  transcripts: {fsync: always, redaction: {enabled: true, use_builtins: false, extra_patterns: [{regex: 'A[0-9]+', label: a}]}}
+  webhooks:
+    - {url: "http://example.org/a?token=sk-hidden", secret: whsec_c2VjcmV0, events: [ttl, shutdown], name: mine}
+    - {url: "http://127.0.0.1:1/b", secret: sk-hidden, events: close, include_sha1: true, timeout: 2s, max_history: 32,
+       headers: {X-Key: sk-hidden}}
+"""
+
+
+def load(text: str) -> config.Config:
+    return config.load(text, env={})
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        load(text)
+    return raised.value.problems
+
+
+def test_hooks_come_of_it_transcripts_first() -> None:
+    read = load(WHOLE)
+    transcripts, first, second = hooks_of(read.hooks, read.redaction)
+    assert isinstance(transcripts, Transcripts)
+    assert transcripts.folder == Path("kept")
+    assert (transcripts._fsync, transcripts._redactor is not None) == ("always", True)
+    assert isinstance(first, Webhook)
+    assert first.name == "mine"
+    assert first.reasons == {"ttl", "shutdown"}
+    assert second.reasons == {"close"}
+    assert hooks_of(Hooks(), Redaction()) == []
+
+
+def test_transcripts_take_out_what_the_whole_does_unless_told_otherwise() -> None:
+    pattern = "redaction: {enabled: true, use_builtins: false, patterns: [{regex: b, label: b}]}"
+    off = "hooks: {transcripts_dir: t, transcripts: {redaction: {enabled: false}}}"
+    for text, redacts in ((f"{pattern}\nhooks: {{transcripts_dir: t}}", True), (f"{pattern}\n{off}", False)):
+        read = load(text)
+        (transcripts,) = hooks_of(read.hooks, read.redaction)
+        assert isinstance(transcripts, Transcripts)
+        assert (transcripts._redactor is not None) == redacts
+
+
+@pytest.mark.parametrize(
+    ("hooks", "path", "said"),
+    [
+        ("webhooks: [{url: 'https://x/'}]", "webhooks[0].secret", "missing"),
+        ("webhooks: [{url: 'ftp://x/', secret: s}]", "webhooks[0].url", "must begin with http:// or https://"),
+        ("webhooks: [{url: 'https://x/', secret: 'whsec_?'}]", "webhooks[0].secret", "base64 is expected"),
+        (
+            "webhooks: [{url: 'https://x/', secret: s, events: [idle]}]",
+            "webhooks[0].events[0]",
+            "expected one of cap, close, delete, shutdown, ttl",
+        ),
+        ("webhooks: [{url: 'https://x/', secret: s, events: []}]", "webhooks[0].events", "is empty"),
+        ("webhooks: [{url: 'https://x/', secret: s, headers: {'a b': c}}]", "webhooks[0].headers.a b", "not the name"),
+        ("webhooks: [{url: 'https://x/', secret: s, max_history: 0}]", "webhooks[0].max_history", "from 1 to"),
+        ("transcripts: {fsync: often}", "transcripts.fsync", "expected one of always, end, never"),
+        ("transcripts: {redaction: {extra_patterns: [{regex: '(', label: x}]}}", "transcripts.redaction", "regex"),
+        ("transcript_dir: t", "transcript_dir", "did you mean 'transcripts_dir'?"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(hooks: str, path: str, said: str) -> None:
+    (problem,) = problems(f"hooks: {{{hooks}}}")
+    assert f"hooks.{path}" in problem
+    assert said in problem
+
+
+def test_two_webhooks_with_one_url_need_names() -> None:
+    webhook = "{url: 'https://x/', secret: s}"
+    (problem,) = problems(f"hooks: {{webhooks: [{webhook}, {webhook}]}}")
+    assert "several have the same url or name; give each a `name`" in problem
+    named = "{url: 'https://x/', secret: s, name: other}"
+    assert len(load(f"hooks: {{webhooks: [{webhook}, {named}]}}").hooks.webhooks) == 2
+    many = ", ".join(f"{{url: 'https://x/{at}', secret: s}}" for at in range(33))
+    (problem,) = problems(f"hooks: {{webhooks: [{many}]}}")
+    assert "33 are too many; there may be 32" in problem
+
+
+def test_what_may_not_be_meant_is_warned_of() -> None:
+    warnings = config.check(load(WHOLE))
+    (warning,) = (line for line in warnings if "hooks" in line)
+    assert "hooks.webhooks[0].url: http:// sends what was said in the clear" in warning
+    (warning,) = (line for line in config.check(load("hooks: {transcripts: {fsync: end}}")) if "hooks" in line)
+    assert "hooks.transcripts: no transcripts are written" in warning
+
+
+def test_no_secret_is_shown() -> None:
+    read = load(WHOLE)
+    shown: Any = config.describe(read)["hooks"]
+    assert "sk-hidden" not in f"{shown} {read!r} {read.hooks!r} {hooks_of(read.hooks, read.redaction)!r}"
+    assert shown["webhooks"][1]["secret"] == "***"
+    assert shown["webhooks"][1]["headers"] == {"X-Key": "***"}
+
+
+def test_the_page_names_every_key() -> None:
+    keys = {key for model in (Hooks, TranscriptSettings, WebhookSettings) for key in fields_of(model)}
+    assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", PAGE)} == set()
