@@ -1,0 +1,89 @@
+"""Where contents lie: what each such place promises, and how a content is called there."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from typing import Any, Final, Protocol
+
+import anyio
+
+from holdfast.errors import StoreCorrupt
+
+CHUNK: Final = 256 * 1024
+"""Bytes that are read or written at once, about."""
+
+
+class Blobs(Protocol):
+    """The contents of one tenant, by random keys.
+
+    Foreign errors do not leak: what cannot be reached, is full or may not be written is `StoreUnavailable`.
+    """
+
+    async def put(self, key: str, chunks: AsyncIterable[bytes]) -> None:
+        """Keep a content. When it returns, all of it is there and durable; when it raises, or is cancelled, nothing is.
+
+        What `chunks` raises is passed on. Holds no more than a few chunks, or parts, in memory. What a process leaves that
+        dies meanwhile is found by `old`; the parts of an unfinished upload to S3 are for a rule of the bucket to remove.
+        """
+        ...
+
+    def get(self, key: str, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+        """The bytes from `start` to before `stop`, in chunks; close it when not reading on.
+
+        Raises `StoreCorrupt` when there is no such content. A shorter one gives fewer bytes.
+        """
+        ...
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Remove contents; those that are not there are fine."""
+        ...
+
+    def old(self, before: int) -> AsyncGenerator[str, None]:
+        """Keys of contents, unfinished ones too, that were written last before that time, milliseconds since the epoch."""
+        ...
+
+
+def new_key() -> str:
+    """A key that nobody guesses, and no two contents have: 128 random bits."""
+    return secrets.token_hex(16)
+
+
+def folder_of(tenant: str) -> str:
+    """What a tenant's contents lie under: tells nothing of its name, and cannot be another's."""
+    return hashlib.blake2b(tenant.encode(), digest_size=16, person=b"artifacts").hexdigest()
+
+
+def missing(key: str) -> StoreCorrupt:
+    """The error of a content that has a name, and is not there."""
+    return StoreCorrupt(
+        f"the content {key} of an artifact is missing: restore it from a backup, or delete the artifact"
+    )
+
+
+async def gathered(chunks: AsyncIterable[bytes], size: int) -> AsyncIterator[bytes]:
+    """The same bytes in chunks of that size, the last one shorter; at least one, if empty."""
+    buffer, any_yet = bytearray(), False
+    async for chunk in chunks:
+        for at in range(0, len(chunk), size):  # a caller's chunk may be as large as the content
+            buffer += memoryview(chunk)[at : at + size]
+            if len(buffer) >= size:
+                any_yet = True
+                yield bytes(memoryview(buffer)[:size])
+                del buffer[:size]
+    if buffer or not any_yet:
+        yield bytes(buffer)
+
+
+async def ended(task: asyncio.Future[Any]) -> None:
+    """Return when `task` is done, however often its caller is told to give up; how it went does not matter any more."""
+    while not task.done():
+        with anyio.CancelScope(shield=True):
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                continue
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,211 @@
+"""The REST API over a session's artifacts: list, save, load, versions, delete. Contents go as they are, in and out."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any, Final
+from urllib.parse import quote
+
+from holdfast import errors
+from holdfast.artifact import NOTHING, USER, Artifact, artifact_to, checked_name
+from holdfast.limits import PAGE as MAX_PAGE
+from holdfast.server.http import Call, Reply, error_body
+from holdfast.server.sessions import PAGE
+from holdfast.server.streams import arriving, begun
+from holdfast.server.strict import decoded
+from holdfast.session import SessionRef
+
+_ETAG: Final = re.compile(r'"?([0-9]{1,18})(?:-([0-9a-f]{32}))?"?')
+_RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
+_UNSAID: Final = "application/x-www-form-urlencoded"
+"""What curl says of any body by itself."""
+_HARMLESS: Final = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "sandbox; default-src 'none'",
+    "cache-control": "private, no-cache",
+}
+"""What is stored is somebody's: a browser must neither run it nor guess that it could."""
+
+
+async def page(call: Call) -> Reply:
+    """A page of a session's artifacts: the newest version of each, the session's own first, then those of the user."""
+    session = await call.session()
+    limit = call.number("limit", PAGE, 1, MAX_PAGE)
+    found = await call.hf.artifacts.page(session.ref, limit=limit, after=call.text("after"))
+    ends = [found.artifacts[at].name for at in (0, -1)] if found.artifacts else [None, None]
+    return Reply(_listed(found.artifacts, ends, has_more=found.has_more))
+
+
+async def versions(call: Call) -> Reply:
+    """A page of an artifact's versions, oldest first."""
+    session = await call.session()
+    limit = call.number("limit", PAGE, 1, MAX_PAGE)
+    after = call.number("after", 0, 0, 2**53) if call.text("after") else None
+    found = await call.hf.artifacts.versions(session.ref, call.path["name"], limit=limit, after=after)
+    ends = [found.artifacts[at].version for at in (0, -1)] if found.artifacts else [None, None]
+    return Reply(_listed(found.artifacts, ends, has_more=found.has_more))
+
+
+async def save(call: Call) -> Reply:
+    """Save the body as the next version of an artifact.
+
+    The body is the content, `Content-Type` its type; without one the name says it. A name that begins with `user:` is that of all
+    sessions of the user. With `If-Match` the newest version has to be that one, with `If-None-Match: *` there must be none; the
+    same request again answers what the first one did.
+    """
+    session, name = await call.session(), checked_name(call.path["name"])
+    service = call.hf.artifacts
+    expect = await _expected(call, session.ref, name)
+    kind = call.header("content-type")
+    body = arriving(
+        call.request, service.settings.max_bytes, "the server's storage.artifacts.max_bytes", patience=call.patience
+    )
+    try:
+        saved = await service.save(
+            session.ref,
+            name,
+            body,
+            mime_type=None if kind == _UNSAID else kind or None,
+            metadata=_metadata(call),
+            author=call.text("author"),
+            expect=expect,
+        )
+    finally:
+        await body.aclose()
+    return Reply(artifact_to(saved), 201, {"etag": f'"{saved.etag}"'})
+
+
+async def load(call: Call) -> Reply:
+    """An artifact's content, or a range of it; the newest version unless one is named.
+
+    `HEAD` tells the same without it. A browser is told to save it, not to show it.
+    """
+    session = await call.session()
+    artifact = await call.hf.artifacts.get(session.ref, call.path["name"], _version(call))
+    headers = {
+        **_HARMLESS,
+        "etag": f'"{artifact.etag}"',
+        "x-artifact-version": str(artifact.version),
+    }
+    if _matches(call.header("if-none-match"), artifact):
+        return Reply(None, 304, headers)
+    about = {
+        "accept-ranges": "bytes",
+        "content-type": artifact.mime_type,
+        "content-disposition": _disposition(artifact.name),
+        "repr-digest": f"sha-256=:{base64.b64encode(artifact.sha256).decode()}:",
+    }
+    span = _span(call, artifact)
+    if span is None:
+        body = error_body(
+            f"the artifact has {artifact.size} bytes, none of them in the range",
+            kind="invalid_request_error",
+            code="range",
+        )
+        return Reply(body, 416, {**headers, "content-range": f"bytes */{artifact.size}"})
+    start, stop = span
+    headers |= {**about, "content-length": str(stop - start)}
+    part = (start, stop) != (0, artifact.size)
+    if part:
+        headers["content-range"] = f"bytes {start}-{stop - 1}/{artifact.size}"
+    status = 206 if part else 200
+    if call.request.method == "HEAD" or start == stop:
+        return Reply(b"", status, headers)
+    return Reply(await begun(call.hf.artifacts.read(artifact, start, stop)), status, headers)
+
+
+async def delete(call: Call) -> Reply:
+    """Delete an artifact with all of its versions, or one version."""
+    session = await call.session()
+    name = checked_name(call.path["name"])
+    gone = await call.hf.artifacts.delete(session.ref, name, _version(call))
+    size = sum(one.size for one in gone)
+    return Reply({"object": "artifact", "name": name, "deleted": True, "versions": len(gone), "bytes": size})
+
+
+# -- what is asked for -------------------------------------------------------
+
+
+def _version(call: Call) -> int | None:
+    return call.number("version", 0, 0, 2**53) if call.text("version") else None
+
+
+def _metadata(call: Call) -> dict[str, Any]:
+    text = call.text("metadata")
+    if text is None:
+        return {}
+    try:
+        found = decoded(text.encode())
+    except errors.InvalidRequest as exc:
+        raise errors.InvalidRequest(f"metadata: {exc}".replace("the body", "it"), param="metadata") from exc
+    if not isinstance(found, dict):
+        raise errors.InvalidRequest("metadata must be a JSON object", param="metadata")
+    return found
+
+
+async def _expected(call: Call, ref: SessionRef, name: str) -> int | None:
+    """The version that the newest one must be, from `If-Match` and `If-None-Match`."""
+    match, none = call.header("if-match"), call.header("if-none-match")
+    if none is not None:
+        if match is not None or none.strip() != "*":
+            message = "saving takes If-None-Match: * (there is none yet) or If-Match with a version, not both"
+            raise errors.InvalidRequest(message, param="If-None-Match")
+        return NOTHING
+    if match is None:
+        return None
+    found = _ETAG.fullmatch(match.strip())
+    if found is None and match.strip() != "*":
+        raise errors.InvalidRequest("If-Match must be an artifact's ETag, its version, or *", param="If-Match")
+    try:
+        newest = await call.hf.artifacts.get(ref, name)
+    except errors.ArtifactNotFound as exc:
+        raise errors.StaleArtifact(name, newest=NOTHING) from exc
+    if found is None:
+        return None
+    if newest.version == int(found[1]) and found[2] and not newest.etag.endswith(found[2]):
+        raise errors.StaleArtifact(name, newest=newest.version)
+    return int(found[1])
+
+
+def _matches(header: str | None, artifact: Artifact) -> bool:
+    """Whether `If-None-Match` names the version."""
+    if header is None:
+        return False
+    tags = [tag.strip().removeprefix("W/").strip('"') for tag in header.split(",")]
+    return "*" in tags or artifact.etag in tags
+
+
+def _span(call: Call, artifact: Artifact) -> tuple[int, int] | None:
+    """The bytes asked for, from first to before last; all of them without a range; None when none of them is there.
+
+    As RFC 9110 has it: what is no range of bytes, several of them, and one that is meant for another version are passed over.
+    """
+    whole = (0, artifact.size)
+    held = call.header("if-range")
+    found = _RANGE.fullmatch(call.header("range") or "")
+    if found is None or found[0].endswith("=-") or (held is not None and held.strip() != f'"{artifact.etag}"'):
+        return whole
+    first, last = found[1], found[2]
+    if not first:
+        start, stop = max(0, artifact.size - int(last)), artifact.size
+    elif last and int(last) < int(first):
+        return whole
+    else:
+        start, stop = int(first), min(int(last) + 1, artifact.size) if last else artifact.size
+    return (start, stop) if start < stop else None
+
+
+# -- what is answered --------------------------------------------------------
+
+
+def _listed(artifacts: tuple[Artifact, ...], ends: list[Any], *, has_more: bool) -> dict[str, Any]:
+    data = [artifact_to(one) for one in artifacts]
+    return {"object": "list", "data": data, "has_more": has_more, "first_id": ends[0], "last_id": ends[1]}
+
+
+def _disposition(name: str) -> str:
+    """`Content-Disposition`: to be saved, under its name, in letters that every client takes and as it is."""
+    plain = name.removeprefix(USER)
+    ascii_name = re.sub(r"[^A-Za-z0-9 ._()@+-]", "_", plain)
+    return f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{quote(plain, safe='')}"

@@ -1,0 +1,466 @@
+"""Artifacts over HTTP: contents of any size in and out, ranges, conditions, and what must not happen to a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.artifact import Artifact
+from holdfast.artifacts import ArtifactSettings
+from holdfast.limits import Limits
+from holdfast.server.artifacts import _disposition, _span
+from tests.edges.server import Served, gateway
+
+BASE = "/v1/sessions/s/artifacts"
+DIGITS = b"0123456789"
+LARGE_BYTES = 50 << 20
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    """A server with a session `s`, whose JSON bodies may be small."""
+    async with gateway([], limits=Limits(body=2000, body_timeout=30)) as (running, _):
+        await running.http.post("/v1/sessions", json={"id": "s"})
+        yield running
+
+
+async def put(served: Served, name: str, content: Any = DIGITS, **headers: str) -> dict[str, Any]:
+    """Save something; the answer, its status as `status`, its headers as `headers`."""
+    name, _, query = name.partition("?")
+    sent = {key.replace("_", "-"): value for key, value in headers.items()}
+    response = await served.http.put(f"{BASE}/{quote(name)}?{query}", content=content, headers=sent)
+    return {"status": response.status_code, "headers": response.headers, **response.json()}
+
+
+async def get(served: Served, name: str, method: str = "GET", **headers: str) -> Any:
+    """Load something."""
+    name, _, query = name.partition("?")
+    sent = {key.replace("_", "-"): value for key, value in headers.items()}
+    return await served.http.request(method, f"{BASE}/{quote(name)}?{query}", headers=sent)
+
+
+async def kept(served: Served) -> list[str]:
+    """The keys of all contents that are there."""
+    return sorted([key async for key in served.hf.artifacts._blobs.old(2**60)])
+
+
+# -- there and back ------------------------------------------------------------
+
+
+async def test_an_artifact_goes_there_and_back(served: Served) -> None:
+    """Its bytes as they are, and all that is known of it."""
+    content = bytes(range(256)) * 2000
+    metadata = {"k": ["Ü", 1]}
+    saved = await put(
+        served, f"Übersicht 1.bin?author=ann&metadata={quote(json.dumps(metadata))}", content, content_type="a/b"
+    )
+    assert saved["status"] == 201
+    assert saved["headers"]["etag"] == f'"0-{saved["sha256"][:32]}"'
+    expected = {
+        "object": "artifact",
+        "name": "Übersicht 1.bin",
+        "version": 0,
+        "mime_type": "a/b",
+        "size": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "author": "ann",
+        "metadata": metadata,
+    }
+    assert {name: saved[name] for name in expected} == expected
+    loaded = await get(served, "Übersicht 1.bin")
+    assert (loaded.status_code, loaded.content) == (200, content)
+    assert loaded.headers["content-type"] == "a/b"
+    assert loaded.headers["content-length"] == str(len(content))
+    assert loaded.headers["etag"] == saved["headers"]["etag"]
+    assert loaded.headers["x-artifact-version"] == "0"
+    shown = {name: value for name, value in saved.items() if name not in ("status", "headers")}
+    assert (await served.http.get(BASE)).json()["data"] == [shown]
+
+
+async def test_an_empty_artifact(served: Served) -> None:
+    """Is one."""
+    assert (await put(served, "a.txt", b""))["size"] == 0
+    loaded = await get(served, "a.txt")
+    assert (loaded.status_code, loaded.content, loaded.headers["content-length"]) == (200, b"", "0")
+
+
+async def test_versions_and_pages(served: Served) -> None:
+    """Lists in OpenAI's shape; versions by number, names in order."""
+    for at in range(5):
+        await put(served, "a.txt", str(at).encode())
+    await put(served, "user:b.txt")
+    for version in (0, 3):
+        assert (await get(served, f"a.txt?version={version}")).content == str(version).encode()
+    assert (await get(served, "a.txt")).content == b"4"
+    page = (await served.http.get(f"{BASE}/a.txt/versions?limit=2&after=1")).json()
+    assert [one["version"] for one in page["data"]] == [2, 3]
+    assert (page["object"], page["has_more"], page["first_id"], page["last_id"]) == ("list", True, 2, 3)
+    first = (await served.http.get(f"{BASE}?limit=1")).json()
+    assert ([one["name"] for one in first["data"]], first["has_more"]) == (["a.txt"], True)
+    rest = (await served.http.get(f"{BASE}?limit=1&after={first['last_id']}")).json()
+    assert ([one["name"] for one in rest["data"]], rest["has_more"]) == (["user:b.txt"], False)
+    assert (await get(served, "a.txt", "DELETE")).json() == {
+        "object": "artifact",
+        "name": "a.txt",
+        "deleted": True,
+        "versions": 5,
+        "bytes": 5,
+    }
+    assert (await get(served, "a.txt")).status_code == 404
+    assert (await served.http.get(f"{BASE}/a.txt/versions")).status_code == 404
+
+
+async def test_one_version_is_deleted(served: Served) -> None:
+    """The others stay."""
+    for at in range(2):
+        await put(served, "a.txt", str(at).encode())
+    assert (await get(served, "a.txt?version=1", "DELETE")).json()["versions"] == 1
+    assert (await get(served, "a.txt?version=1", "DELETE")).status_code == 404
+    assert (await get(served, "a.txt")).content == b"0"
+
+
+async def test_each_sees_its_own(served: Served) -> None:
+    """Another session, another user's: not there; and a user's own is in all of its sessions."""
+    for user, name in (("ann", "t"), ("ann", "u"), ("bob", "t")):
+        await served.http.post("/v1/sessions", json={"id": name, "user_id": user})
+    for name in ("mine.txt", "user:all.txt"):
+        await served.http.put(f"/v1/sessions/t/artifacts/{name}?user_id=ann", content=b"ann's")
+
+    async def status(session: str, name: str, user: str) -> int:
+        response = await served.http.get(f"/v1/sessions/{session}/artifacts/{name}?user_id={user}")
+        return int(response.status_code)
+
+    assert [await status("t", name, "ann") for name in ("mine.txt", "user:all.txt")] == [200, 200]
+    assert [await status("u", name, "ann") for name in ("mine.txt", "user:all.txt")] == [404, 200]
+    assert [await status("t", name, "bob") for name in ("mine.txt", "user:all.txt")] == [404, 404]
+    assert [await status("s", name, "default") for name in ("mine.txt", "user:all.txt")] == [404, 404]
+    assert (await served.http.get("/v1/sessions/gone/artifacts")).status_code == 404
+    assert (await served.http.put("/v1/sessions/gone/artifacts/a", content=b"x")).status_code == 404
+
+
+async def test_a_deleted_session_takes_its_artifacts_with_it(served: Served) -> None:
+    """Contents too."""
+    await put(served, "a.txt")
+    await put(served, "user:a.txt")
+    await served.http.delete("/v1/sessions/s")
+    assert len(await kept(served)) == 1
+    await served.http.post("/v1/sessions", json={"id": "s"})
+    assert [one["name"] for one in (await served.http.get(BASE)).json()["data"]] == ["user:a.txt"]
+
+
+# -- parts and conditions ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "found", "told"),
+    [
+        ("bytes=0-0", 206, b"0", "bytes 0-0/10"),
+        ("bytes=2-4", 206, b"234", "bytes 2-4/10"),
+        ("bytes=7-", 206, b"789", "bytes 7-9/10"),
+        ("bytes=7-99", 206, b"789", "bytes 7-9/10"),
+        ("bytes=-3", 206, b"789", "bytes 7-9/10"),
+        ("BYTES=-3", 206, b"789", "bytes 7-9/10"),
+        ("bytes=0-", 200, DIGITS, None),
+        ("bytes=-10", 200, DIGITS, None),
+        ("bytes=-99", 200, DIGITS, None),
+        ("bytes=10-", 416, None, "bytes */10"),
+        ("bytes=-0", 416, None, "bytes */10"),
+        ("bytes=99-100", 416, None, "bytes */10"),
+        ("bytes=0-1,4-5", 200, DIGITS, None),
+        ("bytes=4-2", 200, DIGITS, None),
+        ("bytes=-", 200, DIGITS, None),
+        ("bytes=a-b", 200, DIGITS, None),
+        ("lines=1-2", 200, DIGITS, None),
+        ("bytes=1-99999999999999999999", 200, DIGITS, None),
+    ],
+)
+async def test_ranges(served: Served, asked: str, status: int, found: bytes | None, told: str | None) -> None:
+    """One of bytes is answered; what is none, or several, with the whole."""
+    await put(served, "a.txt")
+    for method in ("GET", "HEAD"):
+        loaded = await get(served, "a.txt", method, range=asked)
+        assert (loaded.status_code, loaded.headers.get("content-range")) == (status, told)
+        if found is None:
+            continue
+        assert loaded.headers["content-length"] == str(len(found))
+        assert loaded.headers["accept-ranges"] == "bytes"
+        assert loaded.content == (found if method == "GET" else b"")
+
+
+@given(
+    st.integers(0, 50), st.text("bytes=-0123456789, ", max_size=14) | st.from_regex(r"\Abytes=[0-9]{0,3}-[0-9]{0,3}\Z")
+)
+def test_a_range_lies_in_the_content(size: int, asked: str) -> None:
+    """Whatever is asked for."""
+    artifact = Artifact(name="a", blob="b", mime_type="a/b", size=size, sha256=b"", created_at=0, version=0)
+
+    class Asking:
+        def header(self, name: str) -> str | None:
+            return asked if name == "range" else None
+
+    span = _span(Asking(), artifact)  # type: ignore[arg-type]  # as much of a call as it takes
+    if span is None:
+        assert asked.startswith("bytes=")
+    else:
+        assert 0 <= span[0] <= span[1] <= size
+        assert span[0] < span[1] or span == (0, size)
+
+
+async def test_a_range_of_another_version_is_answered_with_the_whole(served: Served) -> None:
+    """`If-Range`: what a client has of the old one does not go with a part of the new one."""
+    old = (await put(served, "a.txt"))["headers"]["etag"]
+    assert (await get(served, "a.txt", range="bytes=1-2", if_range=old)).content == b"12"
+    await put(served, "a.txt", b"abcdefghij")
+    assert (await get(served, "a.txt", range="bytes=1-2", if_range=old)).content == b"abcdefghij"
+
+
+async def test_a_range_of_a_large_content_is_read_alone(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the bytes before it, nor those behind."""
+    content = bytes(range(250)) * 20_000
+    await put(served, "a.bin", content)
+    read: list[tuple[int, int]] = []
+    real = served.hf.artifacts._blobs.get
+
+    def noted(key: str, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+        read.append((start, stop))
+        return real(key, start, stop)
+
+    monkeypatch.setattr(served.hf.artifacts._blobs, "get", noted)
+    assert (await get(served, "a.bin", range="bytes=2000000-2000999")).content == content[2_000_000:2_001_000]
+    assert read == [(2_000_000, 2_001_000)]
+
+
+async def test_what_a_client_has_is_not_sent_again(served: Served) -> None:
+    """304 for the ETag, weak or among others; the whole for another one."""
+    etag = (await put(served, "a.txt"))["headers"]["etag"]
+    for tags in (etag, f"W/{etag}", f'"x", {etag}', "*"):
+        loaded = await get(served, "a.txt", if_none_match=tags)
+        assert (loaded.status_code, loaded.content, loaded.headers["etag"]) == (304, b"", etag)
+    assert (await get(served, "a.txt", if_none_match='"x"')).status_code == 200
+    await put(served, "a.txt", b"new")
+    assert (await get(served, "a.txt", if_none_match=etag)).content == b"new"
+    await get(served, "a.txt", "DELETE")
+    await put(served, "a.txt", b"anew, version 0 again")
+    assert (await get(served, "a.txt", if_none_match=etag)).status_code == 200
+
+
+async def test_head_tells_the_same_without_the_content(served: Served) -> None:
+    """So a client can ask how large it is."""
+    await put(served, "a.txt")
+    whole, head = await get(served, "a.txt"), await get(served, "a.txt", "HEAD")
+    for headers in (whole.headers, head.headers):
+        del headers["x-request-id"]
+    assert (head.status_code, head.content, head.headers) == (200, b"", whole.headers)
+    assert (await get(served, "gone", "HEAD")).status_code == 404
+
+
+async def test_saving_on_a_condition(served: Served) -> None:
+    """`If-None-Match: *` takes a free name, `If-Match` the version before; a retry is answered as the first time."""
+    first = await put(served, "a.txt", b"one", if_none_match="*")
+    assert first["status"] == 201
+    refused = await put(served, "a.txt", b"other", if_none_match="*")
+    assert (refused["status"], refused["error"]["code"]) == (412, "stale_artifact")
+    etag = first["headers"]["etag"]
+    second = await put(served, "a.txt", b"two", if_match=etag)
+    assert (second["status"], second["version"]) == (201, 1)
+    again = await put(served, "a.txt", b"two", if_match=etag)
+    assert (again["status"], again["version"]) == (201, 1)
+    assert (await put(served, "a.txt", b"three", if_match=etag))["status"] == 412
+    assert (await put(served, "a.txt", b"three", if_match="1"))["version"] == 2
+    assert (await put(served, "a.txt", b"four", if_match="*"))["version"] == 3
+    assert (await put(served, "b.txt", b"x", if_match="*"))["status"] == 412
+    assert (await put(served, "b.txt", b"x", if_match="0"))["status"] == 412
+    assert len(await kept(served)) == 4
+    await get(served, "a.txt", "DELETE")
+    await put(served, "a.txt", b"another artifact of that name")
+    assert (await put(served, "a.txt", b"two", if_match=etag))["status"] == 412
+    for wrong in ({"if_match": "x"}, {"if_match": "0", "if_none_match": "*"}, {"if_none_match": etag}):
+        assert (await put(served, "a.txt", b"x", **wrong))["status"] == 400
+
+
+# -- what a browser must not do --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.html", "text/html"),
+        ("a.svg", "image/svg+xml"),
+        ("a.js", "text/javascript"),
+        ("a.xhtml", "application/xhtml+xml"),
+    ],
+)
+async def test_what_is_stored_does_not_run(served: Served, name: str, kind: str) -> None:
+    """It is to be saved, not shown; and if it is shown, nothing in it runs, and nobody guesses another type."""
+    await put(served, name, b"<script>alert(1)</script>", content_type=kind)
+    for headers in ({}, {"range": "bytes=1-2"}, {"range": "bytes=99-"}):
+        loaded = await get(served, name, **headers)
+        assert loaded.headers["x-content-type-options"] == "nosniff"
+        assert loaded.headers["content-security-policy"].startswith("sandbox")
+        if loaded.status_code < 300:
+            assert loaded.headers["content-disposition"].startswith("attachment;")
+            assert loaded.headers["content-type"] == kind
+
+
+@given(st.text(max_size=30))
+def test_a_name_cannot_leave_its_header(name: str) -> None:
+    """Whatever it is: the header stays one, of letters that every client takes."""
+    shown = _disposition(name)
+    assert re.fullmatch(r"attachment; filename=\"[A-Za-z0-9 ._()@+-]*\"; filename\*=UTF-8''[A-Za-z0-9._~%-]*", shown)
+
+
+async def test_a_name_is_told_as_it_is(served: Served) -> None:
+    """In the form for any letters; the user's prefix is no part of a file's name."""
+    await put(served, "user:Über (1).txt")
+    shown = (await get(served, "user:Über (1).txt")).headers["content-disposition"]
+    assert shown == "attachment; filename=\"_ber (1).txt\"; filename*=UTF-8''%C3%9Cber%20%281%29.txt"
+
+
+# -- what is refused -----------------------------------------------------------
+
+
+TRICKS = [
+    "..%2F..%2Fetc%2Fpasswd",
+    "..%5C..%5Cboot.ini",
+    "%2Fetc%2Fpasswd",
+    "%5C%5Cserver%5Cshare",
+    "a%00.txt",
+    "a%0d%0aX: y",
+    ".hidden",
+    "%2e%2e",
+    "C:%5Ca",
+    "NUL",
+    "con.txt",
+    "a%E2%80%AEgnp.exe",
+    "user:..%2Fa",
+    "app:a",
+    "a" * 256,
+    "%FF",
+    "a%20",
+]
+
+
+@pytest.mark.parametrize("name", TRICKS)
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_tricks_with_paths_are_refused(served: Served, method: str, name: str) -> None:
+    """As they come over the wire."""
+    url = httpx2.URL(served.url).copy_with(raw_path=f"{BASE}/{name}".replace(" ", "%20").encode())
+    response = await served.http.request(method, url, content=b"x" if method == "PUT" else None)
+    assert response.status_code == 400, response.text
+    assert await kept(served) == []
+
+
+@pytest.mark.parametrize("name", ["..", ".", "%2e", "../artifacts", "a/b", "a/versions/b", ""])
+async def test_paths_that_are_no_artifacts_lead_nowhere(served: Served, name: str) -> None:
+    """A slash, or dots that some clients resolve, make another path."""
+    await put(served, "a")
+    url = httpx2.URL(served.url).copy_with(raw_path=f"{BASE}/{name}".encode())
+    response = await served.http.put(url, content=b"x")
+    assert response.status_code in (400, 404, 405), response.text
+    assert len(await kept(served)) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "status", "param"),
+    [
+        ("metadata=[1]", {}, 400, "metadata"),
+        ("metadata=x", {}, 400, "metadata"),
+        ('metadata={"a":1,"a":2}', {}, 400, "metadata"),
+        ("metadata=" + quote(json.dumps({"k": "x" * 17_000})), {}, 413, "metadata"),
+        ("author=" + "x" * 600, {}, 400, "author"),
+        ("", {"content-type": "nonsense"}, 400, "mime_type"),
+        ("", {"content-type": "image/png"}, 415, "mime_type"),
+        ("", {"content-encoding": "gzip"}, 415, None),
+    ],
+)
+async def test_what_cannot_be_saved_is_refused(
+    served: Served, query: str, headers: dict[str, str], status: int, param: str | None
+) -> None:
+    """With the parameter that is wrong; nothing is kept."""
+    response = await served.http.put(f"{BASE}/a?{query}", content=b"x", headers=headers)
+    assert (response.status_code, response.json()["error"]["param"]) == (status, param)
+    assert await kept(served) == []
+
+
+async def test_what_a_client_says_of_any_body_is_not_believed(served: Served) -> None:
+    """curl's own word for what it sends: then the name says it."""
+    saved = await put(served, "a.csv", b"1,2", content_type="application/x-www-form-urlencoded")
+    assert saved["mime_type"] == "text/csv"
+
+
+async def test_names_that_differ_in_case_alone_are_a_conflict(served: Served) -> None:
+    """The message names the one that is there."""
+    await put(served, "Logo.PNG")
+    refused = await put(served, "logo.png")
+    assert refused["status"] == 409
+    assert "'Logo.PNG'" in refused["error"]["message"]
+    missing = await get(served, "LOGO.png")
+    assert missing.status_code == 404
+    assert "'Logo.PNG'" in missing.json()["error"]["message"]
+
+
+async def test_a_content_that_is_too_large_is_refused_before_it_is_read(served: Served) -> None:
+    """By its own word; one that does not say is cut off. The limit is that of artifacts, not of other bodies."""
+    served.hf.artifacts.settings = ArtifactSettings(max_bytes=100_000)
+    assert (await put(served, "a.bin", bytes(100_000)))["status"] == 201
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    head = f"PUT {BASE}/b.bin HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100001\r\n\r\n"
+    writer.write(head.encode())
+    assert b" 413 " in await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+
+    async def unsaid() -> AsyncGenerator[bytes, None]:
+        for _ in range(100):
+            yield bytes(10_000)
+
+    refused = await put(served, "b.bin", unsaid())
+    assert (refused["status"], refused["error"]["code"]) == (413, "too_large")
+    assert "100000" in refused["error"]["message"]
+    assert len(await kept(served)) == 1
+
+
+async def test_a_content_that_comes_too_slowly_is_refused() -> None:
+    """Nothing for so long, and it is given up."""
+    async with gateway([], limits=Limits(body_timeout=0.05)) as (served, _):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        head = f"PUT {BASE}/b.bin HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nfirst"
+        writer.write(head.encode())
+        assert b" 408 " in await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+        assert await kept(served) == []
+
+
+async def test_a_client_that_goes_in_the_middle_leaves_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name, no content."""
+    ended, begun = asyncio.Event(), asyncio.Event()
+    real = served.hf.artifacts._blobs.put
+
+    async def noted(key: str, chunks: Any) -> None:
+        begun.set()
+        try:
+            await real(key, chunks)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(served.hf.artifacts._blobs, "put", noted)
+    _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    head = f"PUT {BASE}/b.bin HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9000000\r\n\r\n"
+    writer.write(head.encode() + bytes(3_000_000))
+    await begun.wait()
+    writer.transport.abort()
+    await ended.wait()
+    assert await kept(served) == []
+    assert (await served.http.get(BASE)).json()["data"] == []

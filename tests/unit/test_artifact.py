@@ -1,0 +1,164 @@
+"""What an artifact may be called, and what its content is: the rules that need no store."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.artifact import checked_name, folded
+from holdfast.artifacts.content import checked_type, type_of
+from holdfast.errors import InvalidRequest
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+
+# -- names ---------------------------------------------------------------------
+
+BAD_NAMES = [
+    "",
+    "user:",
+    ".",
+    "..",
+    "../a",
+    "a/../b",
+    "/etc/passwd",
+    "a/b",
+    "a\\b",
+    "C:\\a",
+    "\\\\server\\share",
+    "//server/share",
+    "a:b",
+    "app:a",
+    "temp:a",
+    "user:user:a",
+    "user:../a",
+    ".hidden",
+    "a.",
+    "a ",
+    " a",
+    "a\n",
+    "a\r\nSet-Cookie: x",
+    "a\0b",
+    "a\tb",
+    "a\u202egnp.exe",
+    "a\u200bb",
+    "\u2066a",
+    "\ufeffa",
+    "a\u2028b",
+    "a\u00a0b",
+    "a\uff0fb",
+    "\u2215a",
+    "CON",
+    "con.txt",
+    "nul",
+    "Aux.tar.gz",
+    "COM1",
+    "lpt9.md",
+    "com\u00b9",
+    "CONIN$",
+    "\ud800",
+    "a*",
+    "a?",
+    '"a"',
+    "<a>",
+    "a|b",
+    "a%2fb",
+    "\u0301a",
+    "a" * 256,
+    "\u00e9" * 128,
+    "\U0001f600",
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_tricks_with_names_are_refused(name: str) -> None:
+    """With what would be right, in a message that can be printed."""
+    with pytest.raises(InvalidRequest, match="letters, digits") as caught:
+        checked_name(name)
+    assert caught.value.param == "name"
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a",
+        "a" * 255,
+        "user:" + "a" * 255,
+        "Q3 (final), v2@home_+-.tar.gz",
+        "r\u00e9sum\u00e9.pdf",
+        "\u62a5\u544a.docx",
+        "\u0939\u093f\u0928\u094d\u0926\u0940",
+        "7",
+        "console.txt",
+        "a..b",
+        "com10",
+    ],
+)
+def test_names_that_are_fine(name: str) -> None:
+    assert checked_name(name) == name
+
+
+@given(st.text(max_size=30))
+def test_a_name_is_refused_or_harmless(name: str) -> None:
+    """Whatever it is: what passes is no path, on no system, and keeps its form."""
+    try:
+        found = checked_name(name)
+    except InvalidRequest:
+        return
+    assert checked_name(found) == found
+    assert folded(folded(found)) == folded(found)
+    plain = found.removeprefix("user:")
+    assert not set(plain) & set('/\\:*?"<>|\0')
+    assert plain.isprintable()
+    assert Path(plain).name == plain
+
+
+@given(st.text("aA\u00e9\u00c9e\u0301sS\u00df\u017f\u0130i\u0131I", min_size=1, max_size=6))
+def test_names_that_fold_to_the_same_are_those_of_other_case(name: str) -> None:
+    """Upper, lower and title case, and both forms of Unicode, are one."""
+    for form in ("NFC", "NFD"):
+        assert folded(unicodedata.normalize(form, name)) == folded(name)
+    assert folded(name.casefold()) == folded(name)
+
+
+# -- types ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "declared", "found"),
+    [
+        ("a.png", PNG, None, "image/png"),
+        ("a", PNG, None, "image/png"),
+        ("a.txt", PNG, None, "image/png"),
+        ("a.jpg", PNG, None, "image/png"),
+        ("a.png", b"no image", None, "application/octet-stream"),
+        ("a.txt", b"hi", None, "text/plain"),
+        ("a.md", b"# hi", None, "text/markdown"),
+        ("a.html", b"<p>", None, "text/html"),
+        ("a.tar.gz", b"\x1f\x8b", None, "application/gzip"),
+        ("a.docx", b"PK\x03\x04", None, "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+        ("a", b"", None, "application/octet-stream"),
+        ("a", b"anything", "Text/Plain; charset=utf-8", "text/plain; charset=utf-8"),
+        ("a", b"PK\x03\x04", "application/x-mine", "application/x-mine"),
+        ("a", PNG, "application/octet-stream", "application/octet-stream"),
+        ("a", b"\n%PDF-1.7", "application/pdf", "application/pdf"),
+        ("a", b"RIFF\n\0\0\0WEBPVP8 ", "image/webp", "image/webp"),
+    ],
+)  # fmt: skip
+def test_the_type_of_a_content(name: str, head: bytes, declared: str | None, found: str) -> None:
+    """What is said, else what the name says, unless the content says otherwise."""
+    assert type_of(name, head, declared) == found
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "text", "text/", "/plain", "text/pl ain", "text/plain\r\nx: y", "text/plain; a", "é/x", "a/" + "b" * 255],
+)
+def test_what_is_no_type_is_refused(value: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        checked_type(value)
+    assert caught.value.param == "mime_type"

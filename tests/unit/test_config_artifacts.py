@@ -1,0 +1,66 @@
+"""`storage.artifacts`: what it means, what is wrong with it, and what of it is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import config
+from holdfast.artifacts import ArtifactSettings
+from holdfast.errors import ConfigError
+from holdfast.limits import ARTIFACT_BYTES
+from holdfast.server.run import artifacts_of
+
+
+def _found(text: str) -> ArtifactSettings:
+    return artifacts_of(config.load(f"storage: {{artifacts: {text}}}", env={}))
+
+
+def test_nothing_said_is_the_default() -> None:
+    assert _found("{}") == ArtifactSettings()
+    assert _found("{}").max_bytes == ARTIFACT_BYTES
+
+
+def test_what_is_said_arrives() -> None:
+    text = "{bucket: b, prefix: p, endpoint: 'http://e', region: r, access_key: a, secret_key: s, max_bytes: 1MiB, types: [image/*]}"
+    assert _found(text) == ArtifactSettings(
+        bucket="b",
+        prefix="p",
+        endpoint="http://e",
+        region="r",
+        access_key="a",
+        secret_key="s",
+        max_bytes=1 << 20,
+        types=("image/*",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("{backend: s3}", "bucket"),
+        ("{backend: disk, bucket: b}", "bucket"),
+        ("{backend: database, path: p}", "path"),
+        ("{bucket: b, path: p}", "path"),
+        ("{region: r}", "region"),
+        ("{bucket: b, access_key: a}", "access_key"),
+        ("{bucket: b, endpoint: e}", "endpoint"),
+        ("{types: [image]}", "types"),
+        ("{types: ['image/png;a=b']}", "types"),
+        ("{backend: tape}", "backend"),
+        ("{max_bytes: 1}", "max_bytes"),
+        ("{buckt: b}", "buckt"),
+    ],
+)
+def test_mistakes_are_told_with_their_place(text: str, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _found(text)
+    assert [line.split(": ")[1] for line in caught.value.problems] == [f"storage.artifacts.{key}"]
+
+
+def test_no_key_is_shown() -> None:
+    settings = _found("{bucket: b, access_key: A-SEEN-NOWHERE, secret_key: S-SEEN-NOWHERE}")
+    loaded = config.load(
+        "storage: {artifacts: {bucket: b, access_key: A-SEEN-NOWHERE, secret_key: S-SEEN-NOWHERE}}", env={}
+    )
+    assert "S-SEEN" not in repr(settings)
+    assert "SEEN" not in repr(loaded)
