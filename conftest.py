@@ -105,7 +105,7 @@ def stores_line(terminalreporter: pytest.TerminalReporter) -> str:
     told: dict[str, dict[str, list[str]]] = {}
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.getreports(outcome):
-            store = dict(report.user_properties).get("store")
+            store = dict(getattr(report, "user_properties", ())).get("store")  # a module's own report has none
             if store is not None:
                 reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
                 told.setdefault(str(store), {}).setdefault(outcome, []).append(reason.removeprefix("Skipped: "))

@@ -170,7 +170,37 @@ class PrivateMariaDB(PrivateServer):
         await raw.ensure_closed()
 
 
-PRIVATE: dict[str, type[PrivateServer]] = {"postgres": PrivatePostgres, "mysql": PrivateMariaDB}
+class PrivateRedis(PrivateServer):
+    """Redis, as durable as it can be."""
+
+    user = "redis"
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def command(self) -> list[str]:
+        log = ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
+        return [
+            _program("redis-server"),
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            str(self.place),
+            *log,
+        ]
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+
+PRIVATE: dict[str, type[PrivateServer]] = {
+    "postgres": PrivatePostgres,
+    "mysql": PrivateMariaDB,
+    "redis": PrivateRedis,
+}
 
 
 def _program(name: str) -> str:

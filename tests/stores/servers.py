@@ -1,6 +1,7 @@
 """Database servers for the tests: where they are, whether they can be reached, and a place of its own for each test.
 
-`HOLDFAST_TEST_POSTGRES` and `HOLDFAST_TEST_MYSQL` name others than those on this machine's usual ports.
+`HOLDFAST_TEST_POSTGRES`, `HOLDFAST_TEST_MYSQL`, `HOLDFAST_TEST_REDIS` and `HOLDFAST_TEST_REDIS_CLUSTER` name others than those
+on this machine's usual ports.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 import asyncmy
 import asyncpg
 import pytest
+import redis.asyncio as redis
 
 T = TypeVar("T")
 _NUMBERS = count()
@@ -116,6 +118,7 @@ class Postgres(Server):
 
     async def connect(self) -> None:
         self._raw = await asyncpg.connect(self.base, timeout=5)
+        await self._raw.execute("SET synchronous_commit = off")  # what it does is thrown away
 
     async def disconnect(self) -> None:
         await self._raw.close()
@@ -219,7 +222,71 @@ def _schema(url: str) -> str:
     return url.rpartition("schema=")[2]
 
 
-SERVERS: dict[str, type[Server]] = {"postgres": Postgres, "mysql": MySQL}
+class Redis(Server):
+    """A prefix a test."""
+
+    name = "redis"
+    default = "redis://127.0.0.1:6379/0"
+    variable = "HOLDFAST_TEST_REDIS"
+    sql = False
+
+    async def connect(self) -> None:
+        self.nodes: dict[str, redis.Redis] = {}
+        for host in self.base.partition("://")[2].partition("/")[0].split(","):
+            login, _, place = host.rpartition("@")
+            database = urlsplit(self.base).path.strip("/") or "0"
+            url = f"redis://{login}{'@' if login else ''}{place}/{database}"
+            self.nodes[place] = redis.Redis.from_url(url, socket_connect_timeout=5)
+        for node in self.nodes.values():
+            await node.ping()
+
+    async def disconnect(self) -> None:
+        for node in self.nodes.values():
+            await node.aclose()
+
+    async def make(self, place: str) -> str:
+        return f"{self.base}{'&' if '?' in self.base else '?'}prefix={place}"
+
+    async def remove(self, url: str) -> None:
+        for node in self.nodes.values():
+            keys = [key async for key in node.scan_iter(match=f"{prefix_of(url)}:*", count=1000)]
+            for key in keys:
+                await node.unlink(key)
+
+    async def clients(self, url: str) -> list[tuple[redis.Redis, int]]:
+        """The connections to a place: at which node, and the node's number of each."""
+        return [
+            (node, int(client["id"]))
+            for node in self.nodes.values()
+            for client in await node.client_list()
+            if client["name"] == f"holdfast:{prefix_of(url)}"
+        ]
+
+    def connections(self, url: str) -> list[int]:
+        return [number for _, number in self._run(self.clients(url))]
+
+    def end(self, url: str) -> int:
+        return self._run(self._end(url))
+
+    async def _end(self, url: str) -> int:
+        clients = await self.clients(url)
+        return sum([await node.client_kill_filter(_id=str(number)) for node, number in clients])
+
+
+class RedisCluster(Redis):
+    """The same on three nodes, each with a third of the slots."""
+
+    name = "redis-cluster"
+    default = "redis+cluster://127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103"
+    variable = "HOLDFAST_TEST_REDIS_CLUSTER"
+
+
+def prefix_of(url: str) -> str:
+    """What the keys of a place begin with."""
+    return url.rpartition("prefix=")[2]
+
+
+SERVERS: dict[str, type[Server]] = {one.name: one for one in (Postgres, MySQL, Redis, RedisCluster)}
 
 
 _STARTED: dict[str, Server] = {}

@@ -15,6 +15,7 @@ from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.sql import migrations
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, compaction, lay, session, user
+from tests.stores.releases import know_only, made_by_the_first_release
 
 
 async def opened(database: Path) -> Store:
@@ -28,12 +29,12 @@ async def _close_after_opening(database: Path) -> None:
 
 async def _made_by_the_first_release(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of schema 1, with a log, a saved view and a model call in it."""
-    with monkeypatch.context() as then:
-        then.setattr("holdfast.stores.sqlite.migrations", lambda dialect: migrations(dialect)[:1])
-        store = await opened(database)
+
+    async def fill(store: Store) -> None:
         await store.create(session(state={"k": 1}))
         await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
-        await store.close()
+
+    await made_by_the_first_release(f"sqlite:///{database}", monkeypatch, fill)
     connection = apsw.Connection(str(database))
     connection.execute("INSERT INTO saved_views VALUES (1, 'v', 1, x'5b305d', x'73')")
     connection.execute("INSERT INTO model_calls VALUES (1, 1, 7, 'm', 10, 5, 3)")
@@ -78,7 +79,7 @@ def test_an_old_release_refuses_an_upgraded_file(database: Path, monkeypatch: py
     """Clearly, and the file stays as it was."""
     asyncio.run(_close_after_opening(database))
     before = database.read_bytes()
-    monkeypatch.setattr("holdfast.stores.sqlite.migrations", lambda dialect: migrations(dialect)[:1])
-    with pytest.raises(StoreUnavailable, match="has schema 2, made by a newer release"):
+    know_only(monkeypatch, 1)
+    with pytest.raises(StoreUnavailable, match=f"has schema {len(migrations('sqlite'))}, made by a newer release"):
         asyncio.run(_close_after_opening(database))
     assert database.read_bytes() == before

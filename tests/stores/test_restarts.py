@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 
 import anyio
 import pytest
@@ -69,7 +70,14 @@ class Writing:
 @pytest.mark.parametrize("how", ["kill", "stop"])
 async def test_a_server_that_restarts_while_writers_run(private: PrivateServer, how: str) -> None:
     """Openings go on by themselves; what was acknowledged is there once, in its writer's order, and the chain holds."""
-    stores = [await open_store(private.url, tenant="acme") for _ in range(2)]
+    async with AsyncExitStack() as open_:
+        stores = [await open_store(private.url, tenant="acme") for _ in range(2)]
+        for store in stores:
+            open_.push_async_callback(store.close)
+        await _written_through(private, stores, how)
+
+
+async def _written_through(private: PrivateServer, stores: list[Store], how: str) -> None:
     await stores[0].create(session())
     writing = Writing(stores)
     async with anyio.create_task_group() as group:
@@ -91,5 +99,3 @@ async def test_a_server_that_restarts_while_writers_run(private: PrivateServer, 
         assert order == sorted(order)
     assert all("outcome is unknown" in text or "cannot be reached" in text for text in writing.told)
     assert await verify(stores[0], REF) == len(log)
-    for store in stores:
-        await store.close()

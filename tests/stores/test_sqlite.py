@@ -18,7 +18,7 @@ import pytest
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.messages import encode_payload
 from holdfast.session import ModelCall, SessionRef
-from holdfast.stores import PLANNED, open_store
+from holdfast.stores import open_store
 from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sqlite import path_of, translated
@@ -91,13 +91,6 @@ async def test_urls_that_are_none(url: str) -> None:
     """`InvalidRequest` shows what is meant."""
     with pytest.raises(InvalidRequest, match="sqlite://"):
         await open_store(url, tenant="acme")
-
-
-@pytest.mark.parametrize("scheme", PLANNED)
-async def test_stores_of_later_releases(scheme: str) -> None:
-    """Their schemes are known, and refused clearly."""
-    with pytest.raises(InvalidRequest, match="later release"):
-        await open_store(f"{scheme}://localhost/db", tenant="acme")
 
 
 async def test_an_opened_file_is_as_it_was_left(database: Path) -> None:

@@ -14,31 +14,23 @@ import holdfast
 from holdfast.errors import InvalidRequest
 from holdfast.stores import open_store
 
+PAGE = Path(__file__).parents[2] / "docs" / "stores.md"
 STORE = '''
 from holdfast.stores import open_store
 
-async def open_mine(url, *, tenant):
+async def open_mydb(url, *, tenant):
     """A store that Holdfast does not know by its URL."""
-    return await open_store(url.replace("mine://", "sqlite:///"), tenant=tenant)
+    return await open_store(url.replace("mydb://", "sqlite:///"), tenant=tenant)
 '''
 SUITE = "from holdfast.testing.contract import *\n"
 PLUGIN = 'import pytest\npytest_plugins = ["holdfast.testing.contract.plugin"]\n'
-BY_URL = """
-@pytest.fixture
-def url(tmp_path):
-    return f"mine://{tmp_path}/mine.db"
-
-@pytest.fixture
-def opened_by():
-    return "mine:open_mine"
-"""
 BY_FUNCTION = """
-from mine import open_mine
+from mydb import open_mydb
 
 @pytest.fixture
 def open_store():
     async def opened(tenant="acme"):
-        return await open_mine("sqlite://:memory:", tenant=tenant)
+        return await open_mydb("sqlite://:memory:", tenant=tenant)
     return opened
 
 @pytest.fixture
@@ -51,7 +43,8 @@ import itertools
 
 from msgspec.structs import replace
 
-from mine import open_mine as open_right
+from holdfast.stores.base import Append
+from mydb import open_mydb as open_right
 
 class Wrong:
     """Passes everything on, but for one thing."""
@@ -84,6 +77,13 @@ class ForgetsKeys(Wrong):
         if write.idempotency_key == "k":
             write = replace(write, idempotency_key=f"k{next(numbers)}")
         return await self.inner.append(ref, write)
+
+class WritesInTwoSteps(Wrong):
+    async def append(self, ref, write):
+        done = await self.inner.append(ref, replace(write, state_delta=None))
+        if not write.state_delta:
+            return done
+        return await self.inner.append(ref, Append(state_delta=write.state_delta, timestamp=write.timestamp))
 
 class KeepsAFileOpen(Wrong):
     async def close(self):
@@ -125,9 +125,15 @@ def run(folder: Path, *arguments: str, **files: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+def documented(name: str) -> str:
+    """The example of a module in the documentation."""
+    (found,) = re.findall(rf"```python\n(# {name}\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
+    return str(found)
+
+
 def test_a_store_of_its_own_opened_by_a_function(tmp_path: Path) -> None:
     """All checks run with no setting but the fixtures; what cannot be asked of it is skipped, with the reason."""
-    code, said = run(tmp_path, mine=STORE, conftest=PLUGIN + BY_FUNCTION, test_mine=SUITE)
+    code, said = run(tmp_path, mydb=STORE, conftest=PLUGIN + BY_FUNCTION, test_mydb=SUITE)
     assert code == 0, said
     assert int(re.findall(r"(\d+) passed", said)[0]) > 200
     reasons = set(re.findall(r"SKIPPED .*?: (.*)", said))
@@ -135,10 +141,9 @@ def test_a_store_of_its_own_opened_by_a_function(tmp_path: Path) -> None:
 
 
 def test_a_store_of_its_own_opened_by_a_url(tmp_path: Path) -> None:
-    """Processes of their own find it too."""
-    code, said = run(
-        tmp_path, "-k", "process or opening or kill", mine=STORE, conftest=PLUGIN + BY_URL, test_mine=SUITE
-    )
+    """As the documentation has it: processes of their own find it too."""
+    modules = {name: documented(name) for name in ("conftest", "test_mydb")}
+    code, said = run(tmp_path, "-k", "process or opening or kill", mydb=STORE, **modules)
     assert code == 0, said
     assert int(re.findall(r"(\d+) passed", said)[0]) >= 6
     assert "skipped" not in said
@@ -146,7 +151,7 @@ def test_a_store_of_its_own_opened_by_a_url(tmp_path: Path) -> None:
 
 def test_no_fixture_is_told(tmp_path: Path) -> None:
     """Instead of a suite that passes because it tests nothing."""
-    code, said = run(tmp_path, "--maxfail=1", conftest=PLUGIN, test_mine=SUITE)
+    code, said = run(tmp_path, "--maxfail=1", conftest=PLUGIN, test_mydb=SUITE)
     assert code == 1
     assert "the contract's checks need a fixture: `url`, or `open_store`" in said
 
@@ -159,16 +164,33 @@ def test_no_fixture_is_told(tmp_path: Path) -> None:
         ("ShowsAnotherTenant", "test_tenants_see_nothing_of_each_other"),
         ("ForgetsKeys", "test_a_key_writes_once"),
         ("KeepsAFileOpen", "test_a_new_session_is_as_asked - AssertionError: held by the store after it was closed"),
-        ("AnswersLate", "test_a_read_cancelled_at_any_await_is_nobody_elses_answer[get]"),
+        ("AnswersLate", "test_a_read_cancelled_at_any_await_is_nobody_elses_answer"),
+        ("WritesInTwoSteps", "test_a_write_cancelled_at_any_await_is_done_or_not[append]"),
     ],
 )
 def test_a_store_that_is_wrong(tmp_path: Path, wrong: str, check: str) -> None:
-    """The suite fails it, and says which promise it broke and with what values."""
-    conftest = PLUGIN + BY_URL.replace("mine:open_mine", f"wrong:open_{wrong}")
-    code, said = run(tmp_path, "--maxfail=1", mine=STORE, wrong=WRONG, conftest=conftest, test_mine=SUITE)
+    """The suite fails it, and says which promise it broke, and what was there in place of what."""
+    conftest = documented("conftest").replace("mydb:open_mydb", f"wrong:open_{wrong}")
+    some = ["-k", "cancelled"] if "cancelled" in check else []
+    code, said = run(tmp_path, "--maxfail=1", *some, mydb=STORE, wrong=WRONG, conftest=conftest, test_mydb=SUITE)
     assert code == 1
     failed = [line.partition("::")[2] for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
     assert [line.startswith(check) for line in failed] == [True], said
+
+
+def test_what_needs_no_pytest_does_not_import_it(tmp_path: Path) -> None:
+    """The scripted upstream is for any program; the suite says what it lacks."""
+    (tmp_path / "pytest.py").write_text("raise ModuleNotFoundError('pytest')")
+    program = """
+from holdfast.errors import MissingExtra
+from holdfast.testing import Reply, ScriptedUpstream
+try:
+    import holdfast.testing.contract
+except MissingExtra as exc:
+    print(exc)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "the contract's suite needs the extra 'testing': pip install 'holdfast[testing]'\n"
 
 
 async def test_the_library_on_a_store_of_its_own() -> None:

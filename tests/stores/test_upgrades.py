@@ -15,7 +15,7 @@ from holdfast.stores.sql import Migration, migrations
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, compaction, lay, session, user
 from holdfast.testing.contract.plugin import writer_of
-from tests.stores.releases import know_only
+from tests.stores.releases import know_only, made_by_the_first_release
 from tests.stores.servers import Server, reached
 
 
@@ -36,12 +36,12 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
     sql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many open it at once: it is upgraded once, what it holds reads as it did, and what is new works on it."""
-    with monkeypatch.context() as then:
-        know_only(then, 1)
-        store = await opened(sql_url)
+
+    async def fill(store: Store) -> None:
         await store.create(session(state={"k": 1}))
         await store.update(REF, SessionPatch(metadata={"m": 1}), timestamp=2)
-        await store.close()
+
+    await made_by_the_first_release(sql_url, monkeypatch, fill)
     assert [step.applied for step in await schema_of(sql_url)] == [True, *[False] * (len(migrations("sqlite")) - 1)]
     stores = await asyncio.gather(*(opened(sql_url) for _ in range(6)))
     assert all(step.applied for step in await schema_of(sql_url))
@@ -63,12 +63,12 @@ async def test_processes_open_a_file_of_the_first_release_at_once(
     sql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them upgrades it, all append, and nothing of what it held is lost."""
-    with monkeypatch.context() as then:
-        know_only(then, 1)
-        store = await opened(sql_url)
+
+    async def fill(store: Store) -> None:
         await store.create(session())
         await store.append(REF, Append(entries=[user("old")], timestamp=2))
-        await store.close()
+
+    await made_by_the_first_release(sql_url, monkeypatch, fill)
     writer = writer_of("holdfast.stores:open_store", sql_url)
     for process in [writer(name, 20) for name in ("one", "two", "three")]:
         _, err = process.communicate(timeout=120)
@@ -116,7 +116,7 @@ async def test_an_old_release_refuses_a_newer_schema(server_url: str, monkeypatc
     store = await opened(server_url)
     with monkeypatch.context() as then:
         know_only(then, 1)
-        with pytest.raises(StoreUnavailable, match="has schema 2, made by a newer release"):
+        with pytest.raises(StoreUnavailable, match=f"has schema {len(migrations('sqlite'))}, made by a newer release"):
             await _close_after_opening(server_url)
     await store.create(session())
     await store.close()

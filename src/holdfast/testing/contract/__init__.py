@@ -20,7 +20,13 @@ from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any
 
-import pytest
+from holdfast.errors import MissingExtra
+
+try:
+    import hypothesis as hypothesis
+    import pytest
+except ImportError as exc:
+    raise MissingExtra("the contract's suite", "testing") from exc
 
 MODULES = (
     "sessions",

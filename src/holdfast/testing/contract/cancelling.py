@@ -83,15 +83,19 @@ async def _nothing(store: Store, ref: SessionRef) -> None:
     """No session: the operation makes it, or needs none."""
 
 
-async def _at_every_await(
-    store: Store, act: Operation, judge: Callable[[SessionRef], Awaitable[None]], first: Operation = _made
-) -> None:
-    """Do it with a new session each time, cancelled one await later each time, until it ends before it is."""
+async def _with_neighbours(store: Store) -> None:
+    """Make those who ask at the same time."""
     for other in NEIGHBOURS:
         await store.create(session(other, metadata={"is": other.id}))
+
+
+async def _at_every_await(
+    store: Store, name: str, act: Operation, judge: Callable[[SessionRef], Awaitable[None]], first: Operation = _made
+) -> None:
+    """Do it with a new session each time, cancelled one await later each time, until it ends before it is."""
     for late in (False, True):
         for at in range(MOST_AWAITS):
-            ref = SessionRef("late" if late else "soon", f"s{at}")
+            ref = SessionRef("late" if late else "soon", f"{name} {at}")
             await first(store, ref)
             cancelled = await _given_up(store, ref, act, at, late=late)
             await judge(ref)
@@ -157,18 +161,20 @@ async def test_a_write_cancelled_at_any_await_is_done_or_not(store: Store, what:
             await store.append(ref, Append(entries=[user("more")], timestamp=4))
             await verify(store, ref)
 
-    await _at_every_await(store, WRITES[what], judge)
+    await _with_neighbours(store)
+    await _at_every_await(store, what, WRITES[what], judge)
 
 
-@pytest.mark.parametrize("what", READS)
-async def test_a_read_cancelled_at_any_await_is_nobody_elses_answer(store: Store, what: str) -> None:
+async def test_a_read_cancelled_at_any_await_is_nobody_elses_answer(store: Store) -> None:
     """Whoever asks at the same time, or next, gets what they asked for."""
 
     async def judge(ref: SessionRef) -> None:
         rows = await store.window(ref, "v")
         assert (rows.session.ref, texts(rows.entries)) == (ref, ["a", "b", "c"])
 
-    await _at_every_await(store, READS[what], judge)
+    await _with_neighbours(store)
+    for what, read in READS.items():
+        await _at_every_await(store, what, read, judge)
 
 
 async def test_a_write_cancelled_at_any_await_is_retried_by_its_key(store: Store) -> None:
@@ -183,7 +189,8 @@ async def test_a_write_cancelled_at_any_await_is_retried_by_its_key(store: Store
         assert (texts(again.entries), again.version) == ([f"{ref.user_id} {ref.id}"], 2)
         assert texts(await store.entries(ref)) == ["a", "b", "c", f"{ref.user_id} {ref.id}"]
 
-    await _at_every_await(store, keyed, judge)
+    await _with_neighbours(store)
+    await _at_every_await(store, "keyed", keyed, judge)
 
 
 async def test_making_a_session_cancelled_at_any_await(store: Store) -> None:
@@ -196,7 +203,11 @@ async def test_making_a_session_cancelled_at_any_await(store: Store) -> None:
             made = await store.create(session(ref, **VALUES))
         assert (made.version, made.state, made.metadata) == (0, VALUES["state"], VALUES["metadata"])
 
-    await _at_every_await(store, lambda store, ref: store.create(session(ref, **VALUES)), judge, _nothing)
+    def make(store: Store, ref: SessionRef) -> Coroutine[Any, Any, Any]:
+        return store.create(session(ref, **VALUES))
+
+    await _with_neighbours(store)
+    await _at_every_await(store, "make", make, judge, _nothing)
 
 
 async def test_a_lease_cancelled_at_any_await_is_had_or_not(store: Store) -> None:
@@ -210,4 +221,5 @@ async def test_a_lease_cancelled_at_any_await_is_had_or_not(store: Store) -> Non
     def ask(store: Store, ref: SessionRef) -> Coroutine[Any, Any, bool]:
         return store.lease(f"{ref.user_id} {ref.id}", "one", now=0, until=10)
 
-    await _at_every_await(store, ask, judge, _nothing)
+    await _with_neighbours(store)
+    await _at_every_await(store, "lease", ask, judge, _nothing)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import EndingNotFound, InvalidRequest, SessionExists, SessionNotFound, StaleSession
+from holdfast.errors import EndingNotFound, InvalidRequest, SessionExists, SessionExpired, SessionNotFound, StaleSession
 from holdfast.session import Ending, SessionRef
-from holdfast.stores.base import Append, SessionPatch, Store
+from holdfast.stores.base import Append, SavedView, SessionPatch, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, live, session, texts, user
 
@@ -137,6 +137,62 @@ async def test_an_end_needs_a_session_and_a_reason(store: Store) -> None:
         await store.end(ending())
     with pytest.raises(InvalidRequest, match="reason"):
         await store.end(ending(reason="boredom"))
+
+
+async def test_a_write_to_an_expired_session_is_refused_when_asked_for(store: Store) -> None:
+    """To the millisecond, by its own ttl before the one that is given; nothing is written, and others may write."""
+    own, usual = SessionRef("ann", "own"), SessionRef("ann", "usual")
+    await store.create(session(own, timestamp=10, ttl=20))
+    await store.create(session(usual, timestamp=10))
+    for ref, ttl, at in ((own, 1000, 30), (own, 0, 30), (usual, 20, 30)):
+        for write in (
+            Append(entries=[user("late")], timestamp=at, ttl=ttl),
+            Append(state_delta={"a": 1}, timestamp=at, ttl=ttl),
+        ):
+            with pytest.raises(SessionExpired) as refused:
+                await store.append(ref, write)
+            assert refused.value.session == await store.get(ref)
+        assert (await store.get(ref)).version == 0
+    await store.append(usual, Append(entries=[user("early")], timestamp=29, ttl=20))
+    await store.append(own, Append(entries=[user("not asked")], timestamp=30))
+    await store.append(usual, Append(entries=[user("never")], timestamp=DAY, ttl=0))
+
+
+async def test_what_is_no_use_is_not_refused_as_late(store: Store) -> None:
+    """A saved view; nor is a retry, which writes nothing; and a wrong version is told before."""
+    await store.create(session(timestamp=10))
+    await store.append(REF, Append(entries=[user("a")], timestamp=10, idempotency_key="k"))
+    await store.append(REF, Append(views={"v": SavedView(0, b"")}, timestamp=DAY, ttl=5))
+    assert (await store.append(REF, Append(entries=[user("a")], timestamp=DAY, idempotency_key="k", ttl=5))).replayed
+    with pytest.raises(StaleSession):
+        await store.append(REF, Append(entries=[user("b")], timestamp=DAY, expect=7, ttl=5))
+
+
+async def test_an_append_says_whether_it_opened_the_session(store: Store) -> None:
+    """The first one behind an end does."""
+    await store.create(session())
+    await store.end(ending(hooks=()))
+    opened = await store.append(REF, Append(entries=[user("a")], timestamp=60, ttl=5))
+    more = await store.append(REF, Append(entries=[user("b")], timestamp=61, ttl=5))
+    assert (opened.reopened, more.reopened) == (True, False)
+
+
+async def test_an_end_can_be_recorded_that_leaves_the_session_as_it_is(store: Store) -> None:
+    """For hooks that are to be told of it all the same."""
+    await store.create(session())
+    before = await store.get(REF)
+    told = ending(reason="shutdown")
+    await store.record_ending(told)
+    assert await store.get(REF) == before
+    assert await store.endings(due=50) == (told,)
+    with pytest.raises(SessionNotFound):
+        await store.record_ending(ending(2, SessionRef("ann", "nobody's")))
+
+
+async def test_it_says_whether_it_is_durable(store: Store) -> None:
+    """As do all handles of it."""
+    assert isinstance(store.durable, bool)
+    assert store.for_tenant("other").durable == store.durable
 
 
 # -- withdrawal ----------------------------------------------------------------

@@ -58,10 +58,10 @@ async def test_what_was_acknowledged_survives_kill_9(shared_opener: OpenStore, w
     store = await shared_opener()
     await store.create(session())
     said: dict[int, str] = {}
-    for round_ in range(12):
+    for round_ in range(8):
         process = writer(f"r{round_}", 100_000)
         assert process.stdout is not None
-        heard = "".join(process.stdout.readline() for _ in range(1 + 17 * round_))
+        heard = "".join(process.stdout.readline() for _ in range(1 + 30 * round_))
         process.kill()
         out, err = process.communicate(timeout=120)
         assert err == ""

@@ -1,0 +1,301 @@
+"""Redis answers what SQLite answers: both are driven with the same operations, whatever they are."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.artifact import NewArtifact, Scope, UserRef
+from holdfast.errors import HoldfastError, SessionNotFound
+from holdfast.session import Ending, ModelCall, Session, SessionRef
+from holdfast.stores import open_store
+from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import assistant, calls, compaction, failed, result, user
+from tests.stores.conftest import _place
+
+NAMES = ("a", "A", "é", "a\0", "{}")
+ENDS = ("end", "record_ending")
+_tenants = itertools.count()
+
+
+class Operation(NamedTuple):
+    """A call of a store's method."""
+
+    method: str
+    args: tuple[Any, ...]
+    fields: dict[str, Any]
+
+    async def on(self, store: Store) -> object:
+        """What it gives, or how it is refused."""
+        try:
+            return await getattr(store, self.method)(*self.args, **self.fields)
+        except HoldfastError as exc:
+            return type(exc).__name__, str(exc)
+
+
+# -- what is done ------------------------------------------------------------
+
+_time = st.integers(-5, 60)
+_place_in_log = st.integers(0, 12)
+_user = st.sampled_from(NAMES[:3])
+USUAL = (SessionRef("a", "a"), SessionRef("a", "A"))
+"""Sessions that are there from the beginning."""
+_ref = st.one_of(*(st.just(ref) for ref in USUAL), st.builds(SessionRef, _user, st.sampled_from(NAMES)))
+_value = st.one_of(st.none(), st.integers(0, 9), st.text(max_size=3))
+_state = st.dictionaries(st.sampled_from("kl"), _value, max_size=2)
+_ttl = st.sampled_from([None, None, 0, 5, 40])
+_tokens = st.integers(0, 9)
+_view = st.sampled_from("vw")
+_range = st.tuples(_place_in_log, _place_in_log).map(sorted)
+_lag = st.one_of(st.none(), st.integers(0, 12))
+
+_entry = st.one_of(
+    st.builds(user, st.text(max_size=4), tokens=_tokens, pinned=st.booleans(), metadata=st.none() | _state),
+    st.builds(assistant, st.text(max_size=4), tokens=_tokens, agent=st.none() | st.just("x"), timestamp=_time),
+    st.builds(calls, st.sampled_from("12"), tokens=_tokens, importance=st.none() | st.floats(0, 1)),
+    st.builds(result, st.sampled_from("12"), tokens=_tokens),
+)
+_saved = st.builds(
+    SavedView, _place_in_log, st.binary(max_size=3), st.lists(_place_in_log, max_size=2).map(tuple), built_at=_lag
+)
+_laid = st.builds(
+    lambda lo_hi, view, built_at, fails: (failed if fails else compaction)(*lo_hi, view=view, built_at=built_at),
+    _range,
+    _view,
+    _lag,
+    st.booleans(),
+)
+_called = st.builds(
+    ModelCall,
+    model=st.sampled_from("mn"),
+    timestamp=_time,
+    prompt_tokens=_tokens,
+    turn_id=st.integers(0, 3),
+    hash=st.sampled_from([b"", b"h" * 16]),
+)
+_append = st.builds(
+    Append,
+    entries=st.lists(_entry, max_size=3),
+    timestamp=_time,
+    expect=st.one_of(st.none(), st.none(), st.integers(0, 9)),
+    retire_from=st.one_of(st.none(), st.none(), _place_in_log),
+    state_delta=st.none() | _state,
+    idempotency_key=st.one_of(st.none(), st.sampled_from("pq")),
+    fingerprint=st.sampled_from([b"f", b"f", b"g"]),
+    calls=st.lists(_called, max_size=2),
+    views=st.none() | st.dictionaries(_view, _saved, max_size=2),
+    compactions=st.lists(_laid, max_size=2),
+)
+_new = st.builds(
+    lambda ref, **fields: NewSession(id=ref.id, user_id=ref.user_id, **fields),
+    _ref,
+    timestamp=_time,
+    agent=st.none() | st.just("x"),
+    state=_state,
+    metadata=_state,
+    ttl=_ttl,
+)
+_patch = st.builds(SessionPatch, agent=st.none() | st.just("y"), state=_state, ttl=_ttl)
+_ending = st.builds(
+    lambda ref, **fields: Ending(user_id=ref.user_id, session_id=ref.id, **fields),
+    _ref,
+    id=st.just(""),
+    withdrawn=st.booleans(),
+    reason=st.sampled_from(["ttl", "close"]),
+    ended_at=_time,
+    due_at=_time,
+    hooks=st.sampled_from([(), ("one",), ("one", "two")]),
+)
+_ending_id = st.integers(2, 20).map("end_{}".format)
+"""That of an operation before, by its number."""
+_scope: st.SearchStrategy[Scope] = st.one_of(_ref, _user.map(UserRef))
+_artifact_name = st.sampled_from(["plan", "Plan", "b.txt"])
+
+
+def _named(scope: Scope, name: str) -> str:
+    return f"user:{name}" if isinstance(scope, UserRef) else name
+
+
+def _numbered(operations: list[Operation]) -> list[Operation]:
+    """With an id of its own for each end."""
+    return [
+        one._replace(args=(msgspec.structs.replace(one.args[0], id=f"end_{number}"),)) if one.method in ENDS else one
+        for number, one in enumerate(operations)
+    ]
+
+
+def _does(method: str, *args: Any, **fields: Any) -> Operation:
+    return Operation(method, args, fields)
+
+
+def _adds(scope: Scope, name: str, number: int, expect: int | None) -> Operation:
+    new = NewArtifact(
+        name=_named(scope, name),
+        blob=f"blob {scope.user_id} {number}",
+        mime_type="text/plain",
+        size=number,
+        sha256=bytes(32),
+        created_at=number,
+    )
+    return _does("add_artifact", scope, new, expect=expect, room=1000)
+
+
+def _drops(scope: Scope, name: str | None, version: int | None) -> Operation:
+    named = None if name is None else _named(scope, name)
+    return _does("drop_artifacts", scope, named, None if name is None else version)
+
+
+_writes: list[st.SearchStrategy[Operation]] = [
+    st.builds(_does, st.just("append"), _ref, _append),
+    st.builds(_does, st.just("append"), _ref, _append),
+    st.builds(_does, st.just("append"), _ref, _append),
+    st.builds(_does, st.just("create"), _new),
+    st.builds(_does, st.just("create"), _new),
+    st.builds(_does, st.just("replace"), _new, st.lists(_entry, max_size=3)),
+    st.builds(_does, st.just("update"), _ref, _patch, timestamp=_time, expect=st.none() | st.integers(0, 5)),
+    st.builds(_does, st.just("delete"), _ref),
+    st.builds(_does, st.just("remove"), _ref),
+    st.builds(
+        _does,
+        st.just("annotate"),
+        _ref,
+        _place_in_log,
+        pinned=st.none() | st.booleans(),
+        importance=st.none() | st.just(0.5),
+    ),
+    st.builds(_does, st.just("erase"), _ref, _place_in_log, tokens=st.none() | _tokens),
+    st.builds(_does, st.just("rate"), _ref, st.dictionaries(_place_in_log, st.floats(0, 1), max_size=4)),
+    st.builds(_does, st.just("drop_compaction"), _ref, st.integers(1, 4), timestamp=_time),
+    st.builds(_does, st.just("touch"), _ref, timestamp=_time),
+    st.builds(_does, st.just("end"), _ending, idle_since=st.none() | _time),
+    st.builds(_does, st.just("record_ending"), _ending),
+    st.builds(
+        _does,
+        st.just("settle"),
+        _ending_id,
+        delivered=st.sampled_from([None, "one", "two"]),
+        due_at=st.none() | _time,
+        error=st.none() | st.just("no"),
+    ),
+    st.builds(_does, st.just("forget_ending"), _ending_id),
+    st.builds(_does, st.just("lease"), _view, _view, now=_time, until=st.just(80)),
+    st.builds(_does, st.just("release"), _view, _view),
+    st.builds(
+        _does, st.just("learn"), _view, st.binary(max_size=2), timestamp=_time, expect=st.none() | st.binary(max_size=2)
+    ),
+    st.builds(_adds, _scope, _artifact_name, st.integers(0, 30), st.none() | st.integers(-1, 2)),
+    st.builds(_adds, _scope, _artifact_name, st.integers(0, 30), st.none()),
+    st.builds(_drops, _scope, st.none() | _artifact_name, st.none() | st.integers(0, 2)),
+    st.builds(_does, st.just("put_blob"), _view, st.integers(0, 2), st.binary(max_size=3), timestamp=_time),
+    st.builds(_does, st.just("delete_blobs"), st.lists(_view, max_size=2)),
+]
+_limit = st.integers(1, 4)
+_reads: list[st.SearchStrategy[Operation]] = [
+    st.builds(_does, st.just("find"), st.sampled_from(NAMES)),
+    st.builds(
+        _does,
+        st.just("list"),
+        user_id=st.none() | _user,
+        agent=st.sampled_from([None, None, "x"]),
+        status=st.sampled_from([None, None, "active", "closed"]),
+        now=st.none() | _time,
+        ttl=st.none() | st.just(20),
+        limit=_limit,
+        after=st.none() | _ref,
+        descending=st.booleans(),
+    ),
+    st.builds(
+        _does,
+        st.just("entries"),
+        _ref,
+        start=_place_in_log,
+        stop=st.none() | _place_in_log,
+        limit=st.none() | st.integers(0, 4),
+        descending=st.booleans(),
+        retired=st.booleans(),
+    ),
+    st.builds(_does, st.just("spine"), _ref),
+    st.builds(_does, st.just("window"), _ref, st.none() | _view),
+    st.builds(_does, st.just("compactions"), _ref, view=st.none() | _view, live=st.booleans()),
+    st.builds(_does, st.just("calls"), _ref, limit=_limit, turn_id=st.none() | st.integers(0, 3)),
+    st.builds(_does, st.just("endings"), due=_time, limit=_limit),
+    st.builds(_does, st.just("active")),
+    st.builds(_does, st.just("blobs"), before=_time, limit=_limit),
+    st.builds(
+        _does, st.just("blobs_in_use"), st.just([f"blob {user} {number}" for user in NAMES for number in range(31)])
+    ),
+    st.builds(lambda scope, after: _does("artifacts", scope, limit=2, after=after), _scope, st.none() | _artifact_name),
+    st.builds(
+        lambda scope, name: _does("artifact_versions", scope, _named(scope, name), limit=3), _scope, _artifact_name
+    ),
+]
+
+
+# -- what is seen --------------------------------------------------------------
+
+
+async def _overdue(store: Store) -> list[object]:
+    """What a sweep looks at: of the same times in any order."""
+
+    def known(found: tuple[Session, ...]) -> object:
+        return sorted((one.accessed_at, one.user_id, one.id) for one in found)
+
+    idle = [known(await store.idle(now=now, ttl=ttl)) for now in (0, 30, 90) for ttl in (None, 20)]
+    return [*idle, known(await store.oldest())]
+
+
+async def _all(store: Store, endings: list[Ending]) -> list[object]:
+    """All that can be seen of a tenant."""
+    page = await store.list(limit=100)
+    seen: list[object] = [page, await store.endings(due=100), await _overdue(store)]
+    for ref in [*(one.ref for one in page.sessions), *(one.ref for one in endings)]:
+        seen += [await _does(read, ref).on(store) for read in ("get", "spine", "compactions", "calls", "artifacts")]
+        seen += [await _does("window", ref, view).on(store) for view in (None, "v", "w")]
+        seen.append(await _does("entries", ref, retired=True).on(store))
+        seen.append(await _verified(store, ref))
+    for name in NAMES[:3]:
+        seen.append(await store.artifacts(UserRef(name)))
+    return seen
+
+
+async def _verified(store: Store, ref: SessionRef) -> object:
+    try:
+        return await verify(store, ref)
+    except SessionNotFound:
+        return None
+
+
+@pytest.fixture(params=["redis", "redis-cluster"])
+def redis_url(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    """An empty place on Redis."""
+    yield from _place(request.param, tmp_path)
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(st.lists(st.one_of(*_writes, *_writes, *_reads), min_size=5, max_size=40))
+async def test_the_same_operations_have_the_same_answers(redis_url: str, operations: list[Operation]) -> None:
+    """One after the other, on two openings by turns; then all that is there is the same, and verifies."""
+    tenant = f"t{next(_tenants)}"
+    async with AsyncExitStack() as open_:
+        expecting, *asked = [
+            await open_store(url, tenant=tenant) for url in ("sqlite://:memory:", redis_url, redis_url)
+        ]
+        for store in (expecting, *asked):
+            open_.push_async_callback(store.close)
+        begun = [Operation("create", (NewSession(id=ref.id, user_id=ref.user_id, timestamp=1),), {}) for ref in USUAL]
+        operations = _numbered([*begun, *operations])
+        for number, operation in enumerate(operations):
+            expected = await operation.on(expecting)
+            assert await operation.on(asked[number % 3 == 2]) == expected, (number, operation)
+        endings = [operation.args[0] for operation in operations if operation.method in ENDS]
+        assert await _all(asked[0], endings) == await _all(expecting, endings)
