@@ -14,7 +14,7 @@ from benchmarks.sessions import ENTRIES, Load
 from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import clock, settle, told
 from benchmarks.turn import ANSWER
-from holdfast.holdfast import Holdfast
+from holdfast.holdfast import Holdfast, open_holdfast
 from holdfast.session import SessionRef
 from holdfast.stores.base import NewSession
 
@@ -85,7 +85,7 @@ async def _each(count: int, make: Callable[[int], Awaitable[object]]) -> None:
 async def _lists(url: str, run: Run) -> dict[str, Figure]:
     count = LISTED // 10 if run.quick else LISTED
     new = run.material.new[:ENTRIES]
-    async with Holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0) as hf:
+    async with open_holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0) as hf:
         began = hf.clock()
 
         async def make(number: int) -> None:
@@ -120,7 +120,7 @@ async def _lists(url: str, run: Run) -> dict[str, Figure]:
 async def _sweep(url: str, run: Run) -> dict[str, Figure]:
     count = SWEPT // 20 if run.quick else SWEPT
     now = time.time_ns() // 1_000_000
-    async with Holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, session_ttl="24h") as hf:
+    async with open_holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, session_ttl="24h") as hf:
 
         async def make(number: int) -> None:
             old = number % 10 == 0

@@ -71,7 +71,7 @@ async def redis(folder: Path) -> AsyncIterator[str]:
     with tempfile.TemporaryDirectory(prefix="redis-", dir=folder) as data:
         options = {"port": str(port), "bind": "127.0.0.1", "dir": data, "appendonly": "yes", "appendfsync": "everysec"}
         command = [program, "--save", "", *(part for name, value in options.items() for part in (f"--{name}", value))]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603  # found on the path
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # found on the path
         try:
             await _listens(port)
             yield f"redis://127.0.0.1:{port}/0"
