@@ -7,7 +7,6 @@ import itertools
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -71,13 +70,13 @@ async def redis(folder: Path) -> AsyncIterator[str]:
     with tempfile.TemporaryDirectory(prefix="redis-", dir=folder) as data:
         options = {"port": str(port), "bind": "127.0.0.1", "dir": data, "appendonly": "yes", "appendfsync": "everysec"}
         command = [program, "--save", "", *(part for name, value in options.items() for part in (f"--{name}", value))]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # found on the path
+        server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)  # found on the path
         try:
             await _listens(port)
             yield f"redis://127.0.0.1:{port}/0"
         finally:
             server.terminate()
-            server.wait()
+            await server.wait()
 
 
 async def _listens(port: int) -> None:
