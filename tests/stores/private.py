@@ -175,6 +175,10 @@ class PrivateRedis(PrivateServer):
 
     user = "redis"
 
+    def __init__(self, *options: str) -> None:
+        super().__init__()
+        self._options = options
+
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
@@ -190,6 +194,7 @@ class PrivateRedis(PrivateServer):
             "--dir",
             str(self.place),
             *log,
+            *self._options,
         ]
 
     def stop(self) -> None:

@@ -30,7 +30,8 @@ class Proxy:
         self._listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = self._listening.sockets[0].getsockname()[1]
         user = f"{self._parts.username}:{self._parts.password}" if self._parts.password else self._parts.username
-        self.url = urlunsplit(self._parts._replace(netloc=f"{user}@127.0.0.1:{port}"))
+        login = f"{user}@" if user else ""
+        self.url = urlunsplit(self._parts._replace(netloc=f"{login}127.0.0.1:{port}"))
         return self
 
     async def __aexit__(

@@ -280,6 +280,35 @@ class RedisCluster(Redis):
     default = "redis+cluster://127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103"
     variable = "HOLDFAST_TEST_REDIS_CLUSTER"
 
+    def keys(self, url: str) -> list[bytes]:
+        """All keys of a place."""
+        return self._run(self._keys(url))
+
+    async def _keys(self, url: str) -> list[bytes]:
+        match = f"{prefix_of(url)}:*"
+        return [key for node in self.nodes.values() async for key in node.scan_iter(match=match, count=1000)]
+
+    def slot(self, key: bytes) -> int:
+        """The slot that the server says a key has."""
+        return self._run(self._slot(key))
+
+    async def _slot(self, key: bytes) -> int:
+        node = next(iter(self.nodes.values()))
+        return int(await node.execute_command("CLUSTER KEYSLOT", key))  # type: ignore[no-untyped-call]
+
+    def size(self, key: bytes) -> int:
+        """How many members or fields there are under a key, on whichever node."""
+        return self._run(self._size(key))
+
+    async def _size(self, key: bytes) -> int:
+        for node in self.nodes.values():
+            try:
+                kind = await node.type(key)
+                return int(await (node.hlen(key) if kind == b"hash" else node.zcard(key)))
+            except redis.ResponseError:  # it is another node's
+                continue
+        raise AssertionError(key)
+
 
 def prefix_of(url: str) -> str:
     """What the keys of a place begin with."""

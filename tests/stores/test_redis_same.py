@@ -135,10 +135,14 @@ def _does(method: str, *args: Any, **fields: Any) -> Operation:
     return Operation(method, args, fields)
 
 
+def _blob(user_id: str, number: int) -> str:
+    return f"{user_id.encode().hex()}z{number}"
+
+
 def _adds(scope: Scope, name: str, number: int, expect: int | None) -> Operation:
     new = NewArtifact(
         name=_named(scope, name),
-        blob=f"blob {scope.user_id} {number}",
+        blob=_blob(scope.user_id, number),
         mime_type="text/plain",
         size=number,
         sha256=bytes(32),
@@ -228,9 +232,7 @@ _reads: list[st.SearchStrategy[Operation]] = [
     st.builds(_does, st.just("endings"), due=_time, limit=_limit),
     st.builds(_does, st.just("active")),
     st.builds(_does, st.just("blobs"), before=_time, limit=_limit),
-    st.builds(
-        _does, st.just("blobs_in_use"), st.just([f"blob {user} {number}" for user in NAMES for number in range(31)])
-    ),
+    st.builds(_does, st.just("blobs_in_use"), st.just([_blob(name, number) for name in NAMES for number in range(31)])),
     st.builds(lambda scope, after: _does("artifacts", scope, limit=2, after=after), _scope, st.none() | _artifact_name),
     st.builds(
         lambda scope, name: _does("artifact_versions", scope, _named(scope, name), limit=3), _scope, _artifact_name
@@ -280,7 +282,7 @@ def redis_url(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
 
 @pytest.mark.slow
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(st.lists(st.one_of(*_writes, *_writes, *_reads), min_size=5, max_size=40))
 async def test_the_same_operations_have_the_same_answers(redis_url: str, operations: list[Operation]) -> None:
@@ -292,7 +294,16 @@ async def test_the_same_operations_have_the_same_answers(redis_url: str, operati
         ]
         for store in (expecting, *asked):
             open_.push_async_callback(store.close)
-        begun = [Operation("create", (NewSession(id=ref.id, user_id=ref.user_id, timestamp=1),), {}) for ref in USUAL]
+        begun = [_does("create", NewSession(id=ref.id, user_id=ref.user_id, timestamp=1)) for ref in USUAL]
+        said = [
+            user("a", turn_id=0),
+            calls("1"),
+            result("1"),
+            assistant("b", importance=0.5),
+            user("c"),
+            assistant("d"),
+        ]
+        begun += [_does("append", ref, Append(entries=said, timestamp=2)) for ref in USUAL]
         operations = _numbered([*begun, *operations])
         for number, operation in enumerate(operations):
             expected = await operation.on(expecting)

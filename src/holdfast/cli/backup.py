@@ -1,0 +1,71 @@
+"""`holdfast backup` and `restore`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.stores import json_option, place_options
+from holdfast.cli.terminal import counted, line, progress, show_json
+
+if TYPE_CHECKING:
+    from holdfast.stores.backup import Copied
+
+
+@click.command
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--force", is_flag=True, help="Replace a FILE that is there.")
+@place_options
+@json_option
+def backup(file: str, store: str | None, config: str | None, *, force: bool, as_json: bool) -> None:
+    """Copy an SQLite database into FILE, beside servers that go on writing to it.
+
+    What was acknowledged before is in the copy, which is checked before it gets its name. Other databases have tools of their
+    own, and artifacts and transcripts are folders: see docs/operations.md.
+    """
+    from holdfast.stores.backup import backup
+
+    url = _url(store, config)
+    with progress(None) as bar:
+        copied = backup(url, file, force=force, progress=bar.at)
+    _told(f"Copied to {line(copied.path)}", copied, as_json=as_json)
+
+
+@click.command
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option(
+    "--force", is_flag=True, help="Also when what is there cannot be opened: first make sure that nothing uses it."
+)
+@place_options
+@json_option
+def restore(file: str, store: str | None, config: str | None, *, force: bool, as_json: bool) -> None:
+    """Put FILE, which `backup` made, in the place of an SQLite database that nothing uses.
+
+    The database that was there is kept beside it, under a name that ends with .before-restore. What was deleted or erased since
+    the backup is there again.
+    """
+    from holdfast.stores.backup import restore
+
+    url = _url(store, config)
+    with progress(None) as bar:
+        copied = restore(url, file, force=force, progress=bar.at)
+    _told(f"Restored {line(copied.path)}", copied, as_json=as_json)
+    if copied.kept is not None and not as_json:
+        click.echo(f"What was there is now {line(copied.kept)}.")
+
+
+def _url(store: str | None, config: str | None) -> str:
+    from holdfast.config import settings_from
+
+    return settings_from({"store": store, "config": config}, os.environ).store
+
+
+def _told(verb: str, copied: Copied, *, as_json: bool) -> None:
+    if as_json:
+        show_json(copied._asdict())
+        return
+    size = f"{copied.size / 1_000_000:,.1f} MB"
+    held = f"{counted(copied.sessions, 'session')}, {counted(copied.messages, 'message')}"
+    click.echo(f"{verb}: {held}, {size}, schema {copied.schema}; every page was checked.")

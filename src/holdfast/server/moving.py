@@ -1,0 +1,80 @@
+"""The REST API over sessions that move or go: exported, imported, forked, taken back, deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.moving import forked, rewound
+from holdfast.server.http import Call, Reply
+from holdfast.server.sessions import if_match, known, optional
+from holdfast.wire.exports import session_to
+
+
+async def export(call: Call) -> Reply:
+    """A session whole.
+
+    With `retired` also the messages that left the live path, so that the copy has the same places and digests; with `calls`
+    (and `retired`) the model calls. Of artifacts the export lists what there is: their contents stay where they are.
+    """
+    session = await call.session()
+    retired, calls = (call.choice(name, "false", "true", "false") == "true" for name in ("retired", "calls"))
+    return Reply(await call.hf.export(session.ref, retired=retired, calls=calls))
+
+
+async def install(call: Call) -> Reply:
+    """Import a session under the id of the path, in place of one that is there; all of it or nothing.
+
+    Importing what is there already, just so, changes nothing: `imported` is false then. Else its version goes on from that of
+    the one it replaces, whose artifacts go with it.
+    """
+    arrival = await call.hf.import_(await call.body(), session_id=call.path["session_id"], user_id=call.text("user_id"))
+    return Reply({**session_to(arrival.session), "imported": arrival.changed})
+
+
+async def fork(call: Call) -> Reply:
+    """Make a new session with the live path up to and with a turn.
+
+    The state is copied as it is now, and `metadata` says where it came from, as `forked_from`. Artifacts, compactions, usage
+    and what had left the live path stay with the original, which is not touched.
+    """
+    body = await call.body()
+    known(body, "at_turn", "id")
+    session = await call.session()
+    new_id = optional(body, "id", str, "a string")
+    made = await forked(call.hf.engine, session.ref, at_turn=body.get("at_turn"), new_id=new_id)
+    return Reply(session_to(made), 201)
+
+
+async def rewind(call: Call) -> Reply:
+    """Go back to a turn in place: what came after it leaves the live path, and stays in the log.
+
+    The state stays as it is. Where nothing came after it, nothing changes.
+    """
+    body = await call.body()
+    known(body, "at_turn")
+    if body.get("at_turn") is None:
+        raise InvalidRequest("at_turn is missing: the turn to go back to", param="at_turn")
+    session = await call.session()
+    after, gone = await rewound(call.hf.engine, session.ref, body["at_turn"], expect=if_match(call))
+    return Reply({**session_to(after), "retired": gone}, headers={"etag": f'"{after.version}"'})
+
+
+async def delete(call: Call) -> Reply:
+    """Remove a session and all that belongs to it. One that is not there is a 404."""
+    session = await call.session()
+    receipt = await call.hf.remove(session.ref)
+    if receipt is None:  # somebody else was faster
+        raise SessionNotFound(session.id)
+    return Reply({"id": session.id, "object": "session", **_gone(receipt.to_wire())})
+
+
+async def delete_user(call: Call) -> Reply:
+    """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody, that is nothing."""
+    user_id = call.path["user_id"]
+    receipt = await call.hf.delete_user(user_id)
+    return Reply({"id": user_id, "object": "user", **_gone(receipt.to_wire())})
+
+
+def _gone(receipt: dict[str, Any]) -> dict[str, Any]:
+    return {"deleted": True, "receipt": receipt}

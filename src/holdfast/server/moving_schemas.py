@@ -1,0 +1,62 @@
+"""Sessions that move or go, as JSON Schema: exports, imports, forks, receipts."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from holdfast.receipts import Receipt
+from holdfast.server.shapes import ID, TIME, Schema, array, asked, free, nullable, record, ref, text, whole
+from holdfast.session import EndReason
+
+_MEDIUM: Final = record(
+    "A medium in a message; it travels inside of that.",
+    {
+        "seq": whole("the message's place in the log"),
+        "part": whole("which part of its content"),
+        "type": text("the part's"),
+        "mime_type": text(),
+        "name": text(),
+        "url": text("where it lies, if that is elsewhere"),
+    },
+    optional=("mime_type", "name", "url"),
+)
+_CALL: Final = record(
+    "A model call.",
+    {
+        "model": text(),
+        "timestamp": TIME,
+        **{name: whole() for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "turn_id")},
+        "through": whole("seq of the last message that its prompt was built from; -1: none", -1),
+        "view": text("key of the view that built its prompt"),
+        "hash": text("of the messages sent, hexadecimal"),
+        "build": text("how its prompt was built, base64"),
+    },
+)
+SCHEMA_VERSION: Final = whole("version of the export's form", 1)
+PAST: Final[dict[str, Schema]] = {
+    "ended_at": nullable(TIME),
+    "end_reason": {"enum": [*get_args(EndReason), None], "description": "why it was closed"},
+}
+EXPORT: Final[dict[str, Schema]] = {
+    **PAST,
+    "messages": array(ref("Entry")),
+    "images": array(_MEDIUM),
+    "videos": array(_MEDIUM),
+    "artifacts": array(free("what there is of each: name, version, type, size, hash; the content is not part of it")),
+    "calls": array(_CALL, description="with `calls=true` alone"),
+}
+_GONE: Final[dict[str, Schema]] = {"deleted": {"const": True}, "receipt": ref("Receipt")}
+
+MOVING_COMPONENTS: Final[dict[str, Schema]] = {
+    "Receipt": record("How much was removed.", {name: whole() for name in Receipt.__struct_fields__}),
+    "Deleted": record("It is gone.", {"id": ID, "object": {"const": "session"}, **_GONE}),
+    "DeletedUser": record("All of it is gone.", {"id": ID, "object": {"const": "user"}, **_GONE}),
+    "ForkRequest": asked(
+        "Where to fork.",
+        {
+            "at_turn": nullable(whole("the last turn that is copied; unset: all of them")),
+            "id": nullable(text("of the new session; unset: one is made", minLength=1)),
+        },
+    ),
+    "RewindRequest": asked("Where to go back to.", {"at_turn": whole("the last turn that stays")}, "at_turn"),
+}

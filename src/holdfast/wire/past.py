@@ -1,0 +1,184 @@
+"""What an export says of a session's past: its end, its usage, its model calls, what was retired and what was erased."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, cast, get_args
+
+from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.history import Past
+from holdfast.messages import DIGEST_SIZE
+from holdfast.session import EndReason, Entry, ModelCall, Usage
+from holdfast.wire.media import Media, media_of
+from holdfast.wire.openai import entry_to
+
+SAYS: Final = ("created_at", "updated_at", "status", "usage", "calls")
+"""Fields of an export that tell of the past: where none of them is given, what is imported begins now."""
+_COUNTERS: Final = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens")
+_OF_A_CALL: Final = ("timestamp", "prompt_tokens", "completion_tokens", "cached_tokens", "turn_id")
+
+
+# -- out ---------------------------------------------------------------------
+
+
+def old_entry_to(entry: Entry) -> dict[str, Any]:
+    """An entry as exports have it: with the digest that stands for what was erased."""
+    return {**entry_to(entry), "digest": entry.digest.hex()} if entry.erased else entry_to(entry)
+
+
+def call_to(call: ModelCall) -> dict[str, Any]:
+    """A model call as exports have it; how its prompt was built is opaque, in base64."""
+    data: dict[str, Any] = {"model": call.model, **{name: getattr(call, name) for name in _OF_A_CALL}}
+    data |= {"through": call.through, "view": call.view}
+    return {**data, "hash": call.hash.hex(), "build": base64.b64encode(call.build).decode()}
+
+
+def media_to(entries: Iterable[Entry], kind: str) -> list[dict[str, Any]]:
+    """Where the images, or the videos, of a log stand. They travel inside of their messages."""
+    found = []
+    for entry in entries:
+        content = entry.message.content
+        for at, part in enumerate(content if isinstance(content, tuple) else ()):
+            media = media_of(part)
+            if media is not None and media.kind == kind:
+                found.append({"seq": entry.seq, "part": at, "type": part.type, **_about(media)})
+    return found
+
+
+def _about(media: Media) -> dict[str, Any]:
+    given = {"mime_type": media.mime, "name": media.name, "url": media.url}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+# -- in ----------------------------------------------------------------------
+
+
+def past_from(data: Mapping[str, Any], now: int) -> Past | None:
+    """The past that an export tells of; None when it tells of none.
+
+    Args:
+        data: the export.
+        now: milliseconds since the epoch: what times it leaves out are.
+
+    Raises:
+        InvalidRequest: a field is not what it must be; says which.
+    """
+    if all(data.get(name) is None for name in SAYS):
+        return None
+    updated_at = _number(data, "updated_at", now)
+    closed = _one_of(data, "status", ("active", "closed"), "active") == "closed"
+    reason = _one_of(data, "end_reason", get_args(EndReason), "close")
+    return Past(
+        created_at=_number(data, "created_at", min(now, updated_at)),
+        updated_at=updated_at,
+        ended_at=_number(data, "ended_at", updated_at) if closed else None,
+        end_reason=cast(EndReason, reason) if closed else None,
+        usage=_usage(data.get("usage")),
+        calls=tuple(_call(item, f"calls[{at}]") for at, item in enumerate(listed(data, "calls"))),
+    )
+
+
+def old_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What an exported message says of its past, as arguments of `OldEntry`; also those of its numbers that are made anew.
+
+    Raises:
+        InvalidMessage: a field is not what it must be.
+    """
+    for name in ("seq", "unit", "tokens", "retired_by"):
+        value = data.get(name)
+        if value is not None and not whole(value):
+            raise _wrong(f"{where}.{name}", "a whole number from 0", value)
+    found = {} if data.get("retired_by") is None else {"retired_by": data["retired_by"]}
+    erased = data.get("erased")
+    if erased is None or erased is False:
+        return found
+    if erased is not True:
+        raise _wrong(f"{where}.erased", "true or false", erased)
+    # What is left of an erased message says nothing of how much there was: so its count is believed.
+    count = {} if data.get("tokens") is None else {"tokens": data["tokens"]}
+    return {**found, **count, "stands_for": _digest(data.get("digest"), f"{where}.digest")}
+
+
+def listed(data: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """A list in an export, or nothing. Raises `InvalidRequest` for anything else."""
+    value = data.get(name)
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple):
+        raise InvalidRequest(f"{name} must be a list", param=name)
+    return value
+
+
+def whole(value: Any) -> bool:
+    """Whether `value` is a whole number that JSON carries everywhere."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+
+
+def _wrong(param: str, words: str, value: Any) -> InvalidMessage:
+    return InvalidMessage(f"{param} must be {words}, not {value!r}"[:300], param=param)
+
+
+def _number(data: Mapping[str, Any], name: str, default: int) -> int:
+    value = data.get(name)
+    if value is None:
+        return default
+    if not whole(value):
+        raise InvalidRequest(f"{name} must be milliseconds since the epoch", param=name)
+    return int(value)
+
+
+def _one_of(data: Mapping[str, Any], name: str, known: Sequence[str], default: str) -> str:
+    value = data.get(name)
+    if value is None:
+        return default
+    if value not in known:
+        raise InvalidRequest(f"{name} must be one of {', '.join(known)}", param=name)
+    return str(value)
+
+
+def _usage(value: Any) -> Usage:
+    if value is None:
+        return Usage()
+    if not isinstance(value, Mapping):
+        raise InvalidRequest("usage must be an object", param="usage")
+    return Usage(*(_count(value, name, "usage") for name in _COUNTERS))
+
+
+def _count(data: Mapping[str, Any], name: str, where: str, low: int = 0) -> int:
+    value = data.get(name)
+    if value is None:
+        return 0
+    if not whole(value) and not (low < 0 and value == low):
+        raise InvalidRequest(f"{where}.{name} must be a whole number from {low}", param=f"{where}.{name}")
+    return int(value)
+
+
+def _call(data: Any, where: str) -> ModelCall:
+    if not isinstance(data, Mapping):
+        raise InvalidRequest(f"{where} must be an object", param=where)
+    for name in ("model", "view", "hash", "build"):
+        if not isinstance(data.get(name, ""), str) or (name == "model" and not data.get(name)):
+            raise InvalidRequest(f"{where}.{name} must be a string", param=f"{where}.{name}")
+    numbers = {name: _count(data, name, where) for name in _OF_A_CALL}
+    through = _count(data, "through", where, low=-1) if "through" in data else -1
+    try:
+        hash_ = bytes.fromhex(data.get("hash", ""))
+        build = base64.b64decode(data.get("build", ""), validate=True)
+    except (ValueError, binascii.Error) as exc:
+        raise InvalidRequest(f"{where}: hash is hexadecimal, and build is base64: {exc}", param=where) from exc
+    return ModelCall(
+        model=data["model"], **numbers, through=through, view=data.get("view", ""), hash=hash_, build=build
+    )
+
+
+def _digest(value: Any, param: str) -> bytes:
+    try:
+        digest = bytes.fromhex(value) if isinstance(value, str) else b""
+    except ValueError:
+        digest = b""
+    if len(digest) != DIGEST_SIZE:
+        words = f"the digest of what was erased, {2 * DIGEST_SIZE} hexadecimal digits"
+        raise _wrong(param, words, value)
+    return digest

@@ -1,0 +1,153 @@
+"""`holdfast sessions fork`, `rewind`, `delete --user` and `prune`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import commands
+
+DAY = 86_400_000
+OLD = 1_600_000_000_000
+"""Milliseconds since the epoch: years ago."""
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def sessions(*args: str, **more: Any) -> Result:
+    return CliRunner().invoke(commands, ["sessions", *args], prog_name="holdfast", **more)
+
+
+def said(name: str, **fields: Any) -> dict[str, Any]:
+    texts = [{"role": role, "content": f"{role} {at}"} for at in range(3) for role in ("user", "assistant")]
+    return {"schema": 1, "id": name, "messages": texts, **fields}
+
+
+def closed(name: str, when: int = OLD, **fields: Any) -> dict[str, Any]:
+    ended = {"status": "closed", "ended_at": when, "created_at": when, "updated_at": when}
+    return said(name, **ended, **fields)
+
+
+def store(*given: dict[str, Any]) -> None:
+    result = sessions("import", "-", input="\n".join(map(json.dumps, given)))
+    assert result.exit_code == 0, result.stderr
+
+
+def ids() -> set[str]:
+    return {one["id"] for one in json.loads(sessions("list", "--json", "--limit", "1000").stdout)}
+
+
+# -- fork and rewind -------------------------------------------------------------
+
+
+def test_fork_and_rewind() -> None:
+    """A new session up to a turn; the old one, back to a turn."""
+    store(said("a", user_id="ada"))
+    result = sessions("fork", "a", "--at-turn", "1", "--id", "b")
+    assert (result.exit_code, result.stdout) == (0, "Made b of user ada, 4 messages.\n")
+    made = json.loads(sessions("fork", "a", "--json").stdout)
+    assert (made["message_count"], made["metadata"]["forked_from"]["turn"]) == (6, 2)
+    assert sessions("rewind", "a", "--at-turn", "0").stdout == "Went back: a of user ada, 2 messages.\n"
+    assert json.loads(sessions("rewind", "a", "--at-turn", "0", "--json").stdout)["message_count"] == 2
+
+
+def test_forks_and_rewinds_that_are_refused() -> None:
+    store(said("a"), said("b"))
+    assert "exists already" in sessions("fork", "a", "--id", "b").stderr
+    for command in ("fork", "rewind"):
+        result = sessions(command, "a", "--at-turn", "9")
+        assert (result.exit_code, "has no turn 9" in result.stderr) == (2, True)
+        assert sessions(command, "gone", "--at-turn", "0").exit_code == 1
+        assert sessions(command, "a", "--at-turn", "-1").exit_code == 2
+    assert sessions("rewind", "a").exit_code == 2
+    assert ids() == {"a", "b"}
+
+
+# -- a user ----------------------------------------------------------------------
+
+
+def test_everything_of_a_user_goes() -> None:
+    store(said("a", user_id="ada"), closed("b", user_id="ada"), said("c", user_id="bob"))
+    result = sessions("delete", "--user", "ada", "--yes")
+    assert (result.exit_code, result.stdout) == (0, "Deleted 2 sessions, 12 messages.\n")
+    assert ids() == {"c"}
+    told = json.loads(sessions("delete", "--user", "ada", "--yes", "--json").stdout)
+    assert (told["user_id"], set(told["receipt"].values())) == ("ada", {0})
+    assert sessions("delete", "--yes").exit_code == 2
+
+
+@pytest.mark.parametrize(("typed", "code", "left"), [("y\n", 0, {"c"}), ("n\n", 1, {"a", "c"})])
+def test_a_user_is_asked_for(typed: str, code: int, left: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal; elsewhere --yes is needed."""
+    store(said("a", user_id="ada"), said("c", user_id="bob"))
+    assert sessions("delete", "--user", "ada", input="y\n").exit_code == 2
+    monkeypatch.setattr("holdfast.cli.removal.attended", lambda: True)
+    result = sessions("delete", "--user", "ada", input=typed)
+    assert result.exit_code == code
+    assert "1 session, and the artifacts" in result.stderr
+    assert "everything of user ada?" in result.stderr
+    assert ids() == left
+
+
+# -- prune -----------------------------------------------------------------------
+
+
+def many() -> None:
+    """Closed ones and an active one, old ones and a new one, of two users."""
+    now = json.loads(sessions("fork", "seed", "--json").stdout)["created_at"]
+    store(
+        *(closed(f"old-{at}", OLD + at * DAY, user_id=f"u{at % 2}") for at in range(6)),
+        closed("new", now, user_id="u0"),
+        said("active", created_at=OLD, updated_at=OLD, user_id="u0"),
+    )
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--older-than", "30d"),
+        ("--older-than", "30d", "--user", "u1"),
+        ("--older-than", "0s", "--status", "any"),
+        ("--older-than", "0s", "--status", "active"),
+        ("--older-than", "36500d"),
+    ],
+)
+def test_a_dry_run_is_the_real_run(args: tuple[str, ...]) -> None:
+    """The same ids, in the same order; afterwards they are gone, and the others are there."""
+    store(said("seed"))
+    many()
+    everything = ids()
+    planned = [one["id"] for one in json.loads(sessions("prune", *args, "--dry-run", "--json").stdout)]
+    assert ids() == everything
+    gone = json.loads(sessions("prune", *args, "--json").stdout)
+    assert [one["id"] for one in gone] == planned
+    assert ids() == everything - set(planned)
+    assert all(one["receipt"]["messages"] == one["messages"] == 6 for one in gone)
+
+
+def test_prune_says_what_it_does() -> None:
+    """And what it would do, one a line."""
+    store(said("seed"))
+    many()
+    dry = sessions("prune", "--older-than", "30d", "--dry-run")
+    assert len(dry.stdout.splitlines()) == 6
+    assert dry.stdout.startswith("old-0 of user u0, closed, changed last 2020-")
+    assert dry.stderr == "Would delete 6 sessions, 36 messages.\n"
+    result = sessions("prune", "--older-than", "30d")
+    assert (result.exit_code, result.stdout) == (0, "Deleted 6 sessions, 36 messages.\n")
+    assert sessions("prune", "--older-than", "30d").stdout == "Deleted 0 sessions, 0 messages.\n"
+
+
+@pytest.mark.parametrize("age", ["", "soon", "-1d", "30", "1d30"])
+def test_an_age_that_is_none(age: str) -> None:
+    store(said("a"))
+    result = sessions("prune", "--older-than", age, "--dry-run")
+    assert (result.exit_code == 2) == (age != "30"), result.stderr  # seconds, as everywhere
+    assert sessions("prune").exit_code == 2

@@ -1,0 +1,231 @@
+"""Sessions that move or go, over a socket: exports, imports, forks, rewinds, deletions with their receipts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.receipts import Receipt
+from holdfast.session import ModelCall, SessionRef
+from holdfast.stores.base import Append
+from holdfast.wire.exports import SCHEMA
+from tests.edges.server import Served, gateway
+from tests.edges.test_rest import appended, assistant, created, user
+
+ONE = "/v1/sessions/s"
+HERE = ("version", "imported")
+UNIT = [
+    user("one", pinned=True),
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "a", "content": "found", "x": 1},
+    assistant("first", importance=0.5, metadata={"source": "llm"}),
+]
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+
+async def whole(served: Served, query: str = "?retired=true&calls=true", url: str = ONE) -> dict[str, Any]:
+    """An export without what its place made of it."""
+    response = await served.http.get(url + query)
+    assert response.status_code == 200, response.text
+    return {name: value for name, value in response.json().items() if name not in HERE}
+
+
+async def filled(served: Served) -> None:
+    """A session with everything in it."""
+    await created(served, user_id="ada", state={"k": 1}, metadata={"m": [2]}, system_messages=["Sys."], ttl=10**9)
+    await appended(served, *UNIT, user("secret"), assistant("two"), {"role": "user", "content": [PICTURE]})
+    await served.http.delete(f"{ONE}/messages/4")
+    ref = SessionRef("ada", "s")
+    call = ModelCall(model="m", timestamp=1, prompt_tokens=10, build=b"b", hash=b"h" * 16)
+    await served.hf.store.append(ref, Append(retire_from=5, calls=[call], timestamp=served.hf.clock()))
+    await appended(served, assistant("two, better"))
+
+
+async def put(served: Served, body: Any, url: str = ONE) -> Any:
+    response = await served.http.put(url, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def test_an_export_says_all_of_it() -> None:
+    """Schema, times, what was retired by what, what was erased, usage and calls."""
+    async with gateway([]) as (served, _):
+        await filled(served)
+        exported = await whole(served)
+        assert exported["schema"] == SCHEMA
+        assert [one.get("retired_by") for one in exported["messages"]] == [None] * 5 + [7, 7, None]
+        erased = exported["messages"][4]
+        assert (erased["content"], erased["erased"], len(erased["digest"])) == ("[erased]", True, 32)
+        assert exported["images"] == [{"seq": 6, "part": 0, "type": "image_url", "mime_type": "image/png"}]
+        assert exported["usage"]["prompt_tokens"] == exported["calls"][0]["prompt_tokens"] == 10
+        assert (exported["artifacts"], exported["ended_at"], exported["end_reason"]) == ([], None, None)
+        live = await whole(served, "")
+        assert [one["seq"] for one in live["messages"]] == [0, 1, 2, 3, 4, 7]
+        assert "calls" not in live
+
+
+async def test_an_import_elsewhere_is_the_same_session() -> None:
+    """Equal JSON, and both servers build the same working set of it."""
+    async with gateway([]) as (served, _), gateway([]) as (other, _):
+        await filled(served)
+        exported = await whole(served)
+        arrived = await put(other, exported)
+        assert (arrived["imported"], arrived["user_id"], arrived["version"]) == (True, "ada", 0)
+        assert await whole(other) == exported
+        built = [(await one.http.post(f"{ONE}/context", json={"budget": 500})).json() for one in (served, other)]
+        assert built[0]["hash"] == built[1]["hash"]
+        assert await (await other.hf.session("s", user_id="ada")).verify() == 8
+
+
+async def test_a_second_import_is_no_import() -> None:
+    """`imported` is false, the version stands still, and what lies over the log stays."""
+    async with gateway([]) as (served, _):
+        await filled(served)
+        exported = await whole(served)
+        version = (await put(served, exported))["version"]
+        for query in ("?retired=true&calls=true", "?retired=true", ""):
+            again = await put(served, await whole(served, query))
+            assert (again["imported"], again["version"]) == (False, version)
+        body = {"messages": [user("a"), assistant("b")]}
+        assert [(await put(served, body, "/v1/sessions/bare"))["imported"] for _ in range(3)] == [True, False, False]
+
+
+BAD: list[tuple[dict[str, Any], int, str]] = [
+    ({"schema": 99}, 400, "schema"),
+    ({"messages": [user("a"), {**user("b"), "tokens": "many"}]}, 400, "messages[1].tokens"),
+    ({"messages": [{**user("a"), "retired_by": 0}]}, 400, "messages[0].retired_by"),
+    ({"messages": [{**user("a"), "retired_by": 1, "seq": 4}]}, 400, "messages[0].seq"),
+    ({"messages": [user("a", turn_id=4), user("b", turn_id=1)]}, 400, "messages[1].turn_id"),
+    ({"messages": [{**user("a"), "erased": True}]}, 400, "messages[0].digest"),
+    ({"images": ["AAAA"]}, 400, "images[0]"),
+    ({"state": [1]}, 400, "state"),
+    ({"metadata": {"x": "y" * 1_100_000}}, 413, "metadata"),
+]
+
+
+@pytest.mark.parametrize(("change", "status", "param"), BAD, ids=[f"{at}-{one[2]}" for at, one in enumerate(BAD)])
+async def test_an_import_is_all_or_nothing(change: dict[str, Any], status: int, param: str) -> None:
+    """What is wrong is named by its path; what is there stays as it is."""
+    async with gateway([]) as (served, _):
+        await filled(served)
+        before = await whole(served)
+        response = await served.http.put(f"{ONE}?user_id=ada", json={**before, **change})
+        assert (response.status_code, response.json()["error"]["param"]) == (status, param)
+        assert await whole(served) == before
+
+
+async def test_what_an_export_may_be_asked_for() -> None:
+    """Calls name messages by their place, so only with all of them."""
+    async with gateway([]) as (served, _):
+        await created(served)
+        for query, param in (("?calls=true", "calls"), ("?retired=yes", "retired")):
+            response = await served.http.get(ONE + query)
+            assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+
+
+async def test_an_import_takes_nobody_elses_place() -> None:
+    """An export of one user, put as another's, is theirs; the first one's stays."""
+    async with gateway([]) as (served, _):
+        await filled(served)
+        exported = await whole(served)
+        moved = await put(served, {**exported, "state": {"k": 2}}, f"{ONE}?user_id=bob")
+        assert moved["user_id"] == "bob"
+        assert (await served.hf.store.get(SessionRef("ada", "s"))).state == {"k": 1}
+
+
+# -- fork and rewind ---------------------------------------------------------
+
+
+async def test_fork() -> None:
+    """A new session, told whole; the original stays as it is."""
+    async with gateway([]) as (served, _):
+        await filled(served)
+        before = await whole(served)
+        response = await served.http.post(f"{ONE}/fork", json={"at_turn": 0, "id": "new"})
+        made = response.json()
+        assert (response.status_code, made["id"], made["user_id"], made["turns"]) == (201, "new", "ada", 1)
+        assert made["metadata"] == {"m": [2], "forked_from": {"id": "s", "turn": 0, "seq": 3}}
+        assert (made["state"], made["usage"]["calls"]) == ({"k": 1}, 0)
+        random = (await served.http.post(f"{ONE}/fork", json={})).json()
+        assert (random["id"][:5], random["message_count"]) == ("sess_", 6)
+        assert await whole(served) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param"),
+    [
+        ("fork", {"at_turn": 9}, 400, "at_turn"),
+        ("fork", {"at_turn": "0"}, 400, "at_turn"),
+        ("fork", {"id": ""}, 400, "session_id"),
+        ("fork", {"id": 7}, 400, "id"),
+        ("fork", {"id": "s"}, 409, None),
+        ("fork", {"turn": 1}, 400, "turn"),
+        ("rewind", {}, 400, "at_turn"),
+        ("rewind", {"at_turn": 9}, 400, "at_turn"),
+        ("rewind", {"at_turn": 0, "id": "x"}, 400, "id"),
+    ],
+)
+async def test_forks_and_rewinds_that_are_refused(path: str, body: Any, status: int, param: str | None) -> None:
+    """Nothing is made, and nothing changed."""
+    async with gateway([]) as (served, _):
+        await filled(served)
+        before = await whole(served)
+        response = await served.http.post(f"{ONE}/{path}", json=body)
+        assert (response.status_code, response.json()["error"]["param"]) == (status, param)
+        assert await whole(served) == before
+        assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
+        assert (await served.http.post(f"/v1/sessions/gone/{path}", json={"at_turn": 0})).status_code == 404
+
+
+async def test_rewind() -> None:
+    """In place; with `If-Match` only at that version; where it stands already, nothing happens."""
+    async with gateway([]) as (served, _):
+        await filled(served)
+        stale = await served.http.post(f"{ONE}/rewind", json={"at_turn": 0}, headers={"If-Match": "1"})
+        assert stale.status_code == 412
+        response = await served.http.post(f"{ONE}/rewind", json={"at_turn": 0})
+        after = response.json()
+        assert (after["retired"], after["message_count"], response.headers["etag"]) == (2, 4, f'"{after["version"]}"')
+        again = (await served.http.post(f"{ONE}/rewind", json={"at_turn": 0})).json()
+        assert (again["retired"], again["version"]) == (0, after["version"])
+        assert [entry["retired_by"] for entry in (await whole(served))["messages"][4:]] == [8, 7, 7, 8]
+
+
+# -- deletion ----------------------------------------------------------------
+
+
+async def test_a_deletion_has_a_receipt() -> None:
+    """Of everything that went; the second time it is not found."""
+    async with gateway([]) as (served, _):
+        await filled(served)
+        await appended(served, user("more"), **{"Idempotency-Key": "k"})
+        size = (await whole(served))["bytes"]
+        gone = (await served.http.delete(ONE)).json()
+        receipt = gone.pop("receipt")
+        assert gone == {"id": "s", "object": "session", "deleted": True}
+        counts = {"sessions": 1, "messages": 7, "retired": 2, "bytes": size, "model_calls": 1, "state_keys": 1}
+        assert receipt == Receipt(**counts, idempotency_keys=1).to_wire()
+        assert (await served.http.delete(ONE)).status_code == 404
+
+
+async def test_a_user_goes_with_everything() -> None:
+    """All sessions of that user and nobody else's; again, and of nobody, a receipt of zeros."""
+    async with gateway([]) as (served, _):
+        await filled(served)
+        for at in range(3):
+            await created(served, f"t{at}", user_id="ada")
+            await appended(served, user("hi"), session_id=f"t{at}")
+        await created(served, "kept", user_id="bob")
+        gone = (await served.http.delete("/v1/users/ada")).json()
+        assert (gone["id"], gone["object"], gone["deleted"]) == ("ada", "user", True)
+        assert (gone["receipt"]["sessions"], gone["receipt"]["messages"]) == (4, 9)
+        for user_id in ("ada", "nobody", "x/y %41"):
+            again = (await served.http.delete(f"/v1/users/{user_id.replace('/', '%2F')}")).json()
+            assert again["receipt"] == Receipt().to_wire()
+        assert [one["id"] for one in (await served.http.get("/v1/sessions")).json()["data"]] == ["kept"]
+        assert (await served.http.delete("/v1/users/" + "x" * 513)).status_code == 400

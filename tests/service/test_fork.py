@@ -1,0 +1,241 @@
+"""Forks and rewinds: whole turns, nothing lost, the original as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, StaleSession
+from holdfast.handles import SessionHandle
+from holdfast.session import SessionRef
+from holdfast.stores.base import Append
+
+
+def call(id_: str) -> dict[str, Any]:
+    return {"id": id_, "type": "function", "function": {"name": "find", "arguments": "{}"}}
+
+
+LOG: list[dict[str, Any]] = [
+    {"role": "user", "content": "one", "pinned": True},
+    {"role": "assistant", "content": None, "tool_calls": [call("a"), call("b")]},
+    {"role": "tool", "tool_call_id": "b", "content": "found b"},
+    {"role": "tool", "tool_call_id": "a", "content": "found a"},
+    {"role": "assistant", "content": "first", "importance": 0.5, "metadata": {"source": "llm"}},
+    {"role": "user", "content": "two"},
+    {"role": "assistant", "content": "second"},
+    {"role": "user", "content": "three"},
+    {"role": "assistant", "content": "third"},
+]
+
+
+@pytest.fixture
+async def hf() -> AsyncIterator[holdfast.Holdfast]:
+    numbers = iter(range(1_000))
+    async with holdfast.open("sqlite://:memory:", new_id=lambda: f"made-{next(numbers)}") as hf:
+        yield hf
+
+
+@pytest.fixture
+async def session(hf: holdfast.Holdfast) -> SessionHandle:
+    """Three turns, the first with a round of tools; state, metadata, system prompt."""
+    await hf.create("s", user_id="ada", state={"step": 3}, metadata={"channel": "web"}, ttl=10**9)
+    handle = await hf.session("s", user_id="ada")
+    await handle.append(LOG)
+    return handle
+
+
+async def texts(handle: SessionHandle) -> list[Any]:
+    return [message["content"] for message in await handle.messages()]
+
+
+# -- fork --------------------------------------------------------------------
+
+
+async def test_a_fork_goes_on_by_itself(hf: holdfast.Holdfast, session: SessionHandle) -> None:
+    """Turns up to the one that is named, state and metadata with where it came from; neither sees the other's messages."""
+    before = await hf.export(session.ref, retired=True)
+    fork = await session.fork(at_turn=1)
+    info = await fork.info()
+    assert (fork.id, fork.user_id) == ("made-0", "ada")
+    assert await texts(fork) == [message["content"] for message in LOG[:7]]
+    assert (info.state, info.ttl, info.usage.calls) == ({"step": 3}, 10**9, 0)
+    assert info.metadata == {"channel": "web", "forked_from": {"id": "s", "turn": 1, "seq": 6}}
+    await fork.append("elsewhere")
+    await fork.update(state={"step": 4})
+    assert await hf.export(session.ref, retired=True) == before
+    await session.append("here")
+    assert (await texts(fork))[-1] == "elsewhere"
+    assert await fork.verify() == 8
+
+
+async def test_a_fork_of_all_of_it(hf: holdfast.Holdfast, session: SessionHandle) -> None:
+    """Without a turn; pins, importance, turns, times and digests are copied."""
+    fork = await hf.fork(session.ref, id="copy")
+    ours, theirs = await session.entries(), await fork.entries()
+    assert theirs == ours
+    assert (await fork.info()).metadata["forked_from"] == {"id": "s", "turn": 2, "seq": 8}
+
+
+async def test_a_fork_of_nothing(hf: holdfast.Holdfast) -> None:
+    """An empty session has an empty fork, and no turn to name."""
+    session = await hf.session("empty")
+    fork = await session.fork()
+    assert await texts(fork) == []
+    assert (await fork.info()).metadata == {"forked_from": {"id": "empty", "turn": None, "seq": None}}
+    with pytest.raises(InvalidRequest, match="it has none yet"):
+        await session.fork(at_turn=0)
+
+
+async def test_a_fork_follows_the_live_path(hf: holdfast.Holdfast, session: SessionHandle) -> None:
+    """What was edited away is not copied; places are counted anew."""
+    await hf.store.append(session.ref, Append(retire_from=5, timestamp=hf.clock()))
+    await session.append([{"role": "user", "content": "two again"}, {"role": "assistant", "content": "better"}])
+    fork = await session.fork(at_turn=1)
+    entries = await fork.entries(retired=True)
+    assert [entry.message.text for entry in entries][5:] == ["two again", "better"]
+    assert [entry.seq for entry in entries] == list(range(7))
+    assert (await fork.info()).metadata["forked_from"] == {"id": "s", "turn": 1, "seq": 10}
+
+
+async def test_a_fork_takes_whole_units(hf: holdfast.Holdfast) -> None:
+    """Results that answer a call of the last turn come along, whatever turn they say they are of."""
+    session = await hf.session("s")
+    unit = [{"role": "assistant", "content": None, "tool_calls": [call("a")], "turn_id": 0}]
+    late = [{"role": "tool", "tool_call_id": "a", "content": "late", "turn_id": 1}]
+    orphan = [{"role": "tool", "tool_call_id": "z", "content": "orphan", "turn_id": 1}]
+    await session.append([{"role": "user", "content": "go"}, *unit, *late, *orphan])
+    assert await texts(await session.fork(at_turn=0)) == ["go", None, "late"]
+    await session.rewind(0)
+    assert await texts(session) == ["go", None, "late"]
+
+
+async def test_an_erased_message_is_erased_in_its_fork(hf: holdfast.Holdfast, session: SessionHandle) -> None:
+    """And the chain of digests holds there too."""
+    await hf.erase(session.ref, 4)
+    fork = await session.fork()
+    assert [entry.digest for entry in await fork.entries()] == [entry.digest for entry in await session.entries()]
+    assert (await fork.entries())[4].erased
+    assert await fork.verify() == 9
+
+
+@pytest.mark.parametrize("turn", [3, -1, 1.0, "1", True])
+async def test_turns_that_are_none(session: SessionHandle, turn: Any) -> None:
+    """Refused, for both, and nothing is made."""
+    with pytest.raises(InvalidRequest) as error:
+        await session.fork(at_turn=turn, id="x")
+    assert error.value.param == "at_turn"
+    with pytest.raises(InvalidRequest):
+        await session.rewind(turn)
+    with pytest.raises(SessionNotFound):
+        await session._engine.store.get(SessionRef("ada", "x"))
+    assert (await session.info()).messages == 9
+
+
+async def test_a_turn_between_turns(hf: holdfast.Holdfast) -> None:
+    """A log may leave out turns: one that is not there cannot be gone to."""
+    session = await hf.session("s")
+    await session.append(
+        [{"role": "user", "content": "a", "turn_id": 2}, {"role": "user", "content": "b", "turn_id": 7}]
+    )
+    with pytest.raises(InvalidRequest, match="has no turn 5; its last one is 7"):
+        await session.fork(at_turn=5)
+    assert await texts(await session.fork(at_turn=2)) == ["a"]
+
+
+async def test_a_fork_takes_nobodys_place(hf: holdfast.Holdfast, session: SessionHandle) -> None:
+    """`SessionExists`; another user's session of that id is no obstacle."""
+    await hf.create("taken", user_id="ada")
+    await hf.create("other", user_id="bob")
+    with pytest.raises(SessionExists):
+        await session.fork(id="taken")
+    assert (await session.fork(id="other")).ref == SessionRef("ada", "other")
+    with pytest.raises(SessionNotFound):
+        await hf.fork(SessionRef("ada", "gone"))
+
+
+async def test_forks_at_once(hf: holdfast.Holdfast, session: SessionHandle) -> None:
+    """Of many that want one id, one gets it."""
+    done = await asyncio.gather(*(session.fork(id="x") for _ in range(8)), return_exceptions=True)
+    assert sum(isinstance(one, SessionHandle) for one in done) == 1
+    assert sum(isinstance(one, SessionExists) for one in done) == 7
+
+
+# -- rewind ------------------------------------------------------------------
+
+
+async def test_a_rewind_loses_nothing(session: SessionHandle) -> None:
+    """What came after the turn is retired; what comes next stands in its place."""
+    info = await session.rewind(0)
+    assert await texts(session) == [message["content"] for message in LOG[:5]]
+    assert (info.messages, info.version, info.state) == (5, 2, {"step": 3})
+    await session.append("two, otherwise")
+    whole = await session.entries(retired=True)
+    assert [entry.retired_by for entry in whole] == [None] * 5 + [9] * 4 + [None]
+    assert whole[-1].turn_id == 1
+    assert await session.verify() == 10
+
+
+async def test_a_rewind_to_where_it_stands(session: SessionHandle) -> None:
+    """Writes nothing."""
+    before = await session.info()
+    assert await session.rewind(2) == before == await session.info()
+
+
+async def test_a_rewind_expects(session: SessionHandle) -> None:
+    """A stale version is refused, and changes nothing."""
+    with pytest.raises(StaleSession):
+        await session.rewind(0, expect=0)
+    assert (await session.rewind(0, expect=1)).messages == 5
+
+
+async def test_a_rewind_waits_for_the_turn_under_way(session: SessionHandle) -> None:
+    """Of another task; in its own it would wait for itself."""
+    async with session.turn("four"):
+        with pytest.raises(InvalidRequest, match="is open in this task"):
+            await session.rewind(0)
+        rewinding = asyncio.ensure_future(session.rewind(0))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not rewinding.done()
+    assert (await rewinding).messages == 5
+
+
+async def test_rewinds_beside_writers(session: SessionHandle) -> None:
+    """All succeed, one after the other, and the log holds."""
+    await asyncio.gather(*(session.rewind(0) if at % 3 == 0 else session.append(f"m{at}") for at in range(24)))
+    info = await session.info()
+    assert info.tail.next_seq == 9 + 16
+    assert await session.verify() == 25
+
+
+async def test_a_session_goes_on_after_a_rewind(session: SessionHandle) -> None:
+    """The model is sent the path that is live, not what this process remembered of it."""
+    async with session.turn("four") as turn:
+        turn.add({"role": "assistant", "content": "fourth"})
+    await session.rewind(1)
+    async with session.turn("another three") as turn:
+        told = [message["content"] for message in turn.messages]
+    assert told[-3:] == ["two", "second", "another three"]
+    assert "three" not in told
+
+
+async def test_a_fork_reads_what_it_copies(session: SessionHandle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long log a few small reads, and the part that is copied."""
+    await session.append([{"role": ("user", "assistant")[at % 2], "content": f"m{at}"} for at in range(3_000)])
+    read: list[int] = []
+    store, entries = session._engine.store, session._engine.store.entries
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        found = await entries(*args, **kwargs)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(store, "entries", counted, raising=False)
+    fork = await session.fork(at_turn=1)
+    assert len(await fork.entries()) == 7
+    assert len(read) < 20
+    assert sum(read) < 150

@@ -1,0 +1,239 @@
+"""What is deleted is gone, from every file; and a receipt says how much it was."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.hooks.transcripts import Transcripts
+from holdfast.life import LifeSettings
+from holdfast.receipts import Receipt
+from holdfast.session import SessionRef
+from holdfast.stores.base import Append, SessionPatch
+
+CANARY = "canary-7f3a"
+DAY = 86_400_000
+STILL = LifeSettings(session_ttl=0, sweep=False)
+
+
+class Clock:
+    """Milliseconds that stand until somebody moves them."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def hf(clock: Clock, tmp_path: Path) -> AsyncIterator[holdfast.Holdfast]:
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", clock=clock, life=STILL) as hf:
+        yield hf
+
+
+# -- every file ----------------------------------------------------------------
+
+
+def found(folder: Path) -> set[str]:
+    """The files below `folder` that hold the canary anywhere: free pages and logs too."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)) for path in files if CANARY.encode() in path.read_bytes()}
+
+
+async def told(hf: holdfast.Holdfast, session_id: str, user_id: str = "ada") -> None:
+    """A session that says the canary wherever something can be said."""
+    session = await hf.session(session_id, user_id=user_id, system=f"{CANARY} in the prompt")
+    big = [{"role": "user", "content": f"{CANARY} {at} " + "x" * 5_000} for at in range(4)]
+    await session.append(
+        [*big, {"role": "assistant", "content": CANARY, "metadata": {"m": CANARY}, "extra": CANARY}],
+        idempotency_key=CANARY,
+    )
+    await session.update(state={"k": CANARY}, metadata={"m": CANARY})
+    await hf.store.append(session.ref, Append(retire_from=3, timestamp=hf.clock()))
+    await session.artifacts.save("note.txt", f"{CANARY} in a file".encode() * 100)
+    await session.artifacts.save("user:shared.txt", f"{CANARY} of the user".encode())
+
+
+async def _session(hf: holdfast.Holdfast) -> None:
+    assert await hf.delete(SessionRef("ada", "s")) is True
+    await hf.artifacts.forget(holdfast_user("ada"))
+
+
+async def _user(hf: holdfast.Holdfast) -> None:
+    assert (await hf.delete_user("ada")).sessions == 1
+
+
+async def _prune(hf: holdfast.Holdfast) -> None:
+    async for session, _ in hf.prune(0, status=None):
+        assert session.id == "s"
+    await hf.artifacts.forget(holdfast_user("ada"))
+
+
+def holdfast_user(user_id: str) -> Any:
+    """Whose shared artifacts."""
+    from holdfast.artifact import UserRef
+
+    return UserRef(user_id)
+
+
+@pytest.mark.parametrize("hooks", [False, True])
+@pytest.mark.parametrize("leave", [_session, _user, _prune])
+async def test_a_canary_is_in_no_file(tmp_path: Path, leave: Callable[..., Any], hooks: bool) -> None:
+    """Database, its log, artifacts and transcripts, while the store is open and after it was closed."""
+    keepers = [Transcripts(tmp_path / "transcripts")] if hooks else []
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", life=STILL, hooks=keepers) as hf:
+        await told(hf, "s")
+        for keeper in keepers:
+            await keeper.settled()
+        places = {name.partition("/")[0] for name in found(tmp_path)}
+        assert {"chat.db.artifacts"} <= places
+        assert ("transcripts" in places) == hooks
+        await leave(hf)
+        await hf.engine.teller.idle()
+        for keeper in keepers:
+            await keeper.settled()
+        await hf.store.ping()
+        assert found(tmp_path) == set()
+    assert found(tmp_path) == set()
+
+
+# -- receipts ------------------------------------------------------------------
+
+
+async def test_a_receipt_counts_what_went(hf: holdfast.Holdfast) -> None:
+    """The session's own artifacts with it, not those that its user shares; the second time there is nothing."""
+    await told(hf, "s")
+    receipt = await hf.remove(SessionRef("ada", "s"))
+    assert receipt is not None
+    assert (receipt.sessions, receipt.messages, receipt.retired, receipt.state_keys) == (1, 3, 2, 1)
+    assert (receipt.idempotency_keys, receipt.artifacts, receipt.artifact_bytes) == (1, 1, 2100)
+    assert receipt.bytes > 20_000
+    assert await hf.remove(SessionRef("ada", "s")) is None
+    assert await hf.delete(SessionRef("ada", "s")) is False
+
+
+async def test_a_user_is_removed_whole(hf: holdfast.Holdfast) -> None:
+    """Sessions of all states, and what they share; nobody else loses anything, and again it is nothing."""
+    for name in ("a", "b", "c"):
+        await told(hf, name)
+    await told(hf, "a", user_id="bob")
+    await hf.close_session(SessionRef("ada", "b"))
+    receipt = await hf.delete_user("ada")
+    assert (receipt.sessions, receipt.messages, receipt.artifacts) == (3, 9, 3 + 3)
+    assert await hf.delete_user("ada") == await hf.delete_user("nobody") == Receipt()
+    assert (await hf.store.get(SessionRef("bob", "a"))).messages == 3
+    session = await hf.session("a", user_id="bob")
+    assert len(await session.artifacts.list()) == 2
+    for bad in ("", "x" * 513):
+        with pytest.raises(InvalidRequest):
+            await hf.delete_user(bad)
+
+
+async def test_a_receipt_of_what_hooks_are_still_to_be_told_of(clock: Clock) -> None:
+    """It is gone for everybody else at once; what is known of it is counted, and that it is not over yet."""
+    told_of: list[str] = []
+    async with holdfast.open("sqlite://:memory:", clock=clock, life=STILL) as hf:
+
+        @hf.on_expire
+        async def note(session: Any, reason: str) -> None:
+            told_of.append(f"{session.id} {reason}")
+
+        await told(hf, "s")
+        receipt = await hf.remove(SessionRef("ada", "s"))
+        assert receipt is not None
+        assert (receipt.pending_deliveries, receipt.messages, receipt.retired, receipt.artifacts) == (1, 3, 2, 1)
+        with pytest.raises(SessionNotFound):
+            await hf.store.get(SessionRef("ada", "s"))
+        await hf.engine.teller.idle()
+        assert told_of == ["s delete"]
+        assert await hf.remove(SessionRef("ada", "s")) is None
+
+
+# -- retention -----------------------------------------------------------------
+
+
+async def _aged(hf: holdfast.Holdfast, clock: Clock, count: int = 12) -> None:
+    """A session a day, every third one closed a day later, every fourth one used again two days later."""
+    for at in range(count):
+        ref = (await hf.create(f"s{at:02}", user_id=f"u{at % 2}")).ref
+        clock.now += DAY
+        if at % 3 == 0:
+            await hf.close_session(ref)
+        clock.now += DAY
+        if at % 4 == 0:
+            await hf.store.touch(ref, timestamp=clock.now)
+
+
+async def pruned(hf: holdfast.Holdfast, older_than: int, **options: Any) -> list[str]:
+    return [session.id async for session, _ in hf.prune(older_than, **options)]
+
+
+@pytest.mark.parametrize("status", ["closed", "active", None])
+@pytest.mark.parametrize("user_id", [None, "u1"])
+@pytest.mark.parametrize("days", [0, 5, 11, 100])
+async def test_a_dry_run_is_the_real_run(
+    hf: holdfast.Holdfast, clock: Clock, status: str | None, user_id: str | None, days: int
+) -> None:
+    """The same sessions; afterwards there are none of them, and all of the others."""
+    await _aged(hf, clock)
+    everything = {session.id for session in (await hf.sessions(limit=100)).sessions}
+    planned = await pruned(hf, days * DAY, status=status, user_id=user_id, dry_run=True)
+    assert {session.id for session in (await hf.sessions(limit=100)).sessions} == everything
+    assert await pruned(hf, days * DAY, status=status, user_id=user_id) == planned
+    left = {session.id for session in (await hf.sessions(limit=100)).sessions}
+    assert left == everything - set(planned)
+    assert await pruned(hf, days * DAY, status=status, user_id=user_id) == []
+    assert bool(planned) == (days < 100)
+
+
+async def test_what_age_counts_from(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """Of a closed session its end or its last change, of an active one its last use."""
+    begin = clock.now
+    for name in ("closed", "changed", "used", "idle"):
+        await hf.create(name)
+    for name in ("closed", "changed"):
+        await hf.close_session(SessionRef("default", name))
+    clock.now += 3 * DAY
+    await hf.store.touch(SessionRef("default", "used"), timestamp=clock.now)
+    await hf.store.update(SessionRef("default", "changed"), SessionPatch(metadata={"m": 1}), timestamp=clock.now)
+    clock.now = begin + 5 * DAY
+    assert await pruned(hf, 3 * DAY, status=None, dry_run=True) == ["closed", "idle"]
+    assert set(await pruned(hf, 2 * DAY, status=None, dry_run=True)) == {"closed", "changed", "used", "idle"}
+    assert await pruned(hf, 5 * DAY + 1, status=None, dry_run=True) == []
+
+
+async def test_pages_go_while_they_are_read(
+    hf: holdfast.Holdfast, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However small they are, and whatever of them is deleted or used meanwhile."""
+    monkeypatch.setattr("holdfast.stores.walk.MAX_PAGE", 3)
+    for at in range(20):
+        await hf.create(f"s{at:02}")
+        clock.now += 1
+    gone = []
+    async for session, _ in hf.prune(0, status=None):
+        gone.append(session.id)
+        if session.id == "s04":  # the end of the page that is next is used, and that behind it deleted, by others
+            clock.now += 10
+            await hf.store.touch(SessionRef("default", "s05"), timestamp=clock.now)
+            await hf.store.update(SessionRef("default", "s08"), SessionPatch(metadata={"m": 1}), timestamp=clock.now)
+            await hf.delete(SessionRef("default", "s07"))
+    assert gone == [f"s{at:02}" for at in range(20) if at not in (5, 7, 8)]
+    assert {one.id for one in (await hf.sessions(limit=100)).sessions} == {"s05", "s08"}
+
+
+async def test_an_age_below_nothing(hf: holdfast.Holdfast) -> None:
+    """Is refused."""
+    with pytest.raises(InvalidRequest):
+        await pruned(hf, -1)

@@ -1,0 +1,454 @@
+"""What the Redis store promises besides the contract, on one server: connections, configuration, URLs and keys."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+import pytest
+import redis.asyncio as redis
+from hypothesis import given
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast.errors import InvalidRequest, MissingExtra, StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.session import SessionRef
+from holdfast.stores import STORES, open_store, schema_of
+from holdfast.stores.base import Append
+from holdfast.stores.redis.database import HANDLERS
+from holdfast.stores.redis.keys import Keys, name_part, names_of, number_of, number_part, tag_of
+from holdfast.stores.redis.lanes import Place
+from holdfast.stores.redis.store import RedisStore
+from holdfast.stores.sql import statements
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import REF, assistant, live, session, texts, user
+from tests.stores.conftest import _place
+from tests.stores.private import Missing, PrivateRedis
+from tests.stores.proxy import Proxy
+from tests.stores.servers import Redis, prefix_of, reached
+
+
+@pytest.fixture
+def redis_url(tmp_path: Path) -> Iterator[str]:
+    """An empty place on the tests' Redis."""
+    yield from _place("redis", tmp_path)
+
+
+def _private(*options: str) -> PrivateRedis:
+    try:
+        return PrivateRedis(*options)
+    except Missing as exc:
+        pytest.skip(str(exc))
+
+
+class Opening:
+    """Opens stores, and clients of their servers, which are closed behind the test."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+
+    async def __call__(self, url: str) -> RedisStore:
+        """A store of tenant `acme`."""
+        store = await open_store(url, tenant="acme")
+        assert isinstance(store, RedisStore)
+        self._stack.push_async_callback(store.close)
+        return store
+
+    def client(self, store: RedisStore) -> redis.Redis:
+        """A client of the server that a store is on."""
+        (place,) = store._database.nodes._seeds
+        client = redis.Redis(host=place.host, port=place.port)
+        self._stack.push_async_callback(client.aclose)
+        return client
+
+
+@pytest.fixture
+async def opening(redis_url: str) -> AsyncIterator[Opening]:
+    """See `Opening`. What it opened is closed before the place goes."""
+    async with AsyncExitStack() as stack:
+        yield Opening(stack)
+
+
+def _says(text: str) -> Append:
+    return Append(entries=[user(text)], timestamp=2)
+
+
+# -- statements and keys -------------------------------------------------------
+
+
+def test_every_statement_is_done() -> None:
+    """What the steps may ask of a database, by the names that SQL has."""
+    assert set(statements("sqlite")) - set(HANDLERS) == set()
+
+
+_names = st.text(max_size=6) | st.sampled_from(["\0", "\0\1", "\0\xff", "{}", "}{", "a\0", "a"])
+
+
+@given(st.lists(st.tuples(_names, _names), min_size=2, unique=True))
+def test_no_two_names_share_a_key(names: list[tuple[str, str]]) -> None:
+    """Whatever bytes they have; and what stands in braces is never theirs."""
+    keys = Keys("p")
+    assert len({keys.session("t", *name, "").head for name in names}) == len(names)
+    assert len({keys.user(*name).recent for name in names}) == len(names)
+    assert len({tag_of(keys.user(*name).recent) for name in names}) == len(names)
+    for name in names:
+        of_session = keys.session("t", *name, "")
+        assert {tag_of(key) for key in (of_session.head, *of_session.hanging)} == {tag_of(of_session.recent)}
+
+
+@given(_names, _names, _names, _names)
+def test_members_sort_as_their_names_do(one: str, two: str, three: str, four: str) -> None:
+    """By bytes, name by name; and they tell the names."""
+    first, second = name_part(one) + name_part(two), name_part(three) + name_part(four)
+    assert (first < second) == ((one.encode(), two.encode()) < (three.encode(), four.encode()))
+    assert names_of(first) == [one, two]
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+def test_numbers_sort_as_they_are(one: int, two: int) -> None:
+    assert (number_part(one) < number_part(two)) == (one < two)
+    assert number_of(number_part(one) + b"rest") == one
+
+
+# -- connections that break --------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_connection_that_breaks_in_a_commit(
+    opening: Opening, redis_url: str, key: str | None, *, done: bool
+) -> None:
+    """The guard tells whether it was done: it is answered, and never doubled."""
+    async with Proxy(redis_url) as proxy:
+        store = await opening(proxy.url)
+        await store.create(session())
+        write = Append(entries=[user("marked-7f3a")], timestamp=2, idempotency_key=key, fingerprint=b"f")
+        proxy.arm(b"marked-7f3a", done=done)
+        answer = await store.append(REF, write)
+        assert (texts(answer.entries), answer.replayed, answer.version) == (["marked-7f3a"], False, 1)
+        assert proxy.broke == 1
+        assert await live(store) == ["marked-7f3a"]
+        assert (await store.append(REF, Append(entries=[assistant("b")], timestamp=3))).version == 2
+        assert await verify(store, REF) == 2
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("done", [False, True])
+async def test_others_write_after_a_connection_broke_in_a_commit(
+    opening: Opening, redis_url: str, key: str | None, monkeypatch: pytest.MonkeyPatch, *, done: bool
+) -> None:
+    """Then the guard tells nothing: the outcome is unknown, unless a key tells it."""
+    async with Proxy(redis_url) as proxy:
+        store, other = [await opening(url) for url in (proxy.url, redis_url)]
+        await store.create(session())
+        nodes = store._database.nodes
+        refused = nodes._opened
+
+        def meanwhile(place: Place) -> object:
+            async def opened() -> object:
+                await other.append(REF, _says("between"))
+                return await refused(place)
+
+            monkeypatch.undo()
+            return asyncio.get_running_loop().create_task(opened())
+
+        monkeypatch.setattr(nodes, "_opened", meanwhile)
+        proxy.arm(b"marked-7f3a", done=done)
+        write = Append(entries=[user("marked-7f3a")], timestamp=2, idempotency_key=key, fingerprint=b"f")
+        if key is None:
+            with pytest.raises(StoreUnavailable, match=r"^the database was lost .* outcome is unknown"):
+                await store.append(REF, write)
+        else:
+            answer = await store.append(REF, write)
+            assert (texts(answer.entries), answer.replayed) == (["marked-7f3a"], done)
+        expected = ["marked-7f3a", "between"] if done else ["between", *(["marked-7f3a"] if key else [])]
+        assert await live(other) == expected
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_connection_that_breaks_when_a_session_is_made_or_deleted(
+    opening: Opening, redis_url: str, *, done: bool
+) -> None:
+    """Made once; and a deletion that nobody can tell of is told so."""
+    async with Proxy(redis_url) as proxy:
+        store = await opening(proxy.url)
+        proxy.arm(b"EVAL", done=done)
+        assert (await store.create(session(metadata={"is": 1}))).version == 0
+        proxy.arm(b"UNLINK", done=done)
+        if done:
+            with pytest.raises(StoreUnavailable, match="outcome is unknown"):
+                await store.delete(REF)
+        else:
+            assert await store.delete(REF)
+        assert (await store.list()).sessions == ()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_connections_that_are_ended_all_the_time(opening: Opening, redis_url: str, *, keyed: bool) -> None:
+    """What was acknowledged is there once. With a key everything is, in the end; without, what is unknown at most once."""
+    server = reached("redis")
+    store = await opening(redis_url)
+    await store.create(session())
+    said: list[str] = []
+    told: list[str] = []
+
+    async def write(name: int) -> None:
+        for at in range(25):
+            text = f"{name}.{at}"
+            while True:
+                try:
+                    key = text if keyed else None
+                    await store.append(REF, Append(entries=[user(text)], timestamp=2, idempotency_key=key))
+                    said.append(text)
+                    break
+                except StoreUnavailable as exc:
+                    told.append(str(exc))
+                    if not keyed:
+                        break
+
+    writers = [asyncio.create_task(write(name)) for name in range(4)]
+    ended = 0
+    while not all(writer.done() for writer in writers):
+        ended += await anyio.to_thread.run_sync(server.end, redis_url)
+        await asyncio.sleep(0.02)
+    await asyncio.gather(*writers)
+    counts = Counter(await live(store))
+    assert ended > 0
+    assert set(counts.values()) == {1}
+    assert set(said) <= set(counts)
+    if keyed:
+        assert len(said) == len(counts) == 100
+    assert all("outcome is unknown" in text or "cannot be reached" in text for text in told)
+    assert await verify(store, REF) == len(counts)
+
+
+async def test_a_caller_that_gives_up_at_any_moment(opening: Opening, redis_url: str) -> None:
+    """The next one on the same connection gets its own answer."""
+    store = await opening(f"{redis_url}&pool=1")
+    refs = [SessionRef("u", f"s{at}") for at in range(40)]
+    await asyncio.gather(*(store.create(session(ref, metadata={"is": ref.id})) for ref in refs))
+    for hops, ref in enumerate(refs):
+        for work in (store.get(refs[0]), store.append(refs[0], _says(ref.id))):
+            task = asyncio.create_task(work)
+            for _ in range(hops):
+                await asyncio.sleep(0)
+            task.cancel()
+            assert (await store.get(ref)).metadata == {"is": ref.id}
+            await asyncio.gather(task, return_exceptions=True)
+    assert await verify(store, refs[0]) == len(set(await live(store, refs[0])))
+
+
+async def test_another_event_loop_needs_a_store_of_its_own(opening: Opening, redis_url: str) -> None:
+    """`StoreError` says so, instead of a connection that waits for a loop that is not running."""
+    store = await opening(redis_url)
+    with pytest.raises(StoreError, match="another event loop"):
+        await anyio.to_thread.run_sync(asyncio.run, store.list())
+
+
+async def test_scripts_that_the_server_forgot(opening: Opening, redis_url: str) -> None:
+    """It is told them again."""
+    store = await opening(redis_url)
+    client = opening.client(store)
+    await store.create(session())
+    for number in range(3):
+        await client.script_flush()
+        await store.append(REF, _says(str(number)))
+        await client.script_flush()
+        assert (await store.window(REF, "v")).session.version == number + 1
+
+
+async def test_many_openings_write_to_one_session(opening: Opening, redis_url: str) -> None:
+    """None is always beaten by the others: who was beaten often writes next."""
+    stores = [await opening(redis_url) for _ in range(8)]
+    await stores[0].create(session())
+
+    async def write(number: int) -> None:
+        for at in range(30):
+            await stores[number].append(REF, _says(f"{number}.{at}"))
+
+    await asyncio.gather(*(write(number) for number in range(len(stores))))
+    log = await live(stores[0])
+    assert Counter(text.partition(".")[0] for text in log) == {str(number): 30 for number in range(8)}
+    assert await verify(stores[0], REF) == 240
+
+
+# -- what others do to the data --------------------------------------------------
+
+
+async def test_a_key_that_another_program_wrote_to(opening: Opening, redis_url: str) -> None:
+    """`StoreCorrupt`, and nothing of the write is there; other sessions go on."""
+    store = await opening(redis_url)
+    client = opening.client(store)
+    other = SessionRef("ann", "s2")
+    for ref in (REF, other):
+        await store.create(session(ref))
+    fresh = await opening(redis_url)
+    keys = Keys(prefix_of(redis_url)).session("acme", REF.user_id, REF.id, "")
+    await client.set(keys.views, b"mine")
+    views = {"v": holdfast.stores.base.SavedView(0, b"x")}
+    with pytest.raises(StoreCorrupt, match="another program"):
+        await fresh.append(REF, Append(entries=[user("a")], timestamp=2, views=views))
+    with pytest.raises(StoreCorrupt, match="another program"):
+        await store.window(REF, "v")
+    await client.unlink(keys.views)
+    assert await live(store) == []
+    await fresh.append(other, _says("b"))
+    await client.hset(keys.head, "r", b"\xc1")
+    with pytest.raises(StoreCorrupt, match="damaged"):
+        await store.get(REF)
+
+
+async def test_a_newer_layout_is_refused(opening: Opening, redis_url: str) -> None:
+    """As a schema is; what is there stays as it is."""
+    assert [step.applied for step in await schema_of(redis_url)] == [False]
+    store = await opening(redis_url)
+    assert [(step.number, step.applied) for step in await schema_of(redis_url)] == [(1, True)]
+    client = opening.client(store)
+    await client.hset(f"{prefix_of(redis_url)}:layout", "2", "1")
+    with pytest.raises(StoreUnavailable, match="made by a newer release"):
+        await opening(redis_url)
+
+
+async def test_prefixes_do_not_meet(opening: Opening, redis_url: str) -> None:
+    """Two places on one server know nothing of each other."""
+    one, two = await opening(redis_url), await opening(f"{redis_url}2")
+    await one.create(session())
+    assert (await two.list()).sessions == ()
+    assert list(await two.tenants()) == []
+    await two.create(session())
+    await two.delete(REF)
+    assert (await one.get(REF)).version == 0
+    server = reached("redis")
+    assert isinstance(server, Redis)
+    await anyio.to_thread.run_sync(server.drop, f"{redis_url}2")
+
+
+# -- how the server is set up ----------------------------------------------------
+
+
+async def test_a_server_that_throws_data_away_is_refused(opening: Opening) -> None:
+    """Unless that is wanted; one that only throws away what expires has nothing of ours to throw away."""
+    with _private("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru") as server:
+        with pytest.raises(StoreUnavailable, match=r"throws away data .* allkeys-lru.*allow_eviction=true"):
+            await opening(server.url)
+        store = await opening(f"{server.url}?allow_eviction=true")
+        await store.create(session())
+        client = opening.client(store)
+        await client.config_set("maxmemory-policy", "volatile-ttl")
+        await opening(server.url)
+
+
+async def test_a_server_without_memory(opening: Opening) -> None:
+    """Writes are refused whole, reads and deletions go on, and writes when there is room again."""
+    with _private("--maxmemory-policy", "noeviction") as server:
+        store = await opening(server.url)
+        client = opening.client(store)
+        for ref in (REF, SessionRef("ann", "s2")):
+            await store.create(session(ref))
+            await store.append(ref, _says("x" * 200_000))
+        used = (await client.info("memory"))["used_memory"]
+        await client.config_set("maxmemory", used - 150_000)
+        for refused in (
+            store.append(REF, Append(entries=[user("y")], timestamp=2, state_delta={"k": 1}, idempotency_key="k")),
+            store.create(session(SessionRef("bob", "s3"))),
+            store.ping(),
+        ):
+            with pytest.raises(StoreUnavailable, match=r"memory is full .*nothing of this was stored"):
+                await refused
+        seen = await store.window(REF, None)
+        assert (seen.session.version, seen.session.state, len(seen.entries)) == (1, {}, 1)
+        assert len((await store.list()).sessions) == 2
+        assert await store.delete(SessionRef("ann", "s2"))
+        assert await verify(store, REF) == 1
+        while (await client.info("memory"))["used_memory"] > used - 150_000:  # what was deleted is freed behind
+            await client.ping()
+        assert (await store.append(REF, _says("z"))).version == 2
+
+
+async def test_a_server_with_a_password(opening: Opening) -> None:
+    """`StoreUnavailable` for who has none or another one; the password is never told."""
+    with _private("--requirepass", "very secret") as server:
+        for login, says in (("", "asks for a password"), (":wrong%20secret@", "does not let this user in")):
+            url = server.url.replace("127", f"{login}127", 1)
+            with pytest.raises(StoreUnavailable, match=says) as caught:
+                await opening(url)
+            assert "secret" not in repr(caught.value) + repr(caught.value.__cause__)
+        store = await opening(server.url.replace("127", ":very%20secret@127", 1))
+        await store.create(session())
+        assert "secret" not in repr(store._database.nodes._login)
+
+
+async def test_a_user_with_few_rights(opening: Opening) -> None:
+    """Keys below the prefix, reading, writing and scripts are enough; without CONFIG the server's INFO says how it is set up."""
+    acl = ["+@read", "+@write", "+@scripting", "+@connection", "+info", "+time"]
+    with _private("--user", "app", "on", ">pw", "~holdfast:*", *acl) as server:
+        store = await opening(server.url.replace("127", "app:pw@127", 1))
+        await store.create(session())
+        await store.append(REF, _says("a"))
+        assert await live(store) == ["a"]
+        assert await store.delete(REF)
+        with pytest.raises(StoreUnavailable, match="may not do that"):
+            await opening(server.url.replace("127", "app:pw@127", 1) + "?prefix=other")
+
+
+async def test_a_server_that_is_not_there(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`StoreUnavailable` says where it was looked for, and never the password."""
+    monkeypatch.setattr("holdfast.stores.redis.nodes.RECONNECTING", 0.1)
+    for scheme in ("redis", "redis+cluster"):
+        with pytest.raises(StoreUnavailable, match=r"127.0.0.1:1/0 cannot be reached") as caught:
+            await opening(f"{scheme}://ada:secret@127.0.0.1:1")
+        assert "secret" not in repr(caught.value) + repr(caught.value.__cause__)
+
+
+# -- URLs and drivers ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+cluster"])
+@pytest.mark.parametrize(
+    ("rest", "says"),
+    [
+        ("ada:secret@", "host or port"),
+        ("ada:secret@host:port/0", "host or port"),
+        ("ada:secret@host:70000/0", "host or port"),
+        ("ada:secret@host/db", "names no database"),
+        ("ada:secret@host/0/1", "names no database"),
+        ("ada:secret@host/0?speed=11", "speed is no option"),
+        ("ada:secret@host/0?pool=0", "pool must be a number"),
+        ("ada:secret@host/0?prefix=a{b}", "prefix must be"),
+        ("ada:secret@host/0?prefix=", "prefix must be"),
+        ("ada:secret@host/0?allow_eviction=perhaps", "allow_eviction must be"),
+    ],
+)
+async def test_urls_that_are_none(scheme: str, rest: str, says: str) -> None:
+    """`InvalidRequest`, before anything is looked for; the password is not repeated."""
+    with pytest.raises(InvalidRequest, match=says) as caught:
+        await open_store(f"{scheme}://{rest}", tenant="acme")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("redis://a,b", "several hosts"),
+        ("redis+cluster://a,b/1", "database 0 alone"),
+        ("redis://a/0?sslmode=require", "with rediss://"),
+    ],
+)
+async def test_urls_of_another_kind_of_server(url: str, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        await open_store(url, tenant="acme")
+
+
+async def test_a_driver_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`MissingExtra` names what to install."""
+    for module in [name for name in sys.modules if name.startswith("holdfast.stores.redis")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "redis", None)
+    assert STORES["redis"].startswith("holdfast.stores.redis")
+    with pytest.raises(MissingExtra, match=r"pip install 'holdfast\[redis\]'"):
+        await open_store("redis://host", tenant="acme")

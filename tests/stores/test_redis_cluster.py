@@ -1,0 +1,474 @@
+"""What the Redis store promises on a cluster: one slot a user, an outbox that nothing is lost from, slots and nodes that move."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import redis.asyncio as redis
+
+from holdfast.artifact import NewArtifact
+from holdfast.errors import StoreUnavailable
+from holdfast.limits import ID_BYTES
+from holdfast.session import Ending, ModelCall, SessionRef
+from holdfast.stores import open_store
+from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.redis.keys import tag_of
+from holdfast.stores.redis.lanes import slot_of
+from holdfast.stores.redis.outbox import News, Outbox
+from holdfast.stores.redis.store import RedisStore
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import REF, assistant, compaction, live, session, user
+from tests.stores.conftest import _place
+from tests.stores.private import Missing, PrivateRedis
+from tests.stores.servers import RedisCluster, reached
+
+BOB = SessionRef("bob", "s1")
+
+
+@pytest.fixture
+def cluster_url(tmp_path: Path) -> Iterator[str]:
+    """An empty place on the tests' cluster."""
+    yield from _place("redis-cluster", tmp_path)
+
+
+@pytest.fixture
+async def stores(cluster_url: str) -> AsyncIterator[list[RedisStore]]:
+    """Two openings of it."""
+    async with AsyncExitStack() as stack:
+        yield [await _opened(stack, cluster_url) for _ in range(2)]
+
+
+async def _opened(stack: AsyncExitStack, url: str) -> RedisStore:
+    store = await open_store(url, tenant="acme")
+    assert isinstance(store, RedisStore)
+    stack.push_async_callback(store.close)
+    return store
+
+
+def _says(text: str) -> Append:
+    return Append(entries=[user(text)], timestamp=2)
+
+
+async def _listed(store: Store) -> list[tuple[SessionRef, int]]:
+    return [(one.ref, one.updated_at) for one in (await store.list(limit=100)).sessions]
+
+
+# -- slots -----------------------------------------------------------------------
+
+
+async def _furnished(store: Store, ref: SessionRef) -> None:
+    """A session with one of everything."""
+    await store.create(session(ref, state={"k": 1}, ttl=5))
+    write = Append(
+        entries=[user("a"), assistant("b")],
+        timestamp=2,
+        idempotency_key="k",
+        fingerprint=b"f",
+        calls=[ModelCall(model="m", timestamp=2)],
+        views={"w": SavedView(0, b"x")},
+        compactions=[compaction(0, 1)],
+    )
+    await store.append(ref, write)
+    await store.append(ref, Append(entries=[assistant("c")], retire_from=1, timestamp=3))
+    await store.append(ref, Append(timestamp=3, views={"w": SavedView(0, b"x")}, compactions=[compaction(0, 0)]))
+    new = NewArtifact(
+        name="plan", blob=f"b{len(ref.id)}", mime_type="text/plain", size=1, sha256=bytes(32), created_at=1
+    )
+    await store.add_artifact(ref, new)
+
+
+async def test_all_that_is_a_users_is_in_one_slot(cluster_url: str, stores: list[RedisStore]) -> None:
+    """Sessions of the user, with whatever hangs on them: so a write is one script; the slot is the one that the server says."""
+    names = ("s1", "{}", "{a}b", "a\0", "é" * 200, "x" * ID_BYTES)
+    server = reached("redis-cluster")
+    assert isinstance(server, RedisCluster)
+    for name in names:
+        before = set(server.keys(cluster_url))
+        await _furnished(stores[0], SessionRef("ann", name))
+        await stores[0].end(
+            Ending(
+                id=f"end {len(name)}",
+                user_id="ann",
+                session_id=name,
+                withdrawn=True,
+                reason="ttl",
+                ended_at=1,
+                due_at=1,
+            )
+        )
+        await _furnished(stores[0], SessionRef("ann", name))
+        new = set(server.keys(cluster_url)) - before
+        assert len(new) > 15
+    slots: dict[int, set[str]] = {}
+    for key in server.keys(cluster_url):
+        kind = key.rpartition(b"}:")[2].partition(b":")[0].decode()
+        slots.setdefault(server.slot(key), set()).add(kind)
+        assert server.slot(key) == slot_of(tag_of(key))
+    of_user = [kinds for kinds in slots.values() if "s" in kinds]
+    assert len(of_user) == 1
+    assert {"s", "l", "x", "v", "i", "c", "b", "w", "m", "a", "z", "r", "k"} <= of_user[0]
+    for ref, _ in await _listed(stores[0]):
+        assert await verify(stores[0], ref) == 3
+
+
+# -- the outbox --------------------------------------------------------------------
+
+
+async def _outboxes(url: str) -> int:
+    """How much is left in outboxes."""
+    server = reached("redis-cluster")
+    assert isinstance(server, RedisCluster)
+    return sum([await anyio.to_thread.run_sync(server.size, key) for key in server.keys(url) if key.endswith(b":o")])
+
+
+async def test_a_write_is_told_before_it_is_acknowledged(cluster_url: str, stores: list[RedisStore]) -> None:
+    """Another opening sees it in its lists at once; the outbox is empty in the end."""
+    one, two = stores
+    for at in range(20):
+        ref = SessionRef(f"u{at}", "s")
+        await one.create(session(ref))
+        await one.append(ref, Append(entries=[user("a")], timestamp=at))
+        assert (await two.list(limit=1)).sessions[0].ref == (ref if at else SessionRef("u0", "s"))
+        assert await two.active() == at + 1
+    await one.close()
+    assert await _outboxes(cluster_url) == 0
+
+
+@pytest.mark.parametrize("what", ["append", "create", "delete", "end", "artifact"])
+async def test_a_process_that_dies_before_it_told(
+    what: str, cluster_url: str, stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opens the place next finishes it, whichever way it was left; what was delivered before is not told again."""
+    one, two = stores
+    for ref in (REF, BOB):
+        await one.create(session(ref))
+
+    async def dies(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(one._database.outbox, "deliver", dies)
+    ending = Ending(
+        id="e", user_id="ann", session_id="s1", withdrawn=False, reason="close", ended_at=9, due_at=9, hooks=("one",)
+    )
+    new = NewArtifact(name="plan", blob="b", mime_type="text/plain", size=1, sha256=bytes(32), created_at=1)
+    writes: dict[str, Any] = {
+        "append": lambda: one.append(REF, Append(entries=[user("a")], timestamp=9)),
+        "create": lambda: one.create(session(SessionRef("ann", "s2"), timestamp=9)),
+        "delete": lambda: one.delete(REF),
+        "end": lambda: one.end(ending),
+        "artifact": lambda: one.add_artifact(REF, new),
+    }
+    before = await _seen(two)
+    await writes[what]()
+    if what != "delete":  # one that is gone is in no list, whatever the index says
+        assert await _seen(two) == before
+    assert await _outboxes(cluster_url) > 0
+    async with AsyncExitStack() as stack:
+        three = await _opened(stack, cluster_url)
+        after = await _seen(three)
+        assert after != before
+        assert await _outboxes(cluster_url) == 0
+        assert await _seen(two) == after
+        for ref, updated_at in await _listed(three):
+            assert (await three.get(ref)).updated_at == updated_at
+
+
+async def _seen(store: Store) -> list[object]:
+    """What the tenant's indexes say."""
+    listed = [ref for ref, _ in await _listed(store)]
+    return [listed, await store.active(), await store.endings(due=99), await store.blobs_in_use(["b"])]
+
+
+_KILLED = """
+import asyncio, os, sys
+from holdfast.stores import open_store
+from holdfast.stores.redis.outbox import Outbox
+from holdfast.testing.contract.kit import REF, session, user
+from holdfast.stores.base import Append
+
+async def main():
+    store = await open_store(sys.argv[1], tenant="acme")
+    await store.create(session(timestamp=5))
+    async def dies(*_):
+        os.kill(os.getpid(), 9)
+    Outbox.deliver = dies
+    await store.append(REF, Append(entries=[user("last")], timestamp=7))
+
+asyncio.run(main())
+"""
+
+
+async def test_a_process_that_is_killed_before_it_told(cluster_url: str) -> None:
+    """The same with a real kill, at that very point."""
+    command = [sys.executable, "-c", _KILLED, cluster_url]
+    done = await anyio.to_thread.run_sync(lambda: subprocess.run(command, capture_output=True, check=False))
+    assert done.returncode == -9, done.stderr
+    assert await _outboxes(cluster_url) == 1
+    async with AsyncExitStack() as stack:
+        store = await _opened(stack, cluster_url)
+        assert await live(store) == ["last"]
+        assert await _listed(store) == [(REF, 7)]
+    assert await _outboxes(cluster_url) == 0
+
+
+async def test_news_that_come_late_change_nothing(stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told twice, told in another order, told when the session is gone, or the end delivered: the newest counts."""
+    (one, two), told = stores, []
+    deliver = one._database.outbox.deliver
+
+    async def noted(scope: Any, number: bytes, news: list[News]) -> None:
+        told.append((scope, number, news))
+        await deliver(scope, number, news)
+
+    monkeypatch.setattr(one._database.outbox, "deliver", noted)
+    await one.create(session(ttl=7))
+    for at in range(3):
+        await one.append(REF, Append(entries=[user("a")], timestamp=20 + at))
+    await one.end(
+        Ending(
+            id="e", user_id="ann", session_id="s1", withdrawn=False, reason="ttl", ended_at=9, due_at=9, hooks=("x",)
+        )
+    )
+    await one.settle("e", delivered="x")
+    await one.forget_ending("e")
+    seen = await _seen(two)
+    for again in (*told, *reversed(told)):
+        await deliver(*again)
+        assert await _seen(two) == seen
+    await one.delete(REF)
+    for again in (*told, *reversed(told)):
+        await deliver(*again)
+        assert await _seen(two) == [[], 0, (), frozenset()]
+    await one.create(session(timestamp=3))
+    assert await _listed(two) == [(REF, 3)]
+
+
+async def test_a_tenants_node_that_is_gone_for_a_moment(
+    stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write stands and is acknowledged; it is told as soon as the node is back."""
+    one, two = stores
+    await one.create(session())
+    apply, failures = Outbox._apply, 2
+
+    async def fails(self: Outbox, *args: Any) -> None:
+        nonlocal failures
+        failures -= 1
+        if failures >= 1:
+            raise StoreUnavailable("gone")
+        await apply(self, *args)
+
+    monkeypatch.setattr(Outbox, "_apply", fails)
+    assert (await one.append(REF, Append(entries=[user("a")], timestamp=9))).version == 1
+    await one.close()
+    assert await _listed(two) == [(REF, 9)]
+
+
+async def test_users_that_are_done_are_forgotten(
+    cluster_url: str, stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of those whose outbox may hold something does not grow for ever."""
+    (one, two), server = stores, reached("redis-cluster")
+    assert isinstance(server, RedisCluster)
+    for at in range(30):
+        await one.create(session(SessionRef(f"u{at}", "s")))
+    dirty = one._database.keys.tenant("acme").dirty
+    assert await anyio.to_thread.run_sync(server.size, dirty) == 30
+    await two._database.outbox._tidy("acme")
+    assert await anyio.to_thread.run_sync(server.size, dirty) == 30
+    monkeypatch.setattr("holdfast.stores.redis.outbox.KEPT", -5)
+    monkeypatch.setattr("holdfast.stores.redis.outbox.PAGE", 7)
+    await one.close()
+    await two._database.outbox._tidy("acme")
+    assert await anyio.to_thread.run_sync(server.size, dirty) == 0
+
+
+# -- slots and nodes that move --------------------------------------------------------
+
+
+async def _asked(client: redis.Redis, *command: Any) -> Any:
+    return await client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+
+async def _until(done: Callable[[], Awaitable[bool]]) -> None:
+    """Return when it is so."""
+    with anyio.fail_after(30):
+        while not await done():  # noqa: ASYNC110  # a server tells nobody
+            await asyncio.sleep(0.02)
+
+
+class Cluster:
+    """Three nodes of a test's own."""
+
+    def __init__(self, nodes: list[PrivateRedis]) -> None:
+        self.nodes = nodes
+        self.clients = [redis.Redis(port=node.port) for node in nodes]
+
+    @property
+    def url(self) -> str:
+        """One of them is enough to find the others."""
+        return f"redis+cluster://127.0.0.1:{self.nodes[0].port}"
+
+    async def whole(self) -> None:
+        """Return when every node says that all slots are served."""
+        await _until(self._whole)
+
+    async def _whole(self) -> bool:
+        return all([(await client.cluster("INFO"))["cluster_state"] == "ok" for client in self.clients])
+
+    async def owner(self, slot: int) -> int:
+        """Which node has a slot."""
+        for first, last, (_, port, *_), *_ in await _asked(self.clients[0], "CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return [node.port for node in self.nodes].index(port)
+        raise AssertionError(slot)
+
+
+def _low_port() -> int:
+    """One that is free, as is the one 10,000 above it: there the nodes speak to each other."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as one, socket.socket() as other:
+            try:
+                one.bind(("127.0.0.1", port))
+                other.bind(("127.0.0.1", port + 10_000))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port")
+
+
+@pytest.fixture(scope="module")
+def cluster_nodes() -> Iterator[list[PrivateRedis]]:
+    """Three nodes that know each other."""
+    options = ["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "1500"]
+    with ExitStack() as stack:
+        try:
+            nodes = [PrivateRedis(*options) for _ in range(3)]
+        except Missing as exc:
+            pytest.skip(str(exc))
+        for node in nodes:
+            node.port = _low_port()
+            stack.enter_context(node)
+        places = [f"127.0.0.1:{node.port}" for node in nodes]
+        subprocess.run(["redis-cli", "--cluster", "create", *places, "--cluster-yes"], check=True, capture_output=True)
+        yield nodes
+
+
+@pytest.fixture
+async def cluster(cluster_nodes: list[PrivateRedis]) -> AsyncIterator[Cluster]:
+    """Them, with nothing on them."""
+    found = Cluster(cluster_nodes)
+    await found.whole()
+    for client in found.clients:
+        await client.flushall()
+    yield found
+    for client in found.clients:
+        await client.aclose()
+
+
+@pytest.mark.slow
+async def test_a_slot_that_moves_while_writers_run(cluster: Cluster) -> None:
+    """A user's sessions go from one node to another, key by key: every write is done once, in order."""
+    async with AsyncExitStack() as stack:
+        stores = [await _opened(stack, cluster.url) for _ in range(2)]
+        await stores[0].create(session())
+        slot = slot_of(tag_of(stores[0]._database.keys.user("acme", "ann").recent))
+        begun = asyncio.Event()
+        stop = False
+
+        async def write(number: int) -> int:
+            at = 0
+            while not stop:
+                await stores[number].append(REF, _says(f"{number}.{at}"))
+                at += 1
+                begun.set()
+            return at
+
+        writers = [asyncio.create_task(write(number)) for number in range(2)]
+        await begun.wait()
+        for _ in range(3):
+            await _move(cluster, slot)
+        stop = True
+        counts = await asyncio.gather(*writers)
+        log = await live(stores[0])
+        assert Counter(text.partition(".")[0] for text in log) == {str(n): count for n, count in enumerate(counts)}
+        assert await verify(stores[1], REF) == len(log)
+        assert [ref for ref, _ in await _listed(stores[1])] == [REF]
+
+
+async def _move(cluster: Cluster, slot: int) -> None:
+    """Move a slot to the next node as an administrator would, a key at a time."""
+    source = await cluster.owner(slot)
+    target = (source + 1) % 3
+    ids = [(await _asked(client, "CLUSTER MYID")).decode() for client in cluster.clients]
+    old, new = cluster.clients[source], cluster.clients[target]
+    await _asked(new, "CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
+    await _asked(old, "CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
+    while keys := await _asked(old, "CLUSTER GETKEYSINSLOT", slot, 1):
+        await _asked(old, "MIGRATE", "127.0.0.1", cluster.nodes[target].port, keys[0], 0, 5000)
+        await asyncio.sleep(0.01)
+    for client in (new, old, cluster.clients[3 - source - target]):
+        await _asked(client, "CLUSTER SETSLOT", slot, "NODE", ids[target])
+
+
+@pytest.mark.slow
+async def test_a_node_that_restarts_while_writers_run(cluster: Cluster) -> None:
+    """What was acknowledged is there once; users of other nodes, and all of them afterwards, are served."""
+    async with AsyncExitStack() as stack:
+        store = await _opened(stack, cluster.url)
+        refs = [SessionRef(f"u{number}", "s") for number in range(6)]
+        for ref in refs:
+            await store.create(session(ref))
+        said: list[tuple[SessionRef, str]] = []
+        stop = False
+
+        async def write(ref: SessionRef) -> None:
+            at = 0
+            while not stop:
+                try:
+                    await store.append(ref, _says(f"{at}"))
+                except StoreUnavailable as exc:
+                    assert "unknown" in str(exc) or "cannot be reached" in str(exc) or "cluster" in str(exc)  # noqa: PT017
+                else:
+                    said.append((ref, f"{at}"))
+                at += 1
+
+        writers = [asyncio.create_task(write(ref)) for ref in refs]
+        await asyncio.sleep(0.3)
+        await anyio.to_thread.run_sync(cluster.nodes[1].kill)
+        await asyncio.sleep(0.3)
+        await anyio.to_thread.run_sync(cluster.nodes[1].start)
+        await cluster.whole()
+        so_far = len(said)
+
+        async def gone_on() -> bool:
+            return len(said) >= so_far + 60
+
+        await _until(gone_on)
+        stop = True
+        await asyncio.gather(*writers)
+        for ref in refs:
+            log = await live(store, ref)
+            assert set(Counter(log).values()) == {1}
+            assert {text for one, text in said if one == ref} <= set(log)
+            assert await verify(store, ref) == len(log)
+
+
+async def test_a_cluster_is_named_so(cluster: Cluster) -> None:
+    """A node of one is no server by itself; and a server by itself is no cluster."""
+    with pytest.raises(StoreUnavailable, match=r"one of a cluster: name it with redis\+cluster://"):
+        await open_store(f"redis://127.0.0.1:{cluster.nodes[0].port}/0", tenant="acme")
+    alone = reached("redis").base.partition("://")[2].partition("/")[0]
+    with pytest.raises(StoreUnavailable, match="it is no cluster"):
+        await open_store(f"redis+cluster://{alone}", tenant="acme")

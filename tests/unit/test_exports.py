@@ -1,0 +1,247 @@
+"""Exports as JSON: what is read back is what was written, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.history import OldEntry, Past, old_entry, relived
+from holdfast.messages import Message
+from holdfast.session import Entry, ModelCall, NewEntry, Session, Tail, Usage, extend, rewind
+from holdfast.wire.exports import SCHEMA, export_to, import_from, same
+from holdfast.wire.past import call_to
+from tests.unit.test_session import some_message
+
+ROUND = st.tuples(st.lists(some_message, max_size=4), st.none() | st.integers(0, 30))
+"""Messages that are appended, and the place that they go back to before."""
+
+
+def grown(rounds: Sequence[tuple[Sequence[Message], int | None]], erase: frozenset[int] = frozenset()) -> list[Entry]:
+    """A log as a store would have grown it, step by step; then some of it is erased."""
+    log: list[Entry] = []
+    tail = Tail()
+    for messages, back in rounds:
+        if back is not None and back <= tail.last_seq:
+            log = [_retired(entry, back, tail.next_seq) for entry in log]
+            tail = _tail(log, tail.next_seq)
+        new = [NewEntry(message=message, tokens=10, timestamp=len(log) + at) for at, message in enumerate(messages)]
+        written, tail = extend(tail, new)
+        log += written
+    return [msgspec.structs.replace(entry, erased=True) if entry.seq in erase else entry for entry in log]
+
+
+def _retired(entry: Entry, back: int, by: int) -> Entry:
+    gone = entry.retired_by is None and entry.seq >= back
+    return msgspec.structs.replace(entry, retired_by=by) if gone else entry
+
+
+def _tail(log: Sequence[Entry], next_seq: int) -> Tail:
+    """The tail of the live path, by the function that stores use."""
+    live = [entry for entry in log if entry.retired_by is None]
+    begin = max((at for at, entry in enumerate(live) if entry.kind != "result"), default=0)
+    visible = [entry.digest for entry in live if entry.message.visible]
+    anchor = next((entry.seq for entry in live if entry.kind == "user"), None)
+    return rewind(
+        Tail(next_seq=next_seq), live[begin:], digest=visible[-1] if visible else Tail().digest, anchor=anchor
+    )
+
+
+def session(entries: Sequence[Entry], **fields: Any) -> Session:
+    """A session with that log, as far as an export looks at it."""
+    tail = Tail(next_seq=len(entries), turn_id=max((one.turn_id for one in entries), default=-1))
+    given = {"tenant": "t", "user_id": "ada", "id": "s", "created_at": 1, "updated_at": 2, "tail": tail}
+    return Session(**{**given, **fields})
+
+
+@given(st.lists(ROUND, max_size=6), st.frozensets(st.integers(0, 15)))
+def test_a_log_lives_again(rounds: list[Any], erase: frozenset[int]) -> None:
+    """Whatever was retired, when, and erased: equal entries, the live path's own tail, and as many of them."""
+    log = grown(rounds, erase)
+    entries, tail, live = relived([old_entry(entry) for entry in log])
+    kept = [one for one in log if one.retired_by is None]
+    assert [(one.seq, one.unit, one.turn_id, one.total, one.digest, one.retired_by) for one in entries] == [
+        (one.seq, one.unit, one.turn_id, one.total, one.digest, one.retired_by) for one in log
+    ]
+    assert (live, tail) == (len(kept), _tail(log, len(log)))
+
+
+@given(st.lists(ROUND, max_size=6), st.frozensets(st.integers(0, 15)))
+def test_an_export_reads_back(rounds: list[Any], erase: frozenset[int]) -> None:
+    """Through JSON, and twice over: the same log, the same export."""
+    log, _, _ = relived([old_entry(entry) for entry in grown(rounds, erase)])
+    exported = json.loads(json.dumps(export_to(session(log), log)))
+    read = import_from(exported)
+    again, _, _ = relived(
+        [OldEntry(message=one, **{"tokens": 10, **own}) for one, own in zip(read.messages, read.fields, strict=True)]
+    )
+    assert again == log
+    assert export_to(session(again), again) == exported
+    assert same(read, import_from(exported))
+
+
+CALL = ModelCall(model="m", timestamp=5, prompt_tokens=3, turn_id=1, through=-1, view="v", hash=b"h" * 16, build=b"\0b")
+MESSAGE = {"role": "user", "content": "hi"}
+EXPORT: dict[str, Any] = {"schema": SCHEMA, "messages": [MESSAGE]}
+
+
+def test_the_past_reads_back() -> None:
+    """Times, end, usage and calls."""
+    usage = Usage(4, 3, 2, 1)
+    ended: dict[str, Any] = {"status": "closed", "ended_at": 7, "end_reason": "ttl", "usage": usage}
+    exported = export_to(session([], **ended), [], calls=[CALL])
+    past = import_from(exported, now=9).past
+    assert past == Past(created_at=1, updated_at=2, ended_at=7, end_reason="ttl", usage=usage, calls=(CALL,))
+    assert exported["calls"] == [call_to(CALL)]
+
+
+def test_what_an_export_leaves_out() -> None:
+    """Is now; what is closed was closed when it was changed last. A recording has no past of ours, whatever it says."""
+    assert import_from(EXPORT, now=9).past is None
+    closed = import_from({**EXPORT, "status": "closed", "updated_at": 5}, now=9).past
+    assert closed == Past(created_at=5, updated_at=5, ended_at=5, end_reason="close")
+    foreign = {"messages": [MESSAGE], "created_at": "2024-01-01", "usage": "much", "status": 7, "calls": "none"}
+    assert import_from(foreign).past is None
+    with pytest.raises(InvalidRequest):
+        import_from({**foreign, "schema": SCHEMA})
+
+
+def test_media_are_listed_by_their_place() -> None:
+    """What lies elsewhere with its address; what is inline stays in its message alone."""
+    parts = [
+        {"type": "text", "text": "see"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.jpg"}},
+        {"type": "video_url", "video_url": {"url": "https://example.com/a.mp4"}},
+    ]
+    read = import_from({"messages": [MESSAGE, {"role": "user", "content": parts}]})
+    log, _ = extend(Tail(), [NewEntry(message=one, tokens=1, timestamp=1) for one in read.messages])
+    exported = export_to(session(log), log)
+    assert exported["images"] == [
+        {"seq": 1, "part": 1, "type": "image_url", "mime_type": "image/png"},
+        {"seq": 1, "part": 2, "type": "image_url", "mime_type": "image/jpeg", "url": "https://example.com/a.jpg"},
+    ]
+    assert [one["part"] for one in exported["videos"]] == [3]
+    assert exported["messages"][1]["content"] == parts
+
+
+def messages(**fields: Any) -> dict[str, Any]:
+    """Two messages, the second of which says this too."""
+    return {"messages": [{**MESSAGE, "seq": 0, "retired_by": 1}, {**MESSAGE, **fields}]}
+
+
+DIGEST = "00" * 16
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"schema": 2, "messages": []}, "schema"),
+    ({"schema": "1", "messages": []}, "schema"),
+    ({"schema": 0, "messages": []}, "schema"),
+    ({"schema": True, "messages": []}, "schema"),
+    ({"schema": 1}, "messages"),
+    (messages(tokens="7"), "messages[1].tokens"),
+    (messages(tokens=-1), "messages[1].tokens"),
+    (messages(tokens=1.5), "messages[1].tokens"),
+    (messages(unit=[]), "messages[1].unit"),
+    (messages(retired_by=True), "messages[1].retired_by"),
+    (messages(seq=2**60), "messages[1].seq"),
+    (messages(seq=3), "messages[1].seq"),
+    (messages(erased="yes"), "messages[1].erased"),
+    (messages(erased=True), "messages[1].digest"),
+    (messages(erased=True, digest=DIGEST[2:]), "messages[1].digest"),
+    (messages(erased=True, digest="zz" * 16), "messages[1].digest"),
+    (messages(erased=True, digest=7), "messages[1].digest"),
+    (messages(timestamp="now"), "messages[1].timestamp"),
+    ({**EXPORT, "created_at": "yesterday"}, "created_at"),
+    ({**EXPORT, "created_at": 5, "updated_at": -5}, "updated_at"),
+    ({**EXPORT, "status": "gone"}, "status"),
+    ({**EXPORT, "status": "closed", "end_reason": "boredom"}, "end_reason"),
+    ({**EXPORT, "status": "closed", "ended_at": 1.5}, "ended_at"),
+    ({**EXPORT, "usage": [1]}, "usage"),
+    ({**EXPORT, "usage": {"calls": -1}}, "usage.calls"),
+    ({**EXPORT, "calls": {}}, "calls"),
+    ({**EXPORT, "calls": [7]}, "calls[0]"),
+    ({**EXPORT, "calls": [{}]}, "calls[0].model"),
+    ({**EXPORT, "calls": [{"model": "m", "view": 1}]}, "calls[0].view"),
+    ({**EXPORT, "calls": [{"model": "m", "prompt_tokens": "1"}]}, "calls[0].prompt_tokens"),
+    ({**EXPORT, "calls": [{"model": "m", "through": -2}]}, "calls[0].through"),
+    ({**EXPORT, "calls": [{"model": "m", "hash": "xy"}]}, "calls[0]"),
+    ({**EXPORT, "calls": [{"model": "m", "build": "!"}]}, "calls[0]"),
+    ({"messages": [MESSAGE], "images": ["iVBORw0KGgo="]}, "images[0]"),
+    ({"messages": [MESSAGE], "videos": {"frames": []}}, "videos"),
+]
+
+
+@pytest.mark.parametrize(("data", "param"), WRONG, ids=[f"{at}-{param}" for at, (_, param) in enumerate(WRONG)])
+def test_what_is_wrong_is_named_by_its_path(data: dict[str, Any], param: str) -> None:
+    """So that whoever made the file finds it."""
+    with pytest.raises(InvalidRequest) as error:
+        import_from(data)
+    assert error.value.param == param
+    assert param in str(error.value)
+
+
+def test_a_later_schema_says_so() -> None:
+    """Whoever reads that knows to upgrade."""
+    with pytest.raises(InvalidRequest, match="a later release wrote this"):
+        import_from({"schema": SCHEMA + 1, "messages": []})
+
+
+def test_fields_of_others_are_kept() -> None:
+    """In the message where they stood."""
+    (message,) = import_from({**EXPORT, "messages": [{**MESSAGE, "x": [1]}], "whatever": 1}).messages
+    assert message.extra == {"x": [1]}
+
+
+def test_a_log_with_retired_messages_has_no_system_prompt_in_it() -> None:
+    """Each message has its place there: a leading system message is one of the log's."""
+    log = [{"role": "system", "content": "in the log", "retired_by": 1}, MESSAGE]
+    read = import_from({"messages": log})
+    assert (len(read.messages), read.system_messages, read.retired) == (2, (), True)
+
+
+def test_what_erased_messages_say_is_not_believed() -> None:
+    """Only what stays of one, and the digest and the count that stand for it."""
+    said = {**MESSAGE, "content": "canary", "x": "canary", "erased": True, "digest": DIGEST, "tokens": 77}
+    read = import_from({**EXPORT, "messages": [said]})
+    assert read.messages == (Message(role="user", content="[erased]"),)
+    assert read.fields == ({"tokens": 77, "stands_for": bytes(16)},)
+
+
+DIFFERENT: dict[str, dict[str, Any]] = {
+    "another message": {"messages": [{**MESSAGE, "content": "ho"}]},
+    "one more": {"messages": [MESSAGE, MESSAGE]},
+    "a pin": {"messages": [{**MESSAGE, "pinned": True}]},
+    "no importance": {"messages": [{**MESSAGE, "importance": 0}]},
+    "metadata": {"messages": [{**MESSAGE, "metadata": {"a": 1}}]},
+    "a time": {"messages": [{**MESSAGE, "timestamp": 4}]},
+    "a turn": {"messages": [{**MESSAGE, "turn_id": 4}]},
+    "retired": {"messages": [{**MESSAGE, "retired_by": 1}]},
+    "state": {"state": {"a": 1}},
+    "the end": {"status": "closed"},
+    "the usage": {"usage": {"calls": 1}},
+    "the birth": {"created_at": 77},
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_what_makes_a_difference(what: str) -> None:
+    """Anything that an import says, and that is not so yet."""
+    log, _ = extend(Tail(), [NewEntry(message=Message(role="user", content="hi"), tokens=1, timestamp=3)])
+    there = import_from(export_to(session(log), log))
+    assert same(import_from(EXPORT), there)
+    assert not same(import_from({**EXPORT, **DIFFERENT[what]}), there)
+
+
+def test_a_turn_that_goes_back_is_refused_on_its_path_alone() -> None:
+    """A branch may begin in an earlier turn than the one that it takes the place of."""
+    entry = NewEntry(message=Message(role="user", content="hi"), tokens=1, timestamp=1)
+    old = [OldEntry(**{**msgspec.structs.asdict(entry), "turn_id": turn}) for turn in (2, 5, 3)]
+    old[1] = msgspec.structs.replace(old[1], retired_by=2)
+    assert relived(old)[1].turn_id == 3
+    with pytest.raises(InvalidMessage):
+        relived([*old, msgspec.structs.replace(old[0], turn_id=1)])
