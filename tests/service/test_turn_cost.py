@@ -56,6 +56,14 @@ class Counting:
             return stop.value
 
 
+def counted(hf: Holdfast) -> Counting:
+    """Count from now on what is asked of the database of `hf`: the one seam where all of it passes."""
+    store = hf.engine.life.store
+    counting = Counting(store._database)  # type: ignore[attr-defined]  # see above
+    store._database = counting  # type: ignore[attr-defined]  # the same
+    return counting
+
+
 # Strategy, and how many of the messages below its window holds at most.
 STRATEGIES = {
     "digest": (ContextSettings("digest", {"budget": 8192}), 460),
@@ -76,8 +84,7 @@ async def cost(path: Path, settings: ContextSettings, length: int, *, warm: bool
         await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(length))
         session = await hf.session("s", user_id="ada")
         await session.send("the first turn after an import reads the log once")
-        counting = Counting(hf.store._database)  # type: ignore[attr-defined]  # the one seam where all of it passes
-        hf.store._database = counting  # type: ignore[attr-defined]  # the same
+        counting = counted(hf)
         for number in range(10):
             if not warm:
                 hf.engine.warm.forget(REF)
@@ -94,8 +101,7 @@ async def test_another_reply_length_does_not_read_the_log_again(tmp_path: Path) 
         await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(2_000))
         session = await hf.session("s", user_id="ada")
         await session.send("the first turn after an import reads the log once")
-        counting = Counting(hf.store._database)  # type: ignore[attr-defined]  # the one seam where all of it passes
-        hf.store._database = counting  # type: ignore[attr-defined]  # the same
+        counting = counted(hf)
         for number in range(10):
             hf.engine.warm.forget(REF)
             await session.send(f"question {number}", max_tokens=100 + number)

@@ -74,6 +74,15 @@ class Hook(Protocol):
 
 
 @runtime_checkable
+class Keeper(Protocol):
+    """A hook or observer that keeps something of sessions elsewhere, and gives it up when one is deleted."""
+
+    async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
+        """Remove all that is kept of sessions of that name; how many files there were."""
+        ...
+
+
+@runtime_checkable
 class Observer(Protocol):
     """Somebody who follows what is written to sessions, off a turn's path. `holdfast.hooks.observing` tells it."""
 

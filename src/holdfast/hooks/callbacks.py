@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, get_args
 import anyio.to_thread
 
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.hooks.base import EndedSession, Hook, Observer
+from holdfast.hooks.base import EndedSession, Hook, Keeper, Observer
 from holdfast.limits import HOOKS, ID_BYTES
 from holdfast.session import EndReason
 
@@ -81,6 +81,11 @@ class Hooks:
     def observers(self) -> tuple[Observer, ...]:
         """Those that follow what is written, too."""
         return tuple(hook for hook in self._hooks.values() if isinstance(hook, Observer))
+
+    @property
+    def keepers(self) -> tuple[Keeper, ...]:
+        """Those that keep something of sessions elsewhere."""
+        return tuple(hook for hook in self._hooks.values() if isinstance(hook, Keeper))
 
     def wanting(self, reason: EndReason) -> tuple[str, ...]:
         """The names of those that are told of ends for that reason, in order."""

@@ -1,0 +1,67 @@
+"""Durations as people write them, and back."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from holdfast.errors import InvalidRequest
+
+LONGEST: Final = 100 * 365 * 86_400
+"""Seconds of the longest duration that is taken: a hundred years."""
+_UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_DURATION: Final = re.compile(r"(?:\d{1,12}(?:\.\d{1,3})?(?:ms|[dhms]))+", re.ASCII)
+_DURATION_PART: Final = re.compile(r"([\d.]+)(ms|[dhms])")
+_SECONDS: Final = re.compile(r"\d{1,12}(?:\.\d{1,3})?", re.ASCII)
+
+
+def parse_duration(text: str) -> float | None:
+    """Seconds, to the millisecond: `90`, `1.5`, `90s`, `24h`, `1h30m`, `250ms`, `7d`; None if it is none of these.
+
+    Units go from large to small, each at most once.
+
+        >>> parse_duration("1h30m"), parse_duration("90"), parse_duration("30m1h")
+        (5400.0, 90.0, None)
+    """
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    if not _DURATION.fullmatch(text):
+        return None
+    parts = [(float(number), _UNITS_MS[unit]) for number, unit in _DURATION_PART.findall(text)]
+    units = [unit for _, unit in parts]
+    if units != sorted(set(units), reverse=True):
+        return None
+    return round(sum(number * unit for number, unit in parts)) / 1000
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest text that `parse_duration` reads as the same duration.
+
+    >>> format_duration(5400), format_duration(86400), format_duration(0)
+    ('1h30m', '1d', '0s')
+    """
+    rest = round(seconds * 1000)
+    text = ""
+    for unit, size in _UNITS_MS.items():
+        count, rest = divmod(rest, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
+def milliseconds_of(given: object, name: str) -> int:
+    """Milliseconds of a duration as it was given: a text like `24h`, or a number of seconds; None is 0.
+
+        >>> milliseconds_of("1h30m", "session_ttl"), milliseconds_of(1.5, "session_ttl"), milliseconds_of(None, "session_ttl")
+        (5400000, 1500, 0)
+
+    Raises:
+        InvalidRequest: it is no duration, or one of more than a hundred years.
+    """
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    seconds = given if number else parse_duration(given) if isinstance(given, str) else None
+    if given is None:
+        return 0
+    if isinstance(seconds, int | float) and 0 <= seconds <= LONGEST:
+        return round(seconds * 1000)
+    message = f"{name} must be a duration like 24h, 1h30m, 90s or 250ms, or seconds, from 0 to 36500d, not {given!r}"
+    raise InvalidRequest(message[:300], param=name)

@@ -1,0 +1,171 @@
+"""Blocks of configuration as people have written them for other systems: the server starts with them, and does what each says."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.config import life_of, load
+from holdfast.holdfast import Holdfast
+from tests.edges.server import Process
+from tests.service.desk import Clock
+from tests.service.living import DAY, file, ref, state, talk
+from tests.stores.servers import reached
+
+IN_MEMORY = "storage:\n  sessions:\n    backend: inmemory\n"
+SQLITE = """
+databases:
+  main:
+    driver: sqlite
+    path: .chat/chat.db
+
+storage:
+  sessions:
+    backend: sql
+    database: main
+"""
+SERVER = """
+databases:
+  main:
+    driver: {driver}
+    host: 127.0.0.1
+    port: {port}
+    database: {database}
+    user: ${{DB_USER}}
+    password: ${{DB_PASSWORD:-}}
+    options: {options}
+
+storage:
+  sessions:
+    backend: sql
+    database: main
+"""
+
+
+class Served:
+    """A server with a block as its configuration, started as often as needed."""
+
+    def __init__(self, folder: Path, block: str, **env: str) -> None:
+        self._file = folder / "holdfast.yaml"
+        self._file.write_text(block)
+        self._env = env
+
+    def run(self, *requests: tuple[str, str, Any]) -> list[Any]:
+        """Start it, send requests, and end it cleanly; what each answered."""
+        with Process("", config=self._file, env=self._env) as server, httpx2.Client(base_url=server.url) as client:
+            answers = [client.request(method, path, json=body) for method, path, body in requests]
+            assert server.stop(signal.SIGTERM) == 0
+        return [answer.json() | {"status_code": answer.status_code} for answer in answers]
+
+
+def message(text: str) -> dict[str, Any]:
+    """The body of an append."""
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+CREATE = ("POST", "/v1/sessions", {"id": "s"})
+SAY = ("POST", "/v1/sessions/s/messages", message("hello"))
+GET = ("GET", "/v1/sessions/s", None)
+CLOSE = ("POST", "/v1/sessions/s/close", None)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Relative paths begin here."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("block", [IN_MEMORY, "preset: mistralrs"], ids=["inmemory", "preset"])
+def test_in_memory_what_ends_is_gone(here: Path, block: str) -> None:
+    """With the process, or before."""
+    served = Served(here, block)
+    answers = served.run(CREATE, SAY, GET, CLOSE, GET, CREATE)
+    assert [answer["status_code"] for answer in answers] == [201, 200, 200, 200, 404, 201]
+    assert served.run(GET)[0]["status_code"] == 404
+    assert not list(here.glob("*.db"))
+
+
+def test_sqlite_keeps(here: Path) -> None:
+    """In the file that the block names."""
+    (here / ".chat").mkdir()
+    keeps(Served(here, SQLITE))
+    assert (here / ".chat" / "chat.db").is_file()
+
+
+@pytest.mark.parametrize(("name", "port", "user"), [("postgres", 5432, "postgres"), ("mysql", 3306, "root")])
+def test_a_server_keeps(here: Path, name: str, port: int, user: str) -> None:
+    """User and password from the environment."""
+    server = reached(name)
+    place = server.place()
+    schema = place.rpartition("schema=")[2] if name == "postgres" else place.rpartition("/")[2]
+    database, options = ("postgres", f"{{schema: {schema}}}") if name == "postgres" else (schema, "{}")
+    try:
+        keeps(Served(here, SERVER.format(driver=name, port=port, database=database, options=options), DB_USER=user))
+    finally:
+        server.drop(place)
+
+
+def keeps(served: Served) -> None:
+    """A second start finds what the first one wrote, closed, and opens it again."""
+    assert [answer["status_code"] for answer in served.run(CREATE, SAY, CLOSE)] == [201, 200, 200]
+    found, said, opened = served.run(GET, SAY, GET)
+    assert (found["status"], [one["content"] for one in found["messages"]]) == ("closed", ["hello"])
+    assert (said["status_code"], opened["status"], len(opened["messages"])) == (200, "active", 2)
+
+
+def test_a_buffer_of_50(here: Path) -> None:
+    """`max_history_turns`: the log keeps the rest."""
+    log = [{"role": ("user", "assistant")[at % 2], "content": f"message {at}"} for at in range(60)]
+    served = Served(here, "short_term:\n  max_history_turns: 50\n")
+    asked = ("POST", "/v1/sessions/s/context", {"strategy": "none"})
+    *_, context, whole = served.run(CREATE, ("POST", "/v1/sessions/s/messages", {"messages": log}), asked, GET)
+    assert [one["content"] for one in context["messages"]] == ["message 0", *(f"message {at}" for at in range(10, 60))]
+    assert len(whole["messages"]) == 60
+
+
+@pytest.mark.parametrize(
+    ("block", "ttl", "cap"),
+    [
+        ("short_term:\n  session_ttl: 24h\n", DAY, 10_000),
+        ("short_term:\n  max_sessions: 10000\n", DAY, 10_000),
+        ("short_term: {max_sessions: 3, session_ttl: 90s}", 90_000, 3),
+        ("short_term: {max_sessions: 0, session_ttl: 0}", 0, 0),
+        ("preset: mistralrs", 1_800_000, 128),
+        ("{preset: mistralrs, short_term: {session_ttl: 7d}}", 7 * DAY, 128),
+    ],
+)
+async def test_sessions_end_when_the_block_says(tmp_path: Path, block: str, ttl: int, cap: int) -> None:
+    """To the millisecond, and to the session, as far as the test cares to make as many."""
+    clock, life = Clock(), life_of(load(block, env={}))
+    assert (life.session_ttl, life.max_sessions) == (ttl, cap)
+    async with Holdfast(file(tmp_path), clock=clock, life=life) as hf:
+        await talk(hf, "s")
+        clock.now += ttl - 1 if ttl else 1000 * DAY
+        assert await state(hf, "s") == "active"
+        if ttl:
+            clock.now += 1
+            assert await state(hf, "s") == "closed"
+        await talk(hf, "s")
+        for number in range(min(cap, 128)):
+            clock.now += 1
+            assert await state(hf, "s") == "active"
+            await hf.create(f"more {number}")
+        assert await state(hf, "s") == ("closed" if 0 < cap <= 128 else "active")
+
+
+async def test_retention_is_what_the_block_says(tmp_path: Path) -> None:
+    """`storage.sessions.retention`."""
+    clock, life = Clock(), life_of(load("storage: {sessions: {retention: 90d}}", env={}))
+    async with Holdfast(file(tmp_path), clock=clock, life=life) as hf:
+        await talk(hf, "s")
+        await hf.close_session(ref("s"))
+        clock.now += 90 * DAY - 1
+        assert (await hf.sweep()).deleted == 0
+        clock.now += 1
+        assert (await hf.sweep()).deleted == 1
+        assert await state(hf, "s") == "gone"

@@ -1,0 +1,184 @@
+"""The life of sessions over HTTP: close, expiry on every route, use, metrics; and the command line's `close`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.session import SessionRef
+from tests.edges.server import Clock, Served, gateway
+from tests.edges.test_cli_sessions import said, sessions, store
+from tests.edges.test_rest import appended, created, path, user
+from tests.service.living import DAY, Ear, file
+
+TTL = "short_term: {session_ttl: 1h}"
+HOUR = 3_600_000
+
+
+def later(served: Served, by: int) -> None:
+    """Move the server's clock on."""
+    clock = served.hf.clock
+    assert isinstance(clock, Clock)
+    clock.now += by
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    """Where an ended session stays."""
+    return file(tmp_path)
+
+
+async def test_close_answers_the_session_and_again(place: str) -> None:
+    """Closed; a message opens it; one of no such name is a 404."""
+    async with gateway(store=place) as (served, _):
+        ear = Ear()
+        served.hf.add_hook(ear)
+        await created(served)
+        await appended(served, user("hello"))
+        for _ in range(2):
+            closed = await served.http.post(path("s", "close"))
+            assert (closed.status_code, closed.json()["status"]) == (200, "closed")
+        whole = (await served.http.get(path("s"))).json()
+        assert (whole["status"], whole["end_reason"], len(whole["messages"])) == ("closed", "close", 1)
+        await appended(served, user("more"))
+        assert (await served.http.get(path("s"))).json()["status"] == "active"
+        await served.hf.engine.teller.idle()
+        assert ear.heard == [("close", "s")]
+        assert (await served.http.post(path("none", "close"))).status_code == 404
+        assert (await served.http.get(path("s", "close"))).status_code == 405
+
+
+async def test_an_expired_session_is_closed_on_every_route(place: str) -> None:
+    """Swept or not; by its own ttl too, in lists and their filter."""
+    async with gateway((), TTL, store=place) as (served, _):
+        await created(served, "usual")
+        await created(served, "own", ttl=DAY)
+        await created(served, "never", ttl=0)
+        later(served, HOUR)
+        listed = {one["id"]: one["status"] for one in (await served.http.get("/v1/sessions")).json()["data"]}
+        assert listed == {"usual": "closed", "own": "active", "never": "active"}
+        for status in ("active", "closed"):
+            found = (await served.http.get("/v1/sessions", params={"status": status})).json()["data"]
+            assert {one["id"] for one in found} == {name for name, what in listed.items() if what == status}
+        short = (await served.http.get("/sessions", params={"status": "closed"})).json()["sessions"]
+        assert [one["id"] for one in short] == ["usual"]
+        assert (await served.http.get(path("usual"))).json()["end_reason"] == "ttl"
+        changed = await served.http.patch(path("usual"), json={"metadata": {"a": 1}})
+        assert (changed.status_code, changed.json()["status"]) == (200, "closed")
+
+
+async def test_a_turn_opens_an_expired_session_again(place: str) -> None:
+    """Ended first, and told; warm as it is."""
+    async with gateway(["one", "two"], TTL, store=place) as (served, _):
+        ear = Ear()
+        served.hf.add_hook(ear)
+        await served.chat("first")
+        later(served, HOUR)
+        assert (await served.chat("second"))["status"] == 200
+        await served.hf.engine.teller.idle()
+        assert ear.heard == [("ttl", "s")]
+        assert [text for _, text in await served.log()] == ["first", "one", "second", "two"]
+        assert (await served.http.get(path("s"))).json()["status"] == "active"
+
+
+async def test_in_memory_a_turn_begins_anew() -> None:
+    """And every other route finds nothing."""
+    async with gateway(["one", "two"], TTL) as (served, upstream):
+        await served.chat("first")
+        later(served, HOUR)
+        routes = [("GET", ()), ("PATCH", ()), ("DELETE", ()), ("POST", ("messages",)), ("GET", ("messages",))]
+        routes += [("POST", ("context",)), ("GET", ("history",)), ("POST", ("close",)), ("GET", ("compactions",))]
+        for method, more in routes:
+            body: Any = user_body if more == ("messages",) else {}
+            answer = await served.http.request(method, path("s", *more), json=None if method == "GET" else body)
+            assert answer.status_code == 404, (method, more)
+        assert (await served.http.get("/v1/sessions")).json()["data"] == []
+        assert (await served.chat("second"))["status"] == 200
+        assert [text for _, text in await served.log()] == ["second", "two"]
+        assert len(upstream.requests[-1].body["messages"]) == 1
+
+
+user_body = {"messages": [user("hello")]}
+
+
+@pytest.mark.parametrize(
+    ("body", "used"),
+    [
+        ({}, True),
+        ({"touch": True}, True),
+        ({"touch": None}, True),
+        ({"touch": False}, False),
+        ({"at_turn": 0}, False),
+        ({"explain": True}, False),
+    ],
+)
+async def test_a_working_set_is_use_unless_it_says_not(place: str, body: dict[str, Any], used: bool) -> None:
+    """Nor is looking."""
+    async with gateway((), TTL, store=place) as (served, _):
+        await created(served)
+        await appended(served, user("hello"))
+        before = (await served.hf.store.get(SessionRef("default", "s"))).accessed_at
+        later(served, HOUR // 2)
+        for look in ("", "/messages", "/history", "/compactions"):
+            assert (await served.http.get(path("s") + look)).status_code == 200
+        assert (await served.http.post(path("s", "context"), json=body)).status_code == 200
+        after = (await served.hf.store.get(SessionRef("default", "s"))).accessed_at
+        assert (after > before) == used
+
+
+async def test_touch_is_true_or_false(place: str) -> None:
+    async with gateway(store=place) as (served, _):
+        await created(served)
+        answer = await served.http.post(path("s", "context"), json={"touch": "no"})
+        assert (answer.status_code, answer.json()["error"]["message"]) == (400, "touch must be true or false")
+
+
+async def test_metrics_tell_of_ends_and_hooks(place: str) -> None:
+    """By reason; by hook and outcome."""
+    async with gateway((), "short_term: {max_sessions: 1}", store=place) as (served, _):
+        ear = Ear()
+        ear.failing = 1
+        served.hf.add_hook(ear)
+        for name in "abc":
+            await created(served, name)
+        await served.http.post(path("c", "close"))
+        await served.hf.engine.teller.idle()
+        lines = (await served.http.get("/metrics")).text.splitlines()
+        assert 'holdfast_sessions_ended_total{reason="cap"} 2.0' in lines
+        assert 'holdfast_sessions_ended_total{reason="close"} 1.0' in lines
+        assert 'holdfast_hook_deliveries_total{hook="ear",outcome="told"} 2.0' in lines
+        assert 'holdfast_hook_deliveries_total{hook="ear",outcome="failed"} 1.0' in lines
+        assert "holdfast_endings_pending 0.0" in lines
+
+
+def test_the_command_line_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once; nothing when one is not there."""
+    monkeypatch.chdir(tmp_path)
+    store(said("hello", name="a"), said("hello", name="b"))
+    missing = sessions("close", "a", "none")
+    assert missing.exit_code == 1
+    assert json.loads(sessions("show", "a", "--json").stdout)["status"] == "active"
+    told = sessions("close", "a", "b")
+    assert (told.exit_code, told.stdout) == (0, "Closed 2 sessions.\n")
+    again = json.loads(sessions("close", "a", "--json").stdout)
+    assert [(one["id"], one["status"]) for one in again] == [("a", "closed")]
+
+
+async def test_a_slow_hook_keeps_no_request_waiting(place: str) -> None:
+    """Delete and close answer at once."""
+    async with gateway(store=place) as (served, _):
+        release = asyncio.Event()
+
+        async def slow(session: Any, reason: str) -> None:
+            await release.wait()
+
+        served.hf.on_expire(slow, name="slow")
+        await created(served)
+        assert (await served.http.post(path("s", "close"))).status_code == 200
+        assert (await served.http.delete(path("s"))).status_code == 200
+        assert (await served.http.get(path("s"))).status_code == 404
+        release.set()

@@ -1,0 +1,589 @@
+"""The life of sessions: expiry on read, use, the cap, ends, retention."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.errors import AmbiguousSession, InvalidRequest, SessionExists, SessionNotFound, StaleSession
+from holdfast.holdfast import Holdfast
+from holdfast.life import LifeSettings, touch_every
+from holdfast.stores.base import Append, NewSession, SessionPatch
+from tests.service.desk import Clock
+from tests.service.living import DAY, HOUR, MEMORY, Ear, file, life, ref, rows, state, talk
+
+PLACES = ("memory", "file")
+"""Where an ended session is gone, and where it is closed."""
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store's URL."""
+    return MEMORY if request.param == "memory" else file(tmp_path)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def over(place: str) -> str:
+    """What becomes of a session that has ended there."""
+    return "gone" if place == MEMORY else "closed"
+
+
+# -- settings ------------------------------------------------------------------
+
+
+async def test_settings_are_read_as_people_write_them() -> None:
+    """Durations with units or in seconds, `0` and None for never."""
+    hf = holdfast.open(session_ttl="1h30m", max_sessions=5, max_history_turns=50, retention=1.5)
+    assert hf.life == LifeSettings(session_ttl=5_400_000, max_sessions=5, max_history_turns=50, retention=1500)
+    assert holdfast.open(session_ttl=None, max_sessions=None).life == LifeSettings(session_ttl=0, max_sessions=0)
+    assert holdfast.open().life == LifeSettings()
+    assert (LifeSettings().session_ttl, LifeSettings().max_sessions) == (DAY, 10_000)
+
+
+async def test_a_preset_gives_what_is_not_given() -> None:
+    """`mistralrs`: 128 sessions, 30 minutes, in memory; what is given wins."""
+    hf = holdfast.open(preset="mistralrs")
+    assert (hf.url, hf.life.max_sessions, hf.life.session_ttl) == (MEMORY, 128, 1_800_000)
+    hf = holdfast.open("sqlite:///x.db", preset="mistralrs", max_sessions=7)
+    assert (hf.url, hf.life.max_sessions, hf.life.session_ttl) == ("sqlite:///x.db", 7, 1_800_000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "param"),
+    [
+        ({"session_ttl": "soon"}, "session_ttl"),
+        ({"session_ttl": "30m1h"}, "session_ttl"),
+        ({"session_ttl": -1}, "session_ttl"),
+        ({"session_ttl": True}, "session_ttl"),
+        ({"session_ttl": float("nan")}, "session_ttl"),
+        ({"session_ttl": "36501d"}, "session_ttl"),
+        ({"retention": []}, "retention"),
+        ({"max_sessions": "many"}, "max_sessions"),
+        ({"max_sessions": 1.5}, "max_sessions"),
+        ({"max_history_turns": 10_001}, "max_history_turns"),
+        ({"preset": "nexo"}, "preset"),
+        ({"life": LifeSettings(), "max_sessions": 5}, "life"),
+    ],
+)
+async def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], param: str) -> None:
+    """With the name of the one that is wrong."""
+    with pytest.raises(InvalidRequest) as refused:
+        holdfast.open(**settings)
+    assert refused.value.param == param
+
+
+# -- expiry --------------------------------------------------------------------
+
+
+async def test_a_session_expires_to_the_millisecond_swept_or_not(place: str, clock: Clock) -> None:
+    """Alive iff idle < ttl, on every way of looking; the row says active until somebody ends it."""
+    async with life(place, clock, session_ttl=1_800_000) as hf:
+        await talk(hf, "a")
+        clock.now += 1_799_999
+        assert await state(hf, "a") == "active"
+        assert [one.status for one in (await hf.sessions()).sessions] == ["active"]
+        clock.now += 1
+        assert await state(hf, "a") == over(place)
+        closed = (await hf.sessions(status="closed")).sessions
+        assert [one.id for one in closed] == ([] if place == MEMORY else ["a"])
+        assert (await hf.sessions(status="active")).sessions == ()
+        if place != MEMORY:
+            seen = await hf.store.get(ref("a"))
+            assert (seen.ended_at, seen.end_reason) == (clock.now, "ttl")
+            assert (await rows(hf))["a"].status == "active"
+            await hf.sweep()
+            swept = (await rows(hf))["a"]
+            assert (swept.status, swept.ended_at, swept.end_reason) == ("closed", seen.ended_at, "ttl")
+
+
+async def test_looking_revives_nobody(place: str, clock: Clock) -> None:
+    """As upstream's reads did: neither before the end nor after it."""
+    async with life(place, clock, session_ttl=1000) as hf:
+        await talk(hf, "a")
+        for _ in range(4):
+            clock.now += 249
+            session = await hf.session("a")
+            await session.info()
+            await session.messages()
+            await session.export()
+            await session.context(at_turn=0)
+            await session.context(touch=False)
+            await hf.sessions()
+        clock.now += 4
+        assert await state(hf, "a") == over(place)
+
+
+async def test_every_read_of_a_session_in_memory_finds_it_gone(clock: Clock) -> None:
+    """Also those that do not give the session itself."""
+    async with life(MEMORY, clock, session_ttl=1000) as hf:
+        for ask in ("entries", "spine", "compactions", "calls"):
+            await talk(hf, "a")
+            clock.now += 1000
+            with pytest.raises(SessionNotFound):
+                await getattr(hf.store, ask)(ref("a"))
+        await talk(hf, "a")
+        clock.now += 1000
+        for call in (
+            hf.store.annotate(ref("a"), 0, pinned=True),
+            hf.store.window(ref("a"), None),
+            hf.store.update(ref("a"), SessionPatch(metadata={"a": 1}), timestamp=clock.now),
+            hf.store.append(ref("a"), Append(timestamp=clock.now, state_delta={"a": 1})),
+            hf.close_session(ref("a")),
+        ):
+            with pytest.raises(SessionNotFound):
+                await call
+        assert not await hf.delete(ref("a"))
+        assert await rows(hf) == {}
+
+
+async def test_a_name_whose_session_has_expired_is_free_in_memory(clock: Clock) -> None:
+    """To create, to import, and to tell apart."""
+    async with life(MEMORY, clock, session_ttl=1000) as hf:
+        await hf.create("a", user_id="ada")
+        clock.now += 500
+        await hf.create("a", user_id="bob")
+        with pytest.raises(AmbiguousSession):
+            await hf.store.find("a")
+        clock.now += 500
+        assert (await hf.store.find("a")).user_id == "bob"
+        await hf.create("a", user_id="ada")
+        with pytest.raises(SessionExists):
+            await hf.create("a", user_id="ada")
+        clock.now += 1000
+        installed = await hf.install(NewSession(id="a", user_id="bob", timestamp=clock.now), [])
+        assert installed.version == 0
+
+
+async def test_a_message_opens_an_expired_session_again_or_a_new_one(place: str, clock: Clock) -> None:
+    """The old one is ended first, as if it had been swept: hooks hear of it, whole."""
+    async with life(place, clock, session_ttl=1000) as hf:
+        ear = Ear()
+        hf.add_hook(ear)
+        session = await hf.session("a", system="Be brief.")
+        ways: list[Callable[[], Awaitable[object]]] = [
+            lambda: session.send("sent"),
+            lambda: session.append("appended"),
+            lambda: hf.session("a", system="Be brief."),
+            lambda: _turn(session),
+        ]
+        await session.append("first")
+        for number, way in enumerate(ways, 1):
+            clock.now += 1000
+            await way()
+            await hf.engine.teller.idle()
+            expected = number if place == MEMORY or number < 3 else number - 1  # to ask for a session is no message
+            assert len(ear.heard) == expected, number
+        assert set(ear.heard) == {("ttl", "a")}
+        info = await session.info()
+        assert info.status == "active"
+        assert [message.content for message in info.system_messages] == ["Be brief."]
+        texts = [message["content"] for message in await session.messages()]
+        assert texts == (["turned"] if place == MEMORY else [*ear.texts[-1], "turned"])
+
+
+async def _turn(session: holdfast.SessionHandle) -> None:
+    async with session.turn("turned"):
+        pass
+
+
+async def test_an_expired_session_that_was_deleted_is_not_made_anew(clock: Clock) -> None:
+    """Only time makes room for a new one of that name."""
+    async with life(MEMORY, clock, session_ttl=1000) as hf:
+        session = await hf.session("a")
+        await session.delete()
+        with pytest.raises(SessionNotFound):
+            await session.append("hello")
+
+
+async def test_who_expects_a_version_has_seen_it_closed(tmp_path: Path, clock: Clock) -> None:
+    """The end that a message brings about is not somebody else's write; a version that was behind before stays so."""
+    async with life(file(tmp_path), clock, session_ttl=1000) as hf:
+        session = await hf.session("a")
+        await session.append("one")
+        clock.now += 1000
+        seen = await session.info()
+        assert seen.status == "closed"
+        with pytest.raises(StaleSession):
+            await session.append("two", expect=seen.version - 1)
+        assert (await rows(hf))["a"].status == "active", "a refused write ends nothing"
+        assert (await session.append("two", expect=seen.version)).reopened
+        clock.now += 1000
+        seen = await session.info()
+        changed = await hf.store.update(
+            ref("a"), SessionPatch(metadata={"a": 1}), timestamp=clock.now, expect=seen.version
+        )
+        assert (changed.status, changed.end_reason) == ("closed", "ttl")
+
+
+async def test_an_import_over_an_expired_session_is_told_of_its_end(tmp_path: Path, clock: Clock) -> None:
+    """With what it held, not with what took its place."""
+    async with life(file(tmp_path), clock, session_ttl=1000) as hf:
+        ear = Ear()
+        hf.add_hook(ear)
+        await talk(hf, "a", "old")
+        clock.now += 1000
+        await hf.install(NewSession(id="a", user_id="default", timestamp=clock.now), [])
+        await hf.engine.teller.idle()
+        assert (ear.heard, ear.texts) == ([("ttl", "a")], [["old"]])
+        assert await state(hf, "a") == "active"
+        assert await hf.engine.life.store.active() == 1
+
+
+async def test_a_ttl_of_its_own_wins(place: str, clock: Clock) -> None:
+    """Shorter, longer, or never."""
+    async with life(place, clock, session_ttl=1000) as hf:
+        for name, ttl in (("short", 10), ("long", 2000), ("never", 0), ("usual", None)):
+            await hf.create(name, ttl=ttl)
+        for at, alive in (
+            (9, "short long never usual"),
+            (10, "long never usual"),
+            (1000, "long never"),
+            (2000, "never"),
+        ):
+            clock.now = Clock().now + at
+            assert [n for n in ("short", "long", "never", "usual") if await state(hf, n) == "active"] == alive.split()
+
+
+async def test_without_a_ttl_nothing_expires(place: str, clock: Clock) -> None:
+    async with life(place, clock, session_ttl=0) as hf:
+        await talk(hf, "a")
+        await hf.create("b", ttl=5)
+        clock.now += 10_000 * DAY
+        assert await state(hf, "a") == "active"
+        assert await state(hf, "b") == over(place)
+
+
+async def test_a_turn_under_way_keeps_its_session(place: str, clock: Clock) -> None:
+    """However long the model takes: it is neither expired, swept nor evicted, and its reply is written."""
+    async with life(place, clock, session_ttl=1000, max_sessions=1) as hf:
+        session = await hf.session("a")
+        async with session.turn("think") as turn:
+            clock.now += 5000
+            await hf.sweep()
+            await talk(hf, "b")
+            assert await state(hf, "a") == "active"
+            turn.add("thought")
+        assert [message["content"] for message in await session.messages()] == ["think", "thought"]
+
+
+async def test_another_server_that_used_a_session_keeps_it(tmp_path: Path, clock: Clock) -> None:
+    """What this process remembers may be old: the end depends on the row."""
+    async with (
+        life(file(tmp_path), clock, session_ttl=1000) as one,
+        life(file(tmp_path), clock, session_ttl=1000) as two,
+    ):
+        ear = Ear()
+        one.add_hook(ear)
+        session = await one.session("a")
+        await session.send("hello")
+        old = await one.store.get(ref("a"))
+        clock.now += 999
+        await two.store.touch(ref("a"), timestamp=clock.now)
+        clock.now += 500
+        assert not await one.engine.life.expire(old)
+        await session.send("still here")
+        assert (await session.info()).messages == 4
+        assert ear.calls == []
+
+
+# -- use -----------------------------------------------------------------------
+
+
+async def test_a_working_set_for_use_is_use(place: str, clock: Clock) -> None:
+    """Not each of them is written down: one in the hundredth part of a ttl is, so it ends that much early at most."""
+    async with life(place, clock, session_ttl=1_000_000) as hf:
+        await talk(hf, "a")
+        session = await hf.session("a")
+        clock.now += 9_999
+        await session.context()
+        assert (await rows(hf))["a"].accessed_at == clock.now - 9_999
+        clock.now += 1
+        await session.context()
+        used = (await rows(hf))["a"].accessed_at
+        assert used == clock.now
+        clock.now += 999_999
+        await session.context()
+        assert await state(hf, "a") == "active"
+
+
+async def test_a_turn_that_writes_nothing_is_use(tmp_path: Path, clock: Clock) -> None:
+    """It looks at the session to answer it."""
+    async with life(file(tmp_path), clock, session_ttl=1_000_000) as hf:
+        await talk(hf, "a")
+        session = await hf.session("a")
+        clock.now += 500_000
+        async with session.turn():
+            pass
+        assert (await rows(hf))["a"].accessed_at == clock.now
+
+
+async def test_use_does_not_open_what_has_ended(tmp_path: Path, clock: Clock) -> None:
+    """A working set of an expired session can be made; that does not bring it back."""
+    async with life(file(tmp_path), clock, session_ttl=1000) as hf:
+        await talk(hf, "a")
+        clock.now += 1000
+        session = await hf.session("a")
+        assert (await session.context()).messages
+        assert await state(hf, "a") == "closed"
+        await hf.sweep()
+        assert (await rows(hf))["a"].status == "closed"
+
+
+def test_notes_of_use_are_a_second_apart() -> None:
+    assert [touch_every(ttl) for ttl in (0, 1000, 100_000, DAY)] == [1000, 1000, 1000, DAY // 100]
+
+
+# -- the cap -------------------------------------------------------------------
+
+
+async def test_the_fourth_of_three_takes_the_place_of_the_first(place: str, clock: Clock) -> None:
+    async with life(place, clock, max_sessions=3) as hf:
+        ear = Ear()
+        hf.add_hook(ear)
+        for name in "abcd":
+            await talk(hf, name)
+            clock.now += 1
+        assert [await state(hf, name) for name in "abcd"] == [over(place), "active", "active", "active"]
+        await hf.engine.teller.idle()
+        assert ear.heard == [("cap", "a")]
+
+
+async def test_the_one_idle_longest_goes_not_the_oldest(place: str, clock: Clock) -> None:
+    """128 sessions at 0 to 127; the first is used again: the second goes."""
+    async with life(place, clock, max_sessions=128) as hf:
+        for number in range(128):
+            await talk(hf, f"s{number}")
+            clock.now += 1
+        await talk(hf, "s0")
+        clock.now += 1
+        await talk(hf, "new")
+        assert await hf.engine.life.store.active() == 128
+        assert (await state(hf, "s0"), await state(hf, "s1"), await state(hf, "s2")) == (
+            "active",
+            over(place),
+            "active",
+        )
+
+
+async def test_an_update_at_the_cap_evicts_nobody(place: str, clock: Clock) -> None:
+    """By message, by change, by import: upstream lost one of 128 by that."""
+    async with life(place, clock, max_sessions=3) as hf:
+        for name in "abc":
+            await talk(hf, name)
+            clock.now += 1
+        for _ in range(5):
+            await talk(hf, "c")
+            await hf.store.update(ref("b"), SessionPatch(metadata={"a": 1}), timestamp=clock.now)
+            await hf.install(NewSession(id="a", user_id="default", timestamp=clock.now), [])
+            clock.now += 1
+        assert await hf.engine.life.store.active() == 3
+
+
+async def test_no_cap_is_no_cap(place: str, clock: Clock) -> None:
+    async with life(place, clock, max_sessions=0) as hf:
+        for number in range(50):
+            await talk(hf, f"s{number}")
+        assert await hf.engine.life.store.active() == 50
+
+
+async def test_one_that_opens_again_counts(tmp_path: Path, clock: Clock) -> None:
+    """It makes room for itself, and is not the one that goes."""
+    async with life(file(tmp_path), clock, max_sessions=2) as hf:
+        for name in "abc":
+            await talk(hf, name)
+            clock.now += 1
+        assert await state(hf, "a") == "closed"
+        await talk(hf, "a")
+        assert [await state(hf, name) for name in "abc"] == ["active", "closed", "active"]
+
+
+async def test_one_that_ended_leaves_room(place: str, clock: Clock) -> None:
+    """Closed, deleted or expired."""
+    async with life(place, clock, max_sessions=3, session_ttl=1000) as hf:
+        await hf.create("short", ttl=1)
+        clock.now += 1
+        for name in "ab":
+            await talk(hf, name)
+            clock.now += 1
+        await talk(hf, "c")
+        assert [await state(hf, name) for name in ("short", "a", "b", "c")] == [over(place), *["active"] * 3]
+        await hf.close_session(ref("a"))
+        await talk(hf, "d")
+        await hf.delete(ref("b"))
+        await talk(hf, "e")
+        assert [await state(hf, name) for name in "cde"] == ["active"] * 3
+
+
+async def test_what_has_expired_goes_before_what_has_not(place: str, clock: Clock) -> None:
+    """And for that reason, though a session that is alive was idle for longer."""
+    async with life(place, clock, max_sessions=2, session_ttl=DAY) as hf:
+        ear = Ear()
+        hf.add_hook(ear)
+        await talk(hf, "long")
+        clock.now += 1
+        await hf.create("short", ttl=10)
+        clock.now += 10
+        await talk(hf, "new")
+        await hf.engine.teller.idle()
+        assert ear.heard == [("ttl", "short")]
+        assert await state(hf, "long") == "active"
+
+
+async def test_the_cap_is_exact_in_one_process(place: str, clock: Clock) -> None:
+    """However many come at once, with as many that end and open again."""
+    async with life(place, clock, max_sessions=10) as hf:
+        for round_ in range(4):
+            names = [f"r{round_}s{number}" for number in range(25)]
+            await asyncio.gather(*(hf.create(name) for name in names))
+            clock.now += 1
+            assert await hf.engine.life.store.active() == 10
+
+
+async def test_the_cap_holds_for_each_tenant(tmp_path: Path, clock: Clock) -> None:
+    async with life(file(tmp_path), clock, max_sessions=2) as hf:
+        other = hf.store.for_tenant("other")
+        for number in range(3):
+            await talk(hf, f"s{number}")
+            await other.create(NewSession(id=f"s{number}", user_id="ada", timestamp=clock.now))
+            clock.now += 1
+        assert (await hf.engine.life.store.active(), await other.active()) == (2, 2)
+
+
+async def test_several_servers_come_back_to_the_cap_with_a_sweep(tmp_path: Path, clock: Clock) -> None:
+    """Between two sweeps each counts for itself."""
+    async with life(file(tmp_path), clock, max_sessions=5) as one, life(file(tmp_path), clock, max_sessions=5) as two:
+        for hf, name in ((one, "a"), (two, "b")):
+            await talk(hf, name)
+        for number in range(4):
+            for hf in (one, two):
+                await talk(hf, f"{id(hf)}-{number}")
+                clock.now += 1
+        assert await one.engine.life.store.active() > 5
+        swept = await one.sweep()
+        assert await one.engine.life.store.active() == 5
+        assert swept.evicted > 0
+
+
+# -- close, delete, retention --------------------------------------------------
+
+
+async def test_close_ends_a_session_once(place: str, clock: Clock) -> None:
+    async with life(place, clock) as hf:
+        ear = Ear()
+        hf.add_hook(ear)
+        session = await hf.session("a")
+        await session.append("hello")
+        clock.now += 5
+        closed = await session.close()
+        assert (closed.status, closed.ended_at, closed.end_reason) == ("closed", clock.now, "close")
+        if place == MEMORY:
+            with pytest.raises(SessionNotFound):
+                await session.close()
+        else:
+            clock.now += 5
+            assert await session.close() == closed
+            await session.append("more")
+            assert (await session.info()).status == "active"
+        await hf.engine.teller.idle()
+        assert (ear.heard, ear.texts) == ([("close", "a")], [["hello"]])
+
+
+async def test_delete_is_told_with_the_session_whole_and_then_it_is_gone(place: str, clock: Clock) -> None:
+    """Gone by name at once; an unknown one is nobody's to hear of; twice is true, then false."""
+    async with life(place, clock) as hf:
+        ear = Ear()
+        hf.add_hook(ear)
+        await talk(hf, "a")
+        assert await hf.delete(ref("a"))
+        assert await state(hf, "a") == "gone"
+        assert not await hf.delete(ref("a"))
+        assert not await hf.delete(ref("unknown"))
+        await hf.engine.teller.idle()
+        assert (ear.heard, ear.texts) == ([("delete", "a")], [["hello"]])
+        assert await hf.engine.life.store.tenants() == ()
+
+
+async def test_closed_sessions_are_kept_for_as_long_as_is_said(tmp_path: Path, clock: Clock) -> None:
+    """Then a sweep deletes them, and hooks hear of it; whatever was used again stays."""
+    async with life(file(tmp_path), clock, session_ttl=HOUR, retention=DAY) as hf:
+        ear = Ear(reasons=["delete"])
+        hf.add_hook(ear)
+        for name in ("a", "b", "c"):
+            await talk(hf, name)
+        clock.now += HOUR
+        await hf.sweep()
+        clock.now += DAY - 1
+        assert (await hf.sweep()).deleted == 0
+        await hf.store.update(ref("b"), SessionPatch(metadata={"a": 1}), timestamp=clock.now)
+        await talk(hf, "c")
+        clock.now += 1
+        assert (await hf.sweep()).deleted == 1
+        assert [await state(hf, name) for name in "abc"] == ["gone", "closed", "active"]
+        assert ear.heard == [("delete", "a")]
+
+
+async def test_many_are_retired_in_one_sweep(tmp_path: Path, clock: Clock) -> None:
+    """More than are read at a time."""
+    async with life(file(tmp_path), clock, session_ttl=HOUR, retention=DAY, max_sessions=0) as hf:
+        for number in range(250):
+            await hf.create(f"s{number}")
+        clock.now += HOUR
+        assert (await hf.sweep()).expired == 250
+        clock.now += DAY
+        assert (await hf.sweep()).deleted == 250
+        assert await rows(hf) == {}
+
+
+# -- in the background ---------------------------------------------------------
+
+
+async def test_it_sweeps_by_itself(tmp_path: Path) -> None:
+    """As often as the shortest ttl asks for, which may come later than the server's own."""
+    clock = Clock()
+    async with Holdfast(file(tmp_path), clock=clock, life=LifeSettings()) as hf:
+        sweeper = hf.engine.sweeper
+        assert sweeper.interval == 21_600
+        await hf.create("a", ttl=2000)
+        await hf.store.get(ref("a"))
+        assert sweeper.interval == 1.0
+        clock.now += 2000
+        async with asyncio.timeout(20):
+            while (await rows(hf))["a"].status == "active":  # noqa: ASYNC110 - until it has, in real time
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "seconds"), [(0, 60.0), (100, 1.0), (4000, 1.0), (60_000, 15.0), (DAY, 21_600.0), (30 * DAY, 21_600.0)]
+)
+async def test_the_time_between_sweeps(tmp_path: Path, ttl: int, seconds: float) -> None:
+    """A quarter of the ttl, at least a second and at most six hours."""
+    async with life(file(tmp_path), Clock(), session_ttl=ttl) as hf:
+        assert hf.engine.sweeper.interval == seconds
+
+
+async def test_all_tenants_are_swept_where_they_share_their_settings(tmp_path: Path, clock: Clock) -> None:
+    """A library's own tenant is all it knows of; a server sweeps for all."""
+    async with life(file(tmp_path), clock, session_ttl=1000) as own, _everybody(tmp_path, clock) as server:
+        other = own.store.for_tenant("other")
+        await other.create(NewSession(id="a", user_id="ada", timestamp=clock.now))
+        await talk(own, "b")
+        clock.now += 1000
+        assert (await own.sweep()).expired == 1
+        assert (await server.sweep()).expired == 1
+        assert (await server.sweep()).expired == 0
+
+
+@asynccontextmanager
+async def _everybody(path: Path, clock: Clock) -> AsyncIterator[Holdfast]:
+    async with life(file(path), clock, session_ttl=1000, all_tenants=True) as hf:
+        yield hf

@@ -1,0 +1,237 @@
+"""The life of sessions beside a model of it that fits on a page: any order of clock, messages, ends, sweeps and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from holdfast.errors import SessionExists, SessionNotFound
+from holdfast.holdfast import Holdfast
+from holdfast.life import LifeSettings, touch_every
+from holdfast.stores import open_store
+from holdfast.stores.base import Store
+from tests.service.desk import Clock
+from tests.service.living import MEMORY, Ear, ref, rows, state
+
+T = TypeVar("T")
+TTL, CAP = 300_000, 3
+names = st.sampled_from(["a", "b", "c", "d", "e"])
+
+
+class Modelled:
+    """A session as the model knows it."""
+
+    def __init__(self, now: int, ttl: int | None) -> None:
+        self.used = now
+        self.ttl = ttl
+        self.texts: list[str] = []
+        self.active = True
+        self.unnoticed = False
+        """It has expired, and nobody has written that down yet."""
+
+    def expired(self, now: int) -> bool:
+        own = TTL if self.ttl is None else self.ttl
+        return self.active and own > 0 and now - self.used >= own
+
+
+class Lives(RuleBasedStateMachine):
+    """Whatever happens, what is to be seen and what hooks hear is what the model says."""
+
+    durable: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        url = f"sqlite:///{Path(self.folder.name)}/s.db" if self.durable else MEMORY
+        self.clock, self.ear = Clock(), Ear()
+        self.store: Store = self._run(open_store(url, tenant="default"))
+        self.hf = self._opened()
+        self.known: dict[str, Modelled] = {}
+        self.ends: Counter[tuple[str, str]] = Counter()
+        self.said = 0
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    def _opened(self) -> Holdfast:
+        life = LifeSettings(session_ttl=TTL, max_sessions=CAP, sweep=False)
+        hf = Holdfast(store=self.store, clock=self.clock, life=life)
+        hf.add_hook(self.ear)
+        self._run(hf.__aenter__())
+        return hf
+
+    # -- the model ---------------------------------------------------------
+
+    def _end(self, name: str, reason: str) -> None:
+        self.ends[reason, name] += 1
+        if self.durable and reason != "delete":
+            self.known[name].active = False
+        else:
+            del self.known[name]
+
+    def _settle(self) -> None:
+        """What time has ended by now."""
+        for name, one in list(self.known.items()):
+            if one.expired(self.clock.now):
+                if self.durable:
+                    one.active, one.unnoticed = False, True
+                else:
+                    self._end(name, "ttl")
+
+    def _notice(self, *names: str) -> None:
+        """Somebody ends what has expired."""
+        for name in names or tuple(self.known):
+            if name in self.known and self.known[name].unnoticed:
+                self.known[name].unnoticed = False
+                self._end(name, "ttl")
+
+    def _room(self, new: str) -> None:
+        if sum(one.active or one.unnoticed for one in self.known.values()) > CAP:
+            self._notice()
+        live = sorted((one.used, name) for name, one in self.known.items() if one.active and name != new)
+        for _, name in live[: max(0, len(live) + 1 - CAP)]:
+            self._end(name, "cap")
+
+    def _tick(self) -> None:
+        self.clock.now += 1  # so that no two are idle equally long
+        self._settle()
+
+    # -- what happens ------------------------------------------------------
+
+    @rule(by=st.sampled_from([1, 2_999, 3_000, 100_000, 299_999, 300_000, 900_000]))
+    def time_goes_by(self, by: int) -> None:
+        self.clock.now += by
+        self._settle()
+
+    @rule(name=names, ttl=st.sampled_from([None, 0, 5_000, 600_000]))
+    def create(self, name: str, ttl: int | None) -> None:
+        self._tick()
+        try:
+            self._run(self.hf.create(name, ttl=ttl))
+        except SessionExists:
+            assert name in self.known
+            return
+        assert name not in self.known
+        self.known[name] = Modelled(self.clock.now, ttl)
+        self._room(name)
+
+    @rule(name=names, warm=st.booleans())
+    def say(self, name: str, warm: bool) -> None:
+        self._tick()
+        self.said += 1
+        text = f"message {self.said}"
+        self._run(self._said(name, text, warm=warm))
+        self._notice(name)
+        one = self.known.get(name)
+        fresh = one is None or not one.active
+        one = self.known.setdefault(name, one or Modelled(self.clock.now, None))
+        one.active, one.used = True, self.clock.now
+        one.texts.append(text)
+        if fresh:
+            self._room(name)
+
+    async def _said(self, name: str, text: str, *, warm: bool) -> None:
+        session = await self.hf.session(name)
+        if not warm:
+            self.hf.engine.warm.forget(session.ref)
+        async with session.turn(text):
+            pass
+
+    @rule(name=names)
+    def look_for_use(self, name: str) -> None:
+        self._tick()
+        one = self.known.get(name)
+        if one is None:
+            return
+        self._run(self._looked(name))
+        own = TTL if one.ttl is None else one.ttl
+        if one.active and own and self.clock.now - one.used >= touch_every(own):
+            one.used = self.clock.now
+
+    async def _looked(self, name: str) -> None:
+        await (await self.hf.session(name)).context()
+
+    @rule(name=names)
+    def close(self, name: str) -> None:
+        self._tick()
+        try:
+            closed = self._run(self.hf.close_session(ref(name)))
+        except SessionNotFound:
+            assert name not in self.known
+            return
+        assert closed.status == "closed"
+        self._notice(name)
+        if self.known[name].active:
+            self._end(name, "close")
+
+    @rule(name=names)
+    def delete(self, name: str) -> None:
+        self._tick()
+        assert self._run(self.hf.delete(ref(name))) == (name in self.known)
+        if name in self.known:
+            self._end(name, "delete")
+
+    @rule()
+    def sweep(self) -> None:
+        self._tick()
+        self._run(self.hf.sweep())
+        self._notice()
+        live = {name for name, one in self.known.items() if one.active}
+        assert {name for name, row in self._run(rows(self.hf)).items() if row.status == "active"} == live
+
+    @precondition(lambda self: self.durable)
+    @rule()
+    def restart(self) -> None:
+        self._run(self.hf.close())
+        self.hf = self._opened()
+
+    # -- what must hold ----------------------------------------------------
+
+    @invariant()
+    def what_is_seen_is_what_is(self) -> None:
+        self._settle()
+        for name in "abcde":
+            one = self.known.get(name)
+            expected = "gone" if one is None else "active" if one.active else "closed"
+            assert self._run(state(self.hf, name)) == expected, name
+        assert sum(one.active for one in self.known.values()) <= CAP
+        listed = {session.id: session.status for session in self._run(self.hf.sessions()).sessions}
+        assert listed == {name: "active" if one.active else "closed" for name, one in self.known.items()}
+
+    def teardown(self) -> None:
+        try:
+            self._run(self.hf.sweep())
+            self._notice()
+            for name, one in self.known.items():
+                entries = self._run(self.hf.store.entries(ref(name)))
+                assert [entry.message.text for entry in entries] == one.texts
+            self._run(self.hf.sweep())
+            assert Counter(self.ear.heard) == +self.ends
+            assert len(self.ear.calls) == len(self.ear.heard)
+        finally:
+            self._run(self.hf.close())
+            self._run(self.store.close())
+            self.runner.close()
+            self.folder.cleanup()
+
+
+class FleetingLives(Lives):
+    """The same where an ended session is gone."""
+
+    durable = False
+
+
+STEPS = settings(max_examples=max(20, settings().max_examples // 3), stateful_step_count=40)
+TestLives = Lives.TestCase
+TestLives.settings = STEPS
+TestFleetingLives = FleetingLives.TestCase
+TestFleetingLives.settings = STEPS
