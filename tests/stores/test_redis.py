@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -83,7 +85,9 @@ def _says(text: str) -> Append:
 
 def test_every_statement_is_done() -> None:
     """What the steps may ask of a database, by the names that SQL has."""
-    assert set(statements("sqlite")) - set(HANDLERS) == set()
+    for name, sql in statements("sqlite").items():
+        parameters = max((int(number) for number in re.findall(r"\?(\d+)", sql)), default=0)
+        inspect.signature(HANDLERS[name]).bind("work", *range(parameters))
 
 
 _names = st.text(max_size=6) | st.sampled_from(["\0", "\0\1", "\0\xff", "{}", "}{", "a\0", "a"])
@@ -370,6 +374,21 @@ async def test_a_server_without_memory(opening: Opening) -> None:
         assert (await store.append(REF, _says("z"))).version == 2
 
 
+async def test_a_server_that_becomes_a_replica(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes are refused after a while, reads go on, and all does when it is a master again."""
+    monkeypatch.setattr("holdfast.stores.redis.nodes.RECONNECTING", 0.2)
+    with _private() as server:
+        store = await opening(server.url)
+        client = opening.client(store)
+        await store.create(session())
+        await client.execute_command("REPLICAOF", "127.0.0.1", "1")  # type: ignore[no-untyped-call]
+        with pytest.raises(StoreUnavailable, match="read-only, perhaps a replica; nothing of this was stored"):
+            await store.append(REF, _says("a"))
+        assert await live(store) == []
+        await client.execute_command("REPLICAOF", "NO", "ONE")  # type: ignore[no-untyped-call]
+        assert (await store.append(REF, _says("b"))).version == 1
+
+
 async def test_a_server_with_a_password(opening: Opening) -> None:
     """`StoreUnavailable` for who has none or another one; the password is never told."""
     with _private("--requirepass", "very secret") as server:
@@ -446,8 +465,8 @@ async def test_urls_of_another_kind_of_server(url: str, says: str) -> None:
 
 async def test_a_driver_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """`MissingExtra` names what to install."""
-    for module in [name for name in sys.modules if name.startswith("holdfast.stores.redis")]:
-        monkeypatch.delitem(sys.modules, module)
+    for module in ("lanes", "store"):
+        monkeypatch.delitem(sys.modules, f"holdfast.stores.redis.{module}")
     monkeypatch.setitem(sys.modules, "redis", None)
     assert STORES["redis"].startswith("holdfast.stores.redis")
     with pytest.raises(MissingExtra, match=r"pip install 'holdfast\[redis\]'"):

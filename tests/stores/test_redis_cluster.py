@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +13,6 @@ from typing import Any
 
 import anyio
 import pytest
-import redis.asyncio as redis
 
 from holdfast.artifact import NewArtifact
 from holdfast.errors import StoreUnavailable
@@ -24,13 +21,14 @@ from holdfast.session import Ending, ModelCall, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.redis.keys import tag_of
-from holdfast.stores.redis.lanes import slot_of
+from holdfast.stores.redis.lanes import Unsure, slot_of
 from holdfast.stores.redis.outbox import News, Outbox
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, compaction, live, session, user
 from tests.stores.conftest import _place
 from tests.stores.private import Missing, PrivateRedis
+from tests.stores.private_cluster import Cluster, asked, low_port, until
 from tests.stores.servers import RedisCluster, reached
 
 BOB = SessionRef("bob", "s1")
@@ -254,6 +252,34 @@ async def test_news_that_come_late_change_nothing(stores: list[RedisStore], monk
     assert await _listed(two) == [(REF, 3)]
 
 
+async def test_a_write_whose_answer_was_lost_is_told_as_well(
+    cluster_url: str, stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard says that it was done: then the indexes have to know of it."""
+    one, two = stores
+    nodes = one._database.nodes
+    run = nodes.run
+
+    async def lost(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
+        answer = await run(script, keys, arguments, once=once)
+        if once:
+            monkeypatch.undo()
+            raise Unsure("the connection broke")
+        return answer
+
+    writes: list[Callable[[], Awaitable[object]]] = [
+        lambda: one.create(session()),
+        lambda: one.append(REF, _says("a")),
+    ]
+    for at, write in enumerate(writes):
+        monkeypatch.setattr(nodes, "run", lost)
+        await write()
+        assert await _listed(two) == [(REF, at + 1)]
+    assert await live(two) == ["a"]
+    await one.close()
+    assert await _outboxes(cluster_url) == 0
+
+
 async def test_a_tenants_node_that_is_gone_for_a_moment(
     stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,57 +323,6 @@ async def test_users_that_are_done_are_forgotten(
 # -- slots and nodes that move --------------------------------------------------------
 
 
-async def _asked(client: redis.Redis, *command: Any) -> Any:
-    return await client.execute_command(*command)  # type: ignore[no-untyped-call]
-
-
-async def _until(done: Callable[[], Awaitable[bool]]) -> None:
-    """Return when it is so."""
-    with anyio.fail_after(30):
-        while not await done():  # noqa: ASYNC110  # a server tells nobody
-            await asyncio.sleep(0.02)
-
-
-class Cluster:
-    """Three nodes of a test's own."""
-
-    def __init__(self, nodes: list[PrivateRedis]) -> None:
-        self.nodes = nodes
-        self.clients = [redis.Redis(port=node.port) for node in nodes]
-
-    @property
-    def url(self) -> str:
-        """One of them is enough to find the others."""
-        return f"redis+cluster://127.0.0.1:{self.nodes[0].port}"
-
-    async def whole(self) -> None:
-        """Return when every node says that all slots are served."""
-        await _until(self._whole)
-
-    async def _whole(self) -> bool:
-        return all([(await client.cluster("INFO"))["cluster_state"] == "ok" for client in self.clients])
-
-    async def owner(self, slot: int) -> int:
-        """Which node has a slot."""
-        for first, last, (_, port, *_), *_ in await _asked(self.clients[0], "CLUSTER", "SLOTS"):
-            if first <= slot <= last:
-                return [node.port for node in self.nodes].index(port)
-        raise AssertionError(slot)
-
-
-def _low_port() -> int:
-    """One that is free, as is the one 10,000 above it: there the nodes speak to each other."""
-    for port in random.sample(range(20_000, 30_000), 100):
-        with socket.socket() as one, socket.socket() as other:
-            try:
-                one.bind(("127.0.0.1", port))
-                other.bind(("127.0.0.1", port + 10_000))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port")
-
-
 @pytest.fixture(scope="module")
 def cluster_nodes() -> Iterator[list[PrivateRedis]]:
     """Three nodes that know each other."""
@@ -358,7 +333,7 @@ def cluster_nodes() -> Iterator[list[PrivateRedis]]:
         except Missing as exc:
             pytest.skip(str(exc))
         for node in nodes:
-            node.port = _low_port()
+            node.port = low_port()
             stack.enter_context(node)
         places = [f"127.0.0.1:{node.port}" for node in nodes]
         subprocess.run(["redis-cli", "--cluster", "create", *places, "--cluster-yes"], check=True, capture_output=True)
@@ -411,15 +386,15 @@ async def _move(cluster: Cluster, slot: int) -> None:
     """Move a slot to the next node as an administrator would, a key at a time."""
     source = await cluster.owner(slot)
     target = (source + 1) % 3
-    ids = [(await _asked(client, "CLUSTER MYID")).decode() for client in cluster.clients]
+    ids = [(await asked(client, "CLUSTER MYID")).decode() for client in cluster.clients]
     old, new = cluster.clients[source], cluster.clients[target]
-    await _asked(new, "CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
-    await _asked(old, "CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
-    while keys := await _asked(old, "CLUSTER GETKEYSINSLOT", slot, 1):
-        await _asked(old, "MIGRATE", "127.0.0.1", cluster.nodes[target].port, keys[0], 0, 5000)
+    await asked(new, "CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
+    await asked(old, "CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
+    while keys := await asked(old, "CLUSTER GETKEYSINSLOT", slot, 1):
+        await asked(old, "MIGRATE", "127.0.0.1", cluster.nodes[target].port, keys[0], 0, 5000)
         await asyncio.sleep(0.01)
     for client in (new, old, cluster.clients[3 - source - target]):
-        await _asked(client, "CLUSTER SETSLOT", slot, "NODE", ids[target])
+        await asked(client, "CLUSTER SETSLOT", slot, "NODE", ids[target])
 
 
 @pytest.mark.slow
@@ -455,7 +430,7 @@ async def test_a_node_that_restarts_while_writers_run(cluster: Cluster) -> None:
         async def gone_on() -> bool:
             return len(said) >= so_far + 60
 
-        await _until(gone_on)
+        await until(gone_on)
         stop = True
         await asyncio.gather(*writers)
         for ref in refs:

@@ -18,10 +18,12 @@ STORES = {
     "postgres": "holdfast.stores.postgres:PostgresStore",
     "mysql": "holdfast.stores.mysql:MySQLStore",
     "mariadb": "holdfast.stores.mysql:MySQLStore",
+    "redis": "holdfast.stores.redis.store:RedisStore",
+    "rediss": "holdfast.stores.redis.store:RedisStore",
+    "redis+cluster": "holdfast.stores.redis.store:RedisStore",
+    "rediss+cluster": "holdfast.stores.redis.store:RedisStore",
 }
 """A URL's scheme to the class that opens it; imported by first use."""
-PLANNED = ("redis", "redis+cluster")
-"""Schemes that a later release opens."""
 
 
 async def open_store(url: str, *, tenant: str) -> Store:
@@ -31,6 +33,8 @@ async def open_store(url: str, *, tenant: str) -> Store:
         url: `sqlite:///file.db`, `sqlite:////path/file.db` or `sqlite://:memory:`; `postgresql://user:password@host:port/database`
             with `?schema=…`; `mysql://` or `mariadb://user:password@host:port/database`. Both take `?pool=…`, how many
             connections at most, `?sslmode=disable|require|verify-full`, and `?socket=…` instead of a host.
+            `redis://user:password@host:port/number` and `redis+cluster://host:port,host:port`, `rediss` when encrypted, with
+            `?prefix=…`, `?pool=…` and `?allow_eviction=true`; docs/storage.md says what durability means there.
         tenant: whose sessions the handle sees; `Store.for_tenant` gives more handles.
 
     Raises:
@@ -57,7 +61,7 @@ async def schema_of(url: str) -> tuple[SchemaStep, ...]:
     """
     opener = _opener(url)
     applied = await opener.applied_to(url)
-    known = migrations(opener.dialect)
+    known = getattr(opener, "layouts", None) or migrations(opener.dialect)
     missing = {migration.number for migration in pending("the database", known, applied)}
     return tuple(SchemaStep(one.number, one.name, one.number not in missing) for one in known)
 
@@ -66,8 +70,6 @@ def _opener(url: str) -> Any:
     """The class that opens `url`."""
     scheme, separator, _ = url.partition("://")
     known = ", ".join(f"{name}://" for name in STORES)
-    if scheme in PLANNED and separator:
-        raise InvalidRequest(f"{scheme}:// stores come with a later release; this one opens {known}", param="url")
     if scheme not in STORES or not separator:
         shown = f"{scheme}://…" if "@" in url else url  # what stands before an @ may be a password
         raise InvalidRequest(f"{shown!r} is not a store: its scheme must be one of {known}", param="url")

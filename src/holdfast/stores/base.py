@@ -1,4 +1,4 @@
-"""The store contract: what every database promises, in prose. `tests/stores` holds every store to it.
+"""The store contract: what every database promises, in prose. `holdfast.testing.contract` holds every store to it.
 
 A `Store` is a handle made with a tenant; no method works without one, and nothing of another tenant can be seen or
 told apart from what is not there. A session is named by (tenant, user, id): two users may both have a `support-42`.
@@ -8,9 +8,10 @@ Identifiers compare byte for byte: case, trailing spaces, NUL and every Unicode 
 are not: equal timestamps and clocks that run backwards change nothing.
 
 **Writing.** Every method that writes is one transaction, all or nothing, and when it returns the write survives the
-process and the machine. A write that raises has written nothing. `append` is O(what is appended); nothing reads or
-rewrites a whole session. Concurrent appends without `expect` all succeed, one after the other; with `expect` one of
-several wins and the others get `StaleSession`. Every write adds one to the session's `version`.
+process and the machine; in Redis, as far as the server's configuration says. A write that raises has written nothing.
+`append` is O(what is appended); nothing reads or rewrites a whole session. Concurrent appends without `expect` all
+succeed, one after the other; with `expect` one of several wins and the others get `StaleSession`. Every write adds one
+to the session's `version`.
 
 **Retiring.** `retire_from=n` retires the live entries with `seq >= n`: they stay in the log, `retired_by` the `seq`
 that the first appended entry gets. The live path is what is not retired. Running totals, digests, units and turns of
@@ -50,6 +51,9 @@ or fields, or of the last `touch`. A withdrawn session is found under its ref al
 - An end with hooks is recorded with it, as an `Ending`, until it is forgotten; what `settle` noted as delivered stays so.
 - Whether an active session has been idle for too long is its reader's to say (`Session.expired`); nothing changes by itself.
 
+**Artifacts** are what `holdfast.stores.artifacts` says. Naming one changes neither the session's version nor its times. They go
+with their session, by `delete` and `replace`.
+
 **Leases and what was learned** belong to a tenant. Of several callers, in any number of processes, one gets a lease, until it
 expires by the clock of the next who asks, or is released; expired ones are forgotten in the end.
 
@@ -77,6 +81,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast import limits
+from holdfast.history import Past
 from holdfast.messages import Message
 from holdfast.session import (
     Ending,
@@ -84,11 +89,13 @@ from holdfast.session import (
     ModelCall,
     NewCompaction,
     NewEntry,
+    Removed,
     Session,
     SessionRef,
     StoredCompaction,
     Vertebra,
 )
+from holdfast.stores.artifacts import ArtifactStore
 
 MAX_PAGE = limits.PAGE
 """Most sessions one page may ask for, and the size of `verify`'s own pages."""
@@ -108,6 +115,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     state: dict[str, Any] = msgspec.field(default_factory=dict)
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     ttl: int | None = None
+    past: Past | None = None
+    """What it has behind it; of one that `replace` installs. None: nothing."""
 
     @property
     def ref(self) -> SessionRef:
@@ -161,6 +170,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """View states to save, by view key."""
     compactions: Sequence[NewCompaction] = ()
     """Compactions to lay, and attempts at one that failed, in order."""
+    ttl: int | None = None
+    """Milliseconds for a session without one of its own, 0: never; one that has expired is not written to. None: any is."""
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
@@ -175,6 +186,8 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     replayed: bool = False
     compactions: tuple[StoredCompaction, ...] = ()
     """The compactions that were recorded, each with what became of it."""
+    reopened: bool = False
+    """Whether the session was closed before."""
 
 
 class SessionPage(msgspec.Struct, frozen=True):
@@ -184,10 +197,14 @@ class SessionPage(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-class Store(Protocol):
+class Store(ArtifactStore, Protocol):
     """A store handle of one tenant. See the module for what all methods promise."""
 
     tenant: str
+
+    @property
+    def durable(self) -> bool:
+        """Whether what is written outlives the process: then a session that ends is closed, and not lost."""
 
     def for_tenant(self, tenant: str) -> Store:
         """A handle of another tenant on the same opened database: cheap, nothing is opened.
@@ -245,14 +262,27 @@ class Store(Protocol):
         """Remove a session and all that belongs to it; whether there was one."""
         ...
 
-    async def append(self, ref: SessionRef, write: Append) -> Appended:
-        """The one primitive that grows a log. Raises `SessionNotFound`, `StaleSession`, `IdempotencyConflict`."""
+    async def remove(self, ref: SessionRef) -> Removed | None:
+        """The same; what there was, None when there was nothing."""
         ...
 
-    async def replace(self, new: NewSession, entries: Sequence[NewEntry]) -> Appended:
+    async def append(self, ref: SessionRef, write: Append) -> Appended:
+        """The one primitive that grows a log.
+
+        Raises `SessionNotFound`, `StaleSession`, `IdempotencyConflict`; and, asked with `ttl`, `SessionExpired` for one that was
+        idle for too long and was not ended yet. What saves views and compactions alone is no use, and never refused so.
+        """
+        ...
+
+    async def replace(self, new: NewSession, entries: Sequence[NewEntry], *, fresh: bool = False) -> Appended:
         """Install a session whole, in place of one of the same name if there is one.
 
         Nothing of the old one stays, except that its version goes on by one: what expects it is stale.
+
+        Args:
+            new: with a `past`, its times, end, usage and calls are those; it is used at `timestamp`.
+            entries: the log from its beginning; an `OldEntry` may be retired or erased in it.
+            fresh: raise `SessionExists` when there is one.
         """
         ...
 
@@ -357,6 +387,9 @@ class Store(Protocol):
             SessionNotFound: no such session.
         """
         ...
+
+    async def record_ending(self, ending: Ending) -> None:
+        """Record that hooks are to be told of a session as of an end, which leaves it as it is. Raises `SessionNotFound`."""
 
     async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
         """Recorded ends that are due at that time, milliseconds since the epoch, in order of `due_at`, then `ended_at`."""

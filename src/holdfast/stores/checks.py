@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
 from msgspec import UnsetType
 
+from holdfast.artifact import USER, NewArtifact, Scope, UserRef, checked_name
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
+from holdfast.history import OldEntry
 from holdfast.limits import (
+    ARTIFACT_METADATA_BYTES,
     CALL_BUILD_BYTES,
     COMPACTION_BYTES,
     COMPACTION_ERROR_BYTES,
@@ -21,12 +25,13 @@ from holdfast.limits import (
     STATE_BYTES,
     SYSTEM_BYTES,
 )
-from holdfast.messages import ROLES, Message, encode_payload
+from holdfast.messages import DIGEST_SIZE, ROLES, Message, encode_payload
 from holdfast.session import CompactionKind, Ending, EndReason, ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.stores.base import MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_PAGE, Append, NewSession, SessionPatch
 
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 """What encoding to JSON raises; a lone surrogate is a ValueError."""
+_BLOB = re.compile("[0-9a-z]{1,64}")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -92,9 +97,14 @@ def check_ending(ending: Ending) -> None:
         check_id(hook, "hook")
 
 
-def check_new_session(new: NewSession) -> None:
-    """Refuse a session whose fields cannot be stored."""
+def check_new_session(new: NewSession, *, past: bool = False) -> None:
+    """Refuse a session whose fields cannot be stored; one with a past only where that is taken."""
     check_ref(new.ref)
+    if new.past is not None:
+        if not past:
+            raise InvalidRequest("a session with a past is installed with `replace`", param="past")
+        for call in new.past.calls:
+            _check_call(call)
     _check_agent(new.agent)
     _check_fields(new.system_messages, new.state, new.metadata)
 
@@ -109,6 +119,9 @@ def check_append(write: Append) -> None:
     """Refuse what stands beside the entries of `write` and cannot be stored."""
     if write.idempotency_key is not None:
         check_id(write.idempotency_key, "idempotency_key")
+    for at, entry in enumerate(write.entries):
+        if isinstance(entry, OldEntry):
+            raise InvalidMessage(f"messages[{at}] is an old entry; `replace` takes such", param=f"messages[{at}]")
     for key in write.views or ():
         check_id(key, "view")
     for call in write.calls:
@@ -147,6 +160,43 @@ def _check_compaction(new: NewCompaction, param: str) -> None:
         _check_json(new.report, f"{param}.report", COMPACTION_REPORT_BYTES)
 
 
+def check_scope(scope: Scope, name: str | None = None) -> None:
+    """Refuse a scope that cannot be one, and a name that is no artifact's in it."""
+    if isinstance(scope, UserRef):
+        check_id(scope.user_id, "user_id")
+    else:
+        check_ref(scope)
+    if name is None:
+        return
+    if checked_name(name) != name:
+        raise InvalidRequest(f"the name {name!r} is not in Unicode's form NFC", param="name")
+    if name.startswith(USER) != isinstance(scope, UserRef):
+        raise InvalidRequest(
+            f"{name!r}: names of what a user's sessions share begin with user:, no others", param="name"
+        )
+
+
+def check_artifact(scope: Scope, new: NewArtifact) -> None:
+    """Refuse a version of an artifact that cannot be stored."""
+    check_scope(scope, new.name)
+    check_blobs((new.blob,))
+    check_id(new.mime_type, "mime_type")
+    if new.author is not None:
+        check_id(new.author, "author")
+    if new.size < 0 or len(new.sha256) != 32:
+        raise InvalidRequest("size must be at least 0, and sha256 have 32 bytes", param="size")
+    _check_json(new.metadata, "metadata", ARTIFACT_METADATA_BYTES)
+
+
+def check_blobs(blobs: Sequence[str]) -> None:
+    """Refuse keys of contents that are none, or too many at once."""
+    if len(blobs) > MAX_PAGE:
+        raise TooLarge(f"{len(blobs)} keys at once; there may be {MAX_PAGE}", param="blobs")
+    for blob in blobs:
+        if not _BLOB.fullmatch(blob):
+            raise InvalidRequest(f"{blob!r} is not the key of a content: 1 to 64 of 0-9, a-z", param="blob")
+
+
 def payloads_of(entries: Sequence[NewEntry]) -> list[bytes]:
     """The bytes to store for the messages of `entries`; refuses what cannot be stored."""
     return [_payload_of(entry, f"messages[{at}]") for at, entry in enumerate(entries)]
@@ -159,6 +209,8 @@ def _payload_of(entry: NewEntry, param: str) -> bytes:
     check_importance(entry.importance, f"{param}.importance")
     if entry.metadata is not None:
         _check_json(entry.metadata, f"{param}.metadata", METADATA_BYTES)
+    if isinstance(entry, OldEntry) and entry.stands_for is not None and len(entry.stands_for) != DIGEST_SIZE:
+        raise InvalidMessage(f"{param}.digest must have {DIGEST_SIZE} bytes", param=f"{param}.digest")
     return _message_payload(entry.message, param)
 
 

@@ -24,13 +24,12 @@ from holdfast.errors import (
     TooLarge,
 )
 from holdfast.stores import checks
+from holdfast.stores.logic.serving import NAME, PATIENCE
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sql.address import Address, address_of
 from holdfast.stores.sql.remote import (
-    NAME,
-    PATIENCE,
     POOL,
     UPGRADING,
     Again,

@@ -20,14 +20,13 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.stores import checks
+from holdfast.stores.logic.serving import NAME, PATIENCE
 from holdfast.stores.logic.steps import Query, Row, Rows
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sql.address import Address, address_of
-from holdfast.stores.sql.fusing import LOOKS, Fusion, Remembered
+from holdfast.stores.sql.fusing import LOOKS, Fusion, RememberedRows
 from holdfast.stores.sql.remote import (
-    NAME,
-    PATIENCE,
     POOL,
     UPGRADING,
     Again,
@@ -199,7 +198,7 @@ class _Database(RemoteDatabase[_Line]):
         super().__init__(address.name, statements("postgres"), address.number("pool", POOL))
         self._address = address
         self._schema = schema_of(address)
-        self._rows = Remembered()
+        self._rows = RememberedRows()
 
     async def _upgraded(self, line: _Line, job: Job[None], attempt: int) -> None:
         await upgraded(line, self._schema, self._name)
@@ -279,7 +278,7 @@ class _Database(RemoteDatabase[_Line]):
         if not rows:
             raise Again("others wrote to the session")
         if job.queue is not None:
-            self._rows.put(job.queue, write.after())
+            self._rows.keep(job.queue, write.after())
 
 
 class _NotThisWay(Exception):  # not an error: an outcome

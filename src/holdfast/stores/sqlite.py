@@ -29,6 +29,9 @@ from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 T = TypeVar("T")
 PATIENCE: Final = 30.0
 """Seconds to wait for another process that holds the file."""
+SCRUBBING: Final = 0.25
+"""Seconds that writers wait until what was removed can leave the write-ahead log: for as long as somebody still reads it, as
+a backup does, it cannot."""
 MEMORY = ":memory:"
 
 _UNAVAILABLE = (
@@ -101,7 +104,8 @@ class _Connection:
 
     def __init__(self, path: str) -> None:
         self.raw = apsw.Connection(path)
-        self.raw.set_busy_handler(_Patience())
+        self.patience = _Patience()
+        self.raw.set_busy_handler(self.patience)
         # Without it, statements that use a partial index are planned anew whenever a parameter is bound.
         self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # A damaged page is found when it is read, not when something trips over what it says.
@@ -143,16 +147,17 @@ class _Connection:
 
 
 class _Patience:
-    """SQLite's busy handler: look again soon at first, and give up after `PATIENCE` seconds."""
+    """SQLite's busy handler: look again soon at first, and give up after some `seconds`."""
 
     def __init__(self) -> None:
+        self.seconds = PATIENCE
         self._since = 0.0
 
     def __call__(self, attempts: int) -> bool:
         now = time.monotonic()
         if attempts == 0:
             self._since = now
-        if now - self._since > PATIENCE:
+        if now - self._since > self.seconds:
             return False
         time.sleep(min(0.0002 * (attempts + 1), 0.005))
         return True
@@ -229,14 +234,19 @@ class _Writer:
         return outcomes
 
     def _scrub(self, works: Sequence[Work]) -> None:
-        """Take removed content out of the write-ahead log; when a reader is in the way, with the next batch."""
-        self._unscrubbed = self._unscrubbed or any(work.scrub for work in works)
-        if self._unscrubbed:
-            try:
-                busy = self._connection.ask("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
-            except apsw.Error:
-                busy = 1
-            self._unscrubbed = bool(busy)
+        """Take removed content out of the write-ahead log; when a reader is in the way for long, with the next batch."""
+        removed = any(work.scrub for work in works)
+        if not (removed or self._unscrubbed):
+            return
+        patience = self._connection.patience
+        patience.seconds = SCRUBBING if removed else 0.0
+        try:
+            busy = self._connection.ask("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
+        except apsw.Error:
+            busy = 1
+        finally:
+            patience.seconds = PATIENCE
+        self._unscrubbed = bool(busy)
 
 
 def _told(outcome: Outcome) -> Outcome:
@@ -308,6 +318,7 @@ class _Database:
     def __init__(self, path: str) -> None:
         self._path = path
         self._stopped = False
+        self.durable = path != MEMORY
         self._writer = Worker("holdfast-sqlite-writer", partial(_Writer, path))
         self._reader = self._writer
 
@@ -383,6 +394,11 @@ class SQLiteStore(LogicStore):
         database = _Database(path_of(url))
         await database.open()
         return cls(database, tenant, owner=True)
+
+    @property
+    def durable(self) -> bool:  # type: ignore[override]  # read only, as the protocol has it
+        """See `Store.durable`."""
+        return bool(getattr(self._database, "durable", True))
 
 
 def durability_of(path: str) -> tuple[str, int]:

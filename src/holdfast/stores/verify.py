@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from holdfast.errors import StoreCorrupt
+from holdfast.history import LivePath
 from holdfast.session import Entry, NewEntry, Session, SessionRef, Tail, extend
 from holdfast.stores.base import MAX_PAGE, Store
 
@@ -41,39 +42,29 @@ async def _verify_at(store: Store, session: Session, page: int) -> int:
 
 
 class _Path:
-    """The live path as it was at each entry of a log, read in order.
-
-    An entry was live until the one that retired it. So a stack tells what each entry came after: entries that leave
-    together stand in it as one, hence it is as deep as rewinds are nested, not as the log is long.
-    """
+    """The live path as it was at each entry of a log, read in order and compared."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._stack: list[tuple[float, Tail, int]] = [(math.inf, Tail(), 0)]
-        """When it leaves, the tail there, and how many entries are live up to there."""
+        self._path = LivePath()
         self.read = 0
 
     def grow(self, entry: Entry) -> None:
         """The next entry of the log."""
         leaves = math.inf if entry.retired_by is None else entry.retired_by
         self._check(entry.seq == self.read, "is missing")
-        self._leave(entry.seq)
-        until, tail, live = self._stack[-1]
-        self._check(entry.seq < leaves <= until, "is retired by the wrong entry")
+        self._path.leave(entry.seq)
+        self._check(entry.seq < leaves and self._path.can_leave(leaves), "is retired by the wrong entry")
         self._check(leaves == math.inf or leaves <= self._session.tail.next_seq, "is retired by the future")
-        tail = self._derived(tail, entry)
-        if leaves == until:
-            self._stack.pop()
-        self._stack.append((leaves, tail, live + 1))
+        self._path.grow(self._derived(self._path.tail, entry), leaves)
         self.read += 1
 
     def finish(self) -> None:
         """The end of the log: the session's own counters have to agree."""
         self._check(self.read == self._session.tail.next_seq, "is missing")
-        self._leave(math.inf)
-        _, tail, live = self._stack[-1]
-        tail = msgspec.structs.replace(tail, next_seq=self.read)
-        if tail != self._session.tail or live != self._session.messages:
+        self._path.leave(math.inf)
+        tail = msgspec.structs.replace(self._path.tail, next_seq=self.read)
+        if tail != self._session.tail or self._path.live != self._session.messages:
             raise StoreCorrupt(f"session {self._session.id!r}: its counters are not those of its log")
 
     def _derived(self, tail: Tail, entry: Entry) -> Tail:
@@ -87,11 +78,6 @@ class _Path:
             return msgspec.structs.replace(after, digest=entry.digest if entry.message.visible else tail.digest)
         self._check(again.digest == entry.digest, "has a wrong digest: it or one before it was changed")
         return after
-
-    def _leave(self, seq: float) -> None:
-        """Take from the path what `seq` or an entry before it retired."""
-        while len(self._stack) > 1 and self._stack[-1][0] <= seq and self._stack[-1][0] != math.inf:
-            self._stack.pop()
 
     def _check(self, holds: bool, complaint: str) -> None:  # noqa: FBT001  # reads as a sentence
         if not holds:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.cli.checkup import redis
 from holdfast.cli.checkup.finding import Finding, fail, ok, warn
 from holdfast.cli.terminal import moment
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt
@@ -40,6 +41,8 @@ def findings(url: str) -> Iterator[Finding]:
 
     if not url.startswith("sqlite:"):
         yield _server(url, mask_url(url))
+        if url.startswith(redis.SCHEMES):
+            yield from redis.findings(url)
         return
     try:
         place = path_of(url)

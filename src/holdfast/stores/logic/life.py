@@ -34,6 +34,12 @@ def end(tenant: str, ending: Ending, idle_since: int | None) -> Steps[bool]:
     return True
 
 
+def record_ending(tenant: str, ending: Ending) -> Steps[None]:
+    """See `Store.record_ending`."""
+    yield from session_row(tenant, SessionRef(ending.user_id, ending.session_id))
+    yield Query("ending_insert", ending_row(tenant, ending))
+
+
 def endings(tenant: str, due: int, limit: int) -> Steps[tuple[Ending, ...]]:
     """See `Store.endings`."""
     rows = yield Query("endings_due", (tenant, due, limit))

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from holdfast.artifact import Artifact, NewArtifact
 from holdfast.messages import Message, decode_payload
 from holdfast.session import (
     Ending,
@@ -59,9 +60,9 @@ def session_of(row: Row) -> Session:
         created_at=created_at,
         updated_at=updated_at,
         accessed_at=accessed_at,
-        status=cast(Literal["active", "closed"], status),
+        status=cast('Literal["active", "closed"]', status),
         ended_at=ended_at,
-        end_reason=cast(EndReason | None, _name_of(end_reason)),
+        end_reason=cast("EndReason | None", _name_of(end_reason)),
         system_messages=() if system_messages is None else _decode_messages(system_messages),
         state={} if state is None else _decode_object(state),
         metadata={} if metadata is None else _decode_object(metadata),
@@ -180,9 +181,9 @@ def encode_seqs(seqs: Sequence[int]) -> bytes | None:
     return _encode(seqs) if seqs else None
 
 
-def array_of(seqs: Iterable[int]) -> str:
-    """Places in a log as one parameter, a JSON array: a statement reads all of them, however many."""
-    return _encode(list(seqs)).decode()
+def array_of(items: Iterable[int | str]) -> str:
+    """Places in a log, or keys, as one parameter, a JSON array: a statement reads all of them, however many."""
+    return _encode(list(items)).decode()
 
 
 def decode_seqs(column: bytes | None) -> tuple[int, ...]:
@@ -289,3 +290,26 @@ def ending_row(tenant: str, ending: Ending) -> Row:
     """The parameters of `ending_insert`."""
     names = (tenant, ending.id, ending.user_id, ending.session_id, 1 if ending.withdrawn else 0, ending.reason)
     return (*names, ending.ended_at, ending.due_at, ending.attempts, _encode(ending.hooks), ending.error)
+
+
+def artifact_of(row: Row) -> Artifact:
+    """A version of an artifact from a row of `artifact_rows`."""
+    name, version, blob, mime_type, size, sha256, author, metadata, created_at = row[:9]
+    return Artifact(
+        name=text_of(name),
+        version=version,
+        blob=text_of(blob),
+        mime_type=text_of(mime_type),
+        size=size,
+        sha256=sha256,
+        author=_name_of(author),
+        metadata={} if metadata is None else _decode_object(metadata),
+        created_at=created_at,
+    )
+
+
+def artifact_row(place: Row, key: str, new: NewArtifact, version: int) -> Row:
+    """The parameters of `artifact_insert`; `place` is the scope's columns, `key` the folded name."""
+    metadata = _encode(new.metadata) if new.metadata else None
+    said = (new.mime_type, new.size, new.sha256, new.author, metadata, new.created_at)
+    return (*place, key, version, new.name, new.blob, *said)

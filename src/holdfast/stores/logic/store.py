@@ -7,13 +7,25 @@ from functools import partial
 from typing import Protocol, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import astuple
 
+from holdfast.artifact import Artifact, ArtifactPage, NewArtifact, Scope
 from holdfast.errors import StoreClosed
-from holdfast.limits import ENDING_ERROR_CHARS, LEARNED_BYTES
-from holdfast.session import Ending, Entry, ModelCall, NewEntry, Session, SessionRef, StoredCompaction, Vertebra
+from holdfast.limits import BLOB_PART_BYTES, ENDING_ERROR_CHARS, LEARNED_BYTES
+from holdfast.session import (
+    Ending,
+    Entry,
+    ModelCall,
+    NewEntry,
+    Removed,
+    Session,
+    SessionRef,
+    StoredCompaction,
+    Vertebra,
+)
 from holdfast.stores import checks
 from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, WindowRows
-from holdfast.stores.logic import life, overlays, reads, tenants, writes
+from holdfast.stores.logic import artifacts, life, overlays, reads, tenants, writes
 from holdfast.stores.logic.steps import Steps
 
 T = TypeVar("T")
@@ -46,6 +58,9 @@ class Database(Protocol):
 
 class LogicStore:
     """A handle of one tenant; see `holdfast.stores.base.Store`. It checks, and leaves the rest to the steps."""
+
+    durable = True
+    """See `Store.durable`."""
 
     def __init__(self, database: Database, tenant: str, *, owner: bool) -> None:
         checks.check_id(tenant, "tenant")
@@ -111,8 +126,12 @@ class LogicStore:
 
     async def delete(self, ref: SessionRef) -> bool:
         """See `Store.delete`."""
+        return await self.remove(ref) is not None
+
+    async def remove(self, ref: SessionRef) -> Removed | None:
+        """See `Store.remove`."""
         checks.check_ref(ref)
-        return await self._write(partial(writes.delete, self.tenant, ref), ref, scrub=True)
+        return await self._write(partial(writes.remove, self.tenant, ref), ref, scrub=True)
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         """See `Store.append`."""
@@ -122,11 +141,12 @@ class LogicStore:
         light = write.retire_from is None and not write.compactions
         return await self._write(partial(writes.append, self.tenant, ref, write, payloads), ref, light=light)
 
-    async def replace(self, new: NewSession, entries: Sequence[NewEntry]) -> Appended:
+    async def replace(self, new: NewSession, entries: Sequence[NewEntry], *, fresh: bool = False) -> Appended:
         """See `Store.replace`."""
-        checks.check_new_session(new)
+        checks.check_new_session(new, past=True)
         payloads = checks.payloads_of(entries)
-        return await self._write(partial(writes.replace, self.tenant, new, entries, payloads), new.ref, scrub=True)
+        steps = partial(writes.replace, self.tenant, new, entries, payloads, fresh)
+        return await self._write(steps, new.ref, scrub=not fresh)  # what takes nobody's place removes nothing
 
     async def annotate(
         self, ref: SessionRef, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
@@ -204,6 +224,12 @@ class LogicStore:
         ref = SessionRef(ending.user_id, ending.session_id)
         return await self._write(partial(life.end, self.tenant, ending, idle_since), ref)
 
+    async def record_ending(self, ending: Ending) -> None:
+        """See `Store.record_ending`."""
+        checks.check_ending(ending)
+        ref = SessionRef(ending.user_id, ending.session_id)
+        await self._write(partial(life.record_ending, self.tenant, ending), ref)
+
     async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
         """See `Store.endings`."""
         checks.check_limit(limit)
@@ -240,6 +266,69 @@ class LogicStore:
         """See `Store.tenants`."""
         checks.check_limit(limit)
         return await self._read(partial(life.tenants, after, limit))
+
+    # -- artifacts -------------------------------------------------------------
+
+    async def add_artifact(
+        self, scope: Scope, new: NewArtifact, *, expect: int | None = None, room: int | None = None
+    ) -> Artifact:
+        """See `ArtifactStore.add_artifact`."""
+        checks.check_artifact(scope, new)
+        return await self._write(partial(artifacts.add, self.tenant, scope, new, expect, room), scope)
+
+    async def artifact(self, scope: Scope, name: str, version: int | None = None) -> Artifact:
+        """See `ArtifactStore.artifact`."""
+        checks.check_scope(scope, name)
+        return await self._read(partial(artifacts.artifact, self.tenant, scope, name, version))
+
+    async def artifacts(self, scope: Scope, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
+        """See `ArtifactStore.artifacts`."""
+        checks.check_scope(scope, after)
+        checks.check_limit(limit)
+        return await self._read(partial(artifacts.artifacts, self.tenant, scope, limit, after))
+
+    async def artifact_versions(
+        self, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
+    ) -> ArtifactPage:
+        """See `ArtifactStore.artifact_versions`."""
+        checks.check_scope(scope, name)
+        checks.check_limit(limit)
+        return await self._read(partial(artifacts.versions, self.tenant, scope, name, limit, after))
+
+    async def drop_artifacts(
+        self, scope: Scope, name: str | None = None, version: int | None = None
+    ) -> tuple[Artifact, ...]:
+        """See `ArtifactStore.drop_artifacts`."""
+        checks.check_scope(scope, name)
+        return await self._write(partial(artifacts.drop, self.tenant, scope, name, version), scope, scrub=True)
+
+    async def blobs_in_use(self, blobs: Sequence[str]) -> frozenset[str]:
+        """See `ArtifactStore.blobs_in_use`."""
+        checks.check_blobs(blobs)
+        return await self._read(partial(artifacts.blobs_in_use, self.tenant, blobs), single=True)
+
+    async def put_blob(self, blob: str, part: int, data: bytes, *, timestamp: int) -> None:
+        """See `ArtifactStore.put_blob`."""
+        checks.check_blobs((blob,))
+        checks.check_size(len(data), "data", BLOB_PART_BYTES)
+        await self._write(partial(artifacts.put_blob, self.tenant, blob, part, data, timestamp))
+
+    async def blob(self, blob: str, part: int) -> bytes | None:
+        """See `ArtifactStore.blob`."""
+        checks.check_blobs((blob,))
+        return await self._read(partial(artifacts.blob_part, self.tenant, blob, part), single=True)
+
+    async def delete_blobs(self, blobs: Sequence[str]) -> None:
+        """See `ArtifactStore.delete_blobs`."""
+        checks.check_blobs(blobs)
+        await self._write(partial(artifacts.delete_blobs, self.tenant, blobs), scrub=True)
+
+    async def blobs(self, *, before: int, after: str = "", limit: int = 100) -> tuple[str, ...]:
+        """See `ArtifactStore.blobs`."""
+        checks.check_limit(limit)
+        return await self._read(partial(artifacts.blobs, self.tenant, before, after, limit), single=True)
+
+    # -- what belongs to the tenant --------------------------------------------
 
     async def lease(self, name: str, holder: str, *, now: int, until: int) -> bool:
         """See `Store.lease`."""
@@ -282,12 +371,12 @@ class LogicStore:
     async def _write(
         self,
         steps: Callable[[], Steps[T]],
-        ref: SessionRef | None = None,
+        scope: Scope | None = None,
         *,
         scrub: bool = False,
         light: bool = False,
     ) -> T:
         if self._closed:
             raise StoreClosed
-        queue = None if ref is None else (self.tenant, ref.user_id, ref.id, ref.withdrawn)
+        queue = None if scope is None else (self.tenant, *astuple(scope))
         return await self._database.write(steps, scrub=scrub, queue=queue, light=light)

@@ -12,16 +12,11 @@ import msgspec
 from msgspec import UnsetType
 from msgspec.structs import replace as evolve
 
-from holdfast.errors import (
-    EntryNotFound,
-    IdempotencyConflict,
-    InvalidMessage,
-    SessionExists,
-    StaleSession,
-)
+from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionExists, SessionExpired, StaleSession
+from holdfast.history import Past, check_turn, relived
 from holdfast.limits import STATE_BYTES
 from holdfast.messages import GENESIS, encode_payload
-from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef, Tail, extend, rewind
+from holdfast.session import Entry, ModelCall, NewEntry, Removed, Session, SessionRef, Tail, extend, rewind
 from holdfast.session import erased as erased_message
 from holdfast.stores.base import Append, Appended, NewSession, SessionPatch
 from holdfast.stores.checks import check_size
@@ -41,6 +36,8 @@ from holdfast.stores.logic.steps import Many, Query, Row, Steps
 
 _encode = msgspec.json.Encoder().encode
 _HANGING_ON_A_SESSION = (
+    "artifacts_delete",
+    "artifact_names_delete",
     "entries_delete_live",
     "entries_delete_retired",
     "views_delete",
@@ -85,34 +82,88 @@ def update(tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, ex
     return session
 
 
-def delete(tenant: str, ref: SessionRef) -> Steps[bool]:
-    """See `Store.delete`."""
+def remove(tenant: str, ref: SessionRef) -> Steps[Removed | None]:
+    """See `Store.remove`."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
-        return False
-    yield from _delete(rows[0][0])
-    return True
+        return None
+    pk, session = rows[0][0], session_of(rows[0])
+    compactions, views, calls, keys, artifacts, size = (yield Query("session_holds", (pk,)))[0]
+    yield from _delete(pk)
+    return Removed(
+        messages=session.messages,
+        retired=session.tail.next_seq - session.messages,
+        bytes=session.bytes,
+        compactions=compactions,
+        views=views,
+        model_calls=calls,
+        idempotency_keys=keys,
+        state_keys=len(session.state),
+        artifacts=artifacts,
+        artifact_bytes=size,
+    )
 
 
-def replace(tenant: str, new: NewSession, entries: Sequence[NewEntry], payloads: Sequence[bytes]) -> Steps[Appended]:
+def replace(
+    tenant: str,
+    new: NewSession,
+    entries: Sequence[NewEntry],
+    payloads: Sequence[bytes],
+    fresh: bool,  # noqa: FBT001  # the caller passes positions on
+) -> Steps[Appended]:
     """See `Store.replace`."""
-    fresh = _fresh(tenant, new)
-    written, tail = _extended(Tail(), entries)
+    past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
+    written, tail, live = relived(entries)
+    payloads = [
+        encode_payload(one.message) if one.erased else as_sent for one, as_sent in zip(written, payloads, strict=True)
+    ]
     rows = yield Query("session_get", (tenant, new.id, new.user_id, ""))
     if rows:
+        if fresh:
+            raise SessionExists(new.id)
         yield from _delete(rows[0][0])
     session = evolve(
-        fresh,
+        _fresh(tenant, new),
         version=session_of(rows[0]).version + 1 if rows else 0,
-        messages=len(written),
+        created_at=past.created_at,
+        updated_at=past.updated_at,
+        accessed_at=past.updated_at,
+        messages=live,
         bytes=_size(payloads),
+        usage=past.usage,
         tail=tail,
     )
     pk = yield from _insert(session)
-    yield Many(
-        "entry_insert", [entry_row(pk, entry, payload) for entry, payload in zip(written, payloads, strict=True)]
-    )
-    return Appended(session, tuple(written), session.version)
+    yield from _relive(pk, written, payloads)
+    if past.calls:
+        yield Many("call_insert", [call_row(pk, call) for call in past.calls])
+    return Appended((yield from _aged(pk, session, new.timestamp, past)), tuple(written), session.version)
+
+
+def _relive(pk: int, written: Sequence[Entry], payloads: Sequence[bytes]) -> Steps[None]:
+    """Write a log that may have a past."""
+    rows = [(entry, entry_row(pk, entry, payload)) for entry, payload in zip(written, payloads, strict=True)]
+    plain = [row for entry, row in rows if not _has_past(entry)]
+    old = [(*row, entry.retired_by, 1 if entry.erased else 0) for entry, row in rows if _has_past(entry)]
+    if plain:
+        yield Many("entry_insert", plain)
+    if old:
+        yield Many("entry_install", old)
+
+
+def _has_past(entry: Entry) -> bool:
+    return entry.erased or entry.retired_by is not None
+
+
+def _aged(pk: int, session: Session, timestamp: int, past: Past) -> Steps[Session]:
+    """A session that was just put up, used at `timestamp`, and closed if its past says so."""
+    if timestamp > session.accessed_at:
+        yield Query("session_used", (pk, timestamp))
+        session = evolve(session, accessed_at=timestamp)
+    if past.ended_at is None:
+        return session
+    yield Query("session_end", (pk, session.version, past.ended_at, past.end_reason))
+    return evolve(session, status="closed", ended_at=past.ended_at, end_reason=past.end_reason)
 
 
 # -- the log -----------------------------------------------------------------
@@ -127,6 +178,8 @@ def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes
         if first is not None:
             return first
     _check_version(session, write.expect)
+    if write.ttl is not None and used_by(write) and session.expired(write.timestamp, write.ttl):
+        raise SessionExpired(session)
     gone, base = yield from _rewound(pk, session.tail, write.retire_from)
     written, tail = _extended(base, write.entries)
     after = _advanced(session, write, tail, live=len(written) - gone, size=_size(payloads))
@@ -141,7 +194,8 @@ def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes
         first_seq = session.tail.next_seq
         key = (write.idempotency_key, write.fingerprint, after.version, first_seq, len(written))
         yield Query("idempotency_put", (pk, *key))
-    return Appended(after, tuple(written), after.version, compactions=laid)
+    reopened = session.status != after.status
+    return Appended(after, tuple(written), after.version, compactions=laid, reopened=reopened)
 
 
 def annotate(
@@ -234,19 +288,23 @@ def _rewound(pk: int, tail: Tail, before: int | None) -> Steps[tuple[int, Tail]]
 
 def _extended(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
     written, after = extend(tail, new)
-    turn_id = max(tail.turn_id, 0)
-    for entry in written:
-        if entry.turn_id < turn_id:
-            raise InvalidMessage(f"turn_id {entry.turn_id} is before the log's turn {turn_id}", param="turn_id")
+    turn_id = tail.turn_id
+    for at, entry in enumerate(written):
+        check_turn(entry.turn_id, turn_id, f"messages[{at}]")
         turn_id = entry.turn_id
     return written, after
 
 
+def used_by(write: Append) -> bool:
+    """Whether a write is use of the session: not when it only saves what was worked out of it."""
+    says = bool(write.entries or write.calls or write.state_delta) or write.retire_from is not None
+    return says or not (write.views or write.compactions)
+
+
 def _advanced(session: Session, write: Append, tail: Tail, *, live: int, size: int) -> Session:
     """The session after `write`; the same object when it only saves views and failed compactions."""
-    used = bool(write.entries or write.calls or write.state_delta) or write.retire_from is not None
-    lays = any(one.error is None for one in write.compactions)
-    if not used and (write.views or write.compactions):
+    if not used_by(write):
+        lays = any(one.error is None for one in write.compactions)
         return evolve(session, version=session.version + 1) if lays else session
     usage = session.usage
     for call in write.calls:

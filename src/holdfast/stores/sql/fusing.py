@@ -7,11 +7,11 @@ remembered from the last append. No I/O here.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Hashable
 from functools import cache
 from typing import Any, Final
 
+from holdfast.stores.logic.serving import Remembered
 from holdfast.stores.logic.steps import Many, Query, Row
 from holdfast.stores.sql import statements
 
@@ -121,27 +121,9 @@ def _life(row: Row) -> Row:
     return (used, *ended, used + ttl if ttl else None)
 
 
-class Remembered:
-    """Rows of the sessions that were written last. None of them is believed: a guard tells whether it still holds."""
+class RememberedRows(Remembered[Row]):
+    """Rows of `session_rows`."""
 
-    MOST: Final = 2048
-    LARGEST: Final = 8192
-    """Bytes of a profile, above which a row is not kept."""
-
-    def __init__(self) -> None:
-        self._rows: OrderedDict[Hashable, Row] = OrderedDict()
-
-    def take(self, key: Hashable) -> Row | None:
-        """The row of a session, which is forgotten by that."""
-        return self._rows.pop(key, None)
-
-    def clear(self) -> None:
-        """Forget all of them."""
-        self._rows.clear()
-
-    def put(self, key: Hashable, row: Row) -> None:
+    def keep(self, key: Hashable, row: Row) -> None:
         """Keep a row until it is taken, or others have come."""
-        if sum(len(column or b"") for column in row[_PROFILE]) <= self.LARGEST:
-            self._rows[key] = row
-            if len(self._rows) > self.MOST:
-                self._rows.popitem(last=False)
+        self.put(key, row, sum(len(column or b"") for column in row[_PROFILE]))

@@ -15,7 +15,6 @@ import asyncio
 import random
 import warnings
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
@@ -24,18 +23,13 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.stores.logic.serving import NAME, PATIENCE, RECONNECTING, Turnstile, unknown
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
 from holdfast.stores.sql.pool import Pool, Pooled
 
 T = TypeVar("T")
-PATIENCE: Final = 30.0
-"""Seconds that a job may wait for a connection, a statement for its answer, and a closing store for its jobs."""
-RECONNECTING: Final = 3.0
-"""Seconds for which a server that cannot be reached is tried again."""
 ATTEMPTS: Final = 12
 """Times a transaction is run that the server undid each time."""
-NAME: Final = "the database"
-"""What a caller is told of it: its address is its owner's affair."""
 UPGRADING: Final = 3600.0
 """Seconds that one statement of a migration may take."""
 POOL: Final = 10
@@ -308,43 +302,3 @@ def reaching(name: str) -> Iterator[None]:
 def _nothing() -> Steps[None]:
     """No steps."""
     yield from ()
-
-
-def unknown(name: str) -> StoreUnavailable:
-    """The error of a write of which nobody can say whether it happened."""
-    return StoreUnavailable(
-        f"{name} was lost while this was being committed: its outcome is unknown."
-        " Read the session before you send it again; with an idempotency key it can be sent again as it is"
-    )
-
-
-class Turnstile:
-    """Lets one job of a kind through at a time, in the order in which they came."""
-
-    def __init__(self) -> None:
-        self._queues: dict[Hashable, deque[asyncio.Future[None]]] = {}
-
-    async def enter(self, key: Hashable) -> None:
-        """Wait until it is the caller's turn; who enters has to leave."""
-        queue = self._queues.get(key)
-        if queue is None:
-            self._queues[key] = deque()
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it came at the same moment
-                self.leave(key)
-            raise
-
-    def leave(self, key: Hashable) -> None:
-        """Let the next one through."""
-        queue = self._queues[key]
-        while queue:
-            turn = queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        del self._queues[key]

@@ -112,6 +112,13 @@ DELETE FROM endings WHERE tenant = $1 AND id = $2
 -- Nobody else notes what became of it until the transaction ends.
 SELECT 1 FROM endings WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE
 
+-- session_holds --
+-- How much hangs on a session: compactions, saved views, model calls, idempotency keys, artifacts and their bytes.
+SELECT (SELECT count(*) FROM compactions WHERE session = $1), (SELECT count(*) FROM saved_views WHERE session = $1),
+       (SELECT count(*) FROM model_calls WHERE session = $1), (SELECT count(*) FROM idempotency WHERE session = $1),
+       (SELECT count(*) FROM artifacts WHERE session = $1),
+       (SELECT coalesce(sum(size), 0)::bigint FROM artifacts WHERE session = $1)
+
 -- session_delete --
 -- The session's row; what hangs on it is deleted by the statements below.
 DELETE FROM sessions WHERE pk = $1
@@ -172,6 +179,13 @@ INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total,
                      retired_by, erased, metadata, payload)
 SELECT $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::smallint, $9::bytea,
        $10::bytea, $11::float8, $12::smallint, NULL, 0, $13::bytea, $14::bytea /* guard */
+
+-- entry_install --
+-- One entry of a log that has a past: retired, erased, or both.
+INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
+                     retired_by, erased, metadata, payload)
+SELECT $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::smallint, $9::bytea,
+       $10::bytea, $11::float8, $12::smallint, $15::bigint, $16::smallint, $13::bytea, $14::bytea
 
 -- entry_annotate --
 -- Pin and importance of a live entry.
@@ -404,6 +418,105 @@ FROM model_calls WHERE session = $1 AND turn_id = $3 ORDER BY pk DESC LIMIT $2
 -- calls_delete --
 -- With their session.
 DELETE FROM model_calls WHERE session = $1
+
+-- artifact_name_get --
+-- What is known of an artifact's name in its scope: a session, or with session 0 the user.
+SELECT name, next_version, newest, versions, bytes FROM artifact_names
+WHERE session = $1 AND tenant = $2 AND user_id = $3 AND folded = $4
+
+-- artifact_name_get_lock --
+-- Nobody else changes what is known of a name until the transaction ends.
+SELECT 1 FROM artifact_names WHERE session = $1 AND tenant = $2 AND user_id = $3 AND folded = $4 FOR NO KEY UPDATE
+
+-- artifact_name_put --
+-- A name, in place of what was known of it.
+INSERT INTO artifact_names (session, tenant, user_id, folded, name, next_version, newest, versions, bytes)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+ON CONFLICT (session, tenant, user_id, folded) DO UPDATE
+SET name = excluded.name, next_version = excluded.next_version, newest = excluded.newest, versions = excluded.versions,
+    bytes = excluded.bytes
+
+-- artifact_name_delete --
+-- A name that has no version left.
+DELETE FROM artifact_names WHERE session = $1 AND tenant = $2 AND user_id = $3 AND folded = $4
+
+-- artifact_totals --
+-- How many names, versions and bytes a scope has.
+SELECT count(*), coalesce(sum(versions), 0)::bigint, coalesce(sum(bytes), 0)::bigint FROM artifact_names
+WHERE session = $1 AND tenant = $2 AND user_id = $3
+
+-- artifact_insert --
+-- A version. Two that get the same number at once, and two with the same content, collide.
+INSERT INTO artifacts (session, tenant, user_id, folded, version, name, blob_key, mime_type, size, sha256, author, metadata,
+                       created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+
+-- artifact_get --
+-- One version.
+SELECT * FROM artifact_rows WHERE session = $1 AND tenant = $2 AND user_id = $3 AND folded = $4 AND version = $5
+
+-- artifact_of_blob --
+-- The version that has this content.
+SELECT * FROM artifact_rows WHERE tenant = $1 AND blob_key = $2
+
+-- artifact_versions --
+-- A name's versions, behind one of them.
+SELECT * FROM artifact_rows
+WHERE session = $1 AND tenant = $2 AND user_id = $3 AND folded = $4 AND version > $5 ORDER BY version LIMIT $6
+
+-- artifact_last --
+-- The number of a name's newest version.
+SELECT max(version) FROM artifacts WHERE session = $1 AND tenant = $2 AND user_id = $3 AND folded = $4
+
+-- artifacts_newest --
+-- The newest version of each name in a scope, in order of the folded names, behind one of them.
+SELECT a.* FROM artifact_names AS n
+JOIN artifact_rows AS a ON a.session = n.session AND a.tenant = n.tenant AND a.user_id = n.user_id
+                       AND a.folded = n.folded AND a.version = n.newest
+WHERE n.session = $1 AND n.tenant = $2 AND n.user_id = $3 AND n.folded > $4 ORDER BY n.folded LIMIT $5
+
+-- artifacts_all --
+-- All versions of all names in a scope.
+SELECT * FROM artifact_rows WHERE session = $1 AND tenant = $2 AND user_id = $3 ORDER BY folded, version
+
+-- artifact_delete --
+-- One version.
+DELETE FROM artifacts WHERE session = $1 AND tenant = $2 AND user_id = $3 AND folded = $4 AND version = $5
+
+-- artifact_versions_delete --
+-- All versions of a name.
+DELETE FROM artifacts WHERE session = $1 AND tenant = $2 AND user_id = $3 AND folded = $4
+
+-- artifacts_delete --
+-- With their session.
+DELETE FROM artifacts WHERE session = $1
+
+-- artifact_names_delete --
+-- With their session.
+DELETE FROM artifact_names WHERE session = $1
+
+-- blobs_in_use --
+-- Those of some contents, whose keys come as a JSON array, that a version has.
+SELECT blob_key FROM artifacts WHERE tenant = $1 AND blob_key IN
+      (SELECT convert_to(value, 'UTF8') FROM json_array_elements_text(convert_from($2, 'UTF8')::json) AS value)
+
+-- blob_put --
+-- A part of a content that the database keeps.
+INSERT INTO blobs (tenant, blob_key, part, written_at, data) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant, blob_key, part) DO UPDATE SET written_at = excluded.written_at, data = excluded.data
+
+-- blob_get --
+-- A part of a content.
+SELECT data FROM blobs WHERE tenant = $1 AND blob_key = $2 AND part = $3
+
+-- blob_delete --
+-- A content, all parts of it.
+DELETE FROM blobs WHERE tenant = $1 AND blob_key = $2
+
+-- blobs_before --
+-- Contents of which nothing was written since, behind a key.
+SELECT blob_key FROM blobs WHERE tenant = $1 AND blob_key > $3
+GROUP BY blob_key HAVING max(written_at) < $2 ORDER BY blob_key LIMIT $4
 
 -- lease_put --
 -- A lease, taken when nobody holds it any more, or renewed.

@@ -1,0 +1,143 @@
+"""Where a Redis server or cluster is: the URLs of Redis stores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+from holdfast.stores.redis.lanes import Login, Place
+
+PREFIX: Final = "holdfast"
+POOL: Final = 4
+"""Connections to each server at most, unless the URL says otherwise: one carries many commands at once."""
+MOST_POOL: Final = 1000
+PORT: Final = 6379
+OPTIONS: Final = ("allow_eviction", "pool", "prefix", "sslmode")
+SSL_MODES: Final = ("require", "verify-full")
+_SCHEMES: Final = re.compile(r"(rediss?)(\+cluster)?")
+_PREFIX: Final = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
+_MEANT: Final = "redis://user:password@host:port/number is meant, or redis+cluster://host:port,host:port"
+
+
+class RedisAddress(msgspec.Struct, frozen=True):
+    """A URL of a Redis store, taken apart."""
+
+    scheme: str
+    places: tuple[Place, ...]
+    user: str | None
+    password: str | None
+    database: int
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        """The name: a password must not reach a log."""
+        return self.name
+
+    @property
+    def name(self) -> str:
+        """What may be shown of it."""
+        return f"{self.scheme}://{','.join(map(str, self.places))}/{self.database}"
+
+    @property
+    def clustered(self) -> bool:
+        """Whether it is a cluster."""
+        return self.scheme.endswith("+cluster")
+
+    @property
+    def prefix(self) -> str:
+        """What all keys begin with."""
+        return self.options.get("prefix", PREFIX)
+
+    @property
+    def pool(self) -> int:
+        """Connections to each server at most."""
+        return int(self.options.get("pool", POOL))
+
+    @property
+    def allow_eviction(self) -> bool:
+        """Whether a server may throw data away when its memory is full."""
+        return self.options.get("allow_eviction") == "true"
+
+    @property
+    def login(self) -> Login:
+        """How to come in."""
+        return Login(
+            user=self.user,
+            password=self.password,
+            database=self.database,
+            encrypted=self.scheme.startswith("rediss"),
+            verified=self.options.get("sslmode", "verify-full") == "verify-full",
+            name=f"holdfast:{self.prefix}",
+        )
+
+
+def address_of(url: str) -> RedisAddress:
+    """`redis://user:password@host:port/number?option=value`, taken apart.
+
+    Raises:
+        InvalidRequest: it is not one; nothing of the password is told.
+    """
+    scheme, _, rest = url.partition("://")
+    rest, _, query = rest.partition("?")
+    netloc, _, path = rest.partition("/")
+    login, at, hosts = netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    assert _SCHEMES.fullmatch(scheme)
+    given = parse_qsl(query, keep_blank_values=True)
+    address = RedisAddress(
+        scheme,
+        tuple(_place_of(host) for host in hosts.split(",")),
+        unquote(user) or None,
+        unquote(password) or None if at else None,
+        _database_of(path),
+        dict(given),
+    )
+    _check(address)
+    return address
+
+
+def _place_of(text: str) -> Place:
+    host, separator, port = text.rpartition(":") if re.search(r":\d*$", text) and text[-1:] != "]" else (text, "", "")
+    name = unquote(host).removeprefix("[").removesuffix("]")
+    if not name or (separator and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
+        raise InvalidRequest(f"the store's URL has a host or port that is none: {_MEANT}", param="url")
+    if ":" in name and not host.startswith("["):
+        raise InvalidRequest(f"the store's URL has a host or port that is none: {_MEANT}", param="url")
+    return Place(name, int(port) if separator else PORT)
+
+
+def _database_of(path: str) -> int:
+    if path and not (path.isascii() and path.isdigit() and int(path) < 1 << 31):
+        raise InvalidRequest(f"the store's URL names no database: a number is meant, not {path!r}", param="url")
+    return int(path or 0)
+
+
+def _check(address: RedisAddress) -> None:
+    unknown = sorted(set(address.options) - set(OPTIONS))
+    if unknown:
+        known = ", ".join(OPTIONS)
+        raise InvalidRequest(f"{address.name}: {unknown[0]} is no option of this store: it has {known}", param="url")
+    if address.clustered and address.database:
+        raise InvalidRequest(f"{address.name}: a cluster has the database 0 alone", param="url")
+    if not address.clustered and len(address.places) > 1:
+        raise InvalidRequest(f"{address.name}: several hosts are those of redis+cluster://", param="url")
+    _check_options(address)
+
+
+def _check_options(address: RedisAddress) -> None:
+    pool, options = address.options.get("pool", str(POOL)), address.options
+    if not (pool.isascii() and pool.isdigit() and 1 <= int(pool) <= MOST_POOL):
+        raise InvalidRequest(f"{address.name}: pool must be a number from 1 to {MOST_POOL}, not {pool!r}", param="url")
+    if not _PREFIX.fullmatch(address.prefix):
+        raise InvalidRequest(
+            f"{address.name}: prefix must be 1 to 64 letters, digits or ._:/-, not {address.prefix!r}", param="url"
+        )
+    if options.get("allow_eviction", "true") not in {"true", "false"}:
+        raise InvalidRequest(f"{address.name}: allow_eviction must be true or false", param="url")
+    if options.get("sslmode", SSL_MODES[0]) not in SSL_MODES or ("sslmode" in options and not address.login.encrypted):
+        raise InvalidRequest(f"{address.name}: sslmode is {' or '.join(SSL_MODES)}, with rediss://", param="url")

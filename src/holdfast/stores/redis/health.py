@@ -1,0 +1,130 @@
+"""What a server's configuration means for the data: how durable it is, and whether it may be thrown away."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.stores.redis.lanes import Place, Refused
+from holdfast.stores.redis.nodes import Nodes
+
+OLDEST: Final = (6, 2)
+"""The first version that has what the scripts use."""
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """A server as it says it is; None: it does not say."""
+
+    place: Place
+    version: str | None
+    policy: str | None
+    """What it throws away when its memory is full."""
+    maxmemory: int | None
+    """Bytes; 0: as much as the machine has."""
+    used: int | None
+    """Bytes."""
+    appendonly: bool | None
+    appendfsync: str | None
+    save: str | None
+    """When it writes snapshots; empty: never."""
+    replicas: int | None
+    cluster: bool | None
+    """Whether it is one of a cluster."""
+
+    @property
+    def evicts(self) -> bool:
+        """Whether it may throw away what has no expiry, which is everything here."""
+        return (self.policy or "").startswith("allkeys")
+
+    @property
+    def too_old(self) -> bool:
+        """Whether it lacks what the scripts use."""
+        if self.version is None:
+            return False
+        return tuple(int(part) for part in self.version.split(".")[:2]) < OLDEST
+
+    @property
+    def loss(self) -> str:
+        """What a crash can take, in words."""
+        if self.appendonly:
+            return _LOSS.get(self.appendfsync or "", "what its system had not written yet")
+        if self.appendonly is None:
+            return "what it had not written yet; it does not say how it is set up"
+        return f"everything since its last snapshot (save {self.save!r})" if self.save else "everything"
+
+
+_LOSS: Final = {
+    "always": "nothing that was acknowledged",
+    "everysec": "the last second or two",
+    "no": "what its system had not written yet, often half a minute",
+}
+
+
+async def healths(nodes: Nodes) -> list[Health]:
+    """Every server that has data."""
+    settings = {
+        name: await nodes.everywhere("CONFIG", "GET", name)
+        for name in ("maxmemory-policy", "appendonly", "appendfsync", "save")
+    }
+    infos = {place: _info(answer) for place, answer in (await nodes.everywhere("INFO")).items()}
+    return [
+        _health(place, info, {name: _value(found[place]) for name, found in settings.items()})
+        for place, info in infos.items()
+    ]
+
+
+def _value(answer: Any) -> str | None:
+    """A setting; None where the server does not tell."""
+    return None if isinstance(answer, Refused) or len(answer) < 2 else answer[1].decode()
+
+
+def _info(answer: Any) -> dict[str, str]:
+    if isinstance(answer, Refused):
+        return {}
+    lines = (line.partition(":") for line in answer.decode("utf-8", "replace").splitlines())
+    return {name: value for name, separator, value in lines if separator}
+
+
+def _health(place: Place, info: dict[str, str], settings: dict[str, str | None]) -> Health:
+    appendonly = settings["appendonly"]
+    enabled = info.get("aof_enabled") if appendonly is None else str(int(appendonly == "yes"))
+    return Health(
+        place=place,
+        version=info.get("redis_version"),
+        policy=settings["maxmemory-policy"] or info.get("maxmemory_policy"),
+        maxmemory=_number(info.get("maxmemory")),
+        used=_number(info.get("used_memory")),
+        appendonly=None if enabled is None else enabled == "1",
+        appendfsync=settings["appendfsync"],
+        save=settings["save"],
+        replicas=_number(info.get("connected_slaves")),
+        cluster=None if "cluster_enabled" not in info else info["cluster_enabled"] == "1",
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def check(found: list[Health], name: str, *, clustered: bool, allow_eviction: bool) -> None:
+    """Refuse servers that would lose data, or are not what they were taken for."""
+    for one in found:
+        trouble = _trouble(one, clustered=clustered, allow_eviction=allow_eviction)
+        if trouble is not None:
+            raise StoreUnavailable(f"{name}: {trouble}")
+
+
+def _trouble(one: Health, *, clustered: bool, allow_eviction: bool) -> HoldfastError | str | None:
+    if one.too_old:
+        return f"it is Redis {one.version}; {'.'.join(map(str, OLDEST))} or later is needed"
+    if one.cluster is not None and one.cluster != clustered:
+        scheme = "redis://" if clustered else "redis+cluster://"
+        return f"it is {'no' if clustered else 'one of a'} cluster: name it with {scheme}"
+    if one.evicts and not allow_eviction:
+        return (
+            f"it throws away data when its memory is full (maxmemory-policy {one.policy}): set noeviction, or say that"
+            " sessions may be lost with ?allow_eviction=true"
+        )
+    return None

@@ -1,0 +1,249 @@
+"""Where things lie: names of keys, and names as parts of sorted members.
+
+A key is `prefix:{tag}:letter…`. The tag stands for a tenant and a user, or for a tenant: a hash of both with their lengths, so
+that no bytes in an identifier can lead to somebody else's keys, or out of the braces that a cluster hashes by.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final
+
+_OFFSET: Final = 1 << 63
+_END: Final = b"\0\1"
+"""Behind a name that another one follows. A NUL inside a name is followed by 0xff, which no UTF-8 has, so that names sort as
+their bytes do, and no name ends where another one goes on."""
+
+
+def _hashed(kind: bytes, *names: str) -> str:
+    """128 bits for some names, whatever bytes they have."""
+    hasher = blake2b(digest_size=16, person=kind)
+    for name in names:
+        data = name.encode()
+        hasher.update(len(data).to_bytes(8, "big") + data)
+    return urlsafe_b64encode(hasher.digest()).rstrip(b"=").decode()
+
+
+# -- parts of members --------------------------------------------------------
+
+
+def name_part(name: str) -> bytes:
+    """A name as the beginning of a member: sorted by its bytes, and ended."""
+    return name.encode().replace(b"\0", b"\0\xff") + _END
+
+
+def names_of(member: bytes) -> list[str]:
+    """The names that a member consists of."""
+    return [part.replace(b"\0\xff", b"\0").decode() for part in member.split(_END)[:-1]]
+
+
+def number_part(number: int) -> bytes:
+    """A whole number of 64 bits as the beginning of a member: sorted by its value.
+
+    Raises:
+        OverflowError: it has more.
+    """
+    return (number + _OFFSET).to_bytes(8, "big")
+
+
+def number_of(member: bytes) -> int:
+    """The number that a member begins with."""
+    return int.from_bytes(member[:8], "big") - _OFFSET
+
+
+# -- keys --------------------------------------------------------------------
+
+
+class ScopeKeys:
+    """The keys of what has artifacts: a session, or a user. All are in the user's slot."""
+
+    __slots__ = ("clock", "head", "names", "outbox", "recent", "tag", "tenant", "used", "user_id", "versions")
+
+    def __init__(self, base: str, tenant: str, user_id: str, letter: str, place: str) -> None:
+        self.tenant = tenant
+        self.user_id = user_id
+        self.tag = base
+        self.head = f"{base}:{letter}{place}".encode()
+        """What is guarded. A hash: g its guard; of a session r its record, p its profile, i whose it is."""
+        self.names = f"{base}:a{place}".encode()
+        """Names of artifacts, sorted."""
+        self.versions = f"{base}:z{place}".encode()
+        """Versions of artifacts, sorted."""
+        self.clock = f"{base}:u".encode()
+        """A hash: n is the number of the user's last write."""
+        self.recent = f"{base}:r".encode()
+        """The user's sessions by `updated_at`."""
+        self.used = f"{base}:k".encode()
+        """A hash: which artifact of the user has a content."""
+        self.outbox = f"{base}:o".encode()
+        """A hash: what the tenant's slot has to be told."""
+
+
+class SessionKeys(ScopeKeys):
+    """The keys of one session."""
+
+    __slots__ = (
+        "bodies",
+        "calls",
+        "compactions",
+        "field",
+        "id",
+        "keyed",
+        "live",
+        "lives",
+        "named",
+        "retired",
+        "views",
+        "withdrawn",
+    )
+
+    def __init__(self, base: str, tenant: str, user_id: str, id_: str, withdrawn: str) -> None:
+        place = ":" + _hashed(b"session", id_, withdrawn)
+        super().__init__(base, tenant, user_id, "s", place)
+        self.id = id_
+        self.withdrawn = withdrawn
+        self.live = f"{base}:l{place}".encode()
+        """Entries on the live path by `seq`."""
+        self.retired = f"{base}:x{place}".encode()
+        """Retired entries by `seq`."""
+        self.views = f"{base}:v{place}".encode()
+        self.keyed = f"{base}:i{place}".encode()
+        """What idempotency keys stood for."""
+        self.compactions = f"{base}:c{place}".encode()
+        """Compactions without what they say."""
+        self.bodies = f"{base}:b{place}".encode()
+        """What compactions say."""
+        self.lives = f"{base}:w{place}".encode()
+        """Ids of live compactions by view."""
+        self.calls = f"{base}:m{place}".encode()
+        """Model calls, by turn."""
+        self.field = name_part(user_id) + name_part(id_) + name_part(withdrawn)
+        """What the tenant's indexes call it."""
+        self.named = b"" if withdrawn else name_part(id_) + name_part(user_id)
+        """The same in the index by id, which has none that lost their names."""
+
+    @property
+    def hanging(self) -> tuple[bytes, ...]:
+        """The keys of all that goes with it, but for its head."""
+        log = (self.live, self.retired, self.views, self.keyed, self.calls)
+        return (*log, self.compactions, self.bodies, self.lives, self.names, self.versions)
+
+
+class TenantKeys:
+    """The keys of what belongs to a tenant, all in the tenant's slot."""
+
+    INDEXES: Final = (
+        "index",
+        "recent",
+        "named",
+        "withdrawn",
+        "idle",
+        "owned",
+        "expiring",
+        "endings",
+        "due",
+        "used",
+        "gone",
+        "late",
+    )
+    """Those that follow writes to users' slots; scripts are given them in this order."""
+
+    __slots__ = (
+        *INDEXES,
+        "base",
+        "blobs",
+        "dirty",
+        "holders",
+        "learned",
+        "learned_at",
+        "leases",
+        "written",
+    )
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.index = self._key("index")
+        """A hash, in a cluster: the last write to a session that is known, and which of the sorted ones below have it."""
+        self.recent = self._key("recent")
+        """Sessions by `updated_at`."""
+        self.named = self._key("named")
+        """Sessions by id."""
+        self.withdrawn = self._key("withdrawn")
+        """Sessions that lost their name."""
+        self.idle = self._key("idle")
+        """Active sessions without a ttl of their own, by `accessed_at`."""
+        self.owned = self._key("owned")
+        """Active sessions with one, by `accessed_at`."""
+        self.expiring = self._key("expiring")
+        """Active sessions by when they expire by their own ttl."""
+        self.endings = self._key("endings")
+        """A hash: ends that hooks are to be told of."""
+        self.due = self._key("due")
+        """They by when they are due."""
+        self.used = self._key("used")
+        """A hash: contents that an artifact has."""
+        self.gone = self._key("gone")
+        """What went, by when, so that news that come late do not bring it back."""
+        self.late = self._key("late")
+        """A hash: the write with which it went."""
+        self.dirty = self._key("dirty")
+        """Users whose outbox may hold something, by when they were noted."""
+        self.leases = self._key("leases")
+        """Names of leases by when they expire."""
+        self.holders = self._key("holders")
+        """A hash: who holds a lease."""
+        self.learned = self._key("learned")
+        """A hash: what is kept of models."""
+        self.learned_at = self._key("learned_at")
+        """Models by when they were written."""
+        self.blobs = self._key("blobs")
+        """Keys of contents."""
+        self.written = self._key("written")
+        """A hash: when a content was written last."""
+
+    def _key(self, name: str) -> bytes:
+        return f"{self.base}:{name}".encode()
+
+    def parts(self, blob: str) -> bytes:
+        """A hash: the parts of a content."""
+        return f"{self.base}:blob:{_hashed(b'blob', blob)}".encode()
+
+    @property
+    def indexes(self) -> tuple[bytes, ...]:
+        """Their keys in order."""
+        return tuple(getattr(self, name) for name in self.INDEXES)
+
+
+class Keys:
+    """The keys below one prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.layout = f"{prefix}:layout".encode()
+        """A hash: the layouts that this place has had, by number."""
+        self.tenants = f"{prefix}:tenants".encode()
+        """Tenants that had sessions, sorted."""
+        self.session = lru_cache(4096)(self._session)
+        self.user = lru_cache(1024)(self._user)
+        self.tenant = lru_cache(1024)(self._tenant)
+
+    def _base(self, tenant: str, user_id: str) -> str:
+        return f"{self.prefix}:{{{_hashed(b'user', tenant, user_id)}}}"
+
+    def _session(self, tenant: str, user_id: str, id_: str, withdrawn: str) -> SessionKeys:
+        return SessionKeys(self._base(tenant, user_id), tenant, user_id, id_, withdrawn)
+
+    def _user(self, tenant: str, user_id: str) -> ScopeKeys:
+        return ScopeKeys(self._base(tenant, user_id), tenant, user_id, "w", "")
+
+    def _tenant(self, tenant: str) -> TenantKeys:
+        return TenantKeys(f"{self.prefix}:{{{_hashed(b'tenant', tenant)}}}")
+
+
+def tag_of(key: bytes) -> bytes:
+    """What a cluster finds a key's slot by: what its braces hold, or the whole of it."""
+    begin = key.find(b"{")
+    end = key.find(b"}", begin + 1)
+    return key[begin + 1 : end] if begin >= 0 and end > begin + 1 else key

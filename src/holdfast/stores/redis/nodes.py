@@ -1,0 +1,320 @@
+"""The servers: which one has a key, a few connections to each, and what is tried again.
+
+What was certainly not executed is: a server that cannot be reached, or is loading, is asked again for a while, a slot that
+has moved is asked for where it is now. What was sent when a connection broke is sent again only where that does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
+from hashlib import sha1
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import StoreClosed, StoreUnavailable
+from holdfast.stores.logic.serving import PATIENCE, RECONNECTING
+from holdfast.stores.redis.keys import tag_of
+from holdfast.stores.redis.lanes import (
+    PASSING,
+    SLOTS,
+    Argument,
+    Command,
+    Lane,
+    Login,
+    Lost,
+    Place,
+    Refused,
+    Unsure,
+    opened,
+    slot_of,
+    translated,
+)
+
+BUSY: Final = 64
+"""Commands without an answer, from which another connection is opened."""
+MOVES: Final = 8
+"""Times that one command follows a slot from server to server without a pause."""
+
+
+class Script(msgspec.Struct, frozen=True):
+    """A script, and what servers that have seen it know it by."""
+
+    text: bytes
+    sha: bytes
+
+
+@cache
+def script(*names: str) -> Script:
+    """The script that some files are one after the other."""
+    folder = Path(__file__).parent / "scripts"
+    text = b"\n".join((folder / f"{name}.lua").read_bytes() for name in names)
+    return Script(text, sha1(text).hexdigest().encode())  # noqa: S324  # what Redis knows it by
+
+
+class _Way:
+    """Where a command goes, and how often it was tried."""
+
+    __slots__ = ("asking", "attempt", "give_up", "moves", "place")
+
+    def __init__(self, place: Place | None) -> None:
+        self.place = place
+        self.asking = False
+        """Whether that server has the slot for this command only."""
+        self.moves = self.attempt = 0
+        self.give_up = 0.0
+
+    @property
+    def late(self) -> bool:
+        """Whether it was tried for long enough, from the first time on that it failed."""
+        self.give_up = self.give_up or monotonic() + RECONNECTING
+        return monotonic() > self.give_up
+
+    async def pause(self) -> None:
+        """Wait before the next attempt."""
+        self.attempt, self.moves, self.asking = self.attempt + 1, 0, False
+        await asyncio.sleep(min(0.005 * 2**self.attempt, 0.2) * random.uniform(0.5, 1.0))  # noqa: S311  # spreads rivals
+
+
+class Nodes:
+    """One server, or those of a cluster."""
+
+    def __init__(
+        self, login: Login, seeds: Sequence[Place], *, clustered: bool, size: int, name: str, lost: Callable[[], None]
+    ) -> None:
+        self.clustered = clustered
+        self.name = name
+        self._login = login
+        self._seeds = tuple(seeds)
+        self._size = size
+        self._lost = lost
+        self._slots: list[Place | None] = [None] * SLOTS if clustered else []
+        self._lanes: dict[Place, list[Lane]] = {}
+        self._opening: dict[Place, asyncio.Task[Lane]] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self._dead: dict[Place, list[int]] = {}
+        """Connections that broke: what they may still bring is not to be executed any more."""
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # -- asking ----------------------------------------------------------------
+
+    async def run(self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], *, once: bool) -> Any:
+        """What a script answers. All keys are in one slot; `once` as with `call`."""
+        rest = (len(keys), *keys, *arguments)
+        try:
+            return await self.call(keys[0], ("EVALSHA", script.sha, *rest), once=once)
+        except _NoScript:
+            return await self.call(keys[0], ("EVAL", script.text, *rest), once=once)
+
+    async def call(self, key: bytes, command: Command, *, once: bool = False) -> Any:
+        """The answer to a command about `key`.
+
+        Args:
+            key: where it goes.
+            command: its parts.
+            once: not to be sent again when nobody knows whether it was executed.
+
+        Raises:
+            Unsure: with `once`, when nobody knows.
+            HoldfastError: the server refused it, or cannot be reached.
+        """
+        way = _Way(self._place(key))
+        while True:
+            try:
+                lane = self._ready(way.place) or await self._lane(way.place or await self._found(key))
+                return await (lane.call(("ASKING",), command) if way.asking else lane.call(command))
+            except Refused as exc:
+                if self._moved(way, exc):
+                    continue
+                if exc.code == "READONLY":
+                    lane.kill(exc)
+            except (Lost, Unsure) as exc:
+                if once and isinstance(exc, Unsure):
+                    raise
+                if way.late:
+                    raise self._unreached(exc) from exc.__cause__
+            await way.pause()
+            if self.clustered:
+                await self._refresh()
+            way.place = self._place(key)
+
+    def _moved(self, way: _Way, exc: Refused) -> bool:
+        """Whether the command is to be asked elsewhere at once; False where it is worth another attempt.
+
+        Raises:
+            HoldfastError: it is neither.
+        """
+        if exc.code == "NOSCRIPT":
+            raise _NoScript from exc
+        if self.clustered and exc.code in ("MOVED", "ASK") and way.moves < MOVES:
+            way.moves += 1
+            way.place, way.asking = self._followed(exc), exc.code == "ASK"
+            return True
+        if exc.code not in PASSING or way.late:
+            raise translated(exc, self.name) from exc
+        return False
+
+    def _unreached(self, exc: Exception) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.name} cannot be reached: {exc}")
+
+    async def everywhere(self, *command: Argument) -> dict[Place, Any]:
+        """The answer of every server that has slots; a `Refused` in place of one that was none."""
+        if self.clustered and not any(self._slots):
+            await self._refresh()
+        places = sorted({one for one in self._slots if one}, key=str) if self.clustered else [self._seeds[0]]
+        return {place: await self._answer(place, command) for place in places}
+
+    async def _answer(self, place: Place, command: Command) -> Any:
+        give_up = monotonic() + RECONNECTING
+        while True:
+            try:
+                return await (await self._lane(place)).call(command)
+            except Refused as exc:
+                return exc
+            except (Lost, Unsure) as exc:
+                if monotonic() > give_up:
+                    raise self._unreached(exc) from exc.__cause__
+                await asyncio.sleep(0.02)
+
+    # -- where -----------------------------------------------------------------
+
+    def _place(self, key: bytes) -> Place | None:
+        """The server that has `key`, as far as it is known."""
+        return self._slots[slot_of(tag_of(key))] if self.clustered else self._seeds[0]
+
+    async def _found(self, key: bytes) -> Place:
+        """The same, asked for."""
+        await self._refresh()
+        place = self._place(key)
+        if place is None:
+            raise Lost("no server has this slot")
+        return place
+
+    def _followed(self, exc: Refused) -> Place:
+        """Where a server says that a slot is, for good or for one command: `… 3999 10.0.0.7:6381`."""
+        slot, address = str(exc).split()[-2:]
+        host, _, port = address.rpartition(":")
+        place = Place(host.strip("[]") or self._seeds[0].host, int(port))
+        if exc.code == "MOVED":
+            self._slots[int(slot)] = place
+            self._lost()
+        return place
+
+    async def _refresh(self) -> None:
+        """Ask which server has which slots; several who need it ask once."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.get_running_loop().create_task(self._refreshed())
+        await asyncio.shield(self._refreshing)
+
+    async def _refreshed(self) -> None:
+        known = dict.fromkeys([*self._lanes, *self._seeds])
+        for place in known:
+            try:
+                lane = await self._lane(place)
+                ranges = await lane.call(("CLUSTER", "SLOTS"))
+            except Refused as exc:
+                if exc.code in ("ERR", "NOPERM"):
+                    raise StoreUnavailable(
+                        f"{self.name}: it is no cluster, or does not say what it has ({exc})"
+                    ) from exc
+            except (Lost, Unsure):
+                continue
+            else:
+                slots: list[Place | None] = [None] * SLOTS
+                for first, last, (host, port, *_), *_replicas in ranges:
+                    slots[first : last + 1] = [Place(_text(host) or place.host, port)] * (last - first + 1)
+                self._slots = slots
+                return
+
+    # -- connections -----------------------------------------------------------
+
+    def _ready(self, place: Place | None) -> Lane | None:
+        """The one connection to a server, where there is one and it has little to do: nothing has to be waited for."""
+        lanes = self._lanes.get(place) if place is not None else None
+        return lanes[0] if lanes is not None and len(lanes) == 1 and lanes[0].pending < BUSY else None
+
+    async def _lane(self, place: Place) -> Lane:
+        """A connection to a server: the one with the least to do."""
+        lanes = self._lanes.get(place)
+        if not lanes:
+            return await asyncio.shield(self._opened(place))
+        lane = lanes[0] if len(lanes) == 1 else min(lanes, key=_load)
+        if lane.pending >= BUSY and len(lanes) < self._size:
+            self._opened(place)
+        return lane
+
+    def _opened(self, place: Place) -> asyncio.Task[Lane]:
+        if self._closed:
+            raise StoreClosed
+        task = self._opening.get(place)
+        if task is None:
+            task = self._opening[place] = asyncio.get_running_loop().create_task(self._open(place))
+            task.add_done_callback(_looked_at)
+        return task
+
+    async def _open(self, place: Place) -> Lane:
+        try:
+            lane = await opened(self._login, place, lambda lane: self._ended(place, lane))
+        finally:
+            self._opening.pop(place, None)
+        for number in self._dead.pop(place, ()):
+            try:
+                await lane.call(("CLIENT", "KILL", "ID", number))
+            except Refused:  # it has gone by itself, or this user may not
+                pass
+        if self._closed:
+            lane.kill(Lost("the store is closed"))
+        else:
+            self._lanes.setdefault(place, []).append(lane)
+        return lane
+
+    def _ended(self, place: Place, lane: Lane) -> None:
+        lanes = self._lanes.get(place, [])
+        if lane in lanes:
+            lanes.remove(lane)
+        if not lanes:
+            self._lanes.pop(place, None)
+        if not self._closed:
+            task = asyncio.get_running_loop().create_task(lane.gone())
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+            self._dead.setdefault(place, []).append(lane.number)
+            self._lost()
+
+    async def close(self) -> None:
+        """Wait for what was asked, then close the connections."""
+        self._closed = True
+        if self._opening:
+            await asyncio.wait(self._opening.values(), timeout=PATIENCE)
+        lanes = [lane for lanes in self._lanes.values() for lane in lanes]
+        await asyncio.gather(*(lane.finish() for lane in lanes), *self._leaving)
+
+    def kill(self) -> None:
+        """Let go of everything without a word, where there is no time for one."""
+        self._closed = True
+        for lane in [lane for lanes in self._lanes.values() for lane in lanes]:
+            lane.kill(Lost("the store was forgotten"))
+
+
+class _NoScript(Exception):  # not an error: an outcome
+    """The server does not know the script yet, or not any more."""
+
+
+def _load(lane: Lane) -> int:
+    return lane.pending // (BUSY // 2)
+
+
+def _text(host: bytes | str | None) -> str:
+    return host.decode() if isinstance(host, bytes) else host or ""
+
+
+def _looked_at(task: asyncio.Task[Lane]) -> None:
+    """An attempt that nobody waits for any more may fail without a word."""
+    if not task.cancelled():
+        task.exception()

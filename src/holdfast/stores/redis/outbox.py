@@ -1,0 +1,154 @@
+"""What follows a write in a cluster, where a user and the tenant lie on different servers.
+
+The script that writes for a user puts what the tenant's indexes have to know into the user's outbox, with the number of the
+write. Then the indexes are told, which ignore what is older than what they know, and the outbox is emptied of it. A process
+that dies in between leaves it there. It is found because the tenant notes a user before the first write for that user, and
+forgets that only when the outbox is empty and nobody has noted the user anew for an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from time import monotonic
+from typing import Any, Final
+
+from holdfast.errors import StoreError
+from holdfast.stores.logic.serving import PATIENCE
+from holdfast.stores.redis.keys import Keys, ScopeKeys
+from holdfast.stores.redis.lanes import Argument
+from holdfast.stores.redis.nodes import Nodes, script
+from holdfast.stores.redis.records import list_from, packed
+
+NOTED: Final = 600.0
+"""Seconds for which a user that this process noted need not be noted again."""
+KEPT: Final = 3600
+"""Seconds that the tenant keeps a user noted at least."""
+MOST: Final = 10_000
+"""Users that a process knows to be noted."""
+TIDYING: Final = 300.0
+"""Seconds between two looks at what others left behind."""
+PAGE: Final = 200
+
+_MARK = script("mark")
+_UNMARK = script("unmark")
+_APPLY = script("told", "apply")
+_CLEAR = script("clear")
+News = tuple[bytes, bytes, tuple[bytes | int, ...]]
+"""Kind, name and arguments, see `told.lua`."""
+
+
+class Outbox:
+    """What one process does about outboxes."""
+
+    def __init__(self, nodes: Nodes, keys: Keys) -> None:
+        self._nodes = nodes
+        self._keys = keys
+        self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._tidied: dict[str, float] = {}
+        self._tidying: dict[str, asyncio.Task[None]] = {}
+        self._behind: set[asyncio.Task[Any]] = set()
+
+    # -- a write -----------------------------------------------------------------
+
+    async def note(self, scope: ScopeKeys) -> None:
+        """See that the tenant knows of the user, before a write."""
+        name, now = (scope.tenant, scope.user_id), monotonic()
+        if self._noted.get(name, 0.0) > now - NOTED:
+            return
+        await self._nodes.run(_MARK, [self._keys.tenant(scope.tenant).dirty], [scope.user_id], once=False)
+        self._noted[name] = now
+        self._noted.move_to_end(name)
+        if len(self._noted) > MOST:
+            self._noted.popitem(last=False)
+
+    async def deliver(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
+        """Tell the tenant's indexes what a write did, until they know.
+
+        The write stands, so this raises nothing: what cannot be told now is told when the tenant's server is back.
+        """
+        try:
+            await self._apply(scope.tenant, [(number, one) for one in news])
+        except StoreError:
+            self._later(self._persist(scope, number, news))
+        else:
+            self._later(self._clear(scope, number, news))
+
+    async def _persist(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
+        """Go on telling. If this process ends before, somebody else finds it."""
+        try:
+            await self._apply(scope.tenant, [(number, one) for one in news])
+            await self._clear(scope, number, news)
+        except StoreError:
+            self._tidied.pop(scope.tenant, None)
+
+    async def _apply(self, tenant: str, news: Iterable[tuple[bytes, News]]) -> None:
+        arguments: list[Argument] = []
+        for number, (kind, name, rest) in news:
+            arguments += (kind, number, 1 + len(rest), name, *rest)
+        await self._nodes.run(_APPLY, self._keys.tenant(tenant).indexes, arguments, once=False)
+
+    async def _clear(self, scope: ScopeKeys, number: bytes, news: Iterable[News]) -> None:
+        arguments = [part for kind, name, _ in news for part in (kind + name, number)]
+        try:
+            await self._nodes.run(_CLEAR, [scope.outbox], arguments, once=False)
+        except StoreError:  # whoever looks at it next finds that it is known
+            return
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+
+    async def close(self) -> None:
+        """Wait for what goes on behind answers."""
+        if self._behind:
+            await asyncio.wait(self._behind, timeout=PATIENCE)
+
+    # -- what others left behind ---------------------------------------------------
+
+    async def tidy(self, tenant: str) -> None:
+        """Finish what processes that died have left in outboxes of the tenant, unless that was looked at just now."""
+        if self._tidied.get(tenant, -TIDYING) > monotonic() - TIDYING:
+            return
+        if tenant not in self._tidying:
+            task = self._tidying[tenant] = asyncio.get_running_loop().create_task(self._tidy(tenant))
+            task.add_done_callback(lambda _: self._tidying.pop(tenant, None))
+        await asyncio.shield(self._tidying[tenant])
+
+    async def _tidy(self, tenant: str) -> None:
+        dirty = self._keys.tenant(tenant).dirty
+        at = 0
+        while users := await self._nodes.call(dirty, (b"ZRANGE", dirty, at, at + PAGE - 1)):
+            empty = await self._finished(tenant, [user.decode() for user in users])
+            if empty:
+                await self._nodes.run(_UNMARK, [dirty], [KEPT, *empty], once=False)
+            left = await self._nodes.call(dirty, (b"ZRANGE", dirty, at, at + PAGE - 1))
+            at += sum(user in set(users) for user in left)
+            if len(users) < PAGE:
+                break
+        self._tidied[tenant] = monotonic()
+
+    async def _finished(self, tenant: str, users: Sequence[str]) -> list[str]:
+        """Tell what some users' outboxes hold; those that hold nothing."""
+        scopes = [self._keys.user(tenant, user) for user in users]
+        found = await asyncio.gather(*(self._nodes.call(scope.outbox, (b"HGETALL", scope.outbox)) for scope in scopes))
+        for scope, flat in zip(scopes, found, strict=True):
+            if flat:
+                await self._told(tenant, scope, flat[1::2])
+        return [scope.user_id for scope, flat in zip(scopes, found, strict=True) if not flat]
+
+    async def _told(self, tenant: str, scope: ScopeKeys, values: Sequence[bytes]) -> None:
+        for value in values:
+            number, _, data = value.partition(b" ")
+            kind, name, *rest = list_from(data)
+            one: News = (kind, name, tuple(rest))
+            await self._apply(tenant, [(number, one)])
+            await self._clear(scope, number, [one])
+
+
+def noted(news: News) -> bytes:
+    """What an outbox keeps of one, behind the number of the write."""
+    kind, name, rest = news
+    return packed([kind, name, *rest])

@@ -1,0 +1,176 @@
+-- Everything that one write changes, unless something is no longer as it was when the write was worked out.
+--   ARGV: 1 the attempt's own mark, empty where nothing is guarded; else KEYS[1] is the head of what is, KEYS[2] the user's clock
+--         2 what the tenant's keys begin with, or empty; 3 the place in KEYS of the first of them, or 0; 4 1 if news may come late
+--         5 the place in KEYS of the head that is guarded from now on, 0 for none; 6 whose reservation may be broken
+--         7 a letter for the type of each key that is not known to be right; 8 its record, empty where it stays; 9 how many checks
+--         then the checks: key, field, `=` and what it is, or `-` for nothing; the first is the guard
+--         then the commands: name, key, number of arguments, arguments
+-- Nothing is written before everything was looked at: an error in the middle would leave half of it.
+
+local HEADER = 10
+local guarded = ARGV[1] ~= ''
+local n = 0
+base, late = ARGV[2], ARGV[4] == '1'
+
+if ARGV[3] ~= '0' then
+  declared = {}
+  for i, name in ipairs(names()) do
+    declared[name] = KEYS[tonumber(ARGV[3]) + i - 1]
+  end
+end
+if ARGV[7] ~= '' then
+  for i = 1, #ARGV[7] do
+    of_type(KEYS[i], string.sub(ARGV[7], i, i) == 'h' and 'hash' or 'zset')
+  end
+  if declared or base ~= '' then
+    tenants_types()
+  end
+end
+
+local function milliseconds()
+  local now = redis.call('TIME')
+  return tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
+end
+
+local at, checks = HEADER, tonumber(ARGV[9])
+local reserved = false
+if guarded then
+  local head = redis.call('HMGET', KEYS[1], 'g', 't')
+  local guard = head[1]
+  if (guard and ('=' .. guard) or '-') ~= ARGV[at + 2] then
+    return {-1, redis.call('HMGET', KEYS[1], 'g', 'r', 'p')}
+  end
+  reserved = head[2]
+  if reserved then
+    local whose, till = string.match(reserved, '^(%S*) (%d+)$')
+    if whose ~= ARGV[6] and tonumber(till) > milliseconds() then
+      return {-3}
+    end
+  end
+  if guard then
+    n = tonumber(string.match(guard, '^%d+')) + 1
+  else
+    -- Behind what a session of this name had before, also where the machine's time went back.
+    local now = redis.call('TIME')
+    n = tonumber(now[1]) * 1000000 + tonumber(now[2])
+    local last = redis.call('HGET', KEYS[2], 'n')
+    if last and tonumber(last) >= n then
+      n = tonumber(last) + 1
+    end
+  end
+  at, checks = at + 3, checks - 1
+end
+for _ = 1, checks do
+  local found = redis.call('HGET', KEYS[tonumber(ARGV[at])], ARGV[at + 1])
+  if (found and ('=' .. found) or '-') ~= ARGV[at + 2] then
+    return {-2}
+  end
+  at = at + 3
+end
+local number = string.format('%.0f', n)
+
+-- The end of the live path, from `from` on, is retired by what `by` says.
+local function retire(key, retired, from, by)
+  local found = redis.call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES')
+  for i = 1, #found, 2 do
+    redis.call('ZADD', KEYS[tonumber(retired)], found[i + 1], by .. found[i])
+  end
+  redis.call('ZREMRANGEBYSCORE', key, from, '+inf')
+end
+
+-- Running totals, eight bytes behind the first `skip`, of some entries change by `shift`.
+local function shift(key, from, to, skip, by)
+  local begin = tonumber(skip)
+  local found = redis.call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local total = struct.unpack('>I8', found[i], begin + 1) + tonumber(by)
+    local changed = string.sub(found[i], 1, begin) .. struct.pack('>I8', total) .. string.sub(found[i], begin + 9)
+    redis.call('ZREM', key, found[i])
+    redis.call('ZADD', key, found[i + 1], changed)
+  end
+end
+
+-- What hangs on a session gets another name.
+local function move(key, to)
+  if redis.call('EXISTS', key) == 1 then
+    redis.call('RENAME', key, KEYS[tonumber(to)])
+  end
+end
+
+-- What comes next under the name of a session that is deleted has a higher number; for how long, is no matter of data.
+local function rest(key)
+  local last = redis.call('HGET', key, 'n')
+  if not last or tonumber(last) < n then
+    redis.call('HSET', key, 'n', number)
+  end
+  redis.call('EXPIRE', key, 7 * 86400)
+end
+
+-- The tenant has to be told this, in a cluster: see outbox.
+local function note(key, field, news)
+  redis.call('HSET', key, field, number .. ' ' .. news)
+end
+
+-- Those with the lowest scores, up to `most`, leave; and so do the hash's fields of these names.
+local function clean(key, hash, most)
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', most, 'LIMIT', 0, 100)) do
+    redis.call('ZREM', key, name)
+    redis.call('HDEL', KEYS[tonumber(hash)], name)
+  end
+end
+
+-- All but the last `kept` leave; and so do the hash's fields of what stands behind the first eight bytes.
+local function trim(key, hash, kept)
+  for _, name in ipairs(redis.call('ZRANGE', key, 0, -1 - tonumber(kept))) do
+    redis.call('ZREM', key, name)
+    redis.call('HDEL', KEYS[tonumber(hash)], string.sub(name, 9))
+  end
+end
+
+-- One of these, by its name; whether it is one.
+local function special(name, ...)
+  if name == 'retire' then
+    retire(...)
+  elseif name == 'shift' then
+    shift(...)
+  elseif name == 'move' then
+    move(...)
+  elseif name == 'rest' then
+    rest(...)
+  elseif name == 'note' then
+    note(...)
+  elseif name == 'clean' then
+    clean(...)
+  elseif name == 'trim' then
+    trim(...)
+  else
+    return false
+  end
+  return true
+end
+
+-- The first command is the one that a full or read-only server refuses; once it is done, the rest is as well.
+while at <= #ARGV do
+  local count = tonumber(ARGV[at + 2])
+  local name, key = ARGV[at], KEYS[tonumber(ARGV[at + 1])]
+  -- Those of Redis are in capitals.
+  if string.byte(name) < 97 then
+    redis.call(name, key, unpack(ARGV, at + 3, at + 2 + count))
+  elseif not told(name, n, unpack(ARGV, at + 3, at + 2 + count)) then
+    special(name, key, unpack(ARGV, at + 3, at + 2 + count))
+  end
+  at = at + 3 + count
+end
+
+if guarded and ARGV[5] ~= '0' then
+  local head, guard = KEYS[tonumber(ARGV[5])], number .. '.' .. ARGV[1]
+  if ARGV[8] == '' then
+    redis.call('HSET', head, 'g', guard)
+  else
+    redis.call('HSET', head, 'g', guard, 'r', ARGV[8])
+  end
+  if reserved then
+    redis.call('HDEL', head, 't')
+  end
+end
+return {0, number}
