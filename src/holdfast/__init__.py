@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from holdfast.handles import OpenTurn, SessionHandle
     from holdfast.holdfast import Holdfast
     from holdfast.holdfast import open_holdfast as open  # noqa: A004  # `holdfast.open`, as the design has it
+    from holdfast.hooks import EndedSession
+    from holdfast.hooks.transcripts import Transcripts
+    from holdfast.hooks.webhook import Webhook
+    from holdfast.life import LifeSettings
     from holdfast.looking import Context
     from holdfast.messages import Message
     from holdfast.models import OpenAIModel
@@ -30,14 +34,18 @@ __all__ = [
     "Budget",
     "Context",
     "ContextSettings",
+    "EndedSession",
     "Holdfast",
     "HoldfastError",
+    "LifeSettings",
     "Llm",
     "Message",
     "OpenAIModel",
     "OpenTurn",
     "Roster",
     "SessionHandle",
+    "Transcripts",
+    "Webhook",
     "__version__",
     "open",
 ]
@@ -47,14 +55,18 @@ _HOMES = {
     "Budget": "holdfast.budget",
     "Context": "holdfast.looking",
     "ContextSettings": "holdfast.context.settings",
+    "EndedSession": "holdfast.hooks",
     "Holdfast": "holdfast.holdfast",
     "HoldfastError": "holdfast.errors",
+    "LifeSettings": "holdfast.life",
     "Llm": "holdfast.agents",
     "Message": "holdfast.messages",
     "OpenAIModel": "holdfast.models",
     "OpenTurn": "holdfast.handles",
     "Roster": "holdfast.agents",
     "SessionHandle": "holdfast.handles",
+    "Transcripts": "holdfast.hooks.transcripts",
+    "Webhook": "holdfast.hooks.webhook",
     "open": "holdfast.holdfast:open_holdfast",
 }
 

@@ -143,15 +143,19 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
     context: ContextSettings
     summarizer: Llm | Summarizer | None = None
     """Who writes summaries, where the strategy has them and somebody can write them."""
+    history: int = 0
+    """Newest messages that the policy may see; 0: all."""
 
     @property
     def policy(self) -> Policy:
-        """The policy of the context settings; without a summarizer, the digest stands in for its summaries."""
+        """The policy of the context settings; without a summarizer, the digest stands in for its summaries.
+
+        So it does where the policy sees the newest messages only: a summary would tell what it is not to see.
+        """
         made = policy(self.context)
-        if made.summarizer is None or self.summarizer is not None:
-            return made
-        options = {**self.context.options, "summarizer_llm": "none"}
-        return policy(ContextSettings(self.context.strategy, options))
+        if made.summarizer is not None and (self.summarizer is None or self.history):
+            made = policy(ContextSettings(self.context.strategy, {**self.context.options, "summarizer_llm": "none"}))
+        return msgspec.structs.replace(made, history=self.history) if self.history else made
 
     def view_key(self) -> str:
         """Names the view. Overlays belong to a view, never to another.
@@ -162,6 +166,7 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
         agent = self.agent.name if self.agent else None
         window = self.llm.budget().context_window
         said = [agent, self.context.strategy, self.context.options, self.llm.counter.name, window]
+        said += [self.history] if self.history else []
         return hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=12).hexdigest()
 
 
@@ -190,6 +195,7 @@ class Roster:
         self._offline = offline()
         self.agents = dict(agents or {})
         self.context = context or ContextSettings()
+        self.max_history_turns = 0
         self.summarizers = dict(summarizers or {})
         self.scorers = dict(scorers or {})
 
@@ -212,8 +218,9 @@ class Roster:
         return self._voiced(self.llm(wanted), found, found.context)
 
     def _voiced(self, llm: Llm, agent: Agent | None, context: ContextSettings) -> Voice:
-        writer = self.summarizer(policy(context).summarizer, llm)
-        return Voice(llm=llm, agent=agent, context=context, summarizer=writer)
+        history = self.max_history_turns
+        writer = None if history else self.summarizer(policy(context).summarizer, llm)
+        return Voice(llm=llm, agent=agent, context=context, summarizer=writer, history=history)
 
     def summarizer(self, wanted: str | None, own: Llm) -> Llm | Summarizer | None:
         """Who writes summaries; None when nobody can: the offline model reads nothing.

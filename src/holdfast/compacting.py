@@ -30,9 +30,10 @@ from holdfast.context.window import Window
 from holdfast.drafting import Found, Job, Manner, attempt, composed, found, reading
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, SessionNotFound
 from holdfast.limits import COMPACTION_ERROR_BYTES
+from holdfast.secrets import Guard
 from holdfast.session import NewCompaction, Session, SessionRef, StoredCompaction
 from holdfast.stores.base import Append, SavedView, Store
-from holdfast.summarizers import Spent, Unwritten, write
+from holdfast.summarizers import Draft, Spent, Unwritten, write
 from holdfast.warm import Warm
 
 _log = logging.getLogger("holdfast.compacting")
@@ -80,6 +81,7 @@ class Compactor:
         roster: who can write.
         pace: how long things may take.
         new_id: makes names for the holders of leases.
+        guard: what happens to secrets in a summary.
     """
 
     def __init__(
@@ -91,7 +93,9 @@ class Compactor:
         *,
         pace: Pace | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        guard: Guard | None = None,
     ) -> None:
+        self._guard = guard
         self.outcomes: Counter[str] = Counter()
         self.spent = Spent()
         self.pace = pace or Pace()
@@ -258,6 +262,8 @@ class Compactor:
         *,
         preview: bool,
     ) -> Job:
+        if voice.history:
+            raise InvalidRequest(_BUFFERED, param="max_history_turns")
         own = voice.context.strategy == STRATEGY
         base = voice.context if own else ContextSettings(STRATEGY)
         settings = parse({"strategy": None, **options}, where="", base=base) if options else base
@@ -363,7 +369,7 @@ class Compactor:
             spent = Spent()
             try:
                 read = await reading(self._store, job, seen)
-                draft = await write(job.writer, read, spent, seconds=self.pace.call)
+                draft = self._kept(job, await write(job.writer, read, spent, seconds=self.pace.call))
             except Unwritten as exc:
                 return await self._failed(job, exc, attempt(job, seen, spent, self._clock()))
             finally:
@@ -380,6 +386,12 @@ class Compactor:
             if outcome.word == "made":
                 return outcome
         return outcome
+
+    def _kept(self, job: Job, draft: Draft) -> Draft:
+        """A draft without secrets: its text goes into the view as well, which no store can read."""
+        if self._guard is None:
+            return draft
+        return msgspec.structs.replace(draft, text=self._guard.said(draft.text, "compaction.text", job.ref.id))
 
     async def _found(self, job: Job) -> Found | str:
         """What is to be summarized, or in a word why nothing is."""
@@ -449,6 +461,7 @@ class Compactor:
         self.spent.completion_tokens += spent.completion_tokens
 
 
+_BUFFERED: Final = "no summary is made where max_history_turns is set: it would tell what has left the buffer"
 _NOBODY: Final = (
     "nobody can write a summary: the model is the built-in one, which reads nothing, and the digest stands in by itself;"
     " name a summarizer_llm"

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from holdfast.agents import Roster
+from holdfast.artifacts import ArtifactService
+from holdfast.artifacts.database import DatabaseBlobs
 from holdfast.compacting import Compactor
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
+from holdfast.hooks.callbacks import Hooks
 from holdfast.learning import Learning
+from holdfast.life import Life, LifeSettings
+from holdfast.living import living
 from holdfast.scoring import Scoring
+from holdfast.secrets import Guard
 from holdfast.session import SessionRef
-from holdfast.stores.base import Store
+from holdfast.stores.base import NewSession, Store
+from holdfast.sweeping import Sweeper
+from holdfast.telling import Teller
 from holdfast.warm import Warm
 
 T = TypeVar("T")
 _log = logging.getLogger("holdfast.turn")
+
+
+def random_id() -> str:
+    """A session id that nobody guesses: 122 random bits."""
+    return f"sess_{uuid.uuid4().hex}"
 
 
 class Engine:
@@ -28,19 +42,75 @@ class Engine:
         store: where sessions live.
         clock: milliseconds since the epoch.
         roster: who can write summaries and rate messages.
+        guard: what happens to secrets; the store is behind it already.
+        artifacts: those of the store's tenant; None: their contents are in the store.
+        new_id: makes ids for sessions that are not given one.
+        life: how long sessions live.
+        hooks: who is told when they end.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], int], roster: Roster | None = None) -> None:
-        self.store = store
-        self.clock = clock
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], int],
+        roster: Roster | None = None,
+        *,
+        guard: Guard | None = None,
+        artifacts: ArtifactService | None = None,
+        new_id: Callable[[], str] = random_id,
+        life: LifeSettings | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        hooks, holder = Hooks() if hooks is None else hooks, uuid.uuid4().hex
         self.warm = Warm()
+        self.hooks = hooks
+        self.teller = Teller(hooks, clock, holder)
+        self.life = Life(store, life or LifeSettings(), hooks, self.teller, clock, forget=self.warm.forget)
+        self.store = living(store, self.life)
+        self.new_id = new_id
+        self.guard = guard
+        self.artifacts = (artifacts or ArtifactService(store, DatabaseBlobs(store, clock), clock)).on(self.store)
+        self.sweeper = Sweeper(self.life, self.teller, clock, holder, chore=self.artifacts.sweep)
+        self.clock = clock
         self.learning = Learning(store, clock)
         roster = roster or Roster()
-        self.compactor = Compactor(store, clock, self.warm, roster)
-        self.scoring = Scoring(store, roster.scorer, clock, self.warm.rate)
+        self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
+        self.scoring = Scoring(self.store, roster.scorer, clock, self.warm.rate)
         self._queues: dict[SessionRef, tuple[asyncio.Lock, int]] = {}
         self._holders: dict[SessionRef, asyncio.Task[Any] | None] = {}
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
+
+    def start(self) -> None:
+        """Begin with what is done in the background."""
+        if self.life.settings.sweep:
+            self.teller.start(self.life.store)
+            self.sweeper.start()
+
+    async def present(self, ref: SessionRef) -> None:
+        """Where sessions live in memory, make one anew that time has taken: whoever holds it goes on with an empty one.
+
+        Raises:
+            SessionNotFound: it is gone for another reason.
+        """
+        memory = self.warm.get(ref)
+        if self.life.durable or (memory is not None and not self.life.expired(memory.session)):
+            return
+        try:
+            await self.store.get(ref)
+        except SessionNotFound:
+            old = self.life.lapsed(ref)
+            if old is None:
+                raise
+            new = NewSession(
+                id=ref.id,
+                user_id=ref.user_id,
+                timestamp=self.clock(),
+                agent=old.agent,
+                system_messages=old.system_messages,
+                ttl=old.ttl,
+            )
+            with suppress(SessionExists):
+                await self.store.create(new)
 
     @asynccontextmanager
     async def queue(self, ref: SessionRef) -> AsyncIterator[None]:
@@ -67,6 +137,10 @@ class Engine:
             if users > 1:
                 self._queues[ref] = (lock, users - 1)
 
+    def hushed(self) -> AbstractContextManager[None]:
+        """What is raised inside of the block quotes no secret."""
+        return nullcontext() if self.guard is None else self.guard.hushed()
+
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, whatever happens to the caller."""
         task = asyncio.ensure_future(work)
@@ -83,9 +157,12 @@ class Engine:
             _log.error("a turn of session %r could not be written", ref.id, exc_info=task.exception())
 
     async def close(self) -> None:
-        """Give up summaries and ratings under way, wait for every write, and write down what was learned."""
+        """Give up summaries and ratings under way, wait for every write, write down what was learned, and tell hooks."""
+        await self.sweeper.close()
         await self.compactor.close()
         await self.scoring.close()
         while self._settling:
             await asyncio.wait([task for tasks in self._settling.values() for task in tasks])
         await self.learning.close()
+        await self.life.shut_down()
+        await self.teller.close()

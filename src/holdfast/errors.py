@@ -6,15 +6,20 @@ HoldfastError
 │   ├── InvalidRequest         a parameter that is not one (`param` names it)
 │   ├── ConfigError            configuration: every mistake at once, each with its place
 │   ├── MissingExtra           a driver is not installed; names the extra to install
-│   └── TooLarge               a limit was passed; names the limit and its number
+│   ├── TooLarge               a limit was passed; names the limit and its number
+│   ├── SecretBlocked          a message holds a secret and `secret_guard` refuses it; names rule and place
+│   └── UnsupportedType        a media type that is not taken, or that the content contradicts
 ├── NotFound                   nothing under that id for this tenant and user
 │   ├── SessionNotFound
 │   ├── EntryNotFound
-│   └── CompactionNotFound
+│   ├── CompactionNotFound
+│   └── ArtifactNotFound
 ├── Conflict                   the state is not what the call assumed; read again, then decide
 │   ├── SessionExists
 │   ├── AmbiguousSession       several users have a session of that id; name the user
 │   ├── StaleSession           `expect` is behind the log
+│   ├── SessionExpired         idle for longer than its ttl, and not ended yet; only stores raise it
+│   ├── StaleArtifact          the newest version of an artifact is not the expected one
 │   └── IdempotencyConflict    the same key with different content
 ├── BudgetTooSmall             no legal working set fits; says what is needed
 ├── ModelError                 the upstream model; the user's message stays in the log
@@ -22,6 +27,7 @@ HoldfastError
 │   ├── ModelRejected          the upstream said no (4xx): its own words in `body`
 │   │   └── ContextTooLong     the prompt is over the model's window: send less; says the limit if known
 │   └── ModelProtocolError     the upstream answered with something that is not an answer
+├── HookFailed                 a hook could not do its work: it is told again
 └── StoreError                 the store could not do its work
     ├── StoreUnavailable       cannot be opened or reached, disk full, read-only
     ├── StoreCorrupt           what is stored does not verify
@@ -100,6 +106,35 @@ class TooLarge(InvalidRequest):
     code = "too_large"
 
 
+class SecretBlocked(InvalidRequest):
+    """A text holds a secret, and the secret guard refuses such: nothing was written.
+
+    Args:
+        found: rule and place of each secret, the text itself in none of them.
+    """
+
+    code = "secret_blocked"
+
+    def __init__(self, found: list[tuple[str, str]]) -> None:
+        shown = "; ".join(f"{place} (rule {rule})" for rule, place in found[:_SECRETS_TOLD])
+        more = f" and {len(found) - _SECRETS_TOLD} more" if len(found) > _SECRETS_TOLD else ""
+        super().__init__(
+            f"refused because of a secret in {shown}{more}: take it out and try again; nothing was stored",
+            param=found[0][1],
+        )
+        self.found = found
+
+
+_SECRETS_TOLD = 5
+"""Places of secrets that an error names."""
+
+
+class UnsupportedType(InvalidRequest):
+    """A media type that is not taken, or that the content plainly contradicts."""
+
+    code = "unsupported_type"
+
+
 # -- not there ---------------------------------------------------------------
 
 
@@ -148,6 +183,24 @@ class CompactionNotFound(NotFound):
         self.compaction_id = compaction_id
 
 
+class ArtifactNotFound(NotFound):
+    """No artifact of that name, or not that version of it.
+
+    Args:
+        name: as it was asked for.
+        version: None: any.
+        called: the name that is there instead, and differs in case or Unicode form alone.
+    """
+
+    code = "artifact_not_found"
+
+    def __init__(self, name: str, version: int | None = None, *, called: str | None = None) -> None:
+        of = "" if version is None else f"version {version} of "
+        super().__init__(f"no {of}artifact {name!r}" + (f"; there is {called!r}" if called else ""))
+        self.name = name
+        self.version = version
+
+
 # -- conflicts ---------------------------------------------------------------
 
 
@@ -184,6 +237,31 @@ class StaleSession(Conflict):
         super().__init__(f"session {session_id!r} is at version {version}, not at {expected}: read it again")
         self.expected = expected
         self.version = version
+
+
+class SessionExpired(Conflict):
+    """The session has been idle for longer than its ttl, and nobody has ended it yet: what is written to it has to wait.
+
+    Args:
+        session: as it stands, a `holdfast.session.Session`.
+    """
+
+    code = "session_expired"
+
+    def __init__(self, session: Any) -> None:
+        super().__init__(f"session {session.id!r} has expired")
+        self.session = session
+
+
+class StaleArtifact(Conflict):
+    """The newest version of an artifact is not the expected one: somebody saved it in between."""
+
+    code = "stale_artifact"
+
+    def __init__(self, name: str, *, newest: int) -> None:
+        found = "there is none of that name" if newest < 0 else f"its newest version is {newest}"
+        super().__init__(f"artifact {name!r} is not at the expected version: {found}")
+        self.newest = newest
 
 
 class IdempotencyConflict(Conflict):
@@ -287,6 +365,24 @@ class ModelProtocolError(ModelError):
     """The upstream answered with something that is not an answer."""
 
     code = "upstream_protocol_error"
+
+
+# -- hooks -------------------------------------------------------------------
+
+
+class HookFailed(HoldfastError):
+    """A hook could not do its work; whoever told it tells it again.
+
+    Args:
+        message: what happened; neither content nor secrets.
+        retry_after: seconds it asks to be left alone for, if it does.
+    """
+
+    code = "hook_failed"
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 # -- the store ---------------------------------------------------------------

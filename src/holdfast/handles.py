@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Voice
+from holdfast.artifacts import SessionArtifacts
 from holdfast.calling import made_call
 from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect, checked
@@ -20,8 +21,10 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.looking import Context, Look, looked, told
 from holdfast.messages import Message
 from holdfast.models import Collector
+from holdfast.moving import forked, rewound
 from holdfast.prompting import Turn, TurnRequest, build_prompt, counted, look_after, working_set_request
 from holdfast.reconcile import Mode
+from holdfast.removing import removed
 from holdfast.session import Entry, ModelCall, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
 from holdfast.stores.base import Append, Appended, SessionPatch
 from holdfast.stores.verify import verify
@@ -53,6 +56,11 @@ class SessionHandle:
     def user_id(self) -> str:
         """Whose session it is."""
         return self.ref.user_id
+
+    @property
+    def artifacts(self) -> SessionArtifacts:
+        """Its artifacts, and those that the user's sessions share: save, load, list, versions, delete."""
+        return SessionArtifacts(self._engine.artifacts, self.ref)
 
     async def info(self) -> Session:
         """The session without its log: version, counts, usage, state. Raises `SessionNotFound`."""
@@ -88,7 +96,8 @@ class SessionHandle:
             StaleSession: the log is not at `expect`.
             IdempotencyConflict: the key was used with another fingerprint.
         """
-        made, own = _messages(messages), _own(messages)
+        with self._engine.hushed():
+            made, own = _messages(messages), _own(messages)
         counts = await counted(made)
         now = self._engine.clock()
         entries = [
@@ -106,6 +115,7 @@ class SessionHandle:
         fingerprint: bytes = b"",
     ) -> Appended:
         """Write entries that are made already; see `append`."""
+        await self._engine.present(self.ref)
         write = Append(
             entries=entries,
             timestamp=self._engine.clock(),
@@ -145,6 +155,7 @@ class SessionHandle:
         dialect: Dialect = "openai",
         at_turn: int | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
+        touch: bool = True,
         **options: Any,
     ) -> Context:
         """Build a working set without calling a model.
@@ -155,6 +166,7 @@ class SessionHandle:
             dialect: whose messages they are: openai, anthropic, gemini.
             at_turn: as the model saw the session in that turn.
             tools: tool schemas that will be sent too.
+            touch: whether the session is in use by that, so that it does not expire; with `at_turn` it never is.
             options: the strategy's keys, for example `budget=8000`.
 
         Raises:
@@ -167,7 +179,7 @@ class SessionHandle:
         if model is not None:
             text(model, "model")
             voice = msgspec.structs.replace(voice, llm=msgspec.structs.replace(voice.llm, model=model))
-        look = Look(voice=voice, settings=settings, tools=tools, dialect=checked(dialect), at_turn=at_turn)
+        look = Look(voice=voice, settings=settings, tools=tools, dialect=checked(dialect), at_turn=at_turn, touch=touch)
         return told(await looked(self._engine, self.ref, look))
 
     @asynccontextmanager
@@ -181,14 +193,18 @@ class SessionHandle:
             mode: how they relate to the log; see DESIGN.md, section 6.
             body: what else the model call will have, because it takes room: `tools`, `max_tokens`.
         """
-        system, incoming = split_system(_messages(messages) if messages is not None else [])
+        with self._engine.hushed():
+            system, incoming = split_system(_messages(messages) if messages is not None else [])
         request = TurnRequest(
             ref=self.ref, voice=self.voice, incoming=tuple(incoming), system=system, mode=mode, body=body
         )
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._engine.queue(self.ref))
+            await self._engine.present(self.ref)
             turn = Turn(self._engine, request)
             await reconcile(turn)
+            stack.enter_context(self._engine.life.using(self.ref))
+            await self._engine.life.use(turn.session)
             await build_prompt(turn)
             opened = OpenTurn(turn)
             try:
@@ -204,8 +220,10 @@ class SessionHandle:
         Raises:
             ModelError: the model did not answer; the user's message is in the log.
         """
-        system, incoming = split_system(_messages(messages))
+        with self._engine.hushed():
+            system, incoming = split_system(_messages(messages))
         request = TurnRequest(ref=self.ref, voice=self.voice, incoming=tuple(incoming), system=system, body=body)
+        await self._engine.present(self.ref)
         collector = Collector()
         async for chunk in respond(Turn(self._engine, request)):
             collector.add(chunk)
@@ -253,10 +271,29 @@ class SessionHandle:
         """The live path with all of Holdfast's own fields."""
         return [entry_to(entry) for entry in await self.entries()]
 
+    async def close(self) -> Session:
+        """End the session; as it is then. The next message opens it again, but in memory, where it is gone.
+
+        One that has ended already stays as it is. Raises `SessionNotFound`.
+        """
+        return await self._engine.life.close(self.ref)
+
     async def delete(self) -> bool:
         """Remove the session and all that belongs to it; whether there was one."""
-        self._engine.warm.forget(self.ref)
-        return await self._engine.store.delete(self.ref)
+        return await removed(self._engine, self.ref) is not None
+
+    async def fork(
+        self,
+        at_turn: int | None = None,
+        id: str | None = None,  # noqa: A002 - what it is called
+    ) -> SessionHandle:
+        """A new session that goes on from the end of a turn; this one stays as it is. See `holdfast.moving.forked`."""
+        session = await forked(self._engine, self.ref, at_turn=at_turn, new_id=id)
+        return SessionHandle(self._engine, session.ref, self.voice)
+
+    async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
+        """Go back to the end of a turn: what came after it is retired, not lost. See `holdfast.moving.rewound`."""
+        return (await rewound(self._engine, self.ref, at_turn, expect=expect))[0]
 
     async def verify(self) -> int:
         """Re-derive the log's order, totals and digest chain; how many entries were read. Raises `StoreCorrupt`."""
@@ -293,11 +330,17 @@ class OpenTurn:
 
         Raises:
             InvalidMessage: it is no message.
+            SecretBlocked: a user's message holds a secret, and such are refused.
             InvalidRequest: the turn has ended.
         """
         if self._ended:
             raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
-        self._added.append(_message(message, "message", text_role="assistant"))
+        engine = self._turn.engine
+        with engine.hushed():
+            made = _message(message, "message", text_role="assistant")
+        if engine.guard is not None:
+            engine.guard.masked([made], place="added")  # what cannot be written must not come to the end of the turn
+        self._added.append(made)
         if usage is not None:
             self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
 

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from holdfast.agents import Roster, Voice
+from holdfast.artifacts import ArtifactService, ArtifactSettings, opened_blobs
 from holdfast.compacting import Compactor
 from holdfast.context.policies import WITHOUT_MODEL
-from holdfast.engine import Engine
+from holdfast.engine import Engine, random_id
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
+from holdfast.guarded import guarded
 from holdfast.handles import SessionHandle, text
+from holdfast.hooks.base import Hook
+from holdfast.hooks.callbacks import ENDS, F, Hooks
+from holdfast.hooks.callbacks import callback as as_hook
+from holdfast.hooks.observing import observed
+from holdfast.life import SETTINGS as LIFE_SETTINGS
+from holdfast.life import LifeSettings
 from holdfast.messages import Message
+from holdfast.moving import Arrival, exported, forked, imported
 from holdfast.prompting import counted
+from holdfast.receipts import Receipt
+from holdfast.removing import pruned, removed, user_removed
 from holdfast.scoring import Scoring
-from holdfast.session import Entry, NewEntry, Session, SessionRef
+from holdfast.secrets import Guard
+from holdfast.session import EndReason, Entry, NewEntry, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Appended, NewSession, SessionPage, Store
-from holdfast.wire.exports import system_messages_from
+from holdfast.sweeping import Swept
+from holdfast.wire.exports import import_from, system_messages_from
 
 DEFAULT_URL = "sqlite:///holdfast.db"
+MEMORY_URL = "sqlite://:memory:"
 DEFAULT_USER = "default"
 DEFAULT_TENANT = "default"
 
@@ -32,22 +45,23 @@ def milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 
-def random_id() -> str:
-    """A session id that nobody guesses: 122 random bits."""
-    return f"sess_{uuid.uuid4().hex}"
-
-
 class Holdfast:
     """All sessions of one tenant in one store. Use it as an async context manager.
 
     Args:
         url: the store: `sqlite:///file.db`, `sqlite://:memory:`.
-        tenant: whose sessions.
+        tenant: whose sessions; with `store`, those that it was opened for.
+        store: a store that is open, in place of `url`: your own, say. Whoever opened it closes it.
         roster: agents and models; without one the built-in `offline` model answers.
         clock: milliseconds since the epoch; tests move it.
         new_id: makes ids for sessions that are not given one.
         summarizers: functions that write summaries, by the name that `summarizer_llm` may have; see
             `holdfast.agents.Summarizer`.
+        artifacts: where the contents of artifacts are kept, and what is taken; by default on disk beside an SQLite file, else
+            in the store.
+        life: how long sessions live, and how many there may be; see `holdfast.life.LifeSettings`.
+        hooks: who is told of ends, as by `add_hook`; a `Transcripts` also follows what is written.
+        guard: what happens to secrets before anything is stored; see `holdfast.secrets`. None: nothing.
         scorers: functions that rate messages, by the name that `scorer` may have: given a list of Chat Completions
             messages, a number from 0 to 1 for each.
     """
@@ -57,23 +71,55 @@ class Holdfast:
         url: str = DEFAULT_URL,
         *,
         tenant: str = DEFAULT_TENANT,
+        store: Store | None = None,
         roster: Roster | None = None,
+        guard: Guard | None = None,
+        artifacts: ArtifactSettings | None = None,
+        life: LifeSettings | None = None,
+        hooks: Iterable[Hook] = (),
         clock: Callable[[], int] = milliseconds,
         new_id: Callable[[], str] = random_id,
         summarizers: Mapping[str, Callable[..., Any]] | None = None,
         scorers: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
+        if store is not None and not hasattr(store, "for_tenant"):
+            raise InvalidRequest(f"store must be an opened store, not {type(store).__name__}", param="store")
         self.url = url
-        self.tenant = tenant
+        self.tenant = tenant if store is None else store.tenant
+        self._given = store
+        self.guard = guard
+        self._artifacts = artifacts or ArtifactSettings()
         self.roster = roster or Roster()
         self.roster.summarizers.update(_functions(summarizers or {}, "summarizers"))
         self.roster.scorers.update(_functions(scorers or {}, "scorers"))
+        self.life = life or LifeSettings()
+        self.roster.max_history_turns = self.life.max_history_turns
+        self.hooks = Hooks()
+        for hook in hooks:
+            self.add_hook(hook)
         self.clock = clock
         self.new_id = new_id
         self._engine: Engine | None = None
 
     async def __aenter__(self) -> Self:
-        self._engine = Engine(await open_store(self.url, tenant=self.tenant), self.clock, self.roster)
+        store = await self._opened()
+        try:
+            store = observed(store, self.hooks.observers)
+            artifacts = self._shelf(store)
+        except BaseException:
+            await store.close()
+            raise
+        self._engine = Engine(
+            store,
+            self.clock,
+            self.roster,
+            guard=self.guard,
+            artifacts=artifacts,
+            new_id=self.new_id,
+            life=self.life,
+            hooks=self.hooks,
+        )
+        self._engine.start()
         return self
 
     async def __aexit__(
@@ -81,13 +127,35 @@ class Holdfast:
     ) -> None:
         await self.close()
 
+    async def _opened(self) -> Store:
+        """A handle of its own: closing it leaves open what was given."""
+        if self._given is not None:
+            store = self._given.for_tenant(self.tenant)
+        else:
+            store = await open_store(self.url, tenant=self.tenant)
+        return store if self.guard is None else guarded(store, self.guard)
+
+    def _shelf(self, store: Store) -> ArtifactService:
+        """The artifacts of a store's tenant."""
+        url = self.url if self._given is None else None
+        return ArtifactService(
+            store, opened_blobs(self._artifacts, url, store, self.clock), self.clock, self._artifacts
+        )
+
     async def close(self) -> None:
         """Finish the writes under way, then let go of models and store. Closing twice is fine."""
         engine, self._engine = self._engine, None
         if engine is not None:
             await engine.close()
+            for observer in self.hooks.observers:
+                await observer.close()
             await self.roster.close()
             await engine.store.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be worked with."""
+        return self._engine is not None
 
     @property
     def engine(self) -> Engine:
@@ -105,6 +173,11 @@ class Holdfast:
     def scoring(self) -> Scoring | None:
         """Who rates messages, while it is open."""
         return self._engine.scoring if self._engine else None
+
+    @property
+    def artifacts(self) -> ArtifactService:
+        """The artifacts of this tenant's sessions and users."""
+        return self.engine.artifacts
 
     @property
     def store(self) -> Store:
@@ -171,10 +244,122 @@ class Holdfast:
         """Import a session whole, in place of one of the same name if there is one."""
         return await self.store.replace(new, entries)
 
+    # -- the life of sessions ----------------------------------------------
+
+    @overload
+    def on_expire(self, callback: F, *, name: str | None = None, reasons: Collection[EndReason] = ENDS) -> F: ...
+    @overload
+    def on_expire(
+        self, callback: None = None, *, name: str | None = None, reasons: Collection[EndReason] = ENDS
+    ) -> Callable[[F], F]: ...
+    def on_expire(
+        self, callback: F | None = None, *, name: str | None = None, reasons: Collection[EndReason] = ENDS
+    ) -> F | Callable[[F], F]:
+        """Call `callback(session, reason)` when a session ends, whole as it is then; also a decorator.
+
+        At least once for each end, in order of registration, off every turn's path; never again after it returned. What it
+        raises is logged and it is called again later, in another process if need be.
+
+        Args:
+            callback: plain or async; given an `EndedSession` and the reason.
+            name: what is left to be told is recorded by it, so it stays the same; None: the function's qualified name.
+            reasons: of `ttl`, `cap`, `delete`, `close` and `shutdown`; the last one only when it is named.
+
+        Raises:
+            InvalidRequest: it cannot be called so, or its name is taken, or none.
+        """
+        if callback is None:
+            return lambda function: self.on_expire(function, name=name, reasons=reasons)
+        self.add_hook(as_hook(callback, name, reasons))
+        return callback
+
+    def add_hook(self, hook: Hook) -> None:
+        """Tell `hook` of ends from now on, and of those it was still to be told of. Raises `InvalidRequest`.
+
+        One that also follows what is written, as `Transcripts` does, follows what is written after the next opening.
+        """
+        self.hooks.add(hook)
+
+    async def close_session(self, ref: SessionRef) -> Session:
+        """End a session; see `SessionHandle.close`."""
+        return await self.engine.life.close(ref)
+
+    async def sweep(self) -> Swept:
+        """End what has expired, now, and tell hooks of what is due; what was done. It happens by itself, too."""
+        swept = await self.engine.sweeper.sweep()
+        await self.engine.teller.idle()
+        return swept
+
     async def delete(self, ref: SessionRef) -> bool:
         """Remove a session and all that belongs to it, from memory too; whether there was one."""
         self.engine.warm.forget(ref)
-        return await self.store.delete(ref)
+        return await self.remove(ref) is not None
+
+    async def remove(self, ref: SessionRef) -> Receipt | None:
+        """The same; what there was, counted as it went, or None when there was nothing."""
+        return await removed(self.engine, ref)
+
+    async def delete_user(self, user_id: str) -> Receipt:
+        """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody: a receipt of zeros."""
+        return await user_removed(self.engine, user_id)
+
+    def prune(
+        self, older_than: int, *, status: str | None = "closed", user_id: str | None = None, dry_run: bool = False
+    ) -> AsyncGenerator[tuple[Session, Receipt], None]:
+        """Remove sessions that have not changed for long, one after the other: each as it was, with its receipt.
+
+        Args:
+            older_than: milliseconds since it was ended, or since an active one was used, and since it was changed last.
+            status: `closed` or `active`; None: both.
+            user_id: only this user's; None: everybody's.
+            dry_run: remove nothing; the receipts are empty.
+        """
+        return pruned(self.engine, older_than, status=status, user_id=user_id, dry_run=dry_run)
+
+    # -- sessions that move ------------------------------------------------
+
+    async def export(self, ref: SessionRef, *, retired: bool = False, calls: bool = False) -> dict[str, Any]:
+        """A session whole, as JSON can carry it; see `holdfast.moving.exported`."""
+        return await exported(self.store, ref, retired=retired, calls=calls)
+
+    async def import_(
+        self,
+        data: Mapping[str, Any],
+        *,
+        session_id: str | None = None,
+        user_id: str | None = None,
+    ) -> Arrival:
+        """Install a session from an export, a recording or `{"messages": […]}`, all of it or nothing.
+
+        One that is there already, just so, is left as it is; another one of that name makes room.
+
+        Args:
+            data: what `export` gave, or something like it.
+            session_id: its id; None: the one in `data`, else a new one.
+            user_id: whose; None: the one in `data`, else `default`.
+
+        Raises:
+            InvalidRequest: it cannot be imported; says what is wrong, and where.
+        """
+        read = import_from(data, now=self.clock())
+        owner, name = user_id, session_id
+        if owner is None:
+            owner = DEFAULT_USER if read.user_id is None else read.user_id
+        if name is None:
+            name = self.new_id() if read.id is None else read.id
+        return await imported(self.engine, SessionRef(owner, name), read)
+
+    async def fork(
+        self,
+        ref: SessionRef,
+        *,
+        at_turn: int | None = None,
+        id: str | None = None,  # noqa: A002 - what it is called
+    ) -> SessionHandle:
+        """A new session with the live path up to and with a turn; see `holdfast.moving.forked`. An `id` of None makes one."""
+        voice = self.voice(await self.store.get(ref))
+        session = await forked(self.engine, ref, at_turn=at_turn, new_id=id)
+        return SessionHandle(self.engine, session.ref, voice)
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         """Erase an entry's content, from memory too; see `Store.erase`."""
@@ -215,7 +400,26 @@ def _functions(given: Mapping[str, Any], name: str) -> Mapping[str, Callable[...
     return given
 
 
-def open_holdfast(url: str = DEFAULT_URL, **settings: Any) -> Holdfast:
-    """Open a store: `async with holdfast.open("sqlite:///chat.db") as hf`. See `Holdfast` for the settings."""
+def open_holdfast(url: str | None = None, *, preset: str | None = None, **settings: Any) -> Holdfast:
+    """Open a store: `async with holdfast.open("sqlite:///chat.db") as hf`. See `Holdfast` for the settings.
+
+    `holdfast.open(store=…)` takes one that is open.
+
+    Args:
+        url: the store; None: `sqlite:///holdfast.db`, of a preset in memory.
+        preset: `mistralrs`: 128 sessions, half an hour, in memory; what is given beside it wins.
+        settings: those of `Holdfast`, and how long sessions live: `session_ttl` (24h) and `retention` (0, for ever) as `24h`,
+            `90s` or seconds, `max_sessions` (10000) and `max_history_turns` (0, all); see `holdfast.life.LifeSettings`.
+
+    Raises:
+        InvalidRequest: a setting that cannot be.
+    """
+    given = {name: settings.pop(name) for name in LIFE_SETTINGS if name in settings}
+    if preset is not None or given:
+        if settings.get("life") is not None:
+            raise InvalidRequest(f"life says it already: leave out {', '.join(given) or 'preset'}", param="life")
+        settings["life"] = LifeSettings.of(preset, **given)
+    if url is None:
+        url = DEFAULT_URL if preset is None else MEMORY_URL
     text(url, "url")
     return Holdfast(url, **settings)

@@ -41,14 +41,52 @@ FAILURES_KEPT: Final = 16
 """Failed attempts at a compaction that are kept of a session."""
 HOOKS: Final = 64
 """Hooks that are told of the end of a session."""
+SERVED: Final = 1000
+"""Sessions of which hooks are told when the process ends: those that were written to last."""
+HISTORY_TURNS: Final = 10_000
+"""Most messages that `max_history_turns` may let a policy see: each working set is made from all of them."""
 ENDING_ERROR_CHARS: Final = 500
 """Why a hook failed, as it is recorded: longer texts are cut."""
+WEBHOOK_BYTES: Final = 16 * MIB
+"""Messages in one call of a webhook as JSON: the newest that fit are sent."""
 LEASE_MILLISECONDS: Final = 86_400_000
 """Longest time that a lease may be taken for."""
+PATTERN_CHARS: Final = 10_000
+"""Longest pattern of the user's own that secrets are looked for with."""
+PATTERNS: Final = 100
+"""Most of them."""
+PATTERN_PROBE_SECONDS: Final = 0.5
+"""How long such a pattern may take for a simple text of 1,000 characters; a slower one is refused at the start."""
+PATTERN_SECONDS: Final = 1.0
+PATTERN_SECONDS_A_MIB: Final = 2.0
+"""How long it may take for any text: so much, and so much a MiB on top. Longer, and all of the text counts as a hit."""
 LEARNED_BYTES: Final = 64 * 1024
 """What is kept of a model, for a tenant."""
 LEARNED_MODELS: Final = 1000
 """Models of which a tenant keeps something; the one that was written longest ago goes first."""
+ARTIFACT_NAME_BYTES: Final = 255
+"""Longest name of an artifact in UTF-8, `user:` before it not counted."""
+ARTIFACT_NAMES: Final = 1000
+"""Names of artifacts in a session, and as many that a user's sessions share."""
+ARTIFACT_VERSIONS: Final = 1000
+"""Versions of an artifact."""
+ARTIFACTS: Final = 10_000
+"""Versions of all artifacts of a session together, and as many of those that a user's sessions share."""
+ARTIFACT_METADATA_BYTES: Final = 16 * 1024
+"""Metadata of a version of an artifact as JSON."""
+ARTIFACT_BYTES: Final = 64 * MIB
+"""Largest artifact, unless `storage.artifacts.max_bytes` says otherwise."""
+ARTIFACTS_BYTES: Final = 1024 * MIB
+"""All artifacts of a session together, and those that a user's sessions share, unless `storage.artifacts.max_total` does."""
+BLOB_PART_BYTES: Final = 1 * MIB
+"""Content of an artifact in one row, where the database keeps it."""
+
+# -- fixed, held by the command line ------------------------------------------
+
+IMPORT_LINE_BYTES: Final = 256 * MIB
+"""Longest line of a file that is imported: one session. A longer one is not read to its end."""
+IMPORT_VALUES: Final = 8_000_000
+"""Values and keys' values in such a line."""
 
 # -- fixed, held by the server -----------------------------------------------
 

@@ -13,12 +13,12 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.agents import Voice
+from holdfast.context.buffer import carried as carried_on
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run, decode_record
 from holdfast.context.settings import ContextSettings
 from holdfast.context.summaries import stored_compaction, summarized
-from holdfast.context.view import Carried
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
@@ -63,6 +63,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     dialect: Dialect = "openai"
     at_turn: int | None = None
     """As the model saw the session at its last call in that turn; None: as it stands."""
+    touch: bool = True
+    """Whether the session is in use by that. Looking back, or for an explanation, never is."""
     explain: bool = False
     """Whether to compare it with the prompt that was sent last: that one is built again from the log."""
 
@@ -106,6 +108,8 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     learned = await engine.learning.of(voice.llm)
     request = working_set_request(asked, session, learned=learned)
     back = look.explain or look.at_turn is not None
+    if look.touch and not back:
+        await engine.life.use(session)
     past = await _past(engine, ref, voice.view_key(), look.at_turn) if back else None
     if past is None:
         found = Looked(await _as_it_stands(engine, ref, voice, request))
@@ -171,7 +175,7 @@ class _Fold:
         self._entry = 0
         self._room = request.room(request.limit(request.overhead()))
         self._summaries = {stored_compaction(one, self._room.count).mark: one for one in past.summaries}
-        self.carried = Carried(request.policy, self._room, None, (), ())
+        self.carried = carried_on(request.policy, self._room, None, (), ())
 
     def through(self, seq: int, summary: str) -> None:
         """Take entries in up to `seq`, and stand on the summary of that mark; empty: on none."""
@@ -185,7 +189,7 @@ class _Fold:
         policy, room, before = self._request.policy, self._room, self.carried
         entries = self._past.entries[: self._entry]
         if one is None:
-            self.carried = Carried(policy, room, None, (), entries)
+            self.carried = carried_on(policy, room, None, (), entries)
         else:
             anchor = next((entry.seq for entry in entries if entry.kind == "user"), None)
             self.carried = summarized(policy, room, stored_compaction(one, room.count), entries, anchor=anchor)

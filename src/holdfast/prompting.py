@@ -19,6 +19,7 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.view import encode_state
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
+from holdfast.guarded import masked
 from holdfast.messages import Message
 from holdfast.reconcile import Mode, Plan
 from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef
@@ -30,6 +31,8 @@ from holdfast.wire.openai import message_to
 
 _THREAD_CHARS = 64_000
 """Characters of a message from which counting its tokens leaves the event loop."""
+_SLACK = 8
+"""Part of a buffer by which its saved view may be behind."""
 _RECOUNTS = 3
 """Times that a prompt is built anew because the provider's own count of it is over the budget."""
 
@@ -57,6 +60,7 @@ class Turn:
     def __init__(self, engine: Engine, request: TurnRequest) -> None:
         self.engine = engine
         self.request = request
+        self._sent = request.incoming
         self.plan: Plan | None = None
         self.working_set: WorkingSet | None = None
         self.answered: Entry | None = None
@@ -102,6 +106,19 @@ class Turn:
                 "kept": built.kept(),
             }
         return told
+
+    async def admit(self) -> None:
+        """Look at what came as a log would have it: without secrets. Raises `SecretBlocked`."""
+        guard, request = self.engine.guard, self.request
+        if guard is None:
+            return
+        told = await masked(guard, (*request.system, *request.incoming))
+        system, incoming = told[: len(request.system)], told[len(request.system) :]
+        self.request = msgspec.structs.replace(request, system=system, incoming=incoming)
+
+    def as_sent(self, plan: Plan) -> tuple[Message, ...]:
+        """What a plan appends as it came: the store's guard looks at it, counts and tells."""
+        return self._sent[len(self._sent) - len(plan.append) :]
 
     # -- writing -----------------------------------------------------------
 
@@ -159,7 +176,9 @@ class Turn:
             frontier: as the store has it.
             version: of the session that it was built from.
         """
-        if built.carried.frontier != frontier:
+        moved = built.carried.frontier - frontier
+        # A buffer slides with every message: then a few more are read again, rather than a view saved each time.
+        if abs(moved) > built.request.policy.history // _SLACK:
             state = built.state
             self._view = (key, SavedView(state.frontier, encode_state(state), state.keep, version))
 
@@ -214,7 +233,7 @@ async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
     """Build from what the store has, and remember the view for the next turn."""
     ref, engine = turn.request.ref, turn.engine
     read = await read_view(engine.store, ref, key)
-    built = await off_loop(lambda: built_from(made, read), long=heavy(read.entries))
+    built = await off_loop(lambda: built_from(made, read), long=made.policy.history > 0 or heavy(read.entries))
     engine.warm.put(ref, Memory(read.session, read.entries, key, built.carried, read.saved))
     turn.remember(key, built, read.saved, read.session.version)
     return built

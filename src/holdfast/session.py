@@ -244,6 +244,26 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.tail.total
 
 
+class Removed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What went with a session, counted in the transaction that took it away."""
+
+    messages: int
+    """On the live path."""
+    retired: int
+    """Messages that had left it."""
+    bytes: int
+    """Payload bytes of all of them."""
+    compactions: int
+    """Whatever had become of them; with them go their texts."""
+    views: int
+    model_calls: int
+    idempotency_keys: int
+    state_keys: int
+    artifacts: int
+    """Versions; their contents are found by `blobs_in_use`."""
+    artifact_bytes: int
+
+
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a session, of which hooks are to be told."""
 

@@ -42,16 +42,18 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
             for chunk in _told_again(turn, turn.answered):
                 yield chunk
             return
-        await build_prompt(turn)
-        async with closing(close_turn(turn, call_model(turn))) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        with turn.engine.life.using(turn.request.ref):
+            await build_prompt(turn)
+            async with closing(close_turn(turn, call_model(turn))) as chunks:
+                async for chunk in chunks:
+                    yield chunk
 
 
 async def reconcile(turn: Turn) -> None:
     """Relate what came to the log, and open the turn with what is new of it."""
     turn.learned = await turn.engine.learning.of(turn.request.voice.llm)
     check_body(turn.request.voice, turn.request.body, turn.learned)
+    await turn.admit()
     transcript = mode_of(turn.request.incoming, turn.request.mode) == "transcript"
     if not transcript and await _reconcile_warm(turn):
         return
@@ -103,7 +105,7 @@ async def open_turn(turn: Turn, session: Session, plan: Plan, *, expect: int | N
     turn.session = session
     if not plan.append and plan.retire_from is None:
         return
-    appended = await turn.append(plan.append, plan=plan, expect=expect)
+    appended = await turn.append(turn.as_sent(plan), plan=plan, expect=expect)
     if appended.replayed:
         turn.plan = Plan("replayed")
         await _answer_again(turn, appended.entries)

@@ -77,7 +77,7 @@ class Memory:
     @property
     def heavy(self) -> bool:
         """Whether what has to be folded in yet is better folded off the event loop."""
-        return heavy(self._behind)
+        return self._carried.long or heavy(self._behind)
 
     @property
     def tokens(self) -> int:

@@ -23,9 +23,10 @@ import httpx2
 import uvicorn
 from openai import AsyncOpenAI, OpenAI
 
-from holdfast.config import load
+from holdfast.config import life_of, load
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
+from holdfast.secrets import guard_of
 from holdfast.server.app import make_app
 from holdfast.server.protocol import Protocol
 from holdfast.server.run import roster_of
@@ -114,7 +115,9 @@ async def serving(
         for name, value in (("_sleep", no_pause), ("_max_retries", 2 if retries else 0)):
             if hasattr(llm.client, name):
                 setattr(llm.client, name, value)
-    async with Holdfast(store, roster=roster, clock=Clock()) as hf:
+    async with Holdfast(
+        store, roster=roster, guard=guard_of(found.redaction, found.secret_guard), clock=Clock(), life=life_of(found)
+    ) as hf:
         settings = uvicorn.Config(
             make_app(hf, limits=limits, close=False),
             http=Protocol,

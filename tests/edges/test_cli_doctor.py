@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sqlite3
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
-from holdfast.cli.checkup import machine, store, upstream
+from holdfast.cli.checkup import machine, redis, store, upstream
 from holdfast.config import default, load
 from holdfast.tokens import DATA
 
@@ -162,7 +163,7 @@ def test_a_database_that_another_program_holds(monkeypatch: pytest.MonkeyPatch) 
         ("sqlite://chat.db", "fail", "is not a store"),
         ("postgresql://ada:secret@127.0.0.1:1/x", "fail", "cannot be reached"),
         ("mysql://ada:secret@127.0.0.1:1/x", "fail", "cannot be reached"),
-        ("redis://ada:secret@127.0.0.1:1/0", "fail", "later release"),
+        ("redis://ada:secret@127.0.0.1:1/0", "fail", "cannot be reached"),
     ],
 )
 def test_other_places(url: str, level: str, said: str) -> None:
@@ -170,6 +171,52 @@ def test_other_places(url: str, level: str, said: str) -> None:
     assert only(told["store"])[0] == level
     assert said in only(told["store"])[1]
     assert "secret" not in json.dumps(told)
+
+
+REDIS = {
+    "redis": os.environ.get("HOLDFAST_TEST_REDIS") or "redis://127.0.0.1:6379/0",
+    "cluster": os.environ.get("HOLDFAST_TEST_REDIS_CLUSTER") or "redis+cluster://127.0.0.1:7101",
+}
+
+
+@pytest.mark.parametrize("kind", REDIS)
+def test_a_redis_says_what_a_crash_may_take(kind: str) -> None:
+    """How durable it is, what happens when it is full, and who else has the data; for each server of a cluster."""
+    told = found("--store", f"{REDIS[kind]}?prefix=holdfast_test_doctor")
+    if "cannot be reached" in only(told["store"])[1]:
+        pytest.skip("no Redis server for the tests")
+    nodes = 3 if kind == "cluster" else 1
+    assert [finding["level"] for finding in told["store"]] == ["ok"]
+    assert len(told["durability"]) == len(told["memory"]) == nodes
+    assert all("a crash can take" in finding["message"] for finding in told["durability"])
+    assert all("policy noeviction" in finding["message"] for finding in told["memory"])
+    assert ("cluster of 3 nodes" in only(told["servers"])[1]) is (kind == "cluster")
+
+
+@pytest.mark.parametrize(
+    ("fields", "level", "says"),
+    [
+        ({"appendonly": True, "appendfsync": "always"}, "ok", "can take nothing that was acknowledged"),
+        ({"appendonly": True, "appendfsync": "everysec"}, "ok", "can take the last second or two"),
+        ({"appendonly": True, "appendfsync": "no"}, "warn", "half a minute"),
+        ({"appendonly": False, "save": "60 1"}, "warn", "everything since its last snapshot (save '60 1')"),
+        ({"appendonly": False, "save": ""}, "warn", "can take everything"),
+        ({}, "warn", "does not say"),
+        ({"policy": "allkeys-lfu"}, "warn", "throws sessions away"),
+        ({"maxmemory": 1000, "used": 950}, "warn", "950 bytes used"),
+        ({"maxmemory": 1000, "used": 500, "policy": "noeviction"}, "ok", "loses nothing"),
+    ],
+)
+def test_what_a_redis_is_set_up_for(fields: dict[str, Any], level: str, says: str) -> None:
+    """In words, with what to do about it."""
+    from holdfast.stores.redis.health import Health
+    from holdfast.stores.redis.lanes import Place
+
+    unsaid = dict.fromkeys(Health.__struct_fields__)
+    one = Health(**{**unsaid, "place": Place("h", 1), **fields})
+    told = [redis._durability(one), redis._memory(one)]
+    (finding,) = [finding for finding in told if says in finding.message]
+    assert finding.level == level
 
 
 def test_a_session_of_the_future_means_that_a_clock_is_wrong() -> None:

@@ -215,9 +215,10 @@ def test_an_id_that_several_users_have_asks_whose() -> None:
 def test_delete_takes_several_and_says_how_many() -> None:
     store(said("x", name="a"), said("x", name="b"), said("x", name="c"))
     result = sessions("delete", "a", "b", "a", "--yes")
-    assert result.stdout == "Deleted 2 sessions.\n"
+    assert result.stdout == "Deleted 2 sessions, 2 messages.\n"
     assert ids() == ["c"]
-    assert json.loads(sessions("delete", "c", "--yes", "--json").stdout) == [{"id": "c", "user_id": "default"}]
+    (gone,) = json.loads(sessions("delete", "c", "--yes", "--json").stdout)
+    assert (gone["id"], gone["user_id"], gone["receipt"]["messages"]) == ("c", "default", 1)
 
 
 def test_delete_deletes_nothing_when_one_is_not_there() -> None:
@@ -237,7 +238,7 @@ def test_delete_needs_a_yes_where_nobody_can_be_asked() -> None:
 @pytest.mark.parametrize(("typed", "code", "left"), [("y\n", 0, []), ("n\n", 1, ["a"]), ("\n", 1, ["a"])])
 def test_delete_asks_on_a_terminal(typed: str, code: int, left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     store(said("x", name="a"))
-    monkeypatch.setattr("holdfast.cli.sessions.attended", lambda: True)
+    monkeypatch.setattr("holdfast.cli.removal.attended", lambda: True)
     result = sessions("delete", "a", input=typed)
     assert result.exit_code == code
     assert "a of user default, 1 message" in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast import moving
 from holdfast.cli import commands
+from holdfast.errors import StoreUnavailable, TooLarge
 
 MESSAGES = [{"role": "system", "content": "Help."}, {"role": "user", "content": "Hi"}]
 WHOLE: dict[str, Any] = {
@@ -65,8 +68,7 @@ def test_an_export_comes_back_with_all_its_fields() -> None:
     Path("all.jsonl").write_text(json.dumps(first))
     assert sessions("import", "all.jsonl", "--store", "sqlite:///other.db").exit_code == 0
     (again,) = exported("--all", "--store", "sqlite:///other.db").values()
-    changed = {"created_at", "updated_at", "version"}
-    assert {key: again[key] for key in again.keys() - changed} == {key: first[key] for key in first.keys() - changed}
+    assert {**again, "version": 0} == {**first, "version": 0}
 
 
 def test_every_shape_is_taken() -> None:
@@ -102,9 +104,11 @@ def test_json_says_what_was_imported() -> None:
     given = lines(WHOLE, {"id": "new", "messages": MESSAGES})
     result = sessions("import", "-", "--replace", "--json", input=given)
     assert json.loads(result.stdout) == [
-        {"id": "support-42", "user_id": "ada", "messages": 2, "replaced": True},
-        {"id": "new", "user_id": "default", "messages": 1, "replaced": False},
+        {"id": "support-42", "user_id": "ada", "messages": 2, "imported": False, "replaced": False},
+        {"id": "new", "user_id": "default", "messages": 1, "imported": True, "replaced": False},
     ]
+    changed = sessions("import", "-", "--replace", "--json", input=lines({**WHOLE, "state": {}}))
+    assert [(one["imported"], one["replaced"]) for one in json.loads(changed.stdout)] == [(True, True)]
 
 
 # -- import refuses --------------------------------------------------------------
@@ -125,7 +129,12 @@ def test_an_id_that_is_taken_is_named_and_nothing_is_written() -> None:
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ("{no", "no JSON"),
+        ("{no", "the line is not JSON"),
+        ('{"id": "x", "id": "y", "messages": []}', "the key 'id' stands twice"),
+        ({"schema": 2, "messages": []}, "schema is 2: a later release"),
+        ({"id": "x", "messages": [{"role": "user", "content": "", "tokens": "1"}]}, "messages[0].tokens must be"),
+        ({"id": "x", "agent": "x" * 600, "messages": []}, "agent must have 1 to 512 bytes"),
+        ({"id": "x", "messages": [{"role": "user", "content": "", "retired_by": 7}]}, "messages[0].retired_by is 7"),
         ("7", "a line is an object"),
         ({"id": "x"}, "neither messages nor a role"),
         ({"id": "x", "messages": [{"role": "robot", "content": ""}]}, "messages[0].role is 'robot'"),
@@ -134,7 +143,7 @@ def test_an_id_that_is_taken_is_named_and_nothing_is_written() -> None:
         ({"id": {"a": 1}, "messages": []}, "id must be a string"),
         ({"id": "x" * 600, "messages": []}, "session_id must have 1 to 512 bytes"),
         ({"id": "good", "messages": []}, "stands in f.jsonl:1 already"),
-        ('{"id": "x", "messages": [], "state": [' + "[" * 5000, "no JSON"),
+        ('{"id": "x", "messages": [], "state": [' + "[" * 5000, "the line is not JSON"),
     ],
 )
 def test_a_bad_line_is_named_and_nothing_is_written(bad: object, said: str) -> None:
@@ -155,13 +164,103 @@ def test_gathered_messages_out_of_order_are_named_by_their_session() -> None:
     assert "stdin:1: session 'x': messages[1].turn_id is 1" in result.stderr
 
 
-def test_a_session_that_cannot_be_stored_leaves_those_before_it() -> None:
-    given = lines({"id": "a", "messages": MESSAGES}, {"id": "b", "agent": "x" * 100_000, "messages": MESSAGES})
+def test_a_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told with its line, and the command ends with 1."""
+    real = moving.imported
+
+    async def fails(engine: Any, ref: Any, read: Any, **more: Any) -> Any:
+        if ref.id == "b":
+            raise TooLarge("too much of it", param="messages")
+        return await real(engine, ref, read, **more)
+
+    given = lines(*({"id": name, "messages": MESSAGES} for name in "abc"))
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.moving.imported", fails)
+        result = sessions("import", "-", input=given)
+    assert (result.exit_code, result.stdout) == (1, "Imported 2 sessions, 2 messages.\n")
+    assert result.stderr == "stdin:2: too much of it\nError: 1 session could not be imported\n"
+    assert set(exported()) == {("default", "a"), ("default", "c")}
     result = sessions("import", "-", input=given)
+    assert (result.exit_code, result.stdout) == (0, "Imported 1 session, 1 message; 2 were there already.\n")
+
+
+def test_a_store_that_fails_ends_it_and_the_next_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With how many there were before; what is there is not written again."""
+    real = moving.imported
+
+    async def full(engine: Any, ref: Any, read: Any, **more: Any) -> Any:
+        if ref.id == "b":
+            raise StoreUnavailable("the disk is full")
+        return await real(engine, ref, read, **more)
+
+    Path("f.jsonl").write_text(lines(*({"id": name, "messages": MESSAGES} for name in "abc")))
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.moving.imported", full)
+        result = sessions("import", "f.jsonl")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "f.jsonl:2: the disk is full\n1 session before it were imported" in result.stderr
+    before = exported()["default", "a"]
+    assert sessions("import", "f.jsonl").stdout == "Imported 2 sessions, 2 messages; 1 was there already.\n"
+    assert exported()["default", "a"] == before
+
+
+def test_the_second_import_changes_nothing() -> None:
+    """Of an export as of a recording: no version grows, and nobody has to say --replace."""
+    store(WHOLE, {"id": "bare", "messages": MESSAGES})
+    before = exported("--all", "--retired", "--calls")
+    Path("all.jsonl").write_text(lines(*before.values()))
+    for name in ("all.jsonl", "-"):
+        result = sessions("import", name, input=lines(WHOLE, {"id": "bare", "messages": MESSAGES}))
+        assert result.stdout == "Imported 0 sessions, 0 messages; 2 were there already.\n"
+    assert exported("--all", "--retired", "--calls") == before
+
+
+def test_a_dry_run_says_what_would_be_done() -> None:
+    """And refuses what would be refused; nothing is written."""
+    store(WHOLE)
+    before = exported()
+    given = lines(WHOLE, {"id": "new", "messages": MESSAGES}, {**WHOLE, "id": "other"})
+    result = sessions("import", "-", "--dry-run", input=given)
+    assert result.stdout == "Would import 2 sessions, 3 messages; 1 was there already.\n"
+    changed = lines({**WHOLE, "state": {}}, {"id": "new", "messages": MESSAGES})
+    assert sessions("import", "-", "--dry-run", input=changed).exit_code == 1
+    told = json.loads(sessions("import", "-", "--dry-run", "--replace", "--json", input=changed).stdout)
+    assert told == {"imported": 2, "replaced": 1, "messages": 3, "unchanged": 0}
+    assert exported() == before
+
+
+def test_a_line_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one that unpacks to too much, however small its file."""
+    monkeypatch.setattr("holdfast.cli.lines.IMPORT_LINE_BYTES", 1_000)
+    fits = json.dumps({"id": "a", "messages": []})
+    Path("f.jsonl").write_text(f"{fits}\n" + " " * 5_000 + fits)
+    with gzip.open("f.jsonl.gz", "wb") as file:
+        file.write(Path("f.jsonl").read_bytes())
+    for name in ("f.jsonl", "f.jsonl.gz"):
+        result = sessions("import", name)
+        assert result.exit_code == 1
+        assert f"{name}:2: the line is longer than 1000 bytes" in result.stderr
+    many = lines(*({"session_id": str(at), **MESSAGES[1]} for at in range(30)))
+    assert "may have 1000 bytes together" in sessions("import", "-", input=many).stderr
+    assert exported() == {}
+
+
+def test_a_line_of_too_many_values_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes each, hundreds in memory."""
+    monkeypatch.setattr("holdfast.cli.lines.IMPORT_VALUES", 100)
+    result = sessions("import", "-", input='{"messages": [' + "[]," * 200 + "[]]}")
+    assert "stdin:1: the line has more than 100 values" in result.stderr
+
+
+def test_a_packed_file_that_is_cut_off() -> None:
+    """Is told, and nothing is written."""
+    with gzip.open("f.jsonl.gz", "wb") as file:
+        file.write(lines(*({"id": f"s{at}", "messages": MESSAGES} for at in range(200))).encode())
+    Path("f.jsonl.gz").write_bytes(Path("f.jsonl.gz").read_bytes()[:-20])
+    result = sessions("import", "f.jsonl.gz")
     assert result.exit_code == 1
-    assert "stdin:2: " in result.stderr
-    assert "1 session before it" in result.stderr
-    assert set(exported()) == {("default", "a")}
+    assert "f.jsonl.gz: it is cut off or damaged" in result.stderr
+    assert exported() == {}
 
 
 def test_nothing_to_import() -> None:
@@ -183,11 +282,66 @@ def test_export_names_sessions_or_all_of_them() -> None:
 
 
 def test_export_of_all_goes_over_pages_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.stores.base.MAX_PAGE", 2)
+    monkeypatch.setattr("holdfast.stores.walk.MAX_PAGE", 2)
     names = [f"s{at}" for at in range(7)]
     for name in names:
         store({"id": name, "messages": []})
     assert [name for _, name in exported()] == names
+
+
+def test_export_of_those_with_a_status() -> None:
+    store({"id": "a", "messages": MESSAGES}, {"id": "b", "messages": MESSAGES})
+    assert sessions("close", "b").exit_code == 0
+    assert set(exported("--all", "--status", "closed")) == {("default", "b")}
+    assert set(exported("--all", "--status", "active")) == {("default", "a")}
+    assert sessions("export", "a", "--status", "closed").exit_code == 2
+
+
+def test_export_with_what_was_edited_away() -> None:
+    """Places and all; --calls needs the places."""
+    store({"id": "a", "messages": [MESSAGES[1], {"role": "assistant", "content": "Hello"}, MESSAGES[1]]})
+    assert sessions("rewind", "a", "--at-turn", "0").exit_code == 0
+    assert [one["seq"] for one in exported("a")["default", "a"]["messages"]] == [0, 1]
+    whole = exported("a", "--retired", "--calls")["default", "a"]
+    assert [one.get("retired_by") for one in whole["messages"]] == [None, None, 3]
+    assert whole["calls"] == []
+    assert sessions("export", "a", "--calls").exit_code == 2
+    Path("a.jsonl").write_text(json.dumps(whole))
+    assert sessions("import", "a.jsonl", "--store", "sqlite:///other.db").exit_code == 0
+    again = exported("a", "--retired", "--calls", "--store", "sqlite:///other.db")["default", "a"]
+    assert {**again, "version": 0} == {**whole, "version": 0}
+
+
+def test_an_export_can_be_compressed() -> None:
+    """By its name; the same sessions make the same bytes, and an import reads them."""
+    store(WHOLE, {"id": "a", "messages": MESSAGES})
+    for name in ("one.jsonl.gz", "two.jsonl.gz"):
+        assert sessions("export", "--all", "-o", name).exit_code == 0
+    assert Path("one.jsonl.gz").read_bytes() == Path("two.jsonl.gz").read_bytes()
+    with gzip.open("one.jsonl.gz") as packed:
+        assert [json.loads(line) for line in packed] == list(exported().values())
+    for source in ({"input": None}, {"input": Path("one.jsonl.gz").read_bytes()}):
+        name = "one.jsonl.gz" if source["input"] is None else "-"
+        result = sessions("import", name, "--store", f"sqlite:///{name}.db", **source)
+        assert result.stdout == "Imported 2 sessions, 3 messages.\n"
+
+
+def test_an_export_warns_of_what_an_import_would_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written all the same."""
+    store(WHOLE)
+    monkeypatch.setattr("holdfast.limits.IMPORT_LINE_BYTES", 100)
+    result = sessions("export", "--all")
+    assert "Warning: support-42: its " in result.stderr
+    assert json.loads(result.stdout)["id"] == "support-42"
+
+
+def test_an_old_session_is_not_ended_by_an_export_or_an_import() -> None:
+    """However long it was idle, and however many there are."""
+    Path("holdfast.yaml").write_text("short_term: {session_ttl: 1s, max_sessions: 2}\n")
+    old = {**WHOLE, "object": "session", "created_at": 5, "updated_at": 6, "status": "active", "ttl": None}
+    store(*({**old, "id": f"s{at}"} for at in range(4)))
+    assert [one["status"] for one in exported().values()] == ["active"] * 4
+    assert [one["updated_at"] for one in exported().values()] == [6] * 4
 
 
 def test_export_to_a_file_replaces_it_only_when_done(tmp_path: Path) -> None:

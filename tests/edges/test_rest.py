@@ -148,7 +148,7 @@ async def pages(served: Served, url: str) -> list[list[Any]]:
 async def test_change_what_is_given_and_nothing_else() -> None:
     """PATCH merges the state, replaces the rest, and counts the version on."""
     async with gateway([], "agents: {support: {llm: default}}") as (served, _):
-        await created(served, state={"a": 1, "b": 2}, metadata={"m": 1}, ttl=1000, system_messages=["Old."])
+        await created(served, state={"a": 1, "b": 2}, metadata={"m": 1}, ttl=10**9, system_messages=["Old."])
         changed = await served.http.patch("/v1/sessions/s", json={"state": {"a": None, "c": 3}})
         assert changed.json()["state"] == {"b": 2, "c": 3}
         assert changed.json()["metadata"] == {"m": 1}
@@ -178,7 +178,8 @@ async def test_delete_is_once() -> None:
     """The session and its messages are gone; a second time it is not found."""
     async with gateway([]) as (served, _):
         await created(served)
-        assert (await served.http.delete("/v1/sessions/s")).json() == {"id": "s", "object": "session", "deleted": True}
+        gone = (await served.http.delete("/v1/sessions/s")).json()
+        assert (gone["id"], gone["object"], gone["deleted"], gone["receipt"]["sessions"]) == ("s", "session", True, 1)
         assert (await served.http.delete("/v1/sessions/s")).status_code == 404
         assert (await served.http.get("/v1/sessions/s/messages")).status_code == 404
 
@@ -346,7 +347,7 @@ async def test_an_erased_tool_result_keeps_its_unit_legal() -> None:
 async def test_an_export_imports_as_it_was() -> None:
     """All but the times and the version; into the same place, another one, and another store."""
     async with gateway([]) as (served, _), gateway([]) as (other, _):
-        await created(served, user_id="ada", system_messages=["Sys."], state={"k": 1}, metadata={"m": 2}, ttl=1000)
+        await created(served, user_id="ada", system_messages=["Sys."], state={"k": 1}, metadata={"m": 2}, ttl=10**9)
         await appended(served, *UNIT, user("next"), {"role": "system", "content": "in the log"})
         exported = (await served.http.get("/v1/sessions/s")).json()
         assert (exported["images"], exported["videos"]) == ([], [])

@@ -87,7 +87,7 @@ WRONG: list[tuple[str, str, Any, str | None]] = [
     ("POST", "/v1/sessions", {"agent": {}}, "agent"),
     ("POST", "/v1/sessions", {"state": []}, "state"),
     ("POST", "/v1/sessions", {"metadata": "m"}, "metadata"),
-    ("POST", "/v1/sessions", {"ttl": 0}, "ttl"),
+    ("POST", "/v1/sessions", {"ttl": -1}, "ttl"),
     ("POST", "/v1/sessions", {"ttl": -5}, "ttl"),
     ("POST", "/v1/sessions", {"ttl": 1.5}, "ttl"),
     ("POST", "/v1/sessions", {"ttl": True}, "ttl"),

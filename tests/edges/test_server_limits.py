@@ -410,7 +410,7 @@ def test_the_page_has_every_limit_and_its_number() -> None:
 
 def written(name: str, value: float) -> str:
     """A number as the page has it."""
-    if name == "body_timeout":
+    if name == "body_timeout" or "_SECONDS" in name:
         return f"{value:g} s"
     if name in ("body", "message") or name.endswith("_BYTES"):
         for unit, size in (("MiB", MIB), ("KiB", 1024)):

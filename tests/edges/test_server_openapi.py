@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from holdfast import errors
+from holdfast.artifacts import ArtifactSettings
 from holdfast.context.dialects import DIALECTS
 from holdfast.context.settings import STRATEGIES
 from holdfast.limits import Limits
 from holdfast.server.app import make_app
-from holdfast.server.openapi import OPERATIONS
+from holdfast.server.openapi import OPERATIONS, Operation
 from holdfast.server.schemas import COMPONENTS
 from holdfast.testing import Reply
 from tests.edges.schema import Schemas
@@ -49,6 +50,7 @@ CHAT = ("POST", "/v1/chat/completions")
 ONE = "/v1/sessions/{session_id}"
 MESSAGES = f"{ONE}/messages"
 COMPACTIONS = f"{ONE}/compactions"
+ARTIFACT = f"{ONE}/artifacts/{{name}}"
 
 
 class Walk:
@@ -66,13 +68,14 @@ class Walk:
         """The answer to a request, after it was checked."""
         operation = self._document["paths"][path][method.lower()]
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        names = {"session_id": "id", "seq": "seq", "compaction_id": "compaction"}
-        ids = {f"{{{name}}}": sent.pop(short, "s" if short == "id" else "1") for name, short in names.items()}
+        names = {"session_id": "id", "seq": "seq", "compaction_id": "compaction", "user_id": "id", "name": "name"}
+        ids = {f"{{{name}}}": sent.get(short, "s" if short == "id" else "1") for name, short in names.items()}
+        sent = {name: value for name, value in sent.items() if name not in names.values()}
         url = re.sub(r"{\w+}", lambda found: ids[found[0]], path)
         self._check_request(operation, query, sent)
         content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         response = await self._served.http.request(method, url + query, content=content, headers=sent)
-        assert response.is_success or not self.good, (method, path, response.text)
+        assert response.is_success or response.status_code == 304 or not self.good, (method, path, response.text)
         self._check_response(operation, response)
         self.seen.add((method, path, response.status_code))
         return response
@@ -89,8 +92,12 @@ class Walk:
         status = response.status_code
         told = operation["responses"].get(str(status)) or operation["responses"].get(f"{status // 100}XX")
         assert told, (operation["operationId"], status, response.text[:300])
+        if "content" not in told:
+            assert not response.content
+            return
         kind = response.headers["content-type"].partition(";")[0]
-        assert kind in told["content"], (operation["operationId"], kind)
+        kind = kind if kind in told["content"] else "*/*"
+        assert kind in told["content"], (operation["operationId"], response.headers["content-type"])
         for name in told.get("headers", {}):
             assert response.headers.get(name), (operation["operationId"], name)
         schema = told["content"][kind]["schema"]
@@ -107,13 +114,15 @@ async def goods(walk: Walk) -> None:
     """Every route with good input, in its variants."""
     walk.good = True
     await walk("POST", "/v1/sessions", body={"state": {"a": 1}, "agent": "support"})
-    await walk("PUT", ONE, "?user_id=ada", {"messages": LOG, "state": {"k": [1]}, "metadata": {"m": None}, "ttl": 5})
+    await walk(
+        "PUT", ONE, "?user_id=ada", {"messages": LOG, "state": {"k": [1]}, "metadata": {"m": None}, "ttl": 10**9}
+    )
     for query in ("", "?user_id=ada"):
         await walk("GET", ONE, query)
         await walk("GET", f"{ONE}/history", query)
         await walk("GET", "/sessions/{session_id}", query)
     await walk("GET", f"{ONE}/history", "?view=plain")
-    await walk("PATCH", ONE, body={"ttl": 9, "system_messages": ["x", {"role": "developer", "content": "y"}]})
+    await walk("PATCH", ONE, body={"ttl": 10**9, "system_messages": ["x", {"role": "developer", "content": "y"}]})
     for query in ("", "?limit=2", "?limit=2&after=1&order=desc", "?retired=true"):
         await walk("GET", MESSAGES, query)
     for path in ("/v1/sessions", "/sessions"):
@@ -140,11 +149,55 @@ async def goods(walk: Walk) -> None:
     await walk("GET", MESSAGES, "?retired=true", id="chat")
     await walk("DELETE", f"{MESSAGES}/{{seq}}", seq="2")
     await compacted(walk)
+    await moved(walk)
+    await stored(walk)
     await walk("DELETE", "/sessions/{session_id}", id="chat")
     await walk("DELETE", ONE)
     for path in ("/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"):
         await walk("GET", path)
     await walk("GET", "/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
+
+
+async def moved(walk: Walk) -> None:
+    """The routes of sessions that move or go."""
+    for query in ("", "?retired=true", "?retired=true&calls=true"):
+        exported = (await walk("GET", ONE, query, id="chat")).json()
+        for imported in (False, True):
+            answer = await walk("PUT", ONE, "", {**exported, "ttl": 10**9 + imported}, id="chat")
+            assert answer.json()["imported"] is True
+        assert (await walk("PUT", ONE, "", {**exported, "ttl": 10**9 + 1}, id="chat")).json()["imported"] is False
+    await walk("POST", f"{ONE}/fork", body={"at_turn": 0, "id": "forked"}, id="chat")
+    await walk("POST", f"{ONE}/close", id="forked")
+    await walk("POST", f"{ONE}/fork", body={}, id="chat")
+    await walk("POST", f"{ONE}/rewind", body={"at_turn": 0}, id="chat")
+    await walk("DELETE", "/v1/users/{user_id}", id="nobody")
+
+
+async def stored(walk: Walk) -> None:
+    """The routes of artifacts, with each kind of answer."""
+    named = {"name": "user:a.txt"}
+    put = await walk(
+        "PUT", ARTIFACT, "?author=ada&metadata=%7B%22a%22%3A1%7D", b"hello", Content_Type="text/plain", **named
+    )
+    await walk("PUT", ARTIFACT, "", b"again", If_Match=put.headers["etag"], **named)
+    await walk("PUT", ARTIFACT, "", b"new", If_None_Match="*")
+    for query in ("", "?limit=1", "?after=1"):
+        await walk("GET", f"{ONE}/artifacts", query)
+        await walk("GET", f"{ARTIFACT}/versions", query if "after" not in query else "?after=0", **named)
+    for headers in ({}, {"Range": "bytes=1-2"}, {"Range": "bytes=1-2", "If_Range": put.headers["etag"]}):
+        await walk("GET", ARTIFACT, "?version=0", **named, **headers)
+    await walk("GET", ARTIFACT, "?version=0", If_None_Match=put.headers["etag"], **named)
+    await walk("DELETE", ARTIFACT, "?version=0", **named)
+    await walk("DELETE", ARTIFACT, **named)
+
+
+async def misused(walk: Walk) -> None:
+    """What can be wrong with artifacts alone."""
+    await walk("PUT", ARTIFACT, "", b"x")
+    await walk("GET", ARTIFACT, Range="bytes=5-")
+    await walk("PUT", ARTIFACT, "", b"x", If_Match="77")
+    await walk("PUT", ARTIFACT, "?metadata=x", b"x")
+    await walk("PUT", ARTIFACT, "", b"x" * 5000)
 
 
 async def compacted(walk: Walk) -> None:
@@ -163,10 +216,19 @@ async def compacted(walk: Walk) -> None:
 
 BODIES = {
     **dict.fromkeys(("NewSession", "SessionChanges", "Annotation", "ContextRequest", "CompactionRequest"), b"{}"),
+    "ForkRequest": b"{}",
+    "RewindRequest": b'{"at_turn":0}',
     **dict.fromkeys(("NewMessages", "SessionImport"), b'{"messages":[{"role":"user","content":"hi"}]}'),
     "ChatRequest": b'{"messages":[{"role":"user","content":"hi"}],"session_id":"s"}',
 }
 """For each kind of body one that is taken."""
+
+
+def sample(operation: Operation) -> bytes | None:
+    """A body that an operation takes."""
+    if isinstance(operation.body, str):
+        return BODIES.get(operation.body)
+    return b"content" if operation.body else None
 
 
 async def bads(walk: Walk) -> None:
@@ -186,12 +248,19 @@ async def bads(walk: Walk) -> None:
             await request("?user_id=a&user_id=b") if "{" not in path else await request(id="%FF")
         if 404 in operation.failures and "{session_id}" in path:
             for name in ("gone", "twice"):
-                await request("", BODIES.get(operation.body or ""), id=name)
+                await request("", sample(operation), id=name)
     for path in ("/v1/sessions", "/sessions"):
         await walk("GET", path, "?after=gone")
         await walk("GET", path, "?after=twice")
     await walk("POST", "/v1/sessions", body={"id": "s"})
+    await misused(walk)
+    secret = {"metadata": {"key": "canary-77"}}
+    for method, path in (("POST", "/v1/sessions"), ("PATCH", ONE)):
+        assert (await walk(method, path, body=secret)).status_code == 422
+    await walk("PUT", ONE, body={"messages": LOG, **secret})
     await walk("PATCH", ONE, body={}, If_Match="77")
+    await walk("POST", f"{ONE}/rewind", body={"at_turn": 0}, If_Match="77")
+    await walk("POST", f"{ONE}/fork", body={"id": "s"})
     await walk("POST", MESSAGES, body={"messages": [HI]}, If_Match="77")
     await walk(*CHAT, body={"messages": [HI], "session_id": "twice"})
     for path in (CHAT[1], MESSAGES):
@@ -213,7 +282,7 @@ async def broken(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
                 patch.setattr(walk._served.hf.store._database, name, fails)  # type: ignore[attr-defined]
             for (method, path), operation in OPERATIONS.items():
                 if 503 in operation.failures:
-                    response = await walk(method, path, "", BODIES.get(operation.body or ""))
+                    response = await walk(method, path, "", sample(operation))
                     assert response.status_code == status, (method, path, response.text)
 
 
@@ -226,10 +295,12 @@ def answers(body: dict[str, Any]) -> Any:
 async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     """Walks all routes; each answer fits, each field is described, and each status that is described was seen."""
     agents = "agents: {support: {instruction: Be kind.}}"
+    guard = "secret_guard: {on_secret: block, patterns: [{label: canary, regex: 'canary-[0-9]+'}]}"
     limits = Limits(body=2800, body_timeout=30)
-    async with gateway(answers, agents, limits=limits) as (served, _):
+    async with gateway(answers, agents, guard, limits=limits) as (served, _):
         document = (await served.http.get("/openapi.json")).json()
         walk = Walk(served, document)
+        served.hf.artifacts.settings = ArtifactSettings(max_bytes=4000)
         await goods(walk)
         await bads(walk)
         await broken(walk, monkeypatch)
@@ -255,7 +326,7 @@ async def test_bodies_that_are_described_are_taken() -> None:
     async with gateway([]) as (served, _):
         await served.http.put("/v1/sessions/s", json={"messages": [HI]})
         for (method, path), operation in OPERATIONS.items():
-            if operation.body is None or (method, path) == CHAT:
+            if not isinstance(operation.body, str) or (method, path) == CHAT:
                 continue
             url = path.replace("{session_id}", "s").replace("{seq}", "0")
             for name in COMPONENTS[operation.body]["properties"]:

@@ -15,10 +15,13 @@ import msgspec
 
 from holdfast.config import load
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.history import OldEntry, relived
 from holdfast.messages import Message, canonical, decode_payload, encode_payload
 from holdfast.models.sse import Event, EventReader, EventTooLong
 from holdfast.server.strict import decoded
+from holdfast.session import Tail
 from holdfast.wire.exports import import_from
+from holdfast.wire.exports import same as imports_same
 from holdfast.wire.openai import OWN_FIELDS, message_from, message_to, messages_from
 from holdfast.wire.transcripts import BadLine, Recording, recordings
 
@@ -79,6 +82,18 @@ def check_import(data: bytes) -> None:
     except HoldfastError:
         return
     assert len(read.messages) == len(read.fields)
+    assert imports_same(read, read)
+    old = [
+        OldEntry(message=m, **{"tokens": 1, "timestamp": 0, **own})
+        for m, own in zip(read.messages, read.fields, strict=True)
+    ]
+    try:
+        entries, tail, live = relived(old)
+    except HoldfastError:
+        entries, tail, live = [], Tail(), 0
+    assert tail.next_seq == len(entries) >= live == sum(entry.retired_by is None for entry in entries)
+    if any("stands_for" in own for own in read.fields):
+        return  # what was erased is not what was sent
     sent = value["messages"][len(value["messages"]) - len(read.messages) :]
     assert all(same(message_to(m), normal(item)) for m, item in zip(read.messages, sent, strict=True))
     assert [*messages_from(sent)] == [*read.messages]
@@ -184,13 +199,19 @@ _EXPORT = (
     + b",".join(_MESSAGES)
     + b"]}"
 )
+_WHOLE = (
+    b'{"schema":1,"created_at":1,"updated_at":2,"status":"closed","ended_at":3,"end_reason":"ttl","usage":{"calls":1},"messages":['
+    b'{"role":"user","content":"a","seq":0,"retired_by":2},{"role":"user","content":"b","retired_by":2,"erased":true,'
+    b'"digest":"00112233445566778899aabbccddeeff","tokens":7},{"role":"user","content":"c"}],"images":[{"seq":0}],'
+    b'"calls":[{"model":"m","through":-1,"hash":"00","build":"AA=="}]}'
+)
 
 TARGETS: dict[str, Target] = {
     "message": Target(check_message, ("wire/openai", "holdfast/messages"), _MESSAGES, _WORDS),
     "import": Target(
         check_import,
-        ("wire/openai", "wire/exports"),
-        (_EXPORT, b'{"messages":[{"role":"system","content":"x"},' + _MESSAGES[0] + b"]}"),
+        ("wire/openai", "wire/exports", "wire/past", "holdfast/history"),
+        (_EXPORT, _WHOLE, b'{"messages":[{"role":"system","content":"x"},' + _MESSAGES[0] + b"]}"),
         _WORDS,
     ),
     "recordings": Target(

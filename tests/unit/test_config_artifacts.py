@@ -8,7 +8,7 @@ from holdfast import config
 from holdfast.artifacts import ArtifactSettings
 from holdfast.errors import ConfigError
 from holdfast.limits import ARTIFACT_BYTES
-from holdfast.server.run import artifacts_of
+from holdfast.config import artifacts_of
 
 
 def _found(text: str) -> ArtifactSettings:

@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 
 from holdfast.messages import GENESIS, Message, Part, ToolCall, canonical
 from holdfast.reconcile import Plan, mode_of, reconcile_delta, reconcile_transcript
-from holdfast.session import ERASED, Entry, Kind, ModelCall, NewEntry, Tail, Usage, Vertebra, erased, extend, kind_of, rewind
+from holdfast.session import (
+    ERASED,
+    Entry,
+    Kind,
+    ModelCall,
+    NewEntry,
+    Tail,
+    Usage,
+    Vertebra,
+    erased,
+    extend,
+    kind_of,
+    rewind,
+)
 
 
 def u(text: str) -> Message:

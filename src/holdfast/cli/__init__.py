@@ -1,9 +1,11 @@
-"""The command line: `holdfast serve | replay | chat | sessions | migrate | doctor | config`.
+"""The command line: `holdfast serve | replay | chat | sessions | transcripts | migrate | backup | restore | doctor | config`.
 
 frame     the outermost command: errors as one line, exit codes, colour
 terminal  what reaches a terminal: cleaned text, JSON, tables, progress bars
 stores    which store a command works on, and which session is meant
-serve, replay, chat, sessions, transfer (export, import), verify, migrate, doctor, config   a file a command
+serve, replay, chat, sessions, verify, migrate, backup (restore), doctor, config   a file a command
+transfer (export), importing, removal (delete, prune), turns (fork, rewind)   further commands of sessions
+transcripts  the files that a server writes      finding  what stands in one, and where
 figures     the tables of replay   talk   what chat does with a session   fullness   how full a budget is
 transcript  a session as text      lines  sessions out of JSON lines      checks     what doctor looks at
 
@@ -17,7 +19,7 @@ import sys
 from typing import Any
 
 from holdfast._version import __version__
-from holdfast.cli import chat, config, doctor, migrate, replay, serve, sessions
+from holdfast.cli import backup, chat, config, doctor, migrate, replay, serve, sessions, transcripts
 from holdfast.cli.frame import QUIT, Frame
 
 PROGRAM = "holdfast"
@@ -26,7 +28,18 @@ commands = Frame(
     name=PROGRAM,
     version=__version__,
     help="Session memory for LLM agents: keep the whole log, send the model a bounded working set.",
-    commands=[serve.serve, replay.replay, chat.chat, sessions.sessions, migrate.migrate, doctor.doctor, config.config],
+    commands=[
+        serve.serve,
+        replay.replay,
+        chat.chat,
+        sessions.sessions,
+        transcripts.transcripts,
+        migrate.migrate,
+        backup.backup,
+        backup.restore,
+        doctor.doctor,
+        config.config,
+    ],
 )
 """The root of all commands; tests call it through click's own runner."""
 

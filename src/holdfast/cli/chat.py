@@ -65,10 +65,16 @@ def _opened(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast
     """An event loop that runs while something is done, and not while somebody thinks; and the open store."""
     import asyncio
 
+    from holdfast.config import life_of
+    from holdfast.config.hooks import hooks_of
     from holdfast.holdfast import Holdfast
+    from holdfast.secrets import guard_of
     from holdfast.server.run import roster_of
 
-    hf = Holdfast(settings.store, roster=roster_of(settings.config))
+    guard = guard_of(settings.config.redaction, settings.config.secret_guard)
+    hooks = hooks_of(settings.config.hooks, settings.config.redaction)
+    roster, life = roster_of(settings.config), life_of(settings.config)
+    hf = Holdfast(settings.store, roster=roster, guard=guard, life=life, hooks=hooks)
     with asyncio.Runner() as runner:
         try:
             runner.run(hf.__aenter__())

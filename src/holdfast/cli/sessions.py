@@ -1,17 +1,18 @@
-"""`holdfast sessions`: list, show, verify, export, import, delete."""
+"""`holdfast sessions`: list, show, verify, export, import, fork, rewind, close, delete, prune."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.frame import Failure
+from holdfast.cli.importing import import_
+from holdfast.cli.removal import delete, prune
 from holdfast.cli.stores import all_found, found, ids_argument, json_option, place_options, user_option, work
-from holdfast.cli.terminal import Column, counted, line, moment, show_json, show_table
-from holdfast.cli.transfer import export, import_
+from holdfast.cli.terminal import Column, counted, moment, show_json, show_table
+from holdfast.cli.transfer import export
+from holdfast.cli.turns import fork, rewind
 from holdfast.cli.verify import verify
 
 if TYPE_CHECKING:
@@ -24,12 +25,16 @@ MAX_LISTED = 1000
 
 @click.group
 def sessions() -> None:
-    """Look at stored sessions, verify them, move them, delete them."""
+    """Look at stored sessions, verify them, move them, close them, delete them."""
 
 
 sessions.add_command(export)
 sessions.add_command(import_)
 sessions.add_command(verify)
+sessions.add_command(fork)
+sessions.add_command(rewind)
+sessions.add_command(delete)
+sessions.add_command(prune)
 
 
 @sessions.command(name="list")
@@ -109,46 +114,21 @@ def show(
 @sessions.command
 @ids_argument
 @user_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
 @place_options
 @json_option
-def delete(
-    ids: Sequence[str], user: str | None, store: str | None, config: str | None, *, yes: bool, as_json: bool
-) -> None:
-    """Delete sessions and all that belongs to them. There is no way back.
+def close(ids: Sequence[str], user: str | None, store: str | None, config: str | None, *, as_json: bool) -> None:
+    """End sessions. They stay, and open again with the next message.
 
-    Nothing is deleted when one of them is not there.
+    Nothing is closed when one of them is not there. One that is closed already stays as it is.
     """
 
-    async def look(hf: Holdfast) -> list[Session]:
-        return await all_found(hf, ids, user)
-
-    meant = work(look, store=store, config=config)
-    if not yes:
-        _confirm(meant)
-
     async def do(hf: Holdfast) -> list[Session]:
-        return [session for session in meant if await hf.store.delete(session.ref)]
+        return [await hf.close_session(session.ref) for session in await all_found(hf, ids, user)]
 
-    gone = work(do, store=store, config=config)
+    closed = work(do, store=store, config=config, ends=True)
     if as_json:
-        show_json([{"id": session.id, "user_id": session.user_id} for session in gone])
+        from holdfast.wire.exports import session_to
+
+        show_json([session_to(session) for session in closed])
     else:
-        click.echo(f"Deleted {counted(len(gone), 'session')}.")
-
-
-def _confirm(meant: Sequence[Session]) -> None:
-    """Ask whoever sits there; the store is not open meanwhile."""
-    if not attended():
-        raise click.UsageError("There is nobody to ask: --yes deletes without asking.")
-    for session in meant:
-        click.echo(
-            f"  {line(session.id)} of user {line(session.user_id)}, {counted(session.messages, 'message')}", err=True
-        )
-    if not click.confirm(f"Delete {counted(len(meant), 'session')}?", err=True):
-        raise Failure("nothing was deleted")
-
-
-def attended() -> bool:
-    """Whether somebody sits there to be asked."""
-    return sys.stdin.isatty()
+        click.echo(f"Closed {counted(len(closed), 'session')}.")

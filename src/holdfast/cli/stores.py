@@ -34,7 +34,15 @@ user_option = click.option("--user", metavar="ID", help="Whose sessions.")
 ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True)
 
 
-def work(do: Callable[[Holdfast], Awaitable[T]], *, store: str | None, config: str | None, makes: bool = False) -> T:
+def work(
+    do: Callable[[Holdfast], Awaitable[T]],
+    *,
+    store: str | None,
+    config: str | None,
+    makes: bool = False,
+    ends: bool = False,
+    still: bool = False,
+) -> T:
     """Open the store that flags, environment and file name, do something with it, and close it.
 
     Args:
@@ -42,18 +50,28 @@ def work(do: Callable[[Holdfast], Awaitable[T]], *, store: str | None, config: s
         store: the flag.
         config: the flag.
         makes: whether a database that is not there is made; a look at one that is not there is a mistake.
+        ends: whether sessions may end by that: then the hooks of the configuration are told.
+        still: no session ends meanwhile, however long it was idle or however many there are.
     """
     import anyio
 
-    from holdfast.config import settings_from
+    from holdfast.config import artifacts_of, life_of, settings_from
+    from holdfast.config.hooks import hooks_of
     from holdfast.holdfast import Holdfast
+    from holdfast.life import LifeSettings
+    from holdfast.secrets import guard_of
 
-    url = settings_from({"store": store, "config": config}, os.environ).store
+    settings = settings_from({"store": store, "config": config}, os.environ)
     if not makes:
-        require(url)
+        require(settings.store)
+    guard = guard_of(settings.config.redaction, settings.config.secret_guard)
+
+    hooks = hooks_of(settings.config.hooks, settings.config.redaction) if ends else ()
+    life = LifeSettings(session_ttl=0, max_sessions=0, sweep=False) if still else life_of(settings.config)
 
     async def opened() -> T:
-        async with Holdfast(url) as hf:
+        kept = artifacts_of(settings.config)
+        async with Holdfast(settings.store, guard=guard, artifacts=kept, hooks=hooks, life=life) as hf:
             return await do(hf)
 
     return anyio.run(opened)

@@ -133,25 +133,31 @@ class Bar:
     def about(self, text: str) -> None:
         """What is worked on now."""
 
-    def step(self) -> None:
-        """One step is done."""
+    def step(self, count: int = 1) -> None:
+        """So many steps are done."""
+
+    def at(self, done: int, total: int) -> None:
+        """`done` steps of `total` are done."""
 
 
 class _Shown(Bar):
-    def __init__(self, bar: Progress, total: int) -> None:
+    def __init__(self, bar: Progress, total: int | None) -> None:
         self._bar = bar
         self._task = bar.add_task("", total=total)
 
     def about(self, text: str) -> None:
         self._bar.update(self._task, description=line(text, 40))
 
-    def step(self) -> None:
-        self._bar.advance(self._task)
+    def step(self, count: int = 1) -> None:
+        self._bar.advance(self._task, count)
+
+    def at(self, done: int, total: int) -> None:
+        self._bar.update(self._task, completed=done, total=total)
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Bar]:
-    """A bar on stderr while that is a terminal, gone in the end; nothing elsewhere."""
+def progress(total: int | None) -> Iterator[Bar]:
+    """A bar on stderr while that is a terminal, gone in the end; nothing elsewhere. A `total` of None is not known yet."""
     if not sys.stderr.isatty():
         yield Bar()
         return

@@ -31,15 +31,15 @@ def transcript(
     """
     yield from _heading(session)
     for message in session.system_messages:
-        yield from ("", _role(message.role), *_said(message, full=full))
+        yield from ("", role_shown(message.role), *said(message, full=full))
     turn = -1
     tools: dict[str, str] = {}
     for entry in entries:
         if entry.turn_id != turn:
             turn = entry.turn_id
             yield from ("", click.style(f"turn {turn}", bold=True) + f"  {moment(entry.timestamp)}")
-        yield f"  {entry.seq:>4}  {_role(entry.message.role)}  {', '.join(_notes(entry))}"
-        yield from _said(entry.message, full=full, tools=tools)
+        yield f"  {entry.seq:>4}  {role_shown(entry.message.role)}  {', '.join(_notes(entry))}"
+        yield from said(entry.message, full=full, tools=tools)
     if compactions:
         yield from ("", click.style("compactions", bold=True))
     for one in compactions:
@@ -77,7 +77,8 @@ def _heading(session: Session) -> Iterator[str]:
         yield f"{counted(usage.calls, 'model call')}, {prompt}, {usage.completion_tokens:,} completion tokens"
 
 
-def _role(role: str) -> str:
+def role_shown(role: str) -> str:
+    """A role, in its colour."""
     return click.style(role, fg=_COLORS.get(role), bold=True)
 
 
@@ -99,7 +100,7 @@ def _notes(entry: Entry) -> Iterator[str]:
         yield "erased"
 
 
-def _said(message: Message, *, full: bool, tools: dict[str, str] | None = None) -> Iterator[str]:
+def said(message: Message, *, full: bool, tools: dict[str, str] | None = None) -> Iterator[str]:
     """The words of a message, its media, its calls; indented so far that no text can pass for a heading."""
     tools = {} if tools is None else tools
     if message.role == "tool":

@@ -1,42 +1,55 @@
-"""`holdfast sessions export` and `import`."""
+"""`holdfast sessions export`."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, cast
 
 import click
 
 from holdfast.cli.frame import Failure
-from holdfast.cli.stores import all_found, json_option, place_options, work
-from holdfast.cli.terminal import counted, json_line, progress, show_json
-from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
+from holdfast.cli.stores import all_found, place_options, work
+from holdfast.cli.terminal import counted, json_line, line, progress
+from holdfast.errors import SessionNotFound
 
 if TYPE_CHECKING:
-    from holdfast.cli.lines import Sent
     from holdfast.holdfast import Holdfast
     from holdfast.session import SessionRef
 
 STDIO = "-"
 
 
-# -- export ------------------------------------------------------------------
-
-
 @click.command
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All sessions, of --user if that is given.")
+@click.option("--all", "everything", is_flag=True, help="All sessions: of --user, with --status, if those are given.")
 @click.option("--user", metavar="ID", help="Whose sessions.")
+@click.option("--status", type=click.Choice(["active", "closed"]), help="With --all, only these.")
+@click.option("--retired", is_flag=True, help="With the messages that were edited away.")
+@click.option("--calls", is_flag=True, help="With the model calls too; needs --retired.")
 @click.option(
-    "--output", metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True), help="Instead of the standard output."
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="Instead of the standard output; compressed if its name ends with .gz.",
 )
 @place_options
 def export(
-    ids: Sequence[str], user: str | None, output: str | None, store: str | None, config: str | None, *, everything: bool
+    ids: Sequence[str],
+    user: str | None,
+    output: str | None,
+    store: str | None,
+    config: str | None,
+    *,
+    status: str | None,
+    everything: bool,
+    retired: bool,
+    calls: bool,
 ) -> None:
     """Write sessions as JSON lines, one a line, whole.
 
@@ -44,51 +57,56 @@ def export(
     """
     if everything == bool(ids):
         raise click.UsageError("Name sessions by ID, or all with --all.")
+    if status and not everything:
+        raise click.UsageError("--status goes with --all.")
+    if calls and not retired:
+        raise click.UsageError("--calls needs --retired: a call names messages by their place in the log.")
 
     async def do(hf: Holdfast) -> int:
+        named = None if everything else [found.ref for found in await all_found(hf, ids, user)]
+        refs = each_ref(hf, user, status) if named is None else _each(named)
         count = 0
-        refs = await all_refs(hf, user) if everything else [found.ref for found in await all_found(hf, ids, user)]
-        with _output(output) as file:
-            async for line in _exported(hf, refs):
-                file.write(line)
-                count += 1
+        with _output(output) as file, progress(None if named is None else len(named)) as bar:
+            async for ref in refs:
+                bar.about(ref.id)
+                count += await _written(hf, ref, file, retired=retired, calls=calls)
+                bar.step()
         return count
 
-    count = work(do, store=store, config=config)
+    count = work(do, store=store, config=config, still=True)
     if output not in (None, STDIO):
         click.echo(f"Exported {counted(count, 'session')} to {output}.", err=True)
 
 
-async def _exported(hf: Holdfast, refs: Sequence[SessionRef]) -> AsyncIterator[bytes]:
-    from holdfast.wire.exports import export_to
+async def _written(hf: Holdfast, ref: SessionRef, file: IO[bytes], *, retired: bool, calls: bool) -> bool:
+    """Whether a session was written: not, if somebody deleted it since it was listed."""
+    from holdfast.limits import IMPORT_LINE_BYTES
 
+    try:
+        text = json_line(await hf.export(ref, retired=retired, calls=calls))
+    except SessionNotFound:
+        return False
+    if len(text) > IMPORT_LINE_BYTES:
+        said = f"{line(ref.id)}: its {len(text):,} bytes are more than an import takes, {IMPORT_LINE_BYTES:,}"
+        click.echo(f"Warning: {said}", err=True)
+    file.write(text)
+    return True
+
+
+async def each_ref(hf: Holdfast, user: str | None, status: str | None = None) -> AsyncIterator[SessionRef]:
+    """Every session once, the last used ones last; also while they are written to. Holds a page of them at a time."""
+    from holdfast.stores.walk import Seen, pages
+
+    seen = Seen()
+    async for page in pages(hf.store, user_id=user, status=status):
+        for session in page:
+            if seen.fresh(session.ref):
+                yield session.ref
+
+
+async def _each(refs: Sequence[SessionRef]) -> AsyncIterator[SessionRef]:
     for ref in refs:
-        try:
-            rows = await hf.store.window(ref, None)  # session and live path, seen at one moment
-        except SessionNotFound:  # deleted by somebody since it was listed
-            continue
-        yield json_line(export_to(rows.session, rows.entries))
-
-
-async def all_refs(hf: Holdfast, user: str | None) -> list[SessionRef]:
-    """Every session, the last used ones last; also while they are written to: those move to the front, which is read again."""
-    from holdfast.stores.base import MAX_PAGE
-
-    refs: dict[SessionRef, None] = {}
-    for first in (True, False):
-        after = None
-        while True:
-            try:
-                page = await hf.sessions(user_id=user, limit=MAX_PAGE, after=after)
-            except SessionNotFound:  # the place to go on at was deleted
-                after = None
-                continue
-            fresh = [session.ref for session in page.sessions if session.ref not in refs]
-            refs.update(dict.fromkeys(fresh))
-            if not page.has_more or not (first or fresh):
-                break
-            after = page.sessions[-1].ref
-    return list(reversed(refs))
+        yield ref
 
 
 @contextmanager
@@ -109,110 +127,19 @@ def _output(name: str | None) -> Iterator[IO[bytes]]:
     except OSError as exc:
         raise Failure(f"{name}: {exc.strerror}") from exc
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
+        with os.fdopen(descriptor, "wb") as file, _packed(file, path) as written:
+            yield written
         Path(part).replace(path)
     except BaseException:
         Path(part).unlink(missing_ok=True)
         raise
 
 
-# -- import ------------------------------------------------------------------
-
-
-@click.command(name="import")
-@click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, allow_dash=True)
-)
-@click.option("--user", metavar="ID", help="Whose sessions they become, whatever the file says.")
-@click.option("--replace", is_flag=True, help="Replace sessions that are there already.")
-@place_options
-@json_option
-def import_(
-    files: Sequence[str], user: str | None, store: str | None, config: str | None, *, replace: bool, as_json: bool
-) -> None:
-    """Read sessions from JSON lines: exports, recordings, lists of messages, or single messages with a session_id.
-
-    Each session is imported whole or not at all; a bad line or an id that is taken stops everything before anything is
-    written. "-" is the standard input.
-    """
-    sent = [item for name in files for item in _sent(name)]
-    if not sent:
-        raise Failure(f"no sessions in {', '.join(files)}")
-
-    async def do(hf: Holdfast) -> list[dict[str, Any]]:
-        refs = _refs(sent, user)
-        taken = await _taken(hf, sent, refs)
-        if taken and not replace:
-            names = ", ".join(repr(ref.id) for ref in list(taken)[:5]) + ", …" * (len(taken) > 5)
-            raise Failure(f"already there: {names}; --replace puts the file's in their place")
-        with progress(len(sent)) as bar:
-            done: list[dict[str, Any]] = []
-            for item, ref in zip(sent, refs, strict=True):
-                done.append({**await _install(hf, item, ref, len(done)), "replaced": ref in taken})
-                bar.step()
-        return done
-
-    done = work(do, store=store, config=config, makes=True)
-    if as_json:
-        show_json(done)
-    else:
-        click.echo(
-            f"Imported {counted(len(done), 'session')}, {counted(sum(one['messages'] for one in done), 'message')}."
-        )
-
-
-def _sent(name: str) -> list[Sent]:
-    from holdfast.cli.lines import sessions_in
-
-    with click.open_file(name, "rb") as file:
-        return list(sessions_in(file, "stdin" if name == STDIO else Path(name).name))
-
-
-def _refs(sent: Sequence[Sent], user: str | None) -> list[SessionRef]:
-    """Whose session each becomes; one that stands there twice is a mistake, because only one of them could stay."""
-    from holdfast.holdfast import DEFAULT_USER
-    from holdfast.session import SessionRef
-
-    places: dict[SessionRef, str] = {}
-    for item in sent:
-        ref = SessionRef(user or item.session.user_id or DEFAULT_USER, item.id)
-        if ref in places:
-            raise Failure(f"{item.place}: session {ref.id!r} of user {ref.user_id!r} stands in {places[ref]} already")
-        places[ref] = item.place
-    return list(places)
-
-
-async def _taken(hf: Holdfast, sent: Sequence[Sent], refs: Sequence[SessionRef]) -> dict[SessionRef, None]:
-    """Those that are in the store already, in order; ids that cannot be one are found out here too."""
-    taken: dict[SessionRef, None] = {}
-    for item, ref in zip(sent, refs, strict=True):
-        try:
-            await hf.store.get(ref)
-        except SessionNotFound:
-            continue
-        except InvalidRequest as exc:
-            raise Failure(f"{item.place}: {exc}") from exc
-        taken[ref] = None
-    return taken
-
-
-async def _install(hf: Holdfast, item: Sent, ref: SessionRef, before: int) -> dict[str, Any]:
-    from holdfast.stores.base import NewSession
-
-    session = item.session
-    new = NewSession(
-        id=ref.id,
-        user_id=ref.user_id,
-        timestamp=hf.clock(),
-        agent=session.agent,
-        system_messages=session.system_messages,
-        state=session.state,
-        metadata=session.metadata,
-        ttl=session.ttl,
-    )
-    try:
-        await hf.install(new, await hf.new_entries(session.messages, session.fields))
-    except HoldfastError as exc:
-        raise Failure(f"{item.place}: {exc}\n{counted(before, 'session')} before it were imported") from exc
-    return {"id": ref.id, "user_id": ref.user_id, "messages": len(session.messages)}
+@contextmanager
+def _packed(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
+    """`file`, compressed if its name says so. The same sessions make the same bytes."""
+    if path.suffix != ".gz":
+        yield file
+        return
+    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+        yield cast("IO[bytes]", packed)

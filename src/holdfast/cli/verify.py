@@ -10,7 +10,7 @@ import click
 from holdfast.cli.frame import Failure
 from holdfast.cli.stores import all_found, json_option, place_options, user_option, work
 from holdfast.cli.terminal import counted, line, progress, show_json
-from holdfast.cli.transfer import all_refs
+from holdfast.cli.transfer import each_ref
 from holdfast.errors import SessionNotFound, StoreCorrupt
 
 if TYPE_CHECKING:
@@ -41,8 +41,9 @@ def verify(
         raise click.UsageError("Name sessions by ID, or all with --all.")
 
     async def do(hf: Holdfast) -> list[Verified]:
-        refs = await all_refs(hf, user) if everything else [one.ref for one in await all_found(hf, ids, user)]
-        return await _verified(hf, refs)
+        if everything:
+            return await _verified(hf, [ref async for ref in each_ref(hf, user)])
+        return await _verified(hf, [one.ref for one in await all_found(hf, ids, user)])
 
     told = work(do, store=store, config=config)
     if as_json:

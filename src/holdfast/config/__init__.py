@@ -11,10 +11,12 @@ from holdfast.config.model import LLM, Agent, Config, Database, Gateway, LLMSett
 from holdfast.config.report import Report, check, config_check, describe
 from holdfast.config.resolve import (
     ServerSettings,
+    artifacts_of,
     context_of,
     database_url,
     find_file,
     is_loopback,
+    life_of,
     settings_from,
     store_url,
     upstream_of,
@@ -33,6 +35,7 @@ __all__ = [
     "ServerSettings",
     "ShortTerm",
     "Timeouts",
+    "artifacts_of",
     "check",
     "config_check",
     "context_of",
@@ -43,6 +46,7 @@ __all__ = [
     "format_duration",
     "format_size",
     "is_loopback",
+    "life_of",
     "load",
     "mask_url",
     "parse_duration",

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 from msgspec import inspect
 
 from holdfast.config.document import Listing, Node, Problems, Scalar, Section, kind_of, plain
-from holdfast.config.model import Settings, Timeouts
+from holdfast.config.kinds import Settings
+from holdfast.config.model import Timeouts
 from holdfast.config.values import format_duration, format_size, parse_duration, parse_size
 from holdfast.context import settings
 from holdfast.context.settings import ContextSettings
@@ -135,7 +136,8 @@ class Converter:
             case inspect.DictType():
                 return self._mapping(node, info.value_type, at)
             case inspect.VarTupleType():
-                return self._list(node, info.item_type, at)
+                alone = form == "names" and isinstance(node, Scalar)
+                return self._list(Listing(at.line, (node,)) if alone else node, info.item_type, at)
             case inspect.AnyType():
                 return plain(node)
             case _:

@@ -12,6 +12,7 @@ from holdfast.config.convert import validated
 from holdfast.config.document import Problems, Section
 from holdfast.config.model import LLM, Config, Document
 from holdfast.errors import ConfigError
+from holdfast.life import PRESETS
 
 if TYPE_CHECKING:
     import os
@@ -42,11 +43,27 @@ def load(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Co
     if problems:
         raise ConfigError(problems.lines())
     return Config(
-        **msgspec.structs.asdict(found),
+        **msgspec.structs.asdict(_preset(found, lines)),
         source=source,
         lines=lines,
         environment=environment,
         fallback=environment if environment.base_url or environment.api_key else LLM(provider="offline"),
+    )
+
+
+def _preset(found: Document, lines: Mapping[str, int]) -> Document:
+    """The document with what its preset says where it says nothing itself."""
+    if found.preset is None:
+        return found
+    said = {name: value / 1000 if name == "session_ttl" else value for name, value in PRESETS[found.preset].items()}
+    left = {name: value for name, value in said.items() if f"short_term.{name}" not in lines}
+    sessions = found.storage.sessions
+    if sessions.backend is None and sessions.database is None:
+        sessions = msgspec.structs.replace(sessions, backend="inmemory")
+    return msgspec.structs.replace(
+        found,
+        short_term=msgspec.structs.replace(found.short_term, **left),
+        storage=msgspec.structs.replace(found.storage, sessions=sessions),
     )
 
 

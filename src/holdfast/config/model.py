@@ -9,14 +9,33 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-import msgspec
 from msgspec import Meta
 
 from holdfast.budget import Budget
-from holdfast.config.values import MASK, is_secret_name
+from holdfast.config.hooks import Hooks
+from holdfast.config.kinds import (
+    Count,
+    Duration,
+    Free,
+    Hidden,
+    Mistake,
+    Most,
+    Port,
+    Secret,
+    Settings,
+    Size,
+    Text,
+    Timeout,
+    Tokens,
+    Url,
+    header_mistakes,
+    key_mistakes,
+    url_mistakes,
+)
+from holdfast.config.secrets import Redaction, SecretGuard
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
-from holdfast.limits import MESSAGE_BYTES, Limits
+from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES, HISTORY_TURNS, MESSAGE_BYTES, Limits
 
 NOT_USED_YET: Final = (
     "agents.*.search",
@@ -27,78 +46,12 @@ NOT_USED_YET: Final = (
     "embedders",
     "gateway.match_system",
     "gateway.upstream_auth",
-    "hooks",
-    "short_term",
-    "storage.artifacts",
+    "hooks.workspace_git",
     "storage.index",
     "storage.memory",
     "telemetry",
 )
 """Keys that load, and do nothing yet; `*` is any name."""
-
-DRIVERS_AVAILABLE: Final = frozenset({"sqlite", "postgres", "mysql"})
-"""Database drivers that this version has; the others load, and are refused when they are opened."""
-
-# -- types of values -------------------------------------------------------------
-
-_YEARS_100: Final = 100 * 365 * 86_400
-
-Duration = Annotated[float, Meta(ge=0, le=_YEARS_100, extra={"form": "duration"})]
-"""Seconds; written `24h`, `1h30m`, `90s`, `250ms` or as a number of seconds."""
-
-Timeout = Annotated[float, Meta(ge=0.001, le=86_400, extra={"form": "duration"})]
-"""Seconds, at least a millisecond and at most a day."""
-
-Size = Annotated[int, Meta(ge=1 << 10, le=1 << 32, extra={"form": "size"})]
-"""Bytes; written `32MiB`, `1GB` or as a number of bytes."""
-
-Secret = Annotated[str, Meta(min_length=1, extra={"form": "secret"})]
-"""Never shown."""
-
-Url = Annotated[str, Meta(min_length=1, extra={"form": "url"})]
-"""Shown without its password and query."""
-
-Text = Annotated[str, Meta(min_length=1)]
-Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-Tokens = Annotated[int, Meta(ge=1, le=1_000_000_000)]
-Most = Annotated[int, Meta(ge=1, le=1_000_000)]
-Port = Annotated[int, Meta(ge=0, le=65_535)]
-
-Hidden = Annotated[dict[str, Any], Meta(extra={"form": "hidden"})]
-"""Free for now; no text in it is shown, since any may be a secret."""
-
-Free = dict[str, Any]
-"""Handed on as it is; what stands under a name that sounds like a secret is not shown."""
-
-Mistake = tuple[str, str]
-"""A key, and what is wrong with it."""
-
-
-_FREE: Final = frozenset(
-    {"artifacts", "auth", "base_url", "dreaming", "headers", "hooks", "options", "params", "telemetry", "url"}
-)
-"""Fields in which anything may stand, a secret too."""
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """A mapping with these keys and no others."""
-
-    ALIASES: ClassVar[dict[str, str]] = {}
-    """Other spellings of keys."""
-
-    def mistakes(self) -> list[Mistake]:
-        """What is wrong with values that are right one by one."""
-        return []
-
-    def __repr__(self) -> str:
-        # Settings end up in logs and tracebacks; secrets must not.
-        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        shown = (f"{name}={MASK if value and _hidden(name) else repr(value)}" for name, value in values)
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def _hidden(name: str) -> bool:
-    return name in _FREE or is_secret_name(name)
 
 
 # -- models ----------------------------------------------------------------------
@@ -115,8 +68,6 @@ class Timeouts(Settings, frozen=True, kw_only=True):
     """Seconds for the whole call."""
 
 
-_PRINTABLE: Final = re.compile(r"[\x20-\x7e]*")
-_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OWN_KEYS: Final = ("max_tokens", "model", "temperature", "top_p")
 _REQUEST_KEYS: Final = ("messages", "stream")
 
@@ -150,11 +101,8 @@ class LLM(Settings, frozen=True, kw_only=True):
     """Sent in the body of every call that does not set them itself."""
 
     def mistakes(self) -> list[Mistake]:
-        found = [*url_mistakes("base_url", self.base_url), *_key_mistakes("api_key", self.api_key)]
-        for name, value in self.headers.items():
-            if not _HEADER_NAME.fullmatch(name):
-                found.append((f"headers.{name}", "not the name of an HTTP header"))
-            found += _key_mistakes(f"headers.{name}", value)
+        found = [*url_mistakes("base_url", self.base_url), *key_mistakes("api_key", self.api_key)]
+        found += header_mistakes(self.headers)
         found += [(f"params.{key}", f"set `{key}` beside params, not in it") for key in _OWN_KEYS if key in self.params]
         found += [(f"params.{key}", "belongs to the request") for key in _REQUEST_KEYS if key in self.params]
         try:
@@ -162,19 +110,6 @@ class LLM(Settings, frozen=True, kw_only=True):
         except InvalidRequest as error:
             found.append(("context_window" if self.context_window else "max_tokens", str(error)))
         return found
-
-
-def url_mistakes(key: str, url: str | None) -> list[Mistake]:
-    """What is wrong with the address of an HTTP service; None is fine."""
-    if url is None or re.fullmatch(r"https?://[^/\s?#]+[^\s]*", url):
-        return []
-    return [(key, "expected a URL that begins with http:// or https://")]
-
-
-def _key_mistakes(key: str, value: str | None) -> list[Mistake]:
-    if value is None or _PRINTABLE.fullmatch(value):
-        return []
-    return [(key, "must be printable ASCII without line breaks")]
 
 
 class LLMSettings(Settings, frozen=True, kw_only=True):
@@ -207,7 +142,7 @@ SCHEMES: Final[dict[str, tuple[str, ...]]] = {
     "sqlite": ("sqlite",),
     "postgres": ("postgresql", "postgres"),
     "mysql": ("mysql",),
-    "redis": ("redis", "rediss", "redis+cluster"),
+    "redis": ("redis", "rediss", "redis+cluster", "rediss+cluster"),
 }
 
 
@@ -263,6 +198,8 @@ class SessionStorage(Settings, frozen=True, kw_only=True):
     """Unset: what `database` is."""
     database: Text | None = None
     """A name in `databases`; unset: `main`."""
+    retention: Duration = 0.0
+    """Seconds after its end after which a closed session is deleted; 0: never."""
 
     def mistakes(self) -> list[Mistake]:
         if self.backend == "inmemory" and self.database:
@@ -310,13 +247,55 @@ class IndexStorage(Settings, frozen=True, kw_only=True):
         return [("embedder", f"missing; type {self.type!r} needs one")] if needed else []
 
 
+class ArtifactStorage(Settings, frozen=True, kw_only=True):
+    """Where the contents of artifacts lie, and what is taken."""
+
+    backend: Literal["disk", "s3", "database"] | None = None
+    """Unset: `s3` with a `bucket`; `disk` with a `path`, or beside an SQLite file; else `database`."""
+    path: Text | None = None
+    """`disk`: the folder; unset: the SQLite file's name with `.artifacts` behind it."""
+    bucket: Text | None = None
+    prefix: Text | None = None
+    """Of every key in the bucket."""
+    endpoint: Url | None = None
+    """Of what speaks like S3; unset: AWS."""
+    region: Text | None = None
+    access_key: Secret | None = None
+    """With `secret_key`; unset: as AWS's own tools find them in the environment."""
+    secret_key: Secret | None = None
+    max_bytes: Size = ARTIFACT_BYTES
+    """Largest artifact."""
+    max_total: Annotated[int, Meta(ge=1 << 10, le=1 << 44, extra={"form": "size"})] = ARTIFACTS_BYTES
+    """All artifacts of a session together, and as much again that a user's sessions share."""
+    types: tuple[Text, ...] = ()
+    """Media types that are taken, like `image/*`; empty: all."""
+
+    @property
+    def kind(self) -> str | None:
+        """The backend, as it is said or follows from what is; None: from where sessions are."""
+        return self.backend or ("s3" if self.bucket else "disk" if self.path else None)
+
+    def mistakes(self) -> list[Mistake]:
+        mine = {"disk": ("path",), "s3": ("bucket", "prefix", "endpoint", "region", "access_key", "secret_key")}
+        given = [(kind, key) for kind, keys in mine.items() for key in keys if getattr(self, key)]
+        but = f", not {self.kind!r}" if self.kind else ""
+        found = [(key, f"only for backend {kind!r}{but}") for kind, key in given if kind != self.kind]
+        if self.kind == "s3":
+            found += [("bucket", "missing; backend 's3' needs one")] * (self.bucket is None)
+            alone = {"access_key", "secret_key"} & {key for _, key in given}
+            found += [(key, "needs the other one of access_key and secret_key") for key in alone if len(alone) == 1]
+        wrong = [one for one in self.types if not re.fullmatch(r"[^/\s;]+/[^/\s;]+", one)]
+        found += [("types", f"expected media types like image/png or image/*, got {one!r}") for one in wrong]
+        return found + url_mistakes("endpoint", self.endpoint)
+
+
 class Storage(Settings, frozen=True, kw_only=True):
     """What is kept where."""
 
     sessions: SessionStorage = SessionStorage()
     memory: MemoryStorage | None = None
     index: IndexStorage | None = None
-    artifacts: Free | None = None
+    artifacts: ArtifactStorage = ArtifactStorage()
 
 
 class Embedder(Settings, frozen=True, kw_only=True):
@@ -331,16 +310,16 @@ class Embedder(Settings, frozen=True, kw_only=True):
     timeout: Timeout | None = None
 
     def mistakes(self) -> list[Mistake]:
-        return [*url_mistakes("base_url", self.base_url), *_key_mistakes("api_key", self.api_key)]
+        return [*url_mistakes("base_url", self.base_url), *key_mistakes("api_key", self.api_key)]
 
 
 class ShortTerm(Settings, frozen=True, kw_only=True):
     """The life of sessions."""
 
-    max_history_turns: Count = 0
+    max_history_turns: Annotated[int, Meta(ge=0, le=HISTORY_TURNS)] = 0
     """Messages that a policy may see, newest first; 0: all."""
     max_sessions: Count = 10_000
-    """Active sessions; past it the one that was idle longest goes; 0: no cap."""
+    """Active sessions of a tenant; past it the one that was idle longest goes; 0: no cap."""
     session_ttl: Duration = 86_400.0
     """Idle seconds after which a session ends; 0: never."""
 
@@ -431,11 +410,15 @@ class Document(Settings, frozen=True, kw_only=True):
     short_term: ShortTerm = ShortTerm()
     agents: dict[str, Agent] = {}
     gateway: Gateway = Gateway()
+    redaction: Redaction = Redaction()
+    secret_guard: SecretGuard | None = None
     embedders: dict[str, Embedder] = {}
     auth: Hidden | None = None
-    hooks: Hidden | None = None
+    hooks: Hooks = Hooks()
     dreaming: Free | None = None
     telemetry: Hidden | None = None
+    preset: Literal["mistralrs"] | None = None
+    """Defaults of `short_term` and `storage.sessions` as another system has them: what stands in the file wins."""
 
 
 class Config(Document, frozen=True, kw_only=True):

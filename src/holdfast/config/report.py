@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import yaml
 from msgspec import inspect
 
 from holdfast.budget import window_note, window_of
 from holdfast.config.convert import fields_of, form_of, nearest
+from holdfast.config.kinds import Settings
 from holdfast.config.loading import default, read
-from holdfast.config.model import DRIVERS_AVAILABLE, NOT_USED_YET, Config, Document, Settings
+from holdfast.config.model import NOT_USED_YET, Config, Document
 from holdfast.config.resolve import (
     BUILT_IN,
     OFFLINE,
@@ -18,7 +20,6 @@ from holdfast.config.resolve import (
     find_file,
     is_loopback,
     store_mistake,
-    store_name,
     store_url,
     upstream_of,
 )
@@ -26,6 +27,8 @@ from holdfast.config.values import MASK, format_duration, format_size, is_secret
 from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
+from holdfast.secrets.patterns import chosen
+from holdfast.secrets.rules import EXTRA, installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,14 +38,14 @@ if TYPE_CHECKING:
 
 def check(config: Config) -> list[str]:
     """What loads and yet will not do what was meant: one line each, with its place, in the order of the file."""
-    found = [*_not_used(config), *_drivers(config), *_references(config), *_models(config), *_scorers(config)]
-    return _lines(config, [*refused(config), *found])
+    found = [*_not_used(config), *_references(config), *_models(config), *_scorers(config)]
+    return _lines(config, [*refused(config), *found, *_redaction_off(config), *_hooks(config)])
 
 
 def refused(config: Config) -> list[tuple[str, str]]:
     """What loads and `serve` of this version refuses: places and messages."""
     mistake = store_mistake(config)
-    return [*_not_available(config), *([mistake] if mistake else []), *_exposed(config)]
+    return [*([mistake] if mistake else []), *_exposed(config), *_without_rules(config)]
 
 
 def _lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
@@ -59,18 +62,6 @@ def _not_used(config: Config) -> Iterator[tuple[str, str]]:
         for path in [f"{section}.{name}.{key}" for name in getattr(config, section)] if star else [pattern]:
             if path in config.lines:
                 yield path, "not used yet by this version"
-
-
-def _not_available(config: Config) -> Iterator[tuple[str, str]]:
-    used = store_name(config)
-    yield from (found for found in _drivers(config) if found[0].startswith(f"databases.{used}."))
-
-
-def _drivers(config: Config) -> Iterator[tuple[str, str]]:
-    for name, database in config.databases.items():
-        if database.kind not in DRIVERS_AVAILABLE:
-            path = f"databases.{name}.{'driver' if database.driver else 'url'}"
-            yield path, f"{database.kind} is not available yet in this version"
 
 
 def _references(config: Config) -> Iterator[tuple[str, str]]:
@@ -113,6 +104,33 @@ def _exposed(config: Config) -> Iterator[tuple[str, str]]:
         yield "gateway.host", f"{config.gateway.host} can be reached from other machines, and there are no keys yet"
 
 
+def _without_rules(config: Config) -> Iterator[tuple[str, str]]:
+    redaction, guard = config.redaction, config.secret_guard
+    wanted = {
+        "redaction": redaction.enabled and redaction.use_builtins and chosen(redaction.rules, redaction.exclude_rules),
+        "secret_guard": guard and guard.enabled and chosen(guard.rules, guard.exclude_rules),
+    }
+    for key, rules in wanted.items():
+        if rules and not installed():
+            yield key, f"the built-in rules need the extra {EXTRA!r}: pip install 'holdfast[{EXTRA}]'"
+
+
+def _redaction_off(config: Config) -> Iterator[tuple[str, str]]:
+    for key in ("patterns", "extra_patterns", "rules", "exclude_rules", "use_builtins"):
+        if f"redaction.{key}" in config.lines and not config.redaction.enabled:
+            yield f"redaction.{key}", "redaction is off; `enabled: true` turns it on"
+
+
+def _hooks(config: Config) -> Iterator[tuple[str, str]]:
+    hooks = config.hooks
+    if hooks.transcripts_dir is None and "hooks.transcripts" in config.lines:
+        yield "hooks.transcripts", "no transcripts are written; `transcripts_dir` says where"
+    for at, webhook in enumerate(hooks.webhooks):
+        parts = urlsplit(webhook.url)
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            yield f"hooks.webhooks[{at}].url", "http:// sends what was said in the clear; use https://"
+
+
 def _meant(name: str, known: Mapping[str, Any]) -> str:
     near = nearest(name, list(known))
     return f"; did you mean {near!r}?" if near else ""
@@ -142,6 +160,8 @@ def _shown(value: Any, info: inspect.Type, name: str) -> Any:
             return {"strategy": value.strategy, **_masked(value.options, name="")}
         case dict() if isinstance(info, inspect.DictType) and form is None:
             return {key: _shown(item, info.value_type, key) for key, item in value.items()}
+        case tuple() if isinstance(info, inspect.VarTupleType):
+            return [_shown(item, info.item_type, name) for item in value]
         case _:
             return _shown_leaf(value, form, name)
 

@@ -9,11 +9,14 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from holdfast.artifacts import ArtifactSettings
 from holdfast.config.document import kind_of
+from holdfast.config.kinds import Mistake
 from holdfast.config.loading import DEFAULT_FILE, default, read
-from holdfast.config.model import LLM, SCHEMES, Config, Database, LLMSettings, Mistake
+from holdfast.config.model import LLM, SCHEMES, Config, Database, LLMSettings
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
+from holdfast.life import LifeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +107,33 @@ def context_of(config: Config, agent: str | None = None) -> ContextSettings:
     return found.context if found and found.context else config.context
 
 
+# -- the life of sessions --------------------------------------------------------
+
+
+def life_of(config: Config, *, sweep: bool = False) -> LifeSettings:
+    """How long sessions live.
+
+    Args:
+        config: the configuration.
+        sweep: whether what has expired is ended in the background, for all tenants: a server does.
+    """
+    short = config.short_term
+    return LifeSettings(
+        session_ttl=round(short.session_ttl * 1000),
+        max_sessions=short.max_sessions,
+        max_history_turns=short.max_history_turns,
+        retention=round(config.storage.sessions.retention * 1000),
+        sweep=sweep,
+        all_tenants=sweep,
+    )
+
+
 # -- the store -------------------------------------------------------------------
+
+
+def artifacts_of(config: Config) -> ArtifactSettings:
+    """Where artifacts lie, and what is taken."""
+    return ArtifactSettings(**msgspec.structs.asdict(config.storage.artifacts))
 
 
 def store_url(config: Config) -> str:
@@ -150,7 +179,9 @@ def database_url(database: Database) -> str:
     """The URL of one database."""
     if database.url is not None:
         return database.url
-    query = f"?{urlencode(database.options)}" if database.options else ""
+    options = {key: str(value).lower() if isinstance(value, bool) else value for key, value in database.options.items()}
+    clustered = database.driver == "redis" and options.pop("cluster", "false") == "true"
+    query = f"?{urlencode(options)}" if options else ""
     if database.driver == "sqlite":
         return "sqlite://:memory:" if database.path == ":memory:" else f"sqlite:///{database.path}{query}"
     assert database.driver is not None
@@ -161,7 +192,8 @@ def database_url(database: Database) -> str:
     port = database.port or _PORTS[database.driver]
     login = f"{user}{password}@" if user or password else ""
     name = quote(database.database or ("0" if database.driver == "redis" else ""), safe="")
-    return f"{SCHEMES[database.driver][0]}://{login}{host}:{port}/{name}{query}"
+    scheme = SCHEMES[database.driver][0] + ("+cluster" if clustered else "")
+    return f"{scheme}://{login}{host}:{port}/{name}{query}"
 
 
 def _at(config: Config, path: str, message: str) -> str:

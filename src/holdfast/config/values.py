@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them, and back; secrets kept out of what people read."""
+"""Sizes as people write them, and back; secrets kept out of what people read. Durations are `holdfast.durations`'."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import re
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-MASK: Final = "***"
+from holdfast.durations import format_duration, parse_duration
 
-_UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_DURATION: Final = re.compile(r"(?:\d{1,12}(?:\.\d{1,3})?(?:ms|[dhms]))+", re.ASCII)
-_DURATION_PART: Final = re.compile(r"([\d.]+)(ms|[dhms])")
-_SECONDS: Final = re.compile(r"\d{1,12}(?:\.\d{1,3})?", re.ASCII)
+__all__ = ["MASK", "format_duration", "format_size", "is_secret_name", "mask_url", "parse_duration", "parse_size"]
+
+MASK: Final = "***"
 
 _SIZES: Final = {
     "": 1,
@@ -25,40 +24,9 @@ _SIZES: Final = {
 }
 _SIZE: Final = re.compile(r"(\d{1,18}) ?([a-zA-Z]*)", re.ASCII)
 
-_SECRET_NAME: Final = re.compile(r"key|token(?!s)|secret|passw|credential|authorization|cookie", re.IGNORECASE)
-
-
-def parse_duration(text: str) -> float | None:
-    """Seconds, to the millisecond: `90`, `1.5`, `90s`, `24h`, `1h30m`, `250ms`, `7d`; None if it is none of these.
-
-    Units go from large to small, each at most once.
-
-        >>> parse_duration("1h30m"), parse_duration("90"), parse_duration("30m1h")
-        (5400.0, 90.0, None)
-    """
-    if _SECONDS.fullmatch(text):
-        return float(text)
-    if not _DURATION.fullmatch(text):
-        return None
-    parts = [(float(number), _UNITS_MS[unit]) for number, unit in _DURATION_PART.findall(text)]
-    units = [unit for _, unit in parts]
-    if units != sorted(set(units), reverse=True):
-        return None
-    return round(sum(number * unit for number, unit in parts)) / 1000
-
-
-def format_duration(seconds: float) -> str:
-    """The shortest text that `parse_duration` reads as the same duration.
-
-    >>> format_duration(5400), format_duration(86400), format_duration(0)
-    ('1h30m', '1d', '0s')
-    """
-    rest = round(seconds * 1000)
-    text = ""
-    for unit, size in _UNITS_MS.items():
-        count, rest = divmod(rest, size)
-        text += f"{count}{unit}" if count else ""
-    return text or "0s"
+_SECRET_NAME: Final = re.compile(
+    r"key|token(?!s)|(?<!on_)secret(?!_guard)|passw|credential|authorization|cookie", re.IGNORECASE
+)
 
 
 def parse_size(text: str) -> int | None:

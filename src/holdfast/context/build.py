@@ -11,6 +11,7 @@ import msgspec
 from holdfast.budget import Budget
 from holdfast.calibration import Counted, Measure
 from holdfast.context import explain
+from holdfast.context.buffer import carried as carried_on
 from holdfast.context.cut import MIN_CUT, Count
 from holdfast.context.dialects import RESERVE, Dialect, adapted
 from holdfast.context.explain import BuildRecord, Run
@@ -227,7 +228,7 @@ def build(
     if state is None and live is not None:
         carried = summarized(request.policy, room, stored_compaction(live, room.count), entries, anchor=anchor)
     else:
-        carried = Carried(request.policy, room, state, kept, entries)
+        carried = carried_on(request.policy, room, state, kept, entries)
     return _built(request, carried, limit, overhead)
 
 

@@ -102,7 +102,8 @@ def broken(prefix: Prefix, before: Mark | None, now: Mark, window: Window, polic
     place = prefix.messages - now.system
     seqs = _seqs(window)
     seq = seqs[place] if 0 <= place < len(seqs) else None
-    moved = "the room was full" if policy.window_size is None else "newer messages took the place of older ones"
+    slides = policy.window_size is not None or policy.history
+    moved = "newer messages took the place of older ones" if slides else "the room was full"
     return Broken(prefix.messages, seq, _why(prefix, before, now, moved))
 
 
@@ -139,7 +140,8 @@ def policy(made: Policy) -> dict[str, Any]:
     elif made.threshold is not None:
         fields |= {"summarizer_llm": "none"}
     keys = {key: fields.get(key) for key in STRATEGIES[made.name].keys}
-    return {"strategy": made.name, **{key: value for key, value in keys.items() if value is not None}}
+    told = {"strategy": made.name, **{key: value for key, value in keys.items() if value is not None}}
+    return told | ({"max_history_turns": made.history} if made.history else {})
 
 
 def compactions(window: Window) -> list[dict[str, Any]]:
@@ -162,17 +164,24 @@ def decisions(window: Window, policy: Policy) -> list[Run]:
 
 def kept(window: Window, policy: Policy) -> dict[str, int]:
     """Tokens by decision: the short form, without the runs."""
-    sums, in_log, last = dict[str, int](), 0, 0
+    sums, in_log, last, outside = dict[str, int](), 0, 0, window.outside
+    before = 0
     cuts = {seq: cut for seq, cut in window.cuts.items() if not cut.whole}
     for unit, decision, _ in _told_units(window, policy):
         for entry in unit.entries:
             in_log += entry.tokens
+            before += entry.tokens if outside and entry.seq < outside.before else 0
             last = max(last, entry.total)
             cut = cuts.get(entry.seq) if cuts else None
             name = ("cleared" if cut.cleared else "cut") if cut else decision
             sums[name] = sums.get(name, 0) + (cut.tokens if cut else entry.tokens)
-    if last > in_log:
-        sums["compacted" if window.compaction or window.summary else "evicted"] = last - in_log
+    unseen = outside.total - before if outside else 0
+    for name, tokens in (
+        ("compacted" if window.compaction or window.summary else "evicted", last - in_log - unseen),
+        ("evicted", unseen),
+    ):
+        if tokens > 0:
+            sums[name] = sums.get(name, 0) + tokens
     return sums
 
 
@@ -208,7 +217,11 @@ def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
     """What became of entries that are not sent: summarized up to where the summary ends, then condensed, or left out."""
     if gap.behind <= gap.before:
         return
-    summary, place, before = window.summary, gap.first, gap.before
+    summary, outside, place, before = window.summary, window.outside, gap.first, gap.before
+    if outside is not None and place < outside.before and before < outside.total:
+        within = min(gap.behind, outside.total)
+        yield Run(place, min(outside.before, gap.end) - 1, "evicted", OUTSIDE, within - before)
+        place, before = outside.before, within
     if summary is not None and place <= summary.last:
         within = min(gap.behind, summary.total)
         yield Run(place, min(summary.last, gap.end - 1), "compacted", SUMMARIZED, within - before)
@@ -218,6 +231,8 @@ def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
         yield Run(place, gap.end - 1, gone, reason, gap.behind - before)
 
 
+OUTSIDE = "out of the buffer: max_history_turns"
+"""Why a policy did not even get to see it."""
 SUMMARIZED = "summarized"
 """Why what a model's summary stands for is not sent; of what a digest stands for it is another word."""
 _NOT_CONDENSED = "before the frontier: over the budget, and no room to condense it"

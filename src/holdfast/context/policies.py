@@ -44,6 +44,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         prompt: what the summarizer is asked; None: the built-in text.
         scorer: who rates messages; None: their own signals.
         clearing: what clears tool results before all that.
+        history: newest messages of the log that it gets to see, anchor and pins beside them; 0: all.
         bounded: False for `none`: it never drops, and `fit` refuses what is too long.
     """
 
@@ -62,6 +63,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     scorer: str | None = None
     clearing: Clearing | None = None
     bounded: bool = True
+    history: int = 0
 
     def due(self, window: Window) -> bool:
         """Whether the window has to change."""

@@ -99,6 +99,11 @@ class Carried:
         return self._window.units[0].first if self._window.units else 0
 
     @property
+    def long(self) -> bool:
+        """Whether a build takes long enough to keep others waiting, however little is new."""
+        return False
+
+    @property
     def tokens(self) -> int:
         """Tokens of what it holds: how much memory it takes, roughly."""
         return self._window.head_tokens + self._window.tail_tokens

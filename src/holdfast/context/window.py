@@ -59,6 +59,15 @@ class Compaction(msgspec.Struct, frozen=True, gc=False):
         return hashlib.blake2b(self.text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
+class Outside(msgspec.Struct, frozen=True, gc=False):
+    """What of a log a policy does not get to see; see `holdfast.context.buffer`."""
+
+    before: int
+    """Messages before this `seq`, but for what stays."""
+    total: int
+    """Tokens of the live path up to there, as stored."""
+
+
 class Cut(msgspec.Struct, frozen=True, gc=False):
     """A message as it is sent when it is not sent as it was said."""
 
@@ -83,6 +92,7 @@ class Window:
         anchored: whether the task anchor is more than an ordinary unit.
         pool: what the next compaction can be made from.
         split: how many units of the head stand before the compactions.
+        outside: what of the log is not to be seen; None: all of it is.
     """
 
     def __init__(self, room: Room, *, anchor: int | None = None, anchored: bool = True) -> None:
@@ -98,6 +108,7 @@ class Window:
         self.pool = EMPTY
         self.cuts: dict[int, Cut] = {}
         self.split = 0
+        self.outside: Outside | None = None
         self._sizes: list[int] = []
         self._said: list[Message] | None = None
         self._tail = 0

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
-from holdfast.server import compactions, meta, page, sessions
+from holdfast.server import artifacts, compactions, meta, moving, page, sessions
 from holdfast.server.chat import Chat
 from holdfast.server.http import Call, Endpoint, Handler, Reply, SentPath, no_route
 from holdfast.server.intake import Intake
@@ -22,19 +22,30 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/models": {"GET": meta.models},
     "/v1/sessions": {"GET": sessions.list_sessions, "POST": sessions.create},
     "/v1/sessions/{session_id}": {
-        "GET": sessions.export,
-        "PUT": sessions.install,
+        "GET": moving.export,
+        "PUT": moving.install,
         "PATCH": sessions.change,
-        "DELETE": sessions.delete,
+        "DELETE": moving.delete,
     },
+    "/v1/sessions/{session_id}/close": {"POST": sessions.close},
+    "/v1/sessions/{session_id}/fork": {"POST": moving.fork},
+    "/v1/sessions/{session_id}/rewind": {"POST": moving.rewind},
+    "/v1/users/{user_id}": {"DELETE": moving.delete_user},
     "/v1/sessions/{session_id}/messages": {"GET": sessions.page, "POST": sessions.append},
     "/v1/sessions/{session_id}/messages/{seq}": {"PATCH": sessions.annotate, "DELETE": sessions.erase},
     "/v1/sessions/{session_id}/context": {"POST": sessions.context},
     "/v1/sessions/{session_id}/history": {"GET": sessions.history},
     "/v1/sessions/{session_id}/compactions": {"GET": compactions.page, "POST": compactions.compact},
     "/v1/sessions/{session_id}/compactions/{compaction_id}": {"GET": compactions.get, "DELETE": compactions.drop},
+    "/v1/sessions/{session_id}/artifacts": {"GET": artifacts.page},
+    "/v1/sessions/{session_id}/artifacts/{name}": {
+        "GET": artifacts.load,
+        "PUT": artifacts.save,
+        "DELETE": artifacts.delete,
+    },
+    "/v1/sessions/{session_id}/artifacts/{name}/versions": {"GET": artifacts.versions},
     "/sessions": {"GET": sessions.short_list},
-    "/sessions/{session_id}": {"GET": sessions.short_get, "DELETE": sessions.delete},
+    "/sessions/{session_id}": {"GET": sessions.short_get, "DELETE": moving.delete},
     "/healthz": {"GET": meta.health},
     "/readyz": {"GET": meta.ready},
     "/": {"GET": meta.home},
@@ -66,6 +77,8 @@ def make_app(hf: Holdfast, *, limits: Limits | None = None, close: bool = True) 
     intake = Intake(limits or Limits())
     metrics = Metrics()
     metrics.watch(lambda: getattr(hf, "compactor", None), lambda: getattr(hf, "scoring", None))
+    metrics.watch_life(lambda: hf.engine if hf.is_open else None)
+    metrics.watch_secrets(lambda: getattr(hf, "guard", None))
     table: dict[str, Mapping[str, Handler]] = {
         **ROUTES,
         "/metrics": {"GET": meta.metrics_of(metrics)},

@@ -20,7 +20,8 @@ from holdfast.messages import Message
 from holdfast.models import Collector, closing
 from holdfast.prompting import Turn, TurnRequest, check_body
 from holdfast.reconcile import Mode
-from holdfast.server.http import Call, Reply, error_body, failure, named_session, respond
+from holdfast.secrets import Guard
+from holdfast.server.http import Call, Reply, error_body, failure, named_session, respond, without_secrets
 from holdfast.server.intake import Intake
 from holdfast.session import Session
 from holdfast.stores.checks import check_id
@@ -54,10 +55,10 @@ class Chat:
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
-            await respond(failure(exc))(scope, receive, send)
+            await respond(failure(exc, self._hf().guard))(scope, receive, send)
             return
         scope.setdefault("state", {})["session_id"] = session.id
-        client = _Client(scope, receive, send, session)
+        client = _Client(scope, receive, send, session, self._hf().guard)
         work = _streamed if body.get("stream") else _collected
         try:
             await _while_connected(receive, lambda: work(client, turn, body))
@@ -70,10 +71,12 @@ async def opened(call: Call, body: dict[str, Any]) -> tuple[Turn, Session]:
     """The turn that a request asks for, and its session, made if there is none yet."""
     check(body)
     hf = call.hf
-    system, incoming = split_system(messages_from(body.get("messages")))
+    messages = messages_from(body.get("messages"))
+    system, incoming = split_system(messages)
     key = call.header("idempotency-key") or None
     if key is not None:
         check_id(key, "Idempotency-Key")
+    said = await without_secrets(hf, body, messages, hashed=key is not None)
     session = await _session(call, body, key, system, answerable=bool(incoming))
     voice = hf.voice(session, agent=body.get("agent"), model=body.get("model"))
     request = TurnRequest(
@@ -84,7 +87,7 @@ async def opened(call: Call, body: dict[str, Any]) -> tuple[Turn, Session]:
         mode=body.get("session_mode") or "auto",
         body={name: value for name, value in body.items() if name not in OWN_FIELDS and name != "messages"},
         idempotency_key=key,
-        fingerprint=_fingerprint(body) if key else b"",
+        fingerprint=_fingerprint(said) if key else b"",
     )
     return Turn(hf.engine, request), session
 
@@ -182,6 +185,7 @@ class _Client(NamedTuple):
     receive: Receive
     send: Send
     session: Session
+    guard: Guard | None
 
     async def begin(self, kind: bytes, *more: tuple[bytes, bytes]) -> None:
         """Send the head of a good response."""
@@ -206,7 +210,7 @@ class _Client(NamedTuple):
 
     async def refuse(self, exc: Exception) -> None:
         """Tell of an error with the session's id: the user's message is in its log."""
-        reply = failure(exc)
+        reply = failure(exc, self.guard)
         headers = {**reply.headers, "x-session-id": _header(self.session.id).decode()}
         await respond(msgspec.structs.replace(reply, headers=headers))(self.scope, self.receive, self.send)
 
@@ -246,7 +250,7 @@ async def _streamed(client: _Client, turn: Turn, body: Mapping[str, Any]) -> Non
         if not started:
             await client.refuse(exc)
             return
-        await client.send(_event(failure(exc).body))
+        await client.send(_event(failure(exc, client.guard).body))
     await client.send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
 

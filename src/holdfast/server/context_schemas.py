@@ -102,6 +102,12 @@ CONTEXT_COMPONENTS: Final[dict[str, Schema]] = {
             "tools": nullable(TOOLS),
             "system_messages": SYSTEM,
             "explain": nullable(boolean("with `decisions` and `build`")),
+            "touch": nullable(
+                boolean(
+                    "whether the session is in use by that, so that it does not expire: true unless given; looking back with"
+                    " `at_turn`, or for an explanation, never is"
+                )
+            ),
         },
     ),
     "Context": record(

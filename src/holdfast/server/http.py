@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -15,10 +15,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import errors
+from holdfast.guarded import masked
 from holdfast.holdfast import DEFAULT_USER, Holdfast
 from holdfast.limits import ERROR_CHARS, PARAMETERS
+from holdfast.messages import Message
+from holdfast.secrets import Guard
 from holdfast.server.intake import Held, Intake, Refused
+from holdfast.server.streams import Streamed
 from holdfast.session import Session, SessionRef
+from holdfast.wire.openai import message_to
 
 _log = logging.getLogger("holdfast.server")
 _PARAM_CHARS = 200
@@ -27,7 +32,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What an endpoint answers: something that JSON can say, a status, headers."""
+    """What an endpoint answers: something that JSON can say, bytes or chunks of them, a status, headers."""
 
     body: Any
     status: int = 200
@@ -68,6 +73,11 @@ class Call:
         if not isinstance(data, dict):
             raise errors.InvalidRequest("the body must be a JSON object")
         return data
+
+    @property
+    def patience(self) -> float:
+        """Seconds that the server waits for a body, or its next piece."""
+        return self._intake.limits.body_timeout
 
     def release(self) -> None:
         """Give back the room that the body took."""
@@ -114,6 +124,25 @@ async def named_session(hf: Holdfast, session_id: str, user_id: str | None) -> S
         return await hf.store.get(SessionRef(DEFAULT_USER, session_id))
     except errors.SessionNotFound:
         return await hf.store.find(session_id)
+
+
+async def without_secrets(
+    hf: Holdfast, body: dict[str, Any], messages: Sequence[Message], *, hashed: bool
+) -> dict[str, Any]:
+    """`body` with its messages as a log would have them: what may be hashed. Raises `SecretBlocked`.
+
+    Args:
+        hf: whose guard looks.
+        body: a request's.
+        messages: those in it.
+        hashed: whether it will be; else there is nothing to do but to refuse it.
+    """
+    if hf.guard is None or not (hashed or hf.guard.refuses):
+        return body
+    told = await masked(hf.guard, messages)
+    if all(new is old for new, old in zip(told, messages, strict=True)):
+        return body
+    return {**body, "messages": [message_to(message) for message in told]}
 
 
 def query_of(raw: bytes) -> dict[str, str]:
@@ -174,7 +203,7 @@ class Endpoint:
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
-            reply = failure(exc)
+            reply = failure(exc, self._hf().guard)
         await respond(reply)(scope, receive, send)
 
     async def _answered(self, handler: Handler, call: Call) -> Reply:
@@ -185,10 +214,12 @@ class Endpoint:
 
 
 def respond(reply: Reply) -> Response:
-    """A reply as a response; a body of bytes leaves as it is, None as no body."""
+    """A reply as a response; a body of bytes leaves as it is, one of chunks as they come, None as no body."""
     headers = dict(reply.headers)
     if reply.body is None:
         return Response(status_code=reply.status, headers=headers)
+    if isinstance(reply.body, AsyncGenerator):
+        return Streamed(reply.body, reply.status, headers)
     if isinstance(reply.body, bytes):
         return Response(reply.body, reply.status, headers)
     return Response(_encoder.encode(reply.body), reply.status, headers, media_type="application/json")
@@ -235,10 +266,13 @@ def error_body(message: str, *, kind: str, code: str | None = None, param: str |
 
 _STATUS: tuple[tuple[type[errors.HoldfastError], int, str], ...] = (
     (errors.TooLarge, 413, "invalid_request_error"),
+    (errors.SecretBlocked, 422, "invalid_request_error"),
+    (errors.UnsupportedType, 415, "invalid_request_error"),
     (errors.UsageError, 400, "invalid_request_error"),
     (errors.NotFound, 404, "invalid_request_error"),
     (errors.IdempotencyConflict, 422, "invalid_request_error"),
     (errors.StaleSession, 412, "invalid_request_error"),
+    (errors.StaleArtifact, 412, "invalid_request_error"),
     (errors.Conflict, 409, "invalid_request_error"),
     (errors.BudgetTooSmall, 400, "invalid_request_error"),
     (errors.StoreUnavailable, 503, "server_error"),
@@ -248,8 +282,16 @@ _STATUS: tuple[tuple[type[errors.HoldfastError], int, str], ...] = (
 """The first that fits holds."""
 
 
-def failure(exc: Exception) -> Reply:
-    """The reply that tells of `exc`. What nobody expected is logged whole and told without its words."""
+def failure(exc: Exception, guard: Guard | None = None) -> Reply:
+    """The reply that tells of `exc`, without the secrets that it may quote.
+
+    What nobody expected is logged whole and told without its words.
+    """
+    reply = _failure(exc)
+    return reply if guard is None else msgspec.structs.replace(reply, body=guard.told_value(reply.body))
+
+
+def _failure(exc: Exception) -> Reply:
     if isinstance(exc, errors.ModelError):
         return _model_failure(exc)
     if isinstance(exc, Refused):

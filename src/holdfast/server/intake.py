@@ -90,10 +90,10 @@ class Intake:
         return await anyio.to_thread.run_sync(_understood, body, self.limits)
 
     async def _bytes(self, request: Request, held: Held) -> bytes:
-        declared = _declared(request.headers)
-        if declared is not None and declared > self.limits.body:
+        said = declared(request.headers)
+        if said is not None and said > self.limits.body:
             raise self._too_large()
-        expected = self.limits.body if declared is None else declared
+        expected = self.limits.body if said is None else said
         pieces: list[bytes] = []
         size = 0
         try:
@@ -144,17 +144,23 @@ class Held:
         self.keep(0)
 
 
-def _declared(headers: Mapping[str, str]) -> int | None:
+def declared(headers: Mapping[str, str]) -> int | None:
+    """How many bytes a body has by its own word."""
     text = headers.get("content-length", "")
     return int(text[:20]) if text.isascii() and text.isdigit() else None
 
 
-def _check_kind(headers: Mapping[str, str]) -> None:
-    """Refuse what is not JSON by its own word. Nothing said is fine."""
+def check_encoding(headers: Mapping[str, str]) -> None:
+    """Refuse a compressed body: a few bytes of it stand for any number."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         message = f"Content-Encoding {encoding[:40]!r} is not taken; send the body as it is, without compression"
         raise Refused(415, "unsupported_encoding", message, accept_encoding="identity")
+
+
+def _check_kind(headers: Mapping[str, str]) -> None:
+    """Refuse what is not JSON by its own word. Nothing said is fine."""
+    check_encoding(headers)
     kind = headers.get("content-type")
     if kind is None:
         return

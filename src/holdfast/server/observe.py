@@ -13,13 +13,15 @@ from typing import Any
 from urllib.parse import unquote
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.compacting import Compactor
 from holdfast.config import is_loopback
+from holdfast.engine import Engine
 from holdfast.scoring import Scoring
+from holdfast.secrets import Guard
 from holdfast.server.http import Reply as _Reply
 from holdfast.server.http import error_body, respond
 
@@ -46,6 +48,14 @@ class Metrics:
         """Tell of summaries and ratings too. Args: each gives who makes them, while there is one."""
         self.registry.register(_Summaries(compactor))
         self.registry.register(_Ratings(scoring))
+
+    def watch_life(self, engine: Callable[[], Engine | None]) -> None:
+        """Tell of ends and of hooks too. Args: gives the engine while it is open."""
+        self.registry.register(_Ends(engine))
+
+    def watch_secrets(self, guard: Callable[[], Guard | None]) -> None:
+        """Tell of secrets too. Args: gives who looks for them, while there is somebody."""
+        self.registry.register(_Secrets(guard))
 
     def render(self) -> bytes:
         """The text that Prometheus reads."""
@@ -99,6 +109,50 @@ class _Ratings(Collector):
         yield rated
         yield batches
         yield tokens
+
+
+class _Ends(Collector):
+    """What this process has ended, and told hooks of, asked for when it is read."""
+
+    def __init__(self, engine: Callable[[], Engine | None]) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """See `Collector`."""
+        engine = self._engine()
+        ended = CounterMetricFamily("holdfast_sessions_ended", "Sessions that ended, by reason", labels=["reason"])
+        told = CounterMetricFamily(
+            "holdfast_hook_deliveries",
+            "Ends that a hook was told of, failed to be told of, or will not be told of",
+            labels=["hook", "outcome"],
+        )
+        pending = GaugeMetricFamily("holdfast_endings_pending", "Ends that hooks are being told of by this process")
+        if engine is not None:
+            for reason, times in sorted(engine.life.ended.items()):
+                ended.add_metric([reason], times)
+            for labels, times in sorted(engine.teller.outcomes.items()):
+                told.add_metric(labels, times)
+            pending.add_metric([], engine.teller.pending)
+        yield ended
+        yield told
+        yield pending
+
+
+class _Secrets(Collector):
+    """What the guard has counted, asked for when it is read."""
+
+    def __init__(self, guard: Callable[[], Guard | None]) -> None:
+        self._guard = guard
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """See `Collector`."""
+        found = CounterMetricFamily(
+            "holdfast_secrets", "Secrets in what was stored or refused, by rule", labels=["rule", "action"]
+        )
+        guard = self._guard()
+        for labels, times in sorted(guard.counts.items() if guard else ()):
+            found.add_metric(labels, times)
+        yield found
 
 
 class Observed:
@@ -179,7 +233,15 @@ def _local(host: str) -> bool:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line, with the request's id where there is one. No message content, no keys."""
+    """One JSON object a line, with the request's id where there is one. No message content, no keys.
+
+    Args:
+        guard: what happens to secrets that a line quotes all the same.
+    """
+
+    def __init__(self, guard: Guard | None = None) -> None:
+        super().__init__()
+        self._guard = guard
 
     def format(self, record: logging.LogRecord) -> str:
         said: dict[str, Any] = {
@@ -193,4 +255,6 @@ class JsonLines(logging.Formatter):
         said.update(getattr(record, "fields", {}))
         if record.exc_info:
             said["error"] = self.formatException(record.exc_info)
+        if self._guard is not None:
+            said = self._guard.told_value(said)
         return json.dumps(said, ensure_ascii=False, default=str)

@@ -10,7 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast._version import __version__
-from holdfast.limits import PAGE
+from holdfast.limits import ARTIFACT_METADATA_BYTES, PAGE
+from holdfast.server.artifact_schemas import CONTENT, NAME
 from holdfast.server.schemas import COMPONENTS
 from holdfast.server.shapes import ID, Schema, ref, text, whole
 
@@ -22,10 +23,12 @@ _ABOUT: Final = {
     408: "The body took too long to arrive.",
     409: "It exists already, or several users have a session of that id: name one with `user_id`; of a compaction: there is"
     " nothing to compact, or it is being made already.",
-    412: "The session is at another version than `If-Match` says.",
+    412: "The session, or the artifact, is at another version than `If-Match` or `If-None-Match` says.",
     413: "A limit was passed; the message names it and its number.",
-    415: "The body is not JSON by its own headers, or compressed.",
-    422: "The `Idempotency-Key` was used before with another body.",
+    415: "The body is compressed, or not JSON by its own headers; of an artifact: its type is not taken, or not its content's.",
+    416: "None of the range is there; `Content-Range` says how many bytes are.",
+    422: "The `Idempotency-Key` was used before with another body; or the server refuses secrets, and there is one"
+    " (`secret_blocked`).",
     429: "The model's provider asks to wait.",
     500: "The server failed, or what is stored is damaged (`store_corrupt`).",
     502: "The model could not be reached, or did not answer as one.",
@@ -54,6 +57,8 @@ _PAGING = (
     _query("limit", whole(low=1, maximum=PAGE), "most items of the page; 20 unless given"),
     _query("order", {"type": "string", "enum": ["asc", "desc"]}, "oldest or newest first"),
 )
+_LIMIT = _PAGING[0]
+_BEFORE: Final = "the `last_id` of the page before"
 _FILTERS = (
     _OF_USER,
     _query("agent", text(), "only with this agent"),
@@ -61,6 +66,7 @@ _FILTERS = (
     _query("after", ID, "the `last_id` of the page before"),
     _query("after_user", ID, "whose session `after` is, where several users have one of that id"),
 )
+_FLAG: Final[Schema] = {"type": "string", "enum": ["true", "false"]}
 _KEY = _header("Idempotency-Key", "1 to 512 bytes; a second request with the same key and body writes nothing again")
 _MATCH = _header("If-Match", "the version that the session must be at")
 _SESSION_HEADER = _header("X-Session-Id", "the session, percent-encoded; the same as `session_id` in the body")
@@ -69,6 +75,20 @@ _TOLD: Final[Schema] = {
     "X-Session-Id": {"description": "the session, percent-encoded where it is not printable ASCII", "schema": text()}
 }
 
+_OF_ARTIFACT: Final[Schema] = {"ETag": {"description": "the version and its content", "schema": text()}}
+_OF_CONTENT: Final[Schema] = {
+    **_OF_ARTIFACT,
+    "X-Artifact-Version": {"description": "the version", "schema": whole()},
+    "Content-Disposition": {"description": "the name, to save it under", "schema": text()},
+    "Repr-Digest": {"description": "SHA-256 of the whole content, as RFC 9530 has it", "schema": text()},
+}
+_VERSION = _query("version", whole(), "which; the newest unless given")
+_CONDITIONS = (
+    _header("Range", "one range of bytes; several are answered with the whole"),
+    _header("If-Range", "the ETag for which the range is meant"),
+    _header("If-None-Match", "ETags of what is there already"),
+)
+
 
 class Operation(msgspec.Struct, frozen=True):
     """What a method on a path takes and answers."""
@@ -76,14 +96,16 @@ class Operation(msgspec.Struct, frozen=True):
     answer: str | Schema
     """A component, or the whole content by media type."""
     tag: str = "sessions"
-    body: str | None = None
-    """A component."""
+    body: str | Schema | None = None
+    """A component, or the whole content by media type."""
     parameters: tuple[Schema, ...] = ()
     failures: tuple[int, ...] = ()
     """Statuses beside those that every route may answer."""
     status: int = 200
     headers: Schema = {}
     """Of the good answer."""
+    others: Mapping[int, str] = {}
+    """Good answers beside that; one with a part of the content has the same kind of body, one without any has none."""
 
 
 CHAT: Final = ("POST", "/v1/chat/completions")
@@ -93,6 +115,8 @@ _MESSAGES: Final = f"{_ONE}/messages"
 _MESSAGE: Final = f"{_MESSAGES}/{{seq}}"
 _COMPACTIONS: Final = f"{_ONE}/compactions"
 _COMPACTION: Final = f"{_COMPACTIONS}/{{compaction_id}}"
+_ARTIFACTS: Final = f"{_ONE}/artifacts"
+_ARTIFACT: Final = f"{_ARTIFACTS}/{{name}}"
 _PAGE: Final[Schema] = {"text/html": {"schema": text()}}
 
 OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
@@ -106,11 +130,31 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ),
     ("GET", "/v1/models"): Operation("ModelList", "chat"),
     ("GET", _SESSIONS): Operation("SessionList", parameters=(*_PAGING, *_FILTERS), failures=_OF_A_SESSION),
-    ("POST", _SESSIONS): Operation("Session", body="NewSession", failures=(*_BODY, 409, 503), status=201),
-    ("GET", _ONE): Operation("SessionExport", parameters=(_USER,), failures=_OF_A_SESSION),
-    ("PUT", _ONE): Operation("Session", body="SessionImport", parameters=(_USER,), failures=(*_BODY, 503)),
+    ("POST", _SESSIONS): Operation("Session", body="NewSession", failures=(*_BODY, 409, 422, 503), status=201),
+    ("GET", _ONE): Operation(
+        "SessionExport",
+        parameters=(
+            _USER,
+            _query("retired", _FLAG, "with the messages that left the live path"),
+            _query("calls", _FLAG, "with the model calls; needs `retired` too"),
+        ),
+        failures=_OF_A_SESSION,
+    ),
+    ("POST", f"{_ONE}/close"): Operation("Session", parameters=(_USER,), failures=_OF_A_SESSION),
+    ("POST", f"{_ONE}/fork"): Operation(
+        "Session", body="ForkRequest", parameters=(_USER,), failures=(*_BODY, *_OF_A_SESSION), status=201
+    ),
+    ("POST", f"{_ONE}/rewind"): Operation(
+        "RewoundSession",
+        body="RewindRequest",
+        parameters=(_USER, _MATCH),
+        failures=(*_BODY, *_OF_A_SESSION, 412),
+        headers=_ETAG,
+    ),
+    ("DELETE", "/v1/users/{user_id}"): Operation("DeletedUser", failures=_STORE),
+    ("PUT", _ONE): Operation("ImportedSession", body="SessionImport", parameters=(_USER,), failures=(*_BODY, 422, 503)),
     ("PATCH", _ONE): Operation(
-        "Session", body="SessionChanges", parameters=(_USER, _MATCH), failures=(*_BODY, *_OF_A_SESSION, 412)
+        "Session", body="SessionChanges", parameters=(_USER, _MATCH), failures=(*_BODY, *_OF_A_SESSION, 412, 422)
     ),
     ("DELETE", _ONE): Operation("Deleted", parameters=(_USER,), failures=_OF_A_SESSION),
     ("GET", _MESSAGES): Operation(
@@ -120,7 +164,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
             _USER,
             *_PAGING,
             _query("after", whole(), "the `last_id` of the page before"),
-            _query("retired", {"type": "string", "enum": ["true", "false"]}, "with retired entries"),
+            _query("retired", _FLAG, "with retired entries"),
         ),
         failures=_OF_A_SESSION,
     ),
@@ -156,6 +200,41 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ),
     ("GET", _COMPACTION): Operation("Compaction", "compactions", parameters=(_USER,), failures=_OF_A_SESSION),
     ("DELETE", _COMPACTION): Operation("DroppedCompaction", "compactions", parameters=(_USER,), failures=_OF_A_SESSION),
+    ("GET", _ARTIFACTS): Operation(
+        "ArtifactList", "artifacts", parameters=(_USER, _LIMIT, _query("after", NAME, _BEFORE)), failures=_OF_A_SESSION
+    ),
+    ("GET", _ARTIFACT): Operation(
+        CONTENT,
+        "artifacts",
+        parameters=(_USER, _VERSION, *_CONDITIONS),
+        failures=(*_OF_A_SESSION, 416),
+        headers=_OF_CONTENT,
+        others={206: "The range that was asked for.", 304: "It is the one that `If-None-Match` names."},
+    ),
+    ("PUT", _ARTIFACT): Operation(
+        "Artifact",
+        "artifacts",
+        CONTENT,
+        (
+            _USER,
+            _query("metadata", text(), f"a JSON object, at most {ARTIFACT_METADATA_BYTES} bytes"),
+            _query("author", ID, "who saves it"),
+            _header("If-Match", "the newest version there must be, or its ETag; `*`: any"),
+            _header("If-None-Match", "`*`: there must be none of that name"),
+        ),
+        (*_BODY, *_OF_A_SESSION, 412),
+        status=201,
+        headers=_OF_ARTIFACT,
+    ),
+    ("DELETE", _ARTIFACT): Operation(
+        "DeletedArtifact", "artifacts", parameters=(_USER, _VERSION), failures=_OF_A_SESSION
+    ),
+    ("GET", f"{_ARTIFACT}/versions"): Operation(
+        "ArtifactVersions",
+        "artifacts",
+        parameters=(_USER, _LIMIT, _query("after", whole(), _BEFORE)),
+        failures=_OF_A_SESSION,
+    ),
     ("GET", "/sessions"): Operation(
         "ShortSessions", "short form", parameters=(*_PAGING, *_FILTERS), failures=_OF_A_SESSION
     ),
@@ -177,6 +256,7 @@ _TAGS: Final = {
     "sessions": "Sessions as a whole.",
     "messages": "What was said in a session, and what of it a model would see.",
     "compactions": "Summaries that stand for the older part of a session; the log keeps all of it.",
+    "artifacts": "Named, versioned, typed contents of a session, or of all sessions of a user.",
     "short form": "Sessions in fewer words.",
     "server": "Health, metrics, and this description.",
 }
@@ -220,7 +300,9 @@ def _operation(method: str, path: str, handler: Callable[..., Any] | None) -> Sc
         "responses": _responses(operation, chat=(method, path) == CHAT),
     }
     if operation.body is not None:
-        told["requestBody"] = {"required": True, "content": {JSON: {"schema": ref(operation.body)}}}
+        body = operation.body
+        content = {JSON: {"schema": ref(body)}} if isinstance(body, str) else body
+        told["requestBody"] = {"required": isinstance(body, str), "content": content}
     return told
 
 
@@ -233,7 +315,11 @@ def _responses(operation: Operation, *, chat: bool) -> Schema:
     told = {str(status): {"description": _ABOUT[status], "content": error} for status in failures}
     if chat:
         told["4XX"] = {"description": _REFUSED, "content": error}
-    return {str(operation.status): good, **told}
+    others = {
+        str(status): {**good, "description": about} if status == 206 else {"description": about}
+        for status, about in operation.others.items()
+    }
+    return {str(operation.status): good, **others, **told}
 
 
 def _path_parameters(path: str) -> list[Schema]:
@@ -241,6 +327,8 @@ def _path_parameters(path: str) -> list[Schema]:
         "seq": (whole(), "the message's place in the log"),
         "session_id": (ID, "the session's id"),
         "compaction_id": (whole(low=1), "the compaction's id"),
+        "name": (NAME, "the artifact's name"),
+        "user_id": (ID, "whose"),
     }
     names = re.findall(r"{(\w+)}", path)
     return [

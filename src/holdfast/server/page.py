@@ -103,7 +103,7 @@ def _operation(method: str, path: str, operation: Schema) -> Iterator[str]:
     if "requestBody" in operation:
         yield f"<h3>Body</h3><p>{_content(operation['requestBody']['content'])}</p>"
     yield "<h3>Answers</h3>" + _table(
-        (status, "", f"{_words(answer['description'])} {_content(answer['content'])}{_headers(answer)}")
+        (status, "", f"{_words(answer['description'])} {_content(answer.get('content', {}))}{_headers(answer)}")
         for status, answer in operation["responses"].items()
     )
     yield "</div></details>"

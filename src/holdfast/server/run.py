@@ -16,10 +16,22 @@ import anyio.to_thread
 import uvicorn
 
 from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
-from holdfast.config import Config, LLMSettings, ServerSettings, context_of, is_loopback, mask_url, upstream_of
+from holdfast.config import (
+    Config,
+    LLMSettings,
+    ServerSettings,
+    artifacts_of,
+    context_of,
+    is_loopback,
+    life_of,
+    mask_url,
+    upstream_of,
+)
+from holdfast.config.hooks import hooks_of
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
 from holdfast.models import OpenAIModel, ProviderCounter, endpoint_of
+from holdfast.secrets import Guard, guard_of
 from holdfast.server.app import make_app
 from holdfast.server.observe import JsonLines
 from holdfast.server.protocol import Protocol
@@ -99,8 +111,16 @@ def serve(settings: ServerSettings) -> int:
                 f"host {settings.host!r} is not loopback: without API keys this version serves 127.0.0.1, ::1 or localhost only"
             ]
         )
-    hf = Holdfast(settings.store, roster=roster_of(settings.config))
-    log_to(sys.stderr)
+    guard = guard_of(settings.config.redaction, settings.config.secret_guard)
+    hf = Holdfast(
+        settings.store,
+        roster=roster_of(settings.config),
+        guard=guard,
+        artifacts=artifacts_of(settings.config),
+        hooks=hooks_of(settings.config.hooks, settings.config.redaction),
+        life=life_of(settings.config, sweep=True),
+    )
+    log_to(sys.stderr, guard)
     with asyncio.Runner(loop_factory=_loop) as runner:
         return runner.run(_serve(hf, settings))
 
@@ -217,10 +237,10 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int) -> str:
     )
 
 
-def log_to(stream: Any) -> None:
-    """Send Holdfast's and the server's own log to `stream`, as JSON lines."""
+def log_to(stream: Any, guard: Guard | None = None) -> None:
+    """Send Holdfast's and the server's own log to `stream`, as JSON lines; without the secrets that `guard` knows."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLines(guard))
     for name, level in _LEVELS.items():
         logger = logging.getLogger(name)
         logger.handlers = [handler]

@@ -6,7 +6,9 @@ from typing import Final
 
 from holdfast import limits
 from holdfast.messages import ROLES
+from holdfast.server.artifact_schemas import ARTIFACT_COMPONENTS
 from holdfast.server.context_schemas import CONTEXT_COMPONENTS, KEPT, WORKING_SET
+from holdfast.server.moving_schemas import EXPORT, MOVING_COMPONENTS, PAST, SCHEMA_VERSION
 from holdfast.server.shapes import (
     ID,
     SYSTEM,
@@ -25,7 +27,9 @@ from holdfast.server.shapes import (
     whole,
 )
 
-_TTL: Final = nullable(whole("milliseconds of idleness after which the session ends; null: the server's setting", 1))
+_TTL: Final = nullable(
+    whole("milliseconds of idleness after which the session ends; 0: never; null: the server's setting")
+)
 _STATE: Final = free(f"free, at most {limits.STATE_BYTES} bytes")
 _METADATA: Final = free(f"free, at most {limits.METADATA_BYTES} bytes")
 
@@ -56,6 +60,8 @@ _ENTRY: Final[dict[str, Schema]] = {
     **_OWN,
     "tokens": whole("the message's, o200k"),
     "retired_by": whole("seq of what took its place; only in answers with retired entries"),
+    "erased": {"const": True, "description": "its content was erased"},
+    "digest": text("of an erased one, in an export: what stands for what it said, hexadecimal"),
 }
 _ENTRY_OPTIONAL: Final = tuple(name for name in _ENTRY if name not in ("seq", "turn_id", "role", "timestamp", "tokens"))
 
@@ -112,6 +118,8 @@ _CHOICE: Final = {
 
 COMPONENTS: Final[dict[str, Schema]] = {
     **CONTEXT_COMPONENTS,
+    **ARTIFACT_COMPONENTS,
+    **MOVING_COMPONENTS,
     "Error": record(
         "Every error has this shape.",
         {
@@ -166,19 +174,30 @@ COMPONENTS: Final[dict[str, Schema]] = {
     ),
     "Session": record("A session without its log.", _SESSION),
     "SessionList": page("Session", nullable(text("a session's id"))),
+    "ImportedSession": record(
+        "A session without its log, as it is after an import.",
+        {**_SESSION, "imported": boolean("false: it was there already, just so")},
+    ),
+    "RewoundSession": record(
+        "A session without its log, as it is after going back.",
+        {**_SESSION, "retired": whole("how many messages left the live path")},
+    ),
     "SessionExport": record(
         "A session whole, as `PUT /v1/sessions/{session_id}` takes it.",
-        {
-            **_SESSION,
-            "messages": array(ref("Entry")),
-            "images": array(free("not used yet")),
-            "videos": array(free("not used yet")),
-        },
+        {"schema": SCHEMA_VERSION, **_SESSION, **EXPORT},
+        optional=("calls",),
     ),
     "SessionImport": asked(
         "An export, a recording, or bare messages. Leading system messages are the session's, unless `system_messages`"
         " is given. Fields that are not named here are passed over.",
-        {**SESSION_FIELDS, "messages": array(ref("NewMessage"))},
+        {
+            "schema": nullable(SCHEMA_VERSION),
+            **SESSION_FIELDS,
+            **PAST,
+            "messages": array(ref("NewMessage")),
+            "images": array(free("names its message by `seq`: media are imported inside of theirs")),
+            "videos": array(free("the same")),
+        },
         "messages",
         more=True,
     ),
@@ -194,7 +213,6 @@ COMPONENTS: Final[dict[str, Schema]] = {
         "What is to change.",
         {"pinned": nullable(boolean("never leaves the working set")), "importance": nullable(_OWN["importance"])},
     ),
-    "Deleted": record("It is gone.", {"id": ID, "object": {"const": "session"}, "deleted": {"const": True}}),
     "VoiceRecord": record(
         "What was said, as voice agents keep it.",
         {

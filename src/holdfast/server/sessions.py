@@ -1,4 +1,4 @@
-"""The REST API over sessions: create, list, export, import, change, delete; their messages, working sets, history."""
+"""The REST API over sessions: create, list, change; their messages, working sets, history."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from holdfast.handles import SessionHandle
 from holdfast.holdfast import DEFAULT_USER
 from holdfast.looking import Look, looked, told
 from holdfast.prompting import counted
-from holdfast.server.http import Call, Reply, named_session
+from holdfast.server.http import Call, Reply, named_session, without_secrets
 from holdfast.session import Session, erased
-from holdfast.stores.base import MAX_PAGE, Append, NewSession, SessionPatch
-from holdfast.wire.exports import export_to, import_from, milliseconds, own_fields, session_to, system_messages_from
+from holdfast.stores.base import MAX_PAGE, Append, SessionPatch
+from holdfast.wire.exports import milliseconds, own_fields, session_to, system_messages_from
 from holdfast.wire.openai import entry_to, message_to, messages_from
 from holdfast.wire.voice import contents, plain
 
 PAGE = 20
 """Items of a page unless the request says otherwise."""
-_CONTEXT_FIELDS = frozenset({"model", "agent", "dialect", "at_turn", "tools", "explain", "system_messages"})
+_CONTEXT_FIELDS = frozenset({"model", "agent", "dialect", "at_turn", "tools", "explain", "system_messages", "touch"})
 """Fields of a context request that are not keys of the strategy."""
 
 
@@ -102,32 +102,6 @@ async def _page(call: Call, limit: int = PAGE) -> Any:
     )
 
 
-async def export(call: Call) -> Reply:
-    """A session whole."""
-    session = await call.session()
-    entries = await call.hf.store.entries(session.ref)
-    return Reply(export_to(session, entries))
-
-
-async def install(call: Call) -> Reply:
-    """Import a session under the id of the path, in place of one that is there."""
-    read = import_from(await call.body())
-    hf = call.hf
-    new = NewSession(
-        id=call.path["session_id"],
-        user_id=call.text("user_id") or _user(read.user_id),
-        timestamp=hf.clock(),
-        agent=read.agent,
-        system_messages=read.system_messages,
-        state=read.state,
-        metadata=read.metadata,
-        ttl=read.ttl,
-    )
-    entries = await hf.new_entries(read.messages, read.fields)
-    installed = await hf.install(new, entries)
-    return Reply(session_to(installed.session))
-
-
 async def change(call: Call) -> Reply:
     """Change a session's system messages, metadata, state or ttl."""
     body = await call.body()
@@ -143,15 +117,17 @@ async def change(call: Call) -> Reply:
         ttl=milliseconds(body, "ttl") if "ttl" in body else UNSET,
     )
     session = await call.session()
-    changed = await call.hf.store.update(session.ref, patch, timestamp=call.hf.clock(), expect=_if_match(call))
+    changed = await call.hf.store.update(session.ref, patch, timestamp=call.hf.clock(), expect=if_match(call))
     return Reply(session_to(changed))
 
 
-async def delete(call: Call) -> Reply:
-    """Remove a session and all that belongs to it. One that is not there is a 404."""
+async def close(call: Call) -> Reply:
+    """End a session. It stays, and opens again with the next message; in memory it is gone.
+
+    One that is closed already stays as it is.
+    """
     session = await call.session()
-    await call.hf.delete(session.ref)
-    return Reply({"id": session.id, "object": "session", "deleted": True})
+    return Reply(session_to(await call.hf.close_session(session.ref)))
 
 
 # -- messages ----------------------------------------------------------------
@@ -167,12 +143,13 @@ async def append(call: Call) -> Reply:
     fields = [own_fields(item, f"messages[{at}]") for at, item in enumerate(body["messages"])]
     session = await call.session()
     key = call.header("idempotency-key") or None
+    said = await without_secrets(call.hf, body, messages, hashed=key is not None)
     write = Append(
         entries=await call.hf.new_entries(messages, fields),
         timestamp=call.hf.clock(),
-        expect=_if_match(call),
+        expect=if_match(call),
         idempotency_key=key,
-        fingerprint=hashlib.blake2b(msgspec.json.encode(body, order="sorted"), digest_size=16).digest() if key else b"",
+        fingerprint=hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=16).digest() if key else b"",
     )
     written = await call.hf.store.append(session.ref, write)
     told_entries = [entry_to(entry) for entry in written.entries]
@@ -268,6 +245,7 @@ def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) 
         dialect=checked(optional(body, "dialect", str, "a string") or "openai"),
         at_turn=body.get("at_turn"),
         explain=bool(body.get("explain")),
+        touch=optional(body, "touch", bool, "true or false") is not False,
     )
 
 
@@ -305,7 +283,7 @@ def _user(user_id: str | None) -> str:
     return DEFAULT_USER if user_id is None else user_id
 
 
-def _if_match(call: Call) -> int | None:
+def if_match(call: Call) -> int | None:
     """The version that the log must be at, from `If-Match`."""
     value = (call.header("if-match") or "").strip().strip('"')
     if not value or value == "*":

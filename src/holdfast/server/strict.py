@@ -19,20 +19,25 @@ _decode = msgspec.json.Decoder().decode
 _STRING_OR_MARK: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|([,\[{]++)', re.DOTALL)
 
 
-def decoded(body: bytes) -> Any:
+def decoded(body: bytes, *, what: str = "the body", values: int = VALUES) -> Any:
     """The JSON in a body.
+
+    Args:
+        body: the text.
+        what: how it is called, for the error.
+        values: most values that it may have.
 
     Raises:
         InvalidRequest: no JSON, no UTF-8, nested deeper than `DEPTH`, a number that is none, a key twice in an object.
-        TooLarge: more than `VALUES` values.
+        TooLarge: more than `values` values.
     """
     # Each value stands behind one of these marks, or is the whole; some of them may stand in texts.
-    if body.count(b",") + body.count(b"[") + body.count(b"{") >= VALUES:
-        _count(body)
+    if body.count(b",") + body.count(b"[") + body.count(b"{") >= values:
+        _count(body, what, values)
     try:
         data = _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-        raise InvalidRequest(f"the body is not JSON: {exc}") from exc
+        raise InvalidRequest(f"{what} is not JSON: {exc}") from exc
     colons = _colons(data, DEPTH)
     # Every key has one colon behind it. One more than there are keys and colons in texts: a key was given twice.
     if body.count(b":") != colons or b"\\u003" in body:
@@ -40,12 +45,12 @@ def decoded(body: bytes) -> Any:
     return data
 
 
-def _count(body: bytes) -> None:
+def _count(body: bytes, what: str, most: int) -> None:
     values = 1
     for found in _STRING_OR_MARK.finditer(body):
         values += len(found[1] or b"")
-        if values > VALUES:
-            raise TooLarge(f"the body has more than {VALUES} values")
+        if values > most:
+            raise TooLarge(f"{what} has more than {most} values")
 
 
 def _colons(data: Any, left: int) -> int:

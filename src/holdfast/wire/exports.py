@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from holdfast.artifact import Artifact, artifact_to
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.history import Past
 from holdfast.messages import Message
-from holdfast.session import Entry, Session
-from holdfast.wire.openai import entry_to, message_from, message_to, messages_from, split_system
+from holdfast.session import Entry, ModelCall, Session
+from holdfast.session import erased as erased_message
+from holdfast.wire.openai import message_from, message_to, messages_from, split_system
+from holdfast.wire.past import SAYS, call_to, listed, media_to, old_entry_to, old_fields, past_from, whole
+
+SCHEMA: Final = 1
+"""Of exports, as `schema` in them. It grows when a release that is out would misread what this one writes."""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +32,15 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     ttl: int | None
     messages: tuple[Message, ...]
     fields: tuple[dict[str, Any], ...]
-    """For each message, arguments of `NewEntry` beside the message itself."""
+    """For each message, arguments of `OldEntry` beside the message itself."""
+    past: Past | None = None
+    said: frozenset[str] = frozenset()
+    """What it tells of its past, by field; of `SAYS`."""
+
+    @property
+    def retired(self) -> bool:
+        """Whether it is a whole log, with messages that left the live path."""
+        return any("retired_by" in own for own in self.fields)
 
 
 def session_to(session: Session) -> dict[str, Any]:
@@ -51,26 +66,61 @@ def session_to(session: Session) -> dict[str, Any]:
     }
 
 
-def export_to(session: Session, entries: Sequence[Entry]) -> dict[str, Any]:
-    """A session whole, as `PUT /v1/sessions/{id}` and `sessions import` take it."""
-    return {**session_to(session), "messages": [entry_to(entry) for entry in entries], "images": [], "videos": []}
+def export_to(
+    session: Session,
+    entries: Sequence[Entry],
+    *,
+    artifacts: Sequence[Artifact] = (),
+    calls: Sequence[ModelCall] | None = None,
+) -> dict[str, Any]:
+    """A session whole, as `PUT /v1/sessions/{id}` and `sessions import` take it.
+
+    Args:
+        session: its own fields.
+        entries: its live path, or its whole log.
+        artifacts: the newest version of each; contents stay where they are.
+        calls: its model calls, oldest first; None: they are not told.
+    """
+    return {
+        "schema": SCHEMA,
+        **session_to(session),
+        "ended_at": session.ended_at,
+        "end_reason": session.end_reason,
+        "messages": [old_entry_to(entry) for entry in entries],
+        "images": media_to(entries, "image"),
+        "videos": media_to(entries, "video"),
+        "artifacts": [artifact_to(artifact) for artifact in artifacts],
+        **({} if calls is None else {"calls": [call_to(call) for call in calls]}),
+    }
 
 
-def import_from(data: Mapping[str, Any]) -> Imported:
+def import_from(data: Mapping[str, Any], *, now: int = 0) -> Imported:
     """The session in an export, a recording or a bare `{"messages": […]}`. Keys that nobody knows are passed over.
 
+    Args:
+        data: what was sent.
+        now: milliseconds since the epoch: what times an export leaves out are.
+
     Raises:
-        InvalidRequest: `messages` is missing, or a field is not what it must be; says which.
+        InvalidRequest: `messages` is missing, a field is not what it must be, or a later release wrote it; says which.
     """
+    known = _schema(data)
     if "messages" not in data:
         raise InvalidRequest("messages is missing: a session is imported with its messages", param="messages")
     raw = data["messages"]
     messages = messages_from(raw)
-    # An export says beside the log what the system prompt is; a recording says it by its first messages.
+    fields = [{**own_fields(item, where), **old_fields(item, where)} for item, where in _placed(raw)]
     given = data.get("system_messages")
+    if any("retired_by" in own for own in fields):
+        # Each one has its place, which those that were retired name: a system message among them is one of the log.
+        given = given or ()
+        _check_places(raw)
+    else:
+        _check_turns(fields)
+    # An export says beside the log what the system prompt is; a recording says it by its first messages.
     leading, rest = split_system(messages) if given is None else ((), messages)
-    fields = [own_fields(item, f"messages[{at}]") for at, item in enumerate(raw)]
-    _check_turns(fields)
+    fields = fields[len(leading) :]
+    _check_media(data)
     return Imported(
         id=_optional(data, "id", str, "a string"),
         user_id=_optional(data, "user_id", str, "a string"),
@@ -79,9 +129,76 @@ def import_from(data: Mapping[str, Any]) -> Imported:
         state=_optional(data, "state", dict, "an object") or {},
         metadata=_optional(data, "metadata", dict, "an object") or {},
         ttl=milliseconds(data, "ttl"),
-        messages=tuple(rest),
-        fields=tuple(fields[len(leading) :]),
+        messages=tuple(_left(message, own) for message, own in zip(rest, fields, strict=True)),
+        fields=tuple(fields),
+        past=past_from(data, now) if known else None,
+        said=frozenset(name for name in SAYS if data.get(name) is not None) if known else frozenset(),
     )
+
+
+def same(new: Imported, old: Imported) -> bool:
+    """Whether importing `new` over the session that `old` was read from would change nothing.
+
+    What `new` does not say is not compared where an import gives it the time, or a turn, of its own.
+    """
+    alike = ("agent", "system_messages", "state", "metadata", "ttl", "messages")
+    if any(getattr(new, name) != getattr(old, name) for name in alike) or new.retired != old.retired:
+        return False
+    if not all(map(_same_fields, new.fields, old.fields)):
+        return False
+    return new.past is None or (old.past is not None and _same_past(new.past, old.past, new.said))
+
+
+def _same_fields(new: dict[str, Any], old: dict[str, Any]) -> bool:
+    dated = all(new.get(name, old.get(name)) == old.get(name) for name in ("timestamp", "turn_id"))
+    marked = bool(new.get("pinned")) == bool(old.get("pinned"))
+    told = all(new.get(name) == old.get(name) for name in ("agent", "importance", "retired_by", "stands_for"))
+    return dated and marked and told and (new.get("metadata") or None) == (old.get("metadata") or None)
+
+
+def _same_past(new: Past, old: Past, said: frozenset[str]) -> bool:
+    of_status = {"ended_at", "end_reason"} if "status" in said else set()
+    return all(getattr(new, name) == getattr(old, name) for name in said - {"status"} | of_status)
+
+
+def _schema(data: Mapping[str, Any]) -> bool:
+    """Whether it is an export of Holdfast's; what others call `created_at` or `usage` is none of ours."""
+    schema = data.get("schema")
+    if schema is None:
+        return data.get("object") == "session"
+    if not whole(schema) or schema == 0:
+        raise InvalidRequest(f"schema must be {SCHEMA}, the version of an export, not {schema!r:.80}", param="schema")
+    if schema > SCHEMA:
+        said = f"schema is {schema}: a later release wrote this; this one reads exports up to schema {SCHEMA}"
+        raise InvalidRequest(said, param="schema")
+    return True
+
+
+def _placed(raw: Sequence[Any]) -> list[tuple[Any, str]]:
+    return [(item, f"messages[{at}]") for at, item in enumerate(raw)]
+
+
+def _left(message: Message, own: dict[str, Any]) -> Message:
+    """What stays of a message that was erased, whatever is said of it."""
+    return erased_message(message) if "stands_for" in own else message
+
+
+def _check_places(raw: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a log with retired messages that is not whole."""
+    for at, item in enumerate(raw):
+        if item.get("seq", at) != at:
+            place = f"messages[{at}].seq"
+            said = f"{place} is {item['seq']}: a log with retired messages is imported whole, from 0 and without gaps"
+            raise InvalidMessage(said, param=place)
+
+
+def _check_media(data: Mapping[str, Any]) -> None:
+    """Refuse media beside the messages: they would be lost."""
+    for name in ("images", "videos"):
+        for at, item in enumerate(listed(data, name)):
+            if not isinstance(item, Mapping) or not whole(item.get("seq")):
+                place = f"{name}[{at}]"
+                raise InvalidRequest(f"{place} names no message: media are imported inside of theirs", param=place)
 
 
 def system_messages_from(value: Any) -> tuple[Message, ...]:
@@ -113,13 +230,9 @@ def own_fields(data: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     return found
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
 _OWN: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "timestamp": (_whole, "milliseconds since the epoch"),
-    "turn_id": (_whole, "a whole number from 0"),
+    "timestamp": (whole, "milliseconds since the epoch"),
+    "turn_id": (whole, "a whole number from 0"),
     "agent": (lambda value: isinstance(value, str), "a string"),
     "metadata": (lambda value: isinstance(value, dict), "an object"),
     "pinned": (lambda value: isinstance(value, bool), "true or false"),
@@ -145,8 +258,8 @@ def milliseconds(data: Mapping[str, Any], name: str) -> int | None:
     value = data.get(name)
     if value is None:
         return None
-    if not _whole(value) or value == 0:
-        raise InvalidRequest(f"{name} must be a number of milliseconds above 0, or null", param=name)
+    if not whole(value):
+        raise InvalidRequest(f"{name} must be a whole number of milliseconds, 0 for never, or null", param=name)
     return int(value)
 
 

@@ -109,6 +109,8 @@ def entry_to(entry: Entry) -> dict[str, Any]:
         data["pinned"] = True
     if entry.retired_by is not None:
         data["retired_by"] = entry.retired_by
+    if entry.erased:
+        data["erased"] = True
     return data
 
 
@@ -204,7 +206,7 @@ def _tool_call(value: Any, where: str) -> ToolCall:
         id=value["id"],
         name=function["name"],
         arguments=_arguments(function.get(arguments_key)),
-        type=value.get("type") or kind,
+        type=kind if value.get("type") in (None, "", kind) else value["type"],  # what is the default is not stored
         extra={name: item for name, item in value.items() if name not in {"id", "type", key}},
         function_extra={name: item for name, item in function.items() if name not in {"name", arguments_key}},
     )
