@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from hypothesis import given
@@ -28,9 +28,10 @@ from holdfast.hooks.transcripts_names import earlier_name, file_name
 from holdfast.hooks.transcripts_update import held, off_loop
 from holdfast.messages import Message, Part, ToolCall
 from holdfast.secrets import Pattern, make_redactor
-from holdfast.session import Ending, EndReason, NewEntry, Session, SessionRef
+from holdfast.session import Ending, EndReason, Entry, NewEntry, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.wrapper import StoreWrapper
 from holdfast.testing.contract.kit import assistant, calls, result, user
 
 NOW = 1_760_000_000_000
@@ -221,6 +222,54 @@ async def test_what_is_said_comes_back_whatever_it_is(steps: list[tuple[str, int
             # What was written bit by bit is what is written at once.
             assert path.read_bytes() == before
     assert live(read) == stored
+
+
+class Hasty(StoreWrapper):
+    """A store to which somebody else writes, once, behind the `at`-th time that entries are read."""
+
+    def __init__(self, inner: Store, reads: list[int]) -> None:
+        super().__init__(inner)
+        self._reads = reads
+
+    def around(self, inner: Store) -> Self:
+        return type(self)(inner, self._reads)
+
+    async def entries(self, *args: Any, **kwargs: Any) -> tuple[Entry, ...]:
+        found = await self.inner.entries(*args, **kwargs)
+        if self._reads:
+            self._reads[0] -= 1
+            if self._reads[0] == 0:
+                await say(self.inner, user("instead"), retire_from=0)
+        return found
+
+
+def hasty(inner: Store, reads: list[int]) -> Store:
+    kind: Any = Hasty
+    made: Store = kind(inner, reads)
+    return made
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+async def test_what_is_retired_while_a_transcript_is_written_is_told(tmp_path: Path, at: int) -> None:
+    transcripts = Transcripts(tmp_path / "t")
+    reads: list[int] = []
+    store = observed(hasty(await open_store("sqlite://:memory:", tenant="default"), reads), [transcripts])
+    await make(store)
+    await say(store, user("one"))
+    await transcripts.settled()
+    reads.append(at)
+    await say(store, assistant("two"), user("three"))
+    await transcripts.settled()
+    reads.clear()
+    await say(store, assistant("last"))
+    await transcripts.settled()
+    path = tmp_path / "t" / "s1.jsonl"
+    before, read = path.read_bytes(), back(path)
+    await transcripts(await end(store, "close"))
+    assert path.read_bytes() == before
+    assert live(read) == [entry.message for entry in await store.entries(REF)]
+    await transcripts.close()
+    await store.close()
 
 
 async def test_what_was_retired_is_told_by_a_line(tmp_path: Path) -> None:

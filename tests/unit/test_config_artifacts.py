@@ -6,9 +6,9 @@ import pytest
 
 from holdfast import config
 from holdfast.artifacts import ArtifactSettings
+from holdfast.config import artifacts_of
 from holdfast.errors import ConfigError
 from holdfast.limits import ARTIFACT_BYTES
-from holdfast.config import artifacts_of
 
 
 def _found(text: str) -> ArtifactSettings:

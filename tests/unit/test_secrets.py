@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest, MissingExtra
@@ -149,6 +149,7 @@ def test_every_rule_has_its_secrets() -> None:
 @settings(max_examples=600)
 def test_a_planted_secret_goes_and_nothing_else_does(plant: tuple[str, str, str, str]) -> None:
     rule, before, secret, behind = plant
+    assume(secret not in f"{before} {behind} [REDACTED:{rule}]")  # "111" may be a word as well
     told = BUILT_IN.redacted(before + secret + behind)
     assert secret not in told
     assert told.startswith(before)
@@ -168,6 +169,7 @@ def test_a_rule_alone_names_what_it_found(rule: str) -> None:
     @settings(max_examples=25)
     def check(plant: tuple[str, str, str]) -> None:
         head, secret, tail = plant
+        assume(secret not in f"so {head} {tail} it is [REDACTED:{rule}]")
         told = alone.redacted(f"so {head}{secret}{tail} it is")
         assert f"[REDACTED:{rule}]" in told
         assert secret not in told

@@ -80,9 +80,12 @@ async def go_on(file: TranscriptFile, store: Store, session: Session, redactor: 
     if end is None:
         await off_loop(lambda: file.append(header_line(session, redactor)))
         end = End()
-    walk, after = await _walk_from(end, store, session.ref)
+    await _check(end, store, session.ref)
+    after, known = end.seq, end.retired
     while True:
         page = await store.entries(session.ref, start=after + 1, limit=PAGE, retired=True)
+        # Read behind the page: what its entries retired while they were read is seen.
+        walk, known = Walk(await _retired_up_to(after, store, session.ref), known), None
         next_seq = page[-1].seq + 1 if page else after + 1
         last = len(page) < PAGE
         data = await off_loop(_told, walk, page, next_seq if last else None, redactor)
@@ -93,19 +96,24 @@ async def go_on(file: TranscriptFile, store: Store, session: Session, redactor: 
         after = page[-1].seq
 
 
-async def _walk_from(end: End, store: Store, ref: SessionRef) -> tuple[Walk, int]:
-    """A walk that knows what is before a file's end, and the `seq` of the last entry there."""
-    if end.seq < 0:
-        return Walk(told=end.retired), -1
-    before = await store.entries(ref, start=end.seq, limit=1, retired=True)
-    if not before or not _same(before[0], end):
-        raise Strange
+async def _check(end: End, store: Store, ref: SessionRef) -> None:
+    """Raise `Strange` unless the store has what a file ends with."""
+    if end.seq >= 0:
+        found = await store.entries(ref, start=end.seq, limit=1, retired=True)
+        if not found or not _same(found[0], end):
+            raise Strange
+
+
+async def _retired_up_to(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
+    """Entries up to a place that later ones have retired, the last one first."""
+    if seq < 0:
+        return []
+    before = await store.entries(ref, start=seq, limit=1, retired=True)
     left: list[Entry] = []
     while before and before[-1].retired_by is not None:
         left += before
         before = await store.entries(ref, stop=left[-1].seq, limit=PAGE, descending=True, retired=True)
-    gone = [entry for entry in (*left, *before) if (entry.retired_by or 0) > end.seq]
-    return Walk(gone, end.retired), end.seq
+    return [entry for entry in (*left, *before) if (entry.retired_by or 0) > seq]
 
 
 def _same(entry: Entry, end: End) -> bool:

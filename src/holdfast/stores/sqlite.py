@@ -150,14 +150,15 @@ class _Patience:
     """SQLite's busy handler: look again soon at first, and give up after some `seconds`."""
 
     def __init__(self) -> None:
-        self.seconds = PATIENCE
+        self.seconds: float | None = None
+        """None: `PATIENCE`."""
         self._since = 0.0
 
     def __call__(self, attempts: int) -> bool:
         now = time.monotonic()
         if attempts == 0:
             self._since = now
-        if now - self._since > self.seconds:
+        if now - self._since > (PATIENCE if self.seconds is None else self.seconds):
             return False
         time.sleep(min(0.0002 * (attempts + 1), 0.005))
         return True
@@ -245,7 +246,7 @@ class _Writer:
         except apsw.Error:
             busy = 1
         finally:
-            patience.seconds = PATIENCE
+            patience.seconds = None
         self._unscrubbed = bool(busy)
 
 
