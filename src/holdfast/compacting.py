@@ -371,7 +371,7 @@ class Compactor:
                 read = await reading(self._store, job, seen)
                 draft = self._kept(job, await write(job.writer, read, spent, seconds=self.pace.call))
             except Unwritten as exc:
-                return await self._failed(job, exc, attempt(job, seen, spent, self._clock()))
+                return await self._failed(job, exc, attempt(job, seen, spent, self._clock()), seen)
             finally:
                 self._add(spent)
             begun = attempt(job, seen, spent, self._clock())
@@ -382,7 +382,7 @@ class Compactor:
             new, view = await anyio.to_thread.run_sync(composed, job, seen, read, draft, begun)
             if job.preview:
                 return Outcome("preview", new)
-            outcome = await self._laid(job, new, view)
+            outcome = await self._laid(job, new, view, seen)
             if outcome.word == "made":
                 return outcome
         return outcome
@@ -412,8 +412,10 @@ class Compactor:
             return "waiting"
         return seen
 
-    async def _laid(self, job: Job, new: NewCompaction, view: SavedView) -> Outcome:
-        write_ = Append(timestamp=self._clock(), compactions=[new], views={job.key: view})
+    async def _laid(self, job: Job, new: NewCompaction, view: SavedView, seen: Found) -> Outcome:
+        write_ = Append(
+            timestamp=self._clock(), identity=seen.session.identity, compactions=[new], views={job.key: view}
+        )
         stored = (await self._store.append(job.ref, write_)).compactions[0]
         word = "made" if stored.status == "live" else "outdated"
         self.outcomes[word] += 1
@@ -423,7 +425,7 @@ class Compactor:
             _log.info("summarized", extra={"fields": {"session_id": job.ref.id, **fields}})
         return Outcome(word, stored)
 
-    async def _failed(self, job: Job, why: Unwritten, begun: NewCompaction) -> Outcome:
+    async def _failed(self, job: Job, why: Unwritten, begun: NewCompaction, seen: Found) -> Outcome:
         """Record an attempt: the next one waits longer, in every process."""
         self.outcomes[why.reason] += 1
         _log.warning("no summary of session %r: %s", job.ref.id, why)
@@ -432,7 +434,8 @@ class Compactor:
         new = msgspec.structs.replace(begun, error=error, report=report)
         if job.preview:
             return Outcome("failed", new)
-        appended = await self._store.append(job.ref, Append(timestamp=self._clock(), compactions=[new]))
+        write_ = Append(timestamp=self._clock(), identity=seen.session.identity, compactions=[new])
+        appended = await self._store.append(job.ref, write_)
         self._hush(job, self.pace.first_pause)
         return Outcome("failed", appended.compactions[0])
 

@@ -112,13 +112,13 @@ class GuardedStore(StoreWrapper):
             self._guard.note(sweep.findings, ref.id)
         return appended
 
-    async def replace(self, new: NewSession, entries: Sequence[NewEntry], *, fresh: bool = False) -> Appended:
+    async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
         """See `Store`."""
         messages = [entry.message for entry in entries]
         (told, kept), sweep = await self._swept(
             lambda sweep: (_session(sweep, new), _entries(sweep, entries)), messages
         )
-        appended = await self.inner.replace(told, kept, fresh=fresh)
+        appended = await self.inner.replace(told, kept, **more)
         self._guard.note(sweep.findings, new.id)
         return appended
 
@@ -135,13 +135,19 @@ class GuardedStore(StoreWrapper):
         return await self.inner.settle(ending_id, delivered=delivered, due_at=due_at, error=told)
 
     async def add_artifact(
-        self, scope: Scope, new: NewArtifact, *, expect: int | None = None, room: int | None = None
+        self,
+        scope: Scope,
+        new: NewArtifact,
+        *,
+        expect: int | None = None,
+        room: int | None = None,
+        identity: str | None = None,
     ) -> Artifact:
         """See `Store`. Its content is bytes, and was stored before."""
         sweep = self._guard.sweep()
         told = msgspec.structs.replace(new, metadata=sweep.value(new.metadata, "metadata", sent=True))
         sweep.refuse()
-        added = await self.inner.add_artifact(scope, told, expect=expect, room=room)
+        added = await self.inner.add_artifact(scope, told, expect=expect, room=room, identity=identity)
         self._guard.note(sweep.findings, getattr(scope, "id", ""))
         return added
 

@@ -18,7 +18,7 @@ from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import Dialect
 from holdfast.context.view import encode_state
 from holdfast.engine import Engine
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.guarded import masked
 from holdfast.messages import Message
 from holdfast.reconcile import Mode, Plan
@@ -146,6 +146,7 @@ class Turn:
             entries=entries,
             timestamp=now,
             expect=expect,
+            identity=self._session.identity if self._session else None,
             retire_from=plan.retire_from if plan else None,
             idempotency_key=request.idempotency_key if opening and keyed else None,
             fingerprint=request.fingerprint if opening else b"",
@@ -220,7 +221,7 @@ async def _build(turn: Turn) -> WorkingSet:
     made = working_set_request(turn.request, turn.session, learned=turn.learned, input_budget=turn.input_budget)
     key = turn.key
     memory = turn.engine.warm.get(turn.request.ref)
-    if memory is not None and memory.key == key and memory.session.version == turn.session.version:
+    if memory is not None and memory.key == key and memory.holds(turn.session):
         built = await off_loop(lambda: build_on(made, memory.carried), long=memory.heavy)
         turn.remember(key, built, memory.saved, turn.session.version)
     else:
@@ -233,6 +234,8 @@ async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
     """Build from what the store has, and remember the view for the next turn."""
     ref, engine = turn.request.ref, turn.engine
     read = await read_view(engine.store, ref, key)
+    if read.session.identity != turn.session.identity:  # that of the turn was deleted
+        raise SessionNotFound(ref.id)
     built = await off_loop(lambda: built_from(made, read), long=made.policy.history > 0 or heavy(read.entries))
     engine.warm.put(ref, Memory(read.session, read.entries, key, built.carried, read.saved))
     turn.remember(key, built, read.saved, read.session.version)

@@ -216,6 +216,8 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Milliseconds of idleness after which the session ends; 0: never; None: the server's setting."""
     withdrawn: str = ""
     """See `SessionRef.withdrawn`."""
+    identity: str = ""
+    """Given when it was made: another session of its name, made when this one was gone, has another one."""
     messages: int = 0
     """Live entries."""
     bytes: int = 0
@@ -271,6 +273,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """Names the delivery: the same however often it is tried."""
     user_id: str
     session_id: str
+    identity: str = ""
+    """Of the session that ended, as `Session.identity`; noted by the store when the end is recorded."""
     withdrawn: bool
     """Whether the session gave up its name with it, and goes when all hooks were told."""
     reason: EndReason

@@ -64,7 +64,7 @@ async def reconcile(turn: Turn) -> None:
             raise InvalidRequest(NOTHING, param="messages")
         try:
             await open_turn(turn, session, plan, expect=session.version if transcript else None)
-        except StaleSession:
+        except (StaleSession, SessionNotFound):  # of one that is gone the next look says so
             continue
         return
     raise StaleSession(turn.request.ref.id, expected=session.version, version=session.version + 1)

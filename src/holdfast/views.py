@@ -46,7 +46,7 @@ async def read_view(store: Store, ref: SessionRef, key: str) -> ReadView:
             whole, saved = rows, rows.view.frontier if rows.view else 0
         else:
             state, whole, saved = None, await store.window(ref, None), 0
-        if whole.session.version == rows.session.version:
+        if (whole.session.identity, whole.session.version) == (rows.session.identity, rows.session.version):
             return ReadView(
                 session=whole.session,
                 state=state,

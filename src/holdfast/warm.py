@@ -84,11 +84,16 @@ class Memory:
         """Tokens of what is held in memory."""
         return self._carried.tokens
 
+    def holds(self, session: Session) -> bool:
+        """Whether it is that very session, at that version: one that was made anew under its name begins anew."""
+        return (self.session.identity, self.session.version) == (session.identity, session.version)
+
     def take(self, appended: Appended, write: Append) -> bool:
         """Take a write of this process in; False when it does not continue what is remembered."""
         if any(one.status == "live" for one in appended.compactions):
             return False  # what is remembered does not know it
-        follows = appended.version == self.session.version + 1 == appended.session.version
+        same = appended.session.identity == self.session.identity
+        follows = same and appended.version == self.session.version + 1 == appended.session.version
         if not follows or appended.replayed or write.retire_from is not None or not self._proven(appended):
             return False
         self.session = appended.session

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import assume, event, given
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build, build_on
@@ -86,6 +86,7 @@ def check_told(made: WorkingSet, entries: Sequence[Entry], visible: Sequence[Ent
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(data=st.data())
+@settings(max_examples=40)
 def test_warm_cold_and_saved_are_the_same(name: str, data: st.DataObject) -> None:
     """A view that is carried on message by message, one that is read from where it was saved, and one from the whole log."""
     request = buffered(data.draw(requests(name)), data.draw(st.integers(1, 12)))

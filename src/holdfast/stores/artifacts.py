@@ -20,7 +20,13 @@ class ArtifactStore(Protocol):
     """What a store keeps of artifacts; see `holdfast.stores.base`, **Artifacts**."""
 
     async def add_artifact(
-        self, scope: Scope, new: NewArtifact, *, expect: int | None = None, room: int | None = None
+        self,
+        scope: Scope,
+        new: NewArtifact,
+        *,
+        expect: int | None = None,
+        room: int | None = None,
+        identity: str | None = None,
     ) -> Artifact:
         """Give a content that is stored already the next version of a name.
 
@@ -32,6 +38,7 @@ class ArtifactStore(Protocol):
             expect: the newest version there must be; `NOTHING`: the name must be free; None: any. When the version behind it
                 is there already with the same content and type, that one is answered: it is a retry.
             room: bytes that the scope may hold with it; None: any number.
+            identity: the session's that it is meant for; another one of its name is `SessionNotFound`.
 
         Raises:
             SessionNotFound: no such session.

@@ -44,7 +44,8 @@ it superseded. Their ids go up with every one that is recorded, failed attempts 
   failed; laying and recording delete the rest. `replace` and `delete` remove all; ids then begin anew.
 
 **Life.** A session is `active` until it is ended: then it is `closed`, and stays, or it is withdrawn, and gives up its name.
-A closed session is active again as soon as an entry is appended. `accessed_at` is the time of the last write of entries, state
+A closed session is active again as soon as an entry is appended. Each session that is made has an `identity` of its own,
+as `NewSession` gives it: what is meant for one (`Append.identity`, an artifact, an `Ending`) never reaches another of its name. `accessed_at` is the time of the last write of entries, state
 or fields, or of the last `touch`. A withdrawn session is found under its ref alone, is in no list, and its name is free.
 
 - `end` is decided in its transaction: of several callers one ends a session, and none that was used after `idle_since`.
@@ -74,6 +75,7 @@ or whose turn is before the log's, is `InvalidMessage`.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -111,6 +113,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: int
     """Milliseconds since the epoch."""
     agent: str | None = None
+    identity: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
+    """See `Session.identity`."""
     system_messages: tuple[Message, ...] = ()
     state: dict[str, Any] = msgspec.field(default_factory=dict)
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -158,6 +162,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Milliseconds: becomes the session's `updated_at`."""
     expect: int | None = None
     """The version the log must be at; None: any."""
+    identity: str | None = None
+    """The session it is meant for; another one of its name is `SessionNotFound`. None: whichever has the name."""
     retire_from: int | None = None
     state_delta: Mapping[str, Any] | None = None
     """Merged into the state key by key; None as a value deletes the key."""
@@ -188,6 +194,8 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     """The compactions that were recorded, each with what became of it."""
     reopened: bool = False
     """Whether the session was closed before."""
+    ended: bool = False
+    """Whether it took the place of one that ended by that."""
 
 
 class SessionPage(msgspec.Struct, frozen=True):
@@ -274,7 +282,9 @@ class Store(ArtifactStore, Protocol):
         """
         ...
 
-    async def replace(self, new: NewSession, entries: Sequence[NewEntry], *, fresh: bool = False) -> Appended:
+    async def replace(
+        self, new: NewSession, entries: Sequence[NewEntry], *, fresh: bool = False, ending: Ending | None = None
+    ) -> Appended:
         """Install a session whole, in place of one of the same name if there is one.
 
         Nothing of the old one stays, except that its version goes on by one: what expects it is stale.
@@ -283,6 +293,7 @@ class Store(ArtifactStore, Protocol):
             new: with a `past`, its times, end, usage and calls are those; it is used at `timestamp`.
             entries: the log from its beginning; an `OldEntry` may be retired or erased in it.
             fresh: raise `SessionExists` when there is one.
+            ending: the one that is there is withdrawn by it instead, unless it was used since `ended_at`.
         """
         ...
 
@@ -393,6 +404,10 @@ class Store(ArtifactStore, Protocol):
 
     async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
         """Recorded ends that are due at that time, milliseconds since the epoch, in order of `due_at`, then `ended_at`."""
+        ...
+
+    async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
+        """Recorded ends of a user's sessions, due or not, in order of id, behind `after`: for who removes all of a user's."""
         ...
 
     async def settle(

@@ -85,9 +85,12 @@ def check_lease(name: str, holder: str, now: int, until: int) -> None:
         raise InvalidRequest(f"until must be 1 to {LEASE_MILLISECONDS} ms after now, not {until - now}", param="until")
 
 
-def check_ending(ending: Ending) -> None:
-    """Refuse an end that cannot be recorded."""
-    check_ref(SessionRef(ending.user_id, ending.session_id))
+def check_ending(ending: Ending, *, of: SessionRef | None = None) -> None:
+    """Refuse an end that cannot be recorded, or that leaves the name of the session `of` taken."""
+    ref = SessionRef(ending.user_id, ending.session_id)
+    check_ref(ref)
+    if of is not None and (ref != of or not ending.withdrawn):
+        raise InvalidRequest("ending must withdraw the session that is replaced", param="ending")
     check_id(ending.id, "ending_id")
     if ending.reason not in get_args(EndReason):
         raise InvalidRequest(f"reason must be one of {', '.join(get_args(EndReason))}", param="reason")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.artifact import NOTHING, Artifact, ArtifactPage, NewArtifact, Scope, UserRef, folded
-from holdfast.errors import ArtifactNotFound, Conflict, StaleArtifact, TooLarge
+from holdfast.errors import ArtifactNotFound, Conflict, SessionNotFound, StaleArtifact, TooLarge
 from holdfast.limits import ARTIFACT_NAMES, ARTIFACT_VERSIONS, ARTIFACTS
 from holdfast.stores.logic.reads import session_row
-from holdfast.stores.logic.rows import ENDLESS, array_of, artifact_of, artifact_row, text_of
+from holdfast.stores.logic.rows import ENDLESS, array_of, artifact_of, artifact_row, session_of, text_of
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 
 
@@ -23,11 +23,13 @@ class _Name(NamedTuple):
     bytes: int = 0
 
 
-def _place(tenant: str, scope: Scope) -> Steps[Row]:
+def _place(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]:
     """The columns that a scope's rows have in common; raises `SessionNotFound`."""
     if isinstance(scope, UserRef):
         return 0, tenant, scope.user_id
     row = yield from session_row(tenant, scope)
+    if identity not in {None, session_of(row).identity}:
+        raise SessionNotFound(scope.id)
     return row[0], tenant, scope.user_id
 
 
@@ -85,13 +87,15 @@ def blobs_in_use(tenant: str, blobs: Sequence[str]) -> Steps[frozenset[str]]:
 # -- naming ------------------------------------------------------------------
 
 
-def add(tenant: str, scope: Scope, new: NewArtifact, expect: int | None, room: int | None) -> Steps[Artifact]:
+def add(
+    tenant: str, scope: Scope, new: NewArtifact, expect: int | None, room: int | None, *, identity: str | None
+) -> Steps[Artifact]:
     """See `ArtifactStore.add_artifact`."""
     # Before the session is looked for: an attempt whose outcome nobody knew is run again, and may have been done.
     done = yield Query("artifact_of_blob", (tenant, new.blob))
     if done:
         return artifact_of(done[0])
-    place = yield from _place(tenant, scope)
+    place = yield from _place(tenant, scope, identity)
     known = yield from _name(place, new.name)
     if known.name not in ("", new.name):
         raise Conflict(

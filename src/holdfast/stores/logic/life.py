@@ -27,22 +27,33 @@ def end(tenant: str, ending: Ending, idle_since: int | None) -> Steps[bool]:
         return False
     if session.status == "closed" and not ending.withdrawn:
         return False
+    yield from put_end(pk, session, ending)
+    return True
+
+
+def put_end(pk: int, session: Session, ending: Ending) -> Steps[None]:
+    """A session ends, and what is to be told of it is recorded."""
     ended = (pk, session.version + 1, ending.ended_at, ending.reason)
     yield Query("session_withdraw", (*ended, ending.id)) if ending.withdrawn else Query("session_end", ended)
     if ending.hooks:
-        yield Query("ending_insert", ending_row(tenant, ending))
-    return True
+        yield Query("ending_insert", ending_row(session.tenant, evolve(ending, identity=session.identity)))
 
 
 def record_ending(tenant: str, ending: Ending) -> Steps[None]:
     """See `Store.record_ending`."""
-    yield from session_row(tenant, SessionRef(ending.user_id, ending.session_id))
-    yield Query("ending_insert", ending_row(tenant, ending))
+    session = session_of((yield from session_row(tenant, SessionRef(ending.user_id, ending.session_id))))
+    yield Query("ending_insert", ending_row(tenant, evolve(ending, identity=session.identity)))
 
 
 def endings(tenant: str, due: int, limit: int) -> Steps[tuple[Ending, ...]]:
     """See `Store.endings`."""
     rows = yield Query("endings_due", (tenant, due, limit))
+    return tuple(ending_of(row) for row in rows)
+
+
+def endings_of(tenant: str, user_id: str, after: str, limit: int) -> Steps[tuple[Ending, ...]]:
+    """See `Store.endings_of`."""
+    rows = yield Query("endings_of_user", (tenant, user_id, after, limit))
     return tuple(ending_of(row) for row in rows)
 
 
@@ -59,7 +70,7 @@ def settle(tenant: str, ending_id: str, delivered: str | None, due_at: int | Non
         hooks=tuple(hook for hook in old.hooks if hook != delivered),
         error=error,
     )
-    _, _, _, _, _, _, *_, hooks, _ = ending_row(tenant, ending)
+    *_, hooks, _ = ending_row(tenant, ending)
     yield Query("ending_put", (tenant, ending.id, ending.due_at, ending.attempts, hooks, ending.error))
     return ending
 

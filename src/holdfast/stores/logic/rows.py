@@ -50,7 +50,7 @@ def session_of(row: Row) -> Session:
     """A session from a row of `session_rows`."""
     (_, tenant, user_id, id_, agent, version, created_at, updated_at, status, ttl, messages, size) = row[:12]
     calls, prompt_tokens, completion_tokens, cached_tokens = row[12:16]
-    system_messages, state, metadata, accessed_at, ended_at, end_reason, _, withdrawn = row[25:33]
+    system_messages, state, metadata, accessed_at, ended_at, end_reason, _, withdrawn, identity = row[25:34]
     return Session(
         tenant=text_of(tenant),
         user_id=text_of(user_id),
@@ -68,6 +68,7 @@ def session_of(row: Row) -> Session:
         metadata={} if metadata is None else _decode_object(metadata),
         ttl=ttl,
         withdrawn=text_of(withdrawn),
+        identity=text_of(identity),
         messages=messages,
         bytes=size,
         usage=Usage(calls, prompt_tokens, completion_tokens, cached_tokens),
@@ -271,11 +272,12 @@ def compaction_row(session: int, one: StoredCompaction, laid_at: int) -> Row:
 
 def ending_of(row: Row) -> Ending:
     """An end from a row of `endings_due`."""
-    id_, user_id, session_id, withdrawn, reason, ended_at, due_at, attempts, hooks, error = row
+    id_, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error = row
     return Ending(
         id=text_of(id_),
         user_id=text_of(user_id),
         session_id=text_of(session_id),
+        identity=text_of(identity),
         withdrawn=withdrawn == 1,
         reason=cast(EndReason, text_of(reason)),
         ended_at=ended_at,
@@ -288,8 +290,9 @@ def ending_of(row: Row) -> Ending:
 
 def ending_row(tenant: str, ending: Ending) -> Row:
     """The parameters of `ending_insert`."""
-    names = (tenant, ending.id, ending.user_id, ending.session_id, 1 if ending.withdrawn else 0, ending.reason)
-    return (*names, ending.ended_at, ending.due_at, ending.attempts, _encode(ending.hooks), ending.error)
+    names = (tenant, ending.id, ending.user_id, ending.session_id, ending.identity)
+    ended = (1 if ending.withdrawn else 0, ending.reason)
+    return (*names, *ended, ending.ended_at, ending.due_at, ending.attempts, _encode(ending.hooks), ending.error)
 
 
 def artifact_of(row: Row) -> Artifact:

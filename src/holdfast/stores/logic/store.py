@@ -141,11 +141,15 @@ class LogicStore:
         light = write.retire_from is None and not write.compactions
         return await self._write(partial(writes.append, self.tenant, ref, write, payloads), ref, light=light)
 
-    async def replace(self, new: NewSession, entries: Sequence[NewEntry], *, fresh: bool = False) -> Appended:
+    async def replace(
+        self, new: NewSession, entries: Sequence[NewEntry], *, fresh: bool = False, ending: Ending | None = None
+    ) -> Appended:
         """See `Store.replace`."""
         checks.check_new_session(new, past=True)
+        if ending is not None:
+            checks.check_ending(ending, of=new.ref)
         payloads = checks.payloads_of(entries)
-        steps = partial(writes.replace, self.tenant, new, entries, payloads, fresh)
+        steps = partial(writes.replace, self.tenant, new, entries, payloads, fresh=fresh, ending=ending)
         return await self._write(steps, new.ref, scrub=not fresh)  # what takes nobody's place removes nothing
 
     async def annotate(
@@ -235,6 +239,12 @@ class LogicStore:
         checks.check_limit(limit)
         return await self._read(partial(life.endings, self.tenant, due, limit), single=True)
 
+    async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
+        """See `Store.endings_of`."""
+        checks.check_id(user_id, "user_id")
+        checks.check_limit(limit)
+        return await self._read(partial(life.endings_of, self.tenant, user_id, after, limit), single=True)
+
     async def settle(
         self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
     ) -> Ending:
@@ -270,11 +280,18 @@ class LogicStore:
     # -- artifacts -------------------------------------------------------------
 
     async def add_artifact(
-        self, scope: Scope, new: NewArtifact, *, expect: int | None = None, room: int | None = None
+        self,
+        scope: Scope,
+        new: NewArtifact,
+        *,
+        expect: int | None = None,
+        room: int | None = None,
+        identity: str | None = None,
     ) -> Artifact:
         """See `ArtifactStore.add_artifact`."""
         checks.check_artifact(scope, new)
-        return await self._write(partial(artifacts.add, self.tenant, scope, new, expect, room), scope)
+        steps = partial(artifacts.add, self.tenant, scope, new, expect, room, identity=identity)
+        return await self._write(steps, scope)
 
     async def artifact(self, scope: Scope, name: str, version: int | None = None) -> Artifact:
         """See `ArtifactStore.artifact`."""

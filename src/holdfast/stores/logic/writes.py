@@ -12,14 +12,22 @@ import msgspec
 from msgspec import UnsetType
 from msgspec.structs import replace as evolve
 
-from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionExists, SessionExpired, StaleSession
+from holdfast.errors import (
+    EntryNotFound,
+    IdempotencyConflict,
+    SessionExists,
+    SessionExpired,
+    SessionNotFound,
+    StaleSession,
+)
 from holdfast.history import Past, check_turn, relived
 from holdfast.limits import STATE_BYTES
 from holdfast.messages import GENESIS, encode_payload
-from holdfast.session import Entry, ModelCall, NewEntry, Removed, Session, SessionRef, Tail, extend, rewind
+from holdfast.session import Ending, Entry, ModelCall, NewEntry, Removed, Session, SessionRef, Tail, extend, rewind
 from holdfast.session import erased as erased_message
 from holdfast.stores.base import Append, Appended, NewSession, SessionPatch
 from holdfast.stores.checks import check_size
+from holdfast.stores.logic.life import put_end
 from holdfast.stores.logic.overlays import erased, forget_views, lay, retired, save_views
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import (
@@ -109,7 +117,9 @@ def replace(
     new: NewSession,
     entries: Sequence[NewEntry],
     payloads: Sequence[bytes],
-    fresh: bool,  # noqa: FBT001  # the caller passes positions on
+    *,
+    fresh: bool,
+    ending: Ending | None,
 ) -> Steps[Appended]:
     """See `Store.replace`."""
     past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
@@ -118,13 +128,15 @@ def replace(
         encode_payload(one.message) if one.erased else as_sent for one, as_sent in zip(written, payloads, strict=True)
     ]
     rows = yield Query("session_get", (tenant, new.id, new.user_id, ""))
-    if rows:
-        if fresh:
-            raise SessionExists(new.id)
-        yield from _delete(rows[0][0])
+    if rows and fresh:
+        raise SessionExists(new.id)
+    old = session_of(rows[0]) if rows else None
+    ends = old is not None and ending is not None and old.accessed_at < ending.ended_at
+    if old is not None:
+        yield from put_end(rows[0][0], old, ending) if ends and ending is not None else _delete(rows[0][0])
     session = evolve(
         _fresh(tenant, new),
-        version=session_of(rows[0]).version + 1 if rows else 0,
+        version=0 if old is None else old.version + 1,
         created_at=past.created_at,
         updated_at=past.updated_at,
         accessed_at=past.updated_at,
@@ -137,7 +149,8 @@ def replace(
     yield from _relive(pk, written, payloads)
     if past.calls:
         yield Many("call_insert", [call_row(pk, call) for call in past.calls])
-    return Appended((yield from _aged(pk, session, new.timestamp, past)), tuple(written), session.version)
+    session = yield from _aged(pk, session, new.timestamp, past)
+    return Appended(session, tuple(written), session.version, ended=ends)
 
 
 def _relive(pk: int, written: Sequence[Entry], payloads: Sequence[bytes]) -> Steps[None]:
@@ -173,6 +186,8 @@ def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes
     """See `Store.append`."""
     row = yield from session_row(tenant, ref)
     pk, session = row[0], session_of(row)
+    if write.identity not in {None, session.identity}:
+        raise SessionNotFound(ref.id)
     if write.idempotency_key is not None:
         first = yield from _replayed(pk, session, write.idempotency_key, write.fingerprint)
         if first is not None:
@@ -349,6 +364,7 @@ def _fresh(tenant: str, new: NewSession) -> Session:
         user_id=new.user_id,
         id=new.id,
         agent=new.agent,
+        identity=new.identity,
         created_at=new.timestamp,
         updated_at=new.timestamp,
         accessed_at=new.timestamp,
@@ -363,7 +379,7 @@ def _fresh(tenant: str, new: NewSession) -> Session:
 def _insert(session: Session) -> Steps[int]:
     names = (session.tenant, session.user_id, session.id, session.agent)
     times = (session.version, session.created_at, session.updated_at, session.status, session.ttl)
-    rows = yield Query("session_insert", (*names, *times, *counters(session)))
+    rows = yield Query("session_insert", (*names, *times, *counters(session), session.identity))
     pk: int = rows[0][0]
     large = profile(session)
     if large is not None:

@@ -45,6 +45,7 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     """Whether a call was recorded behind one of a later turn."""
     artifacts: bool = False
     """Whether there may be any."""
+    identity: str = ""
 
     @property
     def expires_at(self) -> int | None:
@@ -91,6 +92,7 @@ def row_of(state: Any, keys: Any, record: Record, profile: bytes | None) -> Row:
         record.end_reason,
         record.expires_at,
         keys.withdrawn,
+        record.identity,
         record.views_from,
     )
 

@@ -33,11 +33,14 @@ def session_find(work: Work, tenant: str, id_: str) -> Rows:
 
 def session_insert(work: Work, *row: Any) -> Rows:
     """A new session."""
-    tenant, user_id, id_, agent, version, created_at, updated_at, status, ttl, *counters = row
+    tenant, user_id, id_, agent, version, created_at, updated_at, status, ttl, *counters, identity = row
     state = work.guarded
     assert state is not None
     assert state.keys.head == work.keys.session(tenant, user_id, id_, "").head
-    state.record = Record(agent, version, created_at, updated_at, status, ttl, list(counters), accessed_at=updated_at)
+    if work.moved_to is not None:
+        work.leave(state)
+    fields = (agent, version, created_at, updated_at, status, ttl, list(counters))
+    state.record = Record(*fields, accessed_at=updated_at, identity=identity)
     state.profile, state.fresh = None, True
     state.inserted, state.retired_from = {}, None
     state.compactions = {}

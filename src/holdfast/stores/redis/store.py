@@ -143,6 +143,11 @@ class RedisStore(LogicStore):
         await self._tidied()
         return await super().endings(due=due, limit=limit)
 
+    async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
+        """See `Store.endings_of`."""
+        await self._tidied()
+        return await super().endings_of(user_id, after=after, limit=limit)
+
     async def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
         """See `Store.idle`."""
         await self._tidied()

@@ -102,7 +102,7 @@ def _due(ended_at: int, ending: str) -> bytes:
 
 def ending_insert(work: Work, tenant: str, *row: Any) -> None:
     """An end that hooks are to be told of: it follows the write that ends the session."""
-    ending, _, _, _, _, ended_at, due_at, *_ = row
+    ending, _, _, _, _, _, ended_at, due_at, *_ = row
     work.tell(b"e", ending.encode(), fitting(due_at), _due(ended_at, ending), packed(row))
 
 
@@ -125,6 +125,13 @@ def endings_due(work: Work, tenant: str, due: int, limit: int) -> Rows:
     return [list_from(row) for row in found if row is not None]
 
 
+def endings_of_user(work: Work, tenant: str, user_id: str, after: str, limit: int) -> Rows:
+    """Those of a user's sessions, in order of id, behind one of them. Reads the tenant's: there are few at any time."""
+    (found,) = work.ask_once((b"HVALS", work.keys.tenant(tenant).endings))
+    rows = sorted((list_from(row) for row in found), key=lambda row: str(row[0]).encode())
+    return [row for row in rows if row[1] == user_id and str(row[0]).encode() > after.encode()][:limit]
+
+
 def ending_put(
     work: Work, tenant: str, ending: str, due_at: int, attempts: int, hooks: bytes, error: str | None
 ) -> None:
@@ -132,8 +139,8 @@ def ending_put(
     keys = work.of_tenant(tenant)
     stored, row = _ending(work, tenant, ending)
     work.check(keys.endings, ending, stored)
-    work.do("HSET", keys.endings, ending, packed([*row[:6], due_at, attempts, hooks, error]))
-    work.do("ZADD", keys.due, due_at, _due(row[5], ending))
+    work.do("HSET", keys.endings, ending, packed([*row[:7], due_at, attempts, hooks, error]))
+    work.do("ZADD", keys.due, due_at, _due(row[6], ending))
 
 
 def ending_delete(work: Work, tenant: str, ending: str) -> None:
@@ -142,7 +149,7 @@ def ending_delete(work: Work, tenant: str, ending: str) -> None:
     if stored is not None:
         keys = work.of_tenant(tenant)
         work.check(keys.endings, ending, stored)
-        work.do("f", b"", ending, _due(row[5], ending))
+        work.do("f", b"", ending, _due(row[6], ending))
 
 
 # -- contents ----------------------------------------------------------------

@@ -220,6 +220,13 @@ class Work:
         if self.moved_to is not None or state.record is None:
             self.do("rest", state.keys.clock)
 
+    def leave(self, state: State) -> None:
+        """What was moved stays where it is now, with a guard of its own: a new session takes its old place."""
+        moved, self.moved_to = self.moved_to, None
+        assert moved is not None
+        self.do("leave", moved.head, packed(state.record))
+        self._tell(moved, state.record, b"-", b"w")
+
     def _write_record(self, state: State) -> None:
         keys, record = self.moved_to or state.keys, state.record
         self.record = packed(record)

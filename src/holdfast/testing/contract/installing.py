@@ -16,8 +16,16 @@ from holdfast.session import ModelCall, NewEntry, Removed, SessionRef, Usage
 from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, calls, compaction, live, result, session, texts, user
+from holdfast.testing.contract.life import ending
 
 COPY = SessionRef("bob", "copy")
+ARTIFACT: dict[str, Any] = {
+    "blob": "b",
+    "mime_type": "text/plain",
+    "size": 5,
+    "sha256": b"s" * 32,
+    "created_at": 1,
+}
 CALL = ModelCall(model="m", timestamp=3, prompt_tokens=5, completion_tokens=2, turn_id=1, hash=b"h" * 16, build=b"b")
 
 
@@ -179,7 +187,7 @@ async def test_a_removal_says_what_went(store: Store) -> None:
     await store.append(REF, Append(compactions=[compaction(0, 1, view="w")], timestamp=1))
     await store.append(REF, Append(views={"v": SavedView(0, b""), "w": SavedView(0, b"")}, timestamp=1))
     for at in range(2):
-        new = NewArtifact(name="n", blob=f"b{at}", mime_type="text/plain", size=5, sha256=b"s" * 32, created_at=1)
+        new = NewArtifact(name="n", **{**ARTIFACT, "blob": f"b{at}"})
         await store.add_artifact(REF, new)
     await store.create(session(COPY, state={"kept": 1}))
     size = (await store.get(REF)).bytes
@@ -210,3 +218,56 @@ async def test_a_removal_of_next_to_nothing(store: Store) -> None:
     assert all(getattr(removed, name) == 0 for name in Removed.__struct_fields__)
     assert texts((await store.replace(session(), [user("a")])).entries) == ["a"]
     assert evolve(removed, messages=1, bytes=(await store.get(REF)).bytes) == await store.remove(REF)
+
+
+async def test_what_is_replaced_may_end_by_that(store: Store) -> None:
+    """In one write: the old session is whole where its end says that it is, and neither sees the other."""
+    await store.create(session(state={"k": 1}))
+    await store.append(REF, Append(entries=[user("old")], timestamp=5))
+    await store.add_artifact(REF, NewArtifact(name="a", **ARTIFACT))
+    for number, text in enumerate(["new", "newer"]):
+        gone = ending(number, withdrawn=True, identity=(await store.get(REF)).identity, ended_at=50 + number)
+        before = await store.get(REF)
+        done = await store.replace(session(timestamp=10), [user(text)], ending=gone)
+        assert done.ended
+        assert (await store.get(REF), await live(store)) == (done.session, [text])
+        left = await store.get(gone.ref)
+        assert (left.status, left.end_reason, left.version) == ("closed", "ttl", before.version + 1)
+        assert (done.version, left.state, left.tail) == (before.version + 1, before.state, before.tail)
+        assert [one.id for one in await store.endings(due=99)] == [f"end_{at}" for at in range(number + 1)]
+    first = ending(0, withdrawn=True)
+    assert await live(store, first.ref) == ["old"]
+    assert [one.name for one in (await store.artifacts(first.ref)).artifacts] == ["a"]
+    assert (await store.artifacts(REF)).artifacts == ()
+    assert [one.ref for one in (await store.list()).sessions] == [REF]
+    assert await store.active() == 1
+    await store.append(REF, Append(entries=[user("more")], timestamp=60))
+    assert await store.delete(first.ref)
+    assert not await store.delete(first.ref)
+    assert await live(store) == ["newer", "more"]
+    assert await store.delete(REF)
+    assert await live(store, ending(1, withdrawn=True).ref) == ["new"]
+
+
+async def test_a_refused_installation_ends_nothing(store: Store) -> None:
+    """The end is part of the installation; one that would leave the name taken is refused as well."""
+    await store.create(session(timestamp=1))
+    with pytest.raises(InvalidMessage):
+        await store.replace(session(), IMPOSSIBLE["by itself"], ending=ending(withdrawn=True))
+    for bad in (ending(withdrawn=False), ending(ref=COPY, withdrawn=True)):
+        with pytest.raises(InvalidRequest):
+            await store.replace(session(), [], ending=bad)
+    with pytest.raises(SessionExists):
+        await store.replace(session(), [], fresh=True, ending=ending(withdrawn=True))
+    assert (await store.get(REF)).status == "active"
+    assert await store.endings(due=99) == ()
+
+
+async def test_what_was_used_since_does_not_end(store: Store) -> None:
+    """It is replaced, as without an end."""
+    await store.create(session(timestamp=50))
+    done = await store.replace(session(timestamp=60), [user("a")], ending=ending(withdrawn=True, ended_at=50))
+    assert not done.ended
+    assert await store.endings(due=99) == ()
+    with pytest.raises(SessionNotFound):
+        await store.get(ending(withdrawn=True).ref)

@@ -248,6 +248,35 @@ async def test_a_closed_session_can_be_withdrawn(store: Store) -> None:
     assert [one.reason for one in await store.endings(due=DAY)] == ["ttl", "delete"]
 
 
+# -- identity ------------------------------------------------------------------
+
+
+async def test_what_is_meant_for_a_session_does_not_reach_another_of_its_name(store: Store) -> None:
+    """Deleted, installed in its place or withdrawn: the next one of the name is another one, at whatever version."""
+    seen = [await store.create(session())]
+    await store.delete(REF)
+    seen.append(await store.create(session()))
+    seen.append((await store.replace(session(), [user("hello")])).session)
+    await store.end(ending(withdrawn=True))
+    seen.append(await store.create(session()))
+    assert len({one.identity for one in seen}) == 4
+    for one in seen[:-1]:
+        with pytest.raises(SessionNotFound):
+            await store.append(REF, Append(entries=[user("late")], timestamp=9, identity=one.identity))
+    assert await live(store) == []
+    await store.append(REF, Append(entries=[user("in time")], timestamp=9, identity=seen[-1].identity))
+    assert await live(store) == ["in time"]
+
+
+async def test_an_identity_stays(store: Store) -> None:
+    """Over writes, an end, and the message that opens it again."""
+    made = await store.create(session())
+    await said(store, "one", at=2)
+    await store.end(ending())
+    await said(store, "two", at=60)
+    assert (await store.get(REF)).identity == made.identity
+
+
 # -- what is idle --------------------------------------------------------------
 
 
@@ -357,8 +386,24 @@ async def test_an_end_is_recorded_with_its_hooks(store: Store) -> None:
     await store.create(session())
     await store.end(ending())
     assert await store.endings(due=49) == ()
-    assert await store.endings(due=50) == (ending(),)
+    identity = (await store.get(REF)).identity
+    assert await store.endings(due=50) == (ending(identity=identity),)
     assert await store.for_tenant("other").endings(due=DAY) == ()
+
+
+async def test_the_ends_of_a_user_are_found(store: Store) -> None:
+    """Due or not, of sessions that have their name and of those that do not; nobody else's."""
+    refs = [SessionRef("ann", "a"), SessionRef("ann", "b"), SessionRef("bob", "a")]
+    for number, ref in enumerate(refs):
+        await store.create(session(ref))
+        await store.end(ending(number, ref, withdrawn=number == 1))
+    found = await store.endings_of("ann")
+    assert [(one.id, one.session_id, one.withdrawn) for one in found] == [("end_0", "a", False), ("end_1", "b", True)]
+    assert await store.endings_of("ann", limit=1) == found[:1]
+    assert await store.endings_of("ann", after="end_0") == found[1:]
+    assert await store.endings_of("ann", after="end_1") == ()
+    assert await store.endings_of("nobody") == ()
+    assert await store.for_tenant("other").endings_of("ann") == ()
 
 
 async def test_a_delivery_is_noted_for_good(store: Store) -> None:

@@ -54,6 +54,7 @@ OF_A_SESSION: dict[str, Call] = {
 OF_A_TENANT: dict[str, Call] = {
     "find": lambda store, ref: store.find(ref.id),
     "endings": lambda store, ref: store.endings(due=10**12),
+    "endings_of": lambda store, ref: store.endings_of(ref.user_id),
     "settle": lambda store, ref: store.settle(ENDING.id, delivered="hook"),
     "forget_ending": lambda store, ref: store.forget_ending(ENDING.id),
     "idle": lambda store, ref: store.idle(now=10**15, ttl=1),

@@ -97,6 +97,12 @@ local function move(key, to)
   end
 end
 
+-- What was moved stays there: its record, and a guard that it never had before.
+local function leave(key, record)
+  redis.call('HSET', key, 'g', number .. '.' .. ARGV[1], 'r', record)
+  redis.call('HDEL', key, 't')
+end
+
 -- What comes next under the name of a session that is deleted has a higher number; for how long, is no matter of data.
 local function rest(key)
   local last = redis.call('HGET', key, 'n')
@@ -135,6 +141,8 @@ local function special(name, ...)
     shift(...)
   elseif name == 'move' then
     move(...)
+  elseif name == 'leave' then
+    leave(...)
   elseif name == 'rest' then
     rest(...)
   elseif name == 'note' then

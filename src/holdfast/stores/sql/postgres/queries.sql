@@ -24,10 +24,10 @@ SELECT * FROM session_rows WHERE tenant = $1 AND id = $2 AND withdrawn = '' LIMI
 -- A new session.
 INSERT INTO sessions (tenant, user_id, id, agent, version, created_at, updated_at, status, ttl, messages, bytes, calls,
                       prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq,
-                      last_kind, unit, open_calls, anchor, accessed_at, expires_at)
+                      last_kind, unit, open_calls, anchor, accessed_at, expires_at, identity)
 VALUES ($1, $2, $3, $4, $5, $6, $7::bigint,
         convert_from($8, 'UTF8'), $9::bigint, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $7::bigint,
-        $7::bigint + nullif($9::bigint, 0))
+        $7::bigint + nullif($9::bigint, 0), $25)
 RETURNING pk
 
 -- session_advance --
@@ -87,18 +87,23 @@ SELECT tenant FROM sessions WHERE tenant > $1 ORDER BY tenant LIMIT 1
 
 -- ending_insert --
 -- An end that hooks are to be told of.
-INSERT INTO endings (tenant, id, user_id, session_id, withdrawn, reason, ended_at, due_at, attempts, hooks, error)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+INSERT INTO endings (tenant, id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 
 -- ending_get --
 -- One of them.
-SELECT id, user_id, session_id, withdrawn, reason, ended_at, due_at, attempts, hooks, error
+SELECT id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error
 FROM endings WHERE tenant = $1 AND id = $2
 
 -- endings_due --
 -- Those that are due, in the order in which they are.
-SELECT id, user_id, session_id, withdrawn, reason, ended_at, due_at, attempts, hooks, error
+SELECT id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error
 FROM endings WHERE tenant = $1 AND due_at <= $2 ORDER BY due_at, ended_at, id LIMIT $3
+
+-- endings_of_user --
+-- Those of a user's sessions, in order of id, behind one of them.
+SELECT id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error
+FROM endings WHERE tenant = $1 AND user_id = $2 AND id > $3 ORDER BY id LIMIT $4
 
 -- ending_put --
 -- What became of telling one.

@@ -1,5 +1,6 @@
 -- The life of sessions: when each was used last, how it ended, and ends that have not been told to everybody yet.
 
+-- `identity` tells a session from another one of its name, made when it was gone.
 -- `expires_at` is that of a session with a ttl of its own. A session that is `withdrawn` has lost its name, by the id of its
 -- ending; it waits to be told of, and to be deleted.
 ALTER TABLE sessions ADD COLUMN accessed_at bigint NOT NULL DEFAULT 0;
@@ -7,6 +8,7 @@ ALTER TABLE sessions ADD COLUMN expires_at bigint;
 ALTER TABLE sessions ADD COLUMN ended_at bigint;
 ALTER TABLE sessions ADD COLUMN end_reason bytea;
 ALTER TABLE sessions ADD COLUMN withdrawn bytea NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN identity bytea NOT NULL DEFAULT '';
 UPDATE sessions SET accessed_at = updated_at, expires_at = updated_at + nullif(ttl, 0);
 
 DROP INDEX sessions_name;
@@ -19,7 +21,7 @@ CREATE VIEW session_rows AS
 SELECT s.pk, s.tenant, s.user_id, s.id, s.agent, s.version, s.created_at, s.updated_at, s.status, s.ttl, s.messages,
        s.bytes, s.calls, s.prompt_tokens, s.completion_tokens, s.cached_tokens, s.next_seq, s.turn_id, s.total,
        s.digest, s.last_seq, s.last_kind, s.unit, s.open_calls, s.anchor, p.system_messages, p.state, p.metadata,
-       s.accessed_at, s.ended_at, s.end_reason, s.expires_at, s.withdrawn, s.views_from
+       s.accessed_at, s.ended_at, s.end_reason, s.expires_at, s.withdrawn, s.identity, s.views_from
 FROM sessions AS s LEFT JOIN profiles AS p ON p.session = s.pk;
 
 -- Ends that hooks are still to be told of; `hooks` names them, as JSON.
@@ -32,6 +34,7 @@ CREATE TABLE endings (
     id         bytea    NOT NULL,
     user_id    bytea    NOT NULL,
     session_id bytea    NOT NULL,
+    identity   bytea    NOT NULL,
     reason     bytea    NOT NULL,
     hooks      bytea    NOT NULL,
     error      bytea,
