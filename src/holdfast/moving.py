@@ -24,7 +24,9 @@ TRIES: Final = 8
 # -- export and import -------------------------------------------------------
 
 
-async def exported(store: Store, ref: SessionRef, *, retired: bool = False, calls: bool = False) -> dict[str, Any]:
+async def exported(
+    store: Store, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
+) -> dict[str, Any]:
     """A session whole, as it was at one moment; see `holdfast.wire.exports`.
 
     Args:
@@ -32,6 +34,8 @@ async def exported(store: Store, ref: SessionRef, *, retired: bool = False, call
         ref: which one.
         retired: with the messages that left the live path.
         calls: with its model calls, which name messages by their place: so with `retired` alone.
+        digests: with those that stand for what was erased. With one, a guess of what was erased can be confirmed; without it,
+            a client that sends the erased message again is not recognised in the copy.
 
     Raises:
         SessionNotFound: no such session.
@@ -42,7 +46,7 @@ async def exported(store: Store, ref: SessionRef, *, retired: bool = False, call
         raise InvalidRequest("calls needs retired too: a call names messages by their place in the log", param="calls")
     session, entries = await _log(store, ref, retired=retired)
     made = await _calls(store, session) if calls else None
-    return export_to(session, entries, artifacts=await _artifacts(store, ref), calls=made)
+    return export_to(session, entries, artifacts=await _artifacts(store, ref), calls=made, digests=digests)
 
 
 async def _log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
@@ -93,7 +97,8 @@ async def there(store: Store, ref: SessionRef, read: Imported) -> tuple[Session,
         session = await store.get(ref)
         if not read.retired and session.messages != len(read.messages):
             return session, True
-        found = await exported(store, ref, retired=read.retired, calls="calls" in read.said and read.retired)
+        calls = "calls" in read.said  # then it was exported with what was retired, if anything was
+        found = await exported(store, ref, retired=read.retired or calls, calls=calls, digests=True)
     except SessionNotFound:
         return None
     return session, not same(read, import_from(found))

@@ -302,3 +302,60 @@ def test_a_session_that_is_deleted_here_has_no_transcript_either(tmp_path: Path)
     result = CliRunner().invoke(commands, ["sessions", "delete", "goes", "--yes"], prog_name="holdfast")
     assert result.exit_code == 0, result.stderr
     assert [path.name for path in folder.iterdir()] == ["stays.jsonl"]
+
+
+def cli(*args: str, **more: Any) -> str:
+    result = CliRunner().invoke(commands, [*args], prog_name="holdfast", **more)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def contents(name: str) -> list[str]:
+    return [json.loads(line)["content"] for line in Path("t", f"{name}.jsonl").read_text().splitlines()[1:]]
+
+
+@pytest.mark.parametrize("what", ["fork", "rewind", "import", "transcripts"])
+def test_transcripts_follow_whatever_a_command_writes(what: str) -> None:
+    """What is forked has one, and what is replaced or rewound says what the session does now."""
+    Path("holdfast.yaml").write_text("hooks: {transcripts_dir: t}")
+    first = {"id": "s", "messages": [{"role": "user", "content": "one", "turn_id": 0}]}
+    cli("sessions", "import", "-", input=json.dumps(first))
+    assert contents("s") == ["one"]
+    two = [*first["messages"], {"role": "user", "content": "two", "turn_id": 1}]
+    cli("sessions", "import", "-", "--replace", input=json.dumps({"id": "s", "messages": two}))
+    assert contents("s") == ["one", "two"]
+    if what == "fork":
+        cli("sessions", "fork", "s", "--at-turn", "0", "--id", "f")
+        assert contents("f") == ["one"]
+    elif what == "rewind":
+        cli("sessions", "rewind", "s", "--at-turn", "0")
+        shown = json.loads(cli("transcripts", "show", "s", "--json"))
+        assert [entry["content"] for entry in shown["entries"]] == ["one"]
+    elif what == "transcripts":
+        Path("s.jsonl").write_text(Path("t/s.jsonl").read_text().replace("two", "three"))
+        cli("sessions", "delete", "s", "--yes")
+        assert not Path("t/s.jsonl").exists()
+        cli("transcripts", "import", "s.jsonl")
+        assert contents("s") == ["one", "three"]
+
+
+@pytest.mark.parametrize("preview", [False, True])
+def test_the_end_of_what_an_import_replaces_is_recorded(preview: bool) -> None:
+    """For the hooks of the configuration, also where they cannot be reached now; looking at what it would do ends nothing."""
+    Path("holdfast.yaml").write_text(
+        "short_term: {session_ttl: 1h}\nhooks: {webhooks: [{url: 'http://127.0.0.1:9/', secret: hush}]}"
+    )
+    old = Holdfast("sqlite:///holdfast.db", clock=lambda: NOW)
+
+    async def write() -> None:
+        async with old as hf:
+            await (await hf.session("s")).append("old")
+
+    async def left() -> list[str]:
+        async with Holdfast("sqlite:///holdfast.db") as hf:
+            return [one.reason for one in await hf.engine.life.store.endings(due=2**50)]
+
+    asyncio.run(write())
+    given = json.dumps({"id": "s", "user_id": "default", "messages": [{"role": "user", "content": "new"}]})
+    cli("sessions", "import", "-", "--replace", *(["--dry-run"] if preview else []), input=given)
+    assert asyncio.run(left()) == ([] if preview else ["ttl"])

@@ -60,7 +60,10 @@ async def test_an_export_says_all_of_it() -> None:
         assert exported["schema"] == SCHEMA
         assert [one.get("retired_by") for one in exported["messages"]] == [None] * 5 + [7, 7, None]
         erased = exported["messages"][4]
-        assert (erased["content"], erased["erased"], len(erased["digest"])) == ("[erased]", True, 32)
+        assert (erased["content"], erased["erased"], "digest" in erased) == ("[erased]", True, False)
+        full = await whole(served, "?retired=true&calls=true&digests=true")
+        assert len(full["messages"][4].pop("digest")) == 32
+        assert full == exported
         assert exported["images"] == [{"seq": 6, "part": 0, "type": "image_url", "mime_type": "image/png"}]
         assert exported["usage"]["prompt_tokens"] == exported["calls"][0]["prompt_tokens"] == 10
         assert (exported["artifacts"], exported["ended_at"], exported["end_reason"]) == ([], None, None)
@@ -95,13 +98,24 @@ async def test_a_second_import_is_no_import() -> None:
         assert [(await put(served, body, "/v1/sessions/bare"))["imported"] for _ in range(3)] == [True, False, False]
 
 
+async def test_a_second_import_with_calls_and_nothing_retired_is_no_import() -> None:
+    """So artifacts, which a real one takes, stay."""
+    async with gateway(["an answer"]) as (served, _):
+        await served.chat("hello")
+        await served.http.put("/v1/sessions/s/artifacts/a.txt", content=b"x")
+        exported = (await served.http.get("/v1/sessions/s?retired=true&calls=true")).json()
+        assert exported["calls"]
+        assert (await put(served, exported, "/v1/sessions/s"))["imported"] is False
+        assert (await served.http.get("/v1/sessions/s/artifacts/a.txt")).content == b"x"
+
+
 BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"schema": 99}, 400, "schema"),
     ({"messages": [user("a"), {**user("b"), "tokens": "many"}]}, 400, "messages[1].tokens"),
     ({"messages": [{**user("a"), "retired_by": 0}]}, 400, "messages[0].retired_by"),
     ({"messages": [{**user("a"), "retired_by": 1, "seq": 4}]}, 400, "messages[0].seq"),
     ({"messages": [user("a", turn_id=4), user("b", turn_id=1)]}, 400, "messages[1].turn_id"),
-    ({"messages": [{**user("a"), "erased": True}]}, 400, "messages[0].digest"),
+    ({"messages": [{**user("a"), "erased": True, "digest": "00"}]}, 400, "messages[0].digest"),
     ({"images": ["AAAA"]}, 400, "images[0]"),
     ({"state": [1]}, 400, "state"),
     ({"metadata": {"x": "y" * 1_100_000}}, 413, "metadata"),

@@ -106,7 +106,9 @@ class Call:
         """A query parameter that is one of some words. Raises `InvalidRequest` for any other."""
         value = self.text(name) or default
         if value not in known:
-            raise errors.InvalidRequest(f"{name} must be one of {', '.join(known)}, not {value[:80]!r}", param=name)
+            raise errors.InvalidRequest(
+                f"{name} must be one of {', '.join(filter(None, known))}, not {value[:80]!r}", param=name
+            )
         return value
 
     # -- sessions ----------------------------------------------------------
@@ -228,7 +230,7 @@ def respond(reply: Reply) -> Response:
 def _not_allowed(method: str, methods: Iterable[str]) -> Reply:
     known = ", ".join(sorted(methods))
     body = error_body(
-        f"{method} is not possible here; {known} is", kind="invalid_request_error", code="method_not_allowed"
+        f"{method} is not possible here, only {known}", kind="invalid_request_error", code="method_not_allowed"
     )
     return Reply(body, 405, {"allow": known})
 

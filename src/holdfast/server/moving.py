@@ -14,12 +14,12 @@ from holdfast.wire.exports import session_to
 async def export(call: Call) -> Reply:
     """A session whole.
 
-    With `retired` also the messages that left the live path, so that the copy has the same places and digests; with `calls`
-    (and `retired`) the model calls. Of artifacts the export lists what there is: their contents stay where they are.
+    With `retired` also the messages that left the live path, so that the copy has the same places; with `calls` (and `retired`)
+    the model calls; with `digests` what stands for erased messages, by which a guess of one can be confirmed. Of artifacts the export lists what there is: their contents stay where they are.
     """
     session = await call.session()
-    retired, calls = (call.choice(name, "false", "true", "false") == "true" for name in ("retired", "calls"))
-    return Reply(await call.hf.export(session.ref, retired=retired, calls=calls))
+    asked = {name: call.choice(name, "false", "true", "false") == "true" for name in ("retired", "calls", "digests")}
+    return Reply(await call.hf.export(session.ref, **asked))
 
 
 async def install(call: Call) -> Reply:

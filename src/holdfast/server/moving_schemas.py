@@ -38,7 +38,6 @@ PAST: Final[dict[str, Schema]] = {
     "end_reason": {"enum": [*get_args(EndReason), None], "description": "why it was closed"},
 }
 EXPORT: Final[dict[str, Schema]] = {
-    **PAST,
     "messages": array(ref("Entry")),
     "images": array(_MEDIUM),
     "videos": array(_MEDIUM),

@@ -137,6 +137,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
             _USER,
             _query("retired", _FLAG, "with the messages that left the live path"),
             _query("calls", _FLAG, "with the model calls; needs `retired` too"),
+            _query("digests", _FLAG, "with what stands for erased messages: by it a guess of one can be confirmed"),
         ),
         failures=_OF_A_SESSION,
     ),

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,6 +36,7 @@ from holdfast.secrets import Guard, guard_of
 from holdfast.server.app import make_app
 from holdfast.server.observe import JsonLines
 from holdfast.server.protocol import Protocol
+from holdfast.stores.sqlite import MEMORY, path_of
 from holdfast.tokens import STORED
 
 _COLLECT_EVERY = (7_000, 5, 2)
@@ -121,8 +123,19 @@ def serve(settings: ServerSettings) -> int:
         life=life_of(settings.config, sweep=True),
     )
     log_to(sys.stderr, guard)
+    _make_room(settings.store)
     with asyncio.Runner(loop_factory=_loop) as runner:
         return runner.run(_serve(hf, settings))
+
+
+def _make_room(url: str) -> None:
+    """The folder of an SQLite file, as seed 002 names one that nobody makes. Raises `ConfigError`."""
+    if not url.startswith("sqlite:") or (path := path_of(url)) == MEMORY:
+        return
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise ConfigError([f"the folder of {path} cannot be made: {exc.strerror or exc}"]) from exc
 
 
 def _loop() -> asyncio.AbstractEventLoop:

@@ -61,7 +61,7 @@ _ENTRY: Final[dict[str, Schema]] = {
     "tokens": whole("the message's, o200k"),
     "retired_by": whole("seq of what took its place; only in answers with retired entries"),
     "erased": {"const": True, "description": "its content was erased"},
-    "digest": text("of an erased one, in an export: what stands for what it said, hexadecimal"),
+    "digest": text("of an erased one, in an export with `digests`: what stands for what it said, hexadecimal"),
 }
 _ENTRY_OPTIONAL: Final = tuple(name for name in _ENTRY if name not in ("seq", "turn_id", "role", "timestamp", "tokens"))
 
@@ -76,6 +76,7 @@ _SESSION: Final[dict[str, Schema]] = {
     "version": whole("grows by one with every write to the session"),
     "created_at": TIME,
     "updated_at": TIME,
+    **PAST,
     "ttl": _TTL,
     "turns": whole("how many there were"),
     "message_count": whole("live messages"),

@@ -14,7 +14,7 @@ from holdfast.messages import Message
 from holdfast.session import Entry, ModelCall, Session
 from holdfast.session import erased as erased_message
 from holdfast.wire.openai import message_from, message_to, messages_from, split_system
-from holdfast.wire.past import SAYS, call_to, listed, media_to, old_entry_to, old_fields, past_from, whole
+from holdfast.wire.past import SAYS, call_to, listed, media_to, old_entry_to, old_fields, past_from, stands_in, whole
 
 SCHEMA: Final = 1
 """Of exports, as `schema` in them. It grows when a release that is out would misread what this one writes."""
@@ -33,6 +33,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     fields: tuple[dict[str, Any], ...]
     """For each message, arguments of `OldEntry` beside the message itself."""
+    stood_in: frozenset[int] = frozenset()
+    """Places, in `messages`, of erased ones whose digest it does not tell."""
     past: Past | None = None
     said: frozenset[str] = frozenset()
     """What it tells of its past, by field; of `SAYS`."""
@@ -54,6 +56,8 @@ def session_to(session: Session) -> dict[str, Any]:
         "version": session.version,
         "created_at": session.created_at,
         "updated_at": session.updated_at,
+        "ended_at": session.ended_at,
+        "end_reason": session.end_reason,
         "ttl": session.ttl,
         "turns": session.tail.turn_id + 1,
         "message_count": session.messages,
@@ -72,6 +76,7 @@ def export_to(
     *,
     artifacts: Sequence[Artifact] = (),
     calls: Sequence[ModelCall] | None = None,
+    digests: bool = False,
 ) -> dict[str, Any]:
     """A session whole, as `PUT /v1/sessions/{id}` and `sessions import` take it.
 
@@ -80,13 +85,12 @@ def export_to(
         entries: its live path, or its whole log.
         artifacts: the newest version of each; contents stay where they are.
         calls: its model calls, oldest first; None: they are not told.
+        digests: with those that stand for what was erased; see `old_entry_to`.
     """
     return {
         "schema": SCHEMA,
         **session_to(session),
-        "ended_at": session.ended_at,
-        "end_reason": session.end_reason,
-        "messages": [old_entry_to(entry) for entry in entries],
+        "messages": [old_entry_to(entry, digests=digests) for entry in entries],
         "images": media_to(entries, "image"),
         "videos": media_to(entries, "video"),
         "artifacts": [artifact_to(artifact) for artifact in artifacts],
@@ -131,6 +135,7 @@ def import_from(data: Mapping[str, Any], *, now: int = 0) -> Imported:
         ttl=milliseconds(data, "ttl"),
         messages=tuple(_left(message, own) for message, own in zip(rest, fields, strict=True)),
         fields=tuple(fields),
+        stood_in=frozenset(at for at, item in enumerate(raw[len(leading) :]) if stands_in(item)),
         past=past_from(data, now) if known else None,
         said=frozenset(name for name in SAYS if data.get(name) is not None) if known else frozenset(),
     )
@@ -144,7 +149,7 @@ def same(new: Imported, old: Imported) -> bool:
     alike = ("agent", "system_messages", "state", "metadata", "ttl", "messages")
     if any(getattr(new, name) != getattr(old, name) for name in alike) or new.retired != old.retired:
         return False
-    if not all(map(_same_fields, new.fields, old.fields)):
+    if not all(map(_same_fields, new.fields, old.fields)) or not _same_erased(new, old):
         return False
     return new.past is None or (old.past is not None and _same_past(new.past, old.past, new.said))
 
@@ -152,8 +157,17 @@ def same(new: Imported, old: Imported) -> bool:
 def _same_fields(new: dict[str, Any], old: dict[str, Any]) -> bool:
     dated = all(new.get(name, old.get(name)) == old.get(name) for name in ("timestamp", "turn_id"))
     marked = bool(new.get("pinned")) == bool(old.get("pinned"))
-    told = all(new.get(name) == old.get(name) for name in ("agent", "importance", "retired_by", "stands_for"))
+    told = all(new.get(name) == old.get(name) for name in ("agent", "importance", "retired_by"))
     return dated and marked and told and (new.get("metadata") or None) == (old.get("metadata") or None)
+
+
+def _same_erased(new: Imported, old: Imported) -> bool:
+    """Whether the same messages are erased, and stood for by the same digests where both say which."""
+    for at, (own, its) in enumerate(zip(new.fields, old.fields, strict=True)):
+        told = at not in new.stood_in | old.stood_in
+        if ("stands_for" in own) != ("stands_for" in its) or (told and own.get("stands_for") != its.get("stands_for")):
+            return False
+    return True
 
 
 def _same_past(new: Past, old: Past, said: frozenset[str]) -> bool:

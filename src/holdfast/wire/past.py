@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast, get_args
 
@@ -23,9 +24,15 @@ _OF_A_CALL: Final = ("timestamp", "prompt_tokens", "completion_tokens", "cached_
 # -- out ---------------------------------------------------------------------
 
 
-def old_entry_to(entry: Entry) -> dict[str, Any]:
-    """An entry as exports have it: with the digest that stands for what was erased."""
-    return {**entry_to(entry), "digest": entry.digest.hex()} if entry.erased else entry_to(entry)
+def old_entry_to(entry: Entry, *, digests: bool = False) -> dict[str, Any]:
+    """An entry as exports have it.
+
+    Args:
+        entry: whatever became of it.
+        digests: with the digest that stands for what was erased. It has no key: whoever has it, and guesses what was said,
+            can tell whether the guess is right.
+    """
+    return {**entry_to(entry), "digest": entry.digest.hex()} if digests and entry.erased else entry_to(entry)
 
 
 def call_to(call: ModelCall) -> dict[str, Any]:
@@ -98,7 +105,12 @@ def old_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise _wrong(f"{where}.erased", "true or false", erased)
     # What is left of an erased message says nothing of how much there was: so its count is believed.
     count = {} if data.get("tokens") is None else {"tokens": data["tokens"]}
-    return {**found, **count, "stands_for": _digest(data.get("digest"), f"{where}.digest")}
+    return {**found, **count, "stands_for": _digest(data.get("digest"), where)}
+
+
+def stands_in(data: Mapping[str, Any]) -> bool:
+    """Whether an exported message was erased, and does not say what its digest was: then `old_fields` makes one up."""
+    return data.get("erased") is True and data.get("digest") is None
 
 
 def listed(data: Mapping[str, Any], name: str) -> Sequence[Any]:
@@ -173,12 +185,15 @@ def _call(data: Any, where: str) -> ModelCall:
     )
 
 
-def _digest(value: Any, param: str) -> bytes:
+def _digest(value: Any, where: str) -> bytes:
+    """The digest of what was erased; where it is not told, one that stands in for it, of the message's place alone."""
+    if value is None:
+        return hashlib.blake2b(where.encode(), digest_size=DIGEST_SIZE, person=b"erased").digest()
     try:
         digest = bytes.fromhex(value) if isinstance(value, str) else b""
     except ValueError:
         digest = b""
     if len(digest) != DIGEST_SIZE:
         words = f"the digest of what was erased, {2 * DIGEST_SIZE} hexadecimal digits"
-        raise _wrong(param, words, value)
+        raise _wrong(f"{where}.digest", words, value)
     return digest

@@ -21,9 +21,9 @@ def findings(url: str) -> Iterator[Finding]:
     """All about the servers at `url`, which can be reached; nothing of those that say nothing."""
     import anyio
 
-    from holdfast.stores.redis.store import inspected
-
     try:
+        from holdfast.stores.redis.store import inspected
+
         found = anyio.run(inspected, url)
     except HoldfastError:
         return

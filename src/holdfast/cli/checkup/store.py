@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli.checkup import redis
 from holdfast.cli.checkup.finding import Finding, fail, ok, warn
 from holdfast.cli.terminal import moment
-from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt
+from holdfast.errors import HoldfastError, InvalidRequest, MissingExtra, StoreCorrupt
 
 if TYPE_CHECKING:
     from holdfast.session import Session
@@ -100,6 +100,8 @@ def _server(url: str, shown: str) -> Finding:
         return fail("store", f"{shown}: it did not answer within {PATIENCE:g} s", "is the server there, and reachable?")
     except InvalidRequest as error:
         return fail("store", str(error), "name one with --store sqlite:///chat.db")
+    except MissingExtra as error:
+        return fail("store", str(error), "install the extra that it names")
     except HoldfastError as error:
         return fail("store", str(error), "start the server, or set the URL right: the message says what it is")
     used = f", last used {moment(newest.updated_at)}" if newest else ", no sessions yet"
