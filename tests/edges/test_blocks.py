@@ -173,7 +173,9 @@ async def test_retention_is_what_the_block_says(tmp_path: Path) -> None:
 async def test_the_folder_of_a_file_is_made(tmp_path: Path) -> None:
     """`path: .hector/hector.db`, as the seed has it, on a machine that has no such folder."""
     config, database = tmp_path / "holdfast.yaml", tmp_path / ".hector" / "deep" / "hector.db"
-    config.write_text(f"databases: {{main: {{driver: sqlite, path: '{database}'}}}}\nstorage: {{sessions: {{backend: sql}}}}\n")
+    config.write_text(
+        f"databases: {{main: {{driver: sqlite, path: '{database}'}}}}\nstorage: {{sessions: {{backend: sql}}}}\n"
+    )
     with Process("", config=config) as server:
         async with httpx2.AsyncClient(base_url=server.url, trust_env=False) as http:
             assert (await http.post("/v1/sessions", json={"id": "s"})).status_code == 201

@@ -312,6 +312,21 @@ def test_export_with_what_was_edited_away() -> None:
     assert {**again, "version": 0} == {**whole, "version": 0}
 
 
+def test_an_export_does_not_tell_what_stands_for_erased_messages() -> None:
+    """Unless it is asked: a guess of what was said could be held against it. The copy holds either way."""
+    digest = "5a" * 16
+    store({"id": "a", "messages": [{**MESSAGES[1], "erased": True, "digest": digest}, MESSAGES[1]]})
+    assert digest not in sessions("export", "a").output
+    assert exported("a", "--digests")["default", "a"]["messages"][0]["digest"] == digest
+    for at, more in enumerate(([], ["--digests"])):
+        Path("a.jsonl").write_text(json.dumps(exported("a", *more)["default", "a"]))
+        copy = ["--store", f"sqlite:///copy{at}.db"]
+        assert sessions("import", "a.jsonl", *copy).exit_code == 0
+        assert sessions("verify", "a", *copy).exit_code == 0
+        there = exported("a", "--digests", *copy)["default", "a"]["messages"][0]["digest"]
+        assert (there == digest) == bool(more)
+
+
 def test_an_export_can_be_compressed() -> None:
     """By its name; the same sessions make the same bytes, and an import reads them."""
     store(WHOLE, {"id": "a", "messages": MESSAGES})

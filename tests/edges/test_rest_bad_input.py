@@ -337,3 +337,20 @@ async def test_a_header_cannot_be_injected() -> None:
         assert answer["status"] == 200
         assert "set-cookie" not in answer["headers"]
         assert answer["headers"]["x-session-id"] == "a%0D%0ASet-Cookie:%20b=c"
+
+
+async def test_a_parameter_that_nobody_reads_is_refused() -> None:
+    """Else a misspelt `version` would delete all of them."""
+    async with gateway([]) as (served, _):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        await served.http.put("/v1/sessions/s/artifacts/a.txt", content=b"x")
+        for path, hint in (
+            ("/v1/sessions/s/artifacts/a.txt?versoin=1", "version"),
+            ("/v1/sessions/s?user=ada", "user_id"),
+        ):
+            response = await served.http.delete(path)
+            assert response.status_code == 400
+            assert f"did you mean {hint}?" in response.json()["error"]["message"]
+        assert (await served.http.get("/v1/sessions/s/artifacts/a.txt")).content == b"x"
+        assert (await served.http.get("/v1/sessions?stauts=closed")).status_code == 400
+        assert (await served.http.get("/healthz?probe=1")).status_code == 200

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.hooks.transcripts import Transcripts
 from holdfast.receipts import Receipt
 from holdfast.session import ModelCall, SessionRef
 from holdfast.stores.base import Append
@@ -211,6 +213,20 @@ async def test_rewind() -> None:
 
 
 # -- deletion ----------------------------------------------------------------
+
+
+async def test_a_transcript_goes_also_when_its_session_is_gone(tmp_path: Path) -> None:
+    """It was removed by somebody who keeps no transcripts; then there is nothing left."""
+    async with gateway([]) as (served, _):
+        keeper = Transcripts(tmp_path)
+        served.hf.add_hook(keeper)
+        path = f"/v1/sessions/{await created(served, 's', user_id='ada')}"
+        keeper.path("default", "ada", "s").write_text("left\n")
+        await served.hf.store.remove(SessionRef("ada", "s"))
+        assert (await served.http.delete(path)).status_code == 404
+        gone = (await served.http.delete(f"{path}?user_id=ada")).json()
+        assert (gone["deleted"], gone["receipt"]) == (True, Receipt(transcripts=1).to_wire())
+        assert (await served.http.delete(f"{path}?user_id=ada")).status_code == 404
 
 
 async def test_a_deletion_has_a_receipt() -> None:

@@ -16,7 +16,7 @@ from holdfast.server.chat import Chat
 from holdfast.server.http import Call, Endpoint, Handler, Reply, SentPath, no_route
 from holdfast.server.intake import Intake
 from holdfast.server.observe import LoopbackOnly, Metrics, Observed
-from holdfast.server.openapi import describe
+from holdfast.server.openapi import describe, parameters_of
 
 ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/models": {"GET": meta.models},
@@ -85,7 +85,10 @@ def make_app(hf: Holdfast, *, limits: Limits | None = None, close: bool = True) 
         "/openapi.json": {"GET": _description(lambda: table)},
         "/docs": {"GET": _docs(lambda: table)},
     }
-    routes = [Route(path, Endpoint(handlers, current, intake)) for path, handlers in table.items()]
+    routes = [
+        Route(path, Endpoint(handlers, current, intake, parameters=parameters_of(path)))
+        for path, handlers in table.items()
+    ]
     chat = Endpoint({}, current, intake, post=Chat(current, intake))
     rest = Endpoint(dict.fromkeys(_METHODS, no_route), current, intake)
     return Starlette(

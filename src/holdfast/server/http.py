@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -87,9 +88,16 @@ class Call:
 
     def text(self, name: str) -> str | None:
         """A query parameter, or None. Raises `InvalidRequest` for one that is no UTF-8, or is given twice."""
+        return self._parameters().get(name) or None
+
+    def _parameters(self) -> Mapping[str, str]:
         if self._query is None:
             self._query = query_of(self.request.scope["query_string"])
-        return self._query.get(name) or None
+        return self._query
+
+    def check_parameters(self, names: Collection[str]) -> None:
+        """Refuse a query parameter that nobody reads. Raises `InvalidRequest`."""
+        refuse_unknown(self._parameters(), names, "parameter")
 
     def number(self, name: str, default: int, low: int, high: int) -> int:
         """A whole number from the query. Raises `InvalidRequest` outside of `low` to `high`."""
@@ -163,6 +171,15 @@ def query_of(raw: bytes) -> dict[str, str]:
     return found
 
 
+def refuse_unknown(given: Iterable[str], names: Collection[str], kind: str) -> None:
+    """Refuse what nobody reads: a misspelt name would be lost silently, and a `version` with it. Raises `InvalidRequest`."""
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(names)) or 'none'}"
+            raise errors.InvalidRequest(f"unknown {kind} {name[:80]!r}; {hint}", param=name[:80])
+
+
 # -- endpoints ---------------------------------------------------------------
 
 Handler = Callable[[Call], Awaitable[Reply]]
@@ -176,6 +193,7 @@ class Endpoint:
         hf: the `Holdfast` to work on.
         intake: how bodies are read.
         post: an ASGI app that answers POST by itself, because its reply is a stream.
+        parameters: of the query, by method; a method that is not there takes any.
     """
 
     def __init__(
@@ -185,11 +203,13 @@ class Endpoint:
         intake: Intake,
         *,
         post: ASGIApp | None = None,
+        parameters: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._handlers = handlers
         self._hf = hf
         self._intake = intake
         self._post = post
+        self._parameters = parameters or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._post is not None and scope["method"] == "POST":
@@ -210,6 +230,9 @@ class Endpoint:
 
     async def _answered(self, handler: Handler, call: Call) -> Reply:
         try:
+            method = call.request.method
+            if method in self._parameters:
+                call.check_parameters(self._parameters[method])
             return await handler(call)
         finally:
             call.release()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.holdfast import DEFAULT_USER
 from holdfast.moving import forked, rewound
 from holdfast.server.http import Call, Reply
 from holdfast.server.sessions import if_match, known, optional
+from holdfast.session import SessionRef
 from holdfast.wire.exports import session_to
 
 
@@ -15,7 +17,8 @@ async def export(call: Call) -> Reply:
     """A session whole.
 
     With `retired` also the messages that left the live path, so that the copy has the same places; with `calls` (and `retired`)
-    the model calls; with `digests` what stands for erased messages, by which a guess of one can be confirmed. Of artifacts the export lists what there is: their contents stay where they are.
+    the model calls; with `digests` what stands for erased messages, by which a guess of one can be confirmed. Of artifacts the
+    export lists what there is: their contents stay where they are.
     """
     session = await call.session()
     asked = {name: call.choice(name, "false", "true", "false") == "true" for name in ("retired", "calls", "digests")}
@@ -61,12 +64,16 @@ async def rewind(call: Call) -> Reply:
 
 
 async def delete(call: Call) -> Reply:
-    """Remove a session and all that belongs to it. One that is not there is a 404."""
-    session = await call.session()
-    receipt = await call.hf.remove(session.ref)
-    if receipt is None:  # somebody else was faster
-        raise SessionNotFound(session.id)
-    return Reply({"id": session.id, "object": "session", **_gone(receipt.to_wire())})
+    """Remove a session and all that belongs to it. One that is not there is a 404, unless its transcript still was."""
+    session_id = call.path["session_id"]
+    try:
+        ref = (await call.session()).ref
+    except SessionNotFound:  # time may have taken it, and left what is kept elsewhere
+        ref = SessionRef(call.text("user_id") or DEFAULT_USER, session_id)
+    receipt = await call.hf.remove(ref)
+    if receipt is None:
+        raise SessionNotFound(session_id)
+    return Reply({"id": session_id, "object": "session", **_gone(receipt.to_wire())})
 
 
 async def delete_user(call: Call) -> Reply:

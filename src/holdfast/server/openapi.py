@@ -269,6 +269,17 @@ _GENERAL: Final = (
 )
 
 
+def parameters_of(path: str) -> Mapping[str, frozenset[str]]:
+    """The names of the query parameters that a path of the API takes, by method; of a page or a probe nothing is said."""
+    if not path.startswith(("/v1/", "/sessions")):
+        return {}
+    return {
+        method: frozenset(one["name"] for one in operation.parameters if one["in"] == "query")
+        for (method, of), operation in OPERATIONS.items()
+        if of == path and (method, of) != CHAT
+    }
+
+
 def describe(table: Mapping[str, Mapping[str, Callable[..., Any]]]) -> Schema:
     """The OpenAPI document of a table of routes and of the gateway."""
     paths: dict[str, Schema] = {CHAT[1]: {"post": _operation(*CHAT, None)}}

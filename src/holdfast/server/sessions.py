@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from holdfast.handles import SessionHandle
 from holdfast.holdfast import DEFAULT_USER
 from holdfast.looking import Look, looked, told
 from holdfast.prompting import counted
-from holdfast.server.http import Call, Reply, named_session, without_secrets
+from holdfast.server.http import Call, Reply, named_session, refuse_unknown, without_secrets
 from holdfast.session import Session, erased
 from holdfast.stores.base import MAX_PAGE, Append, SessionPatch
 from holdfast.wire.exports import milliseconds, own_fields, session_to, system_messages_from
@@ -263,11 +262,7 @@ async def history(call: Call) -> Reply:
 
 def known(body: dict[str, Any], *names: str) -> None:
     """Refuse fields that nobody reads: a misspelt one would be lost silently. Raises `InvalidRequest`."""
-    for name in body:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(names)}"
-            raise errors.InvalidRequest(f"unknown field {name!r}{hint}", param=name)
+    refuse_unknown(body, names, "field")
 
 
 def optional(body: dict[str, Any], name: str, kind: type, words: str) -> Any:
