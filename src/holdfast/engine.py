@@ -14,13 +14,15 @@ from holdfast.artifacts import ArtifactService
 from holdfast.artifacts.database import DatabaseBlobs
 from holdfast.compacting import Compactor
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
+from holdfast.going import taken_away
 from holdfast.hooks.callbacks import Hooks
 from holdfast.learning import Learning
 from holdfast.life import Life, LifeSettings
 from holdfast.living import living
+from holdfast.receipts import Receipt
 from holdfast.scoring import Scoring
 from holdfast.secrets import Guard
-from holdfast.session import SessionRef
+from holdfast.session import Session, SessionRef
 from holdfast.stores.base import NewSession, Store
 from holdfast.sweeping import Sweeper
 from holdfast.telling import Teller
@@ -70,7 +72,7 @@ class Engine:
         self.new_id = new_id
         self.guard = guard
         self.artifacts = (artifacts or ArtifactService(store, DatabaseBlobs(store, clock), clock)).on(self.store)
-        self.sweeper = Sweeper(self.life, self.teller, clock, holder, chore=self.artifacts.sweep)
+        self.sweeper = Sweeper(self.life, self.teller, clock, holder, chore=self._clean, remove=self._retire)
         self.clock = clock
         self.learning = Learning(store, clock)
         roster = roster or Roster()
@@ -85,6 +87,21 @@ class Engine:
         if self.life.settings.sweep:
             self.teller.start(self.life.store)
             self.sweeper.start()
+
+    def shelf(self, life: Life) -> ArtifactService:
+        """The artifacts of the tenant whose life it is."""
+        return self.artifacts if life is self.life else self.artifacts.of(life.store)
+
+    async def take_away(self, life: Life, ref: SessionRef) -> Receipt | None:
+        """Remove a session of that tenant and all that belongs to it; see `holdfast.going`."""
+        return await taken_away(life, self.shelf(life), self.hooks.keepers, ref)
+
+    async def _clean(self, life: Life, now: int) -> int:
+        return await self.shelf(life).sweep(now)
+
+    async def _retire(self, life: Life, ref: SessionRef) -> bool:
+        receipt = await self.take_away(life, ref)
+        return receipt is not None and bool(receipt.sessions)
 
     async def present(self, ref: SessionRef) -> None:
         """Where sessions live in memory, make one anew that time has taken: whoever holds it goes on with an empty one.
@@ -136,6 +153,18 @@ class Engine:
             lock, users = self._queues.pop(ref)
             if users > 1:
                 self._queues[ref] = (lock, users - 1)
+
+    async def end(self, ref: SessionRef) -> Session:
+        """Close a session behind its turns in this process: hooks hear their replies, and these do not open it again.
+
+        As it is then; see `Life.close`.
+
+        Raises:
+            SessionNotFound: no such session.
+            InvalidRequest: this task has a turn of the session open.
+        """
+        async with self.queue(ref):
+            return await self.life.close(ref)
 
     def hushed(self) -> AbstractContextManager[None]:
         """What is raised inside of the block quotes no secret."""

@@ -44,6 +44,7 @@ TEXTLESS: Final = frozenset(
         "drop_compaction",
         "end",
         "endings",
+        "endings_of",
         "entries",
         "erase",
         "find",

@@ -274,9 +274,13 @@ class SessionHandle:
     async def close(self) -> Session:
         """End the session; as it is then. The next message opens it again, but in memory, where it is gone.
 
-        One that has ended already stays as it is. Raises `SessionNotFound`.
+        One that has ended already stays as it is. Turns of it in this process are waited for.
+
+        Raises:
+            SessionNotFound: no such session.
+            InvalidRequest: this task has a turn of the session open.
         """
-        return await self._engine.life.close(self.ref)
+        return await self._engine.end(self.ref)
 
     async def delete(self) -> bool:
         """Remove the session and all that belongs to it; whether there was one."""

@@ -282,7 +282,7 @@ class Holdfast:
 
     async def close_session(self, ref: SessionRef) -> Session:
         """End a session; see `SessionHandle.close`."""
-        return await self.engine.life.close(ref)
+        return await self.engine.end(ref)
 
     async def sweep(self) -> Swept:
         """End what has expired, now, and tell hooks of what is due; what was done. It happens by itself, too."""
@@ -318,9 +318,11 @@ class Holdfast:
 
     # -- sessions that move ------------------------------------------------
 
-    async def export(self, ref: SessionRef, *, retired: bool = False, calls: bool = False) -> dict[str, Any]:
+    async def export(
+        self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
+    ) -> dict[str, Any]:
         """A session whole, as JSON can carry it; see `holdfast.moving.exported`."""
-        return await exported(self.store, ref, retired=retired, calls=calls)
+        return await exported(self.store, ref, retired=retired, calls=calls, digests=digests)
 
     async def import_(
         self,

@@ -7,22 +7,25 @@ That it has expired is true at once, whoever looks; that it has ended is written
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Self
 
 import msgspec
 
 from holdfast.durations import milliseconds_of
-from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.errors import InvalidRequest, SessionNotFound, StoreError
 from holdfast.hooks.callbacks import Hooks
 from holdfast.limits import HISTORY_TURNS, SERVED
 from holdfast.session import Ending, EndReason, Session, SessionRef
 from holdfast.stores.base import Store
 from holdfast.telling import Teller
 
+_log = logging.getLogger("holdfast.life")
 DAY: Final = 86_400_000
 PRESETS: Final = {"mistralrs": {"session_ttl": 1_800_000, "max_sessions": 128}}
 """Settings by name: 128 sessions and half an hour, in memory, as mistral.rs has it."""
@@ -34,6 +37,8 @@ _CANDIDATES: Final = 32
 _RECOUNTS: Final = 4
 _STALE: Final = 10_000
 """Milliseconds after which the store is asked how many sessions are active before one is evicted: others end some, too."""
+_RECOUNTED: Final = 60_000
+"""The same where they are not too many by what is known: others may have made some, too."""
 _REMEMBERED: Final = 10_000
 
 
@@ -48,6 +53,8 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that a policy may see, newest first; 0: all."""
     retention: int = 0
     """Milliseconds after its end after which a closed session is deleted; 0: never."""
+    still: bool = False
+    """Whether none is seen as expired, however long it was idle; one that is replaced ends by that still."""
     sweep: bool = True
     """Whether this process ends what is idle by itself, in the background."""
     all_tenants: bool = False
@@ -144,6 +151,7 @@ class Life:
         """How many have begun since it was last counted."""
         self._oldest: deque[Session] = deque()
         self._evicting = asyncio.Lock()
+        self._background: set[asyncio.Task[Any]] = set()
 
     def for_tenant(self, tenant: str) -> Life:
         """The life of another tenant's sessions: what is remembered of this one's is apart from it."""
@@ -159,6 +167,9 @@ class Life:
     def expired(self, session: Session) -> bool:
         """Whether a session that is active by its row was idle for too long. One with a turn under way was not."""
         self.heed(session.ttl)
+        return not self.settings.still and self._overdue(session)
+
+    def _overdue(self, session: Session) -> bool:
         return session.expired(self._clock(), self.settings.session_ttl) and session.ref not in self._using
 
     def heed(self, ttl: int | None) -> None:
@@ -169,7 +180,7 @@ class Life:
 
     def when(self) -> dict[str, int]:
         """What a store has to know to tell what has expired: `now` and `ttl`."""
-        return {"now": self._clock(), "ttl": self.settings.session_ttl}
+        return {"now": 0, "ttl": 0} if self.settings.still else {"now": self._clock(), "ttl": self.settings.session_ttl}
 
     def seen(self, session: Session) -> Session:
         """The session as it is to be seen: closed when it has expired. For stores where it stays."""
@@ -188,14 +199,36 @@ class Life:
 
     @contextmanager
     def using(self, ref: SessionRef) -> Iterator[None]:
-        """A session is in use while the block runs: it neither expires nor is evicted, however long that takes."""
+        """A session is in use while the block runs: it neither expires nor is evicted, however long that takes.
+
+        Other processes see it by notes of use; a block that ends before the first of them is due costs none.
+        """
         self._using[ref] += 1
+        kept = _Kept(partial(self._note_use, ref))
+        if self.shortest:
+            kept.begin(touch_every(self.shortest))
         try:
             yield
         finally:
+            kept.stop()
             self._using[ref] -= 1
             if not self._using[ref]:
                 del self._using[ref]
+
+    async def _note_use(self, ref: SessionRef) -> int:
+        """Note the use of a session that a turn is under way in; milliseconds until the next time, 0 for none."""
+        try:
+            session = await self.store.get(ref)
+            own = self.settings.session_ttl if session.ttl is None else session.ttl
+            if not own:
+                return 0
+            await self.use(session)
+        except SessionNotFound:
+            return 0
+        except StoreError as exc:
+            _log.warning("the use of session %r could not be noted", ref.id, exc_info=exc)
+            return LEAST_TOUCH
+        return touch_every(own)
 
     def in_use(self, ref: SessionRef) -> bool:
         """Whether a turn of the session is under way in this process."""
@@ -241,6 +274,14 @@ class Life:
         return did
 
     async def _ended(self, ending: Ending, idle_since: int | None) -> bool:
+        if ending.withdrawn and not ending.hooks:  # two writes, and nobody would find what lies between them
+            task = asyncio.ensure_future(self._put_out(ending, idle_since))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+            return await asyncio.shield(task)
+        return await self._put_out(ending, idle_since)
+
+    async def _put_out(self, ending: Ending, idle_since: int | None) -> bool:
         try:
             did = await self.store.end(ending, idle_since=idle_since)
         except SessionNotFound:
@@ -257,6 +298,7 @@ class Life:
             id=self._new_id(),
             user_id=session.user_id,
             session_id=session.id,
+            identity=session.identity,
             withdrawn=withdrawn,
             reason=reason,
             ended_at=min(now, self._end_of(session)) if reason == "ttl" else now,
@@ -279,6 +321,16 @@ class Life:
     async def expire(self, session: Session) -> bool:
         """End a session that was idle for too long, unless somebody has used it since; whether this call did."""
         return await self.end(session, "ttl", idle_since=session.accessed_at)
+
+    def replaced(self, session: Session) -> Ending | None:
+        """How a session ends when another one takes its name; None: it has not expired, or nobody wants to be told."""
+        told = self._overdue(session) and self.tells("ttl")
+        return self._ending(session, "ttl", withdrawn=True) if told else None
+
+    def tell(self, session: Session, ending: Ending) -> None:
+        """A session has ended so, in somebody else's write: hooks are told, in the background."""
+        self.over(session, ending.reason)
+        self._teller.soon(self.store, ending)
 
     async def close(self, ref: SessionRef) -> Session:
         """End a session because somebody asks; as it is then. One that has ended stays as it is. Raises `SessionNotFound`."""
@@ -306,6 +358,7 @@ class Life:
 
     async def shut_down(self) -> None:
         """Tell hooks that asked for it of the sessions that were served here; they stay as they are."""
+        await asyncio.gather(*self._background, return_exceptions=True)
         for ref in tuple(self._served) if self.tells("shutdown") else ():
             try:
                 session = await self.store.get(ref)
@@ -370,7 +423,8 @@ class Life:
         if not cap:
             return 0
         async with self._evicting:
-            old = self._count is None or (self._count > cap and self._clock() - self._counted_at >= _STALE)
+            age = self._clock() - self._counted_at
+            old = self._count is None or age >= _RECOUNTED or (self._count > cap and age >= _STALE)
             if recount or old:
                 await self._recount()
             if self._count is None or self._count <= cap:
@@ -405,6 +459,32 @@ class Life:
     async def _read_oldest(self) -> None:
         limit = min(_CANDIDATES + len(self._using) + 1, 1000)
         self._oldest.extend(await self.store.oldest(limit=limit))
+
+
+class _Kept:
+    """Does something again and again, after pauses that it says itself, until it is stopped."""
+
+    def __init__(self, do: Callable[[], Awaitable[int]]) -> None:
+        self._do = do
+        self._waiting: asyncio.TimerHandle | asyncio.Task[None] | None = None
+
+    def begin(self, pause: int) -> None:
+        """Do it in that many milliseconds for the first time; a task is made only then."""
+        self._waiting = asyncio.get_running_loop().call_later(pause / 1000, self._begun)
+
+    def _begun(self) -> None:
+        self._waiting = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        pause = await self._do()
+        while pause:
+            await asyncio.sleep(pause / 1000)
+            pause = await self._do()
+
+    def stop(self) -> None:
+        """Not any more."""
+        if self._waiting is not None:
+            self._waiting.cancel()
 
 
 def _put(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, most: int) -> None:

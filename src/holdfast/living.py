@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from holdfast.artifact import Scope
 from holdfast.errors import AmbiguousSession, SessionExists, SessionExpired, SessionNotFound
 from holdfast.life import Life
 from holdfast.session import NewEntry, Removed, Session, SessionRef
@@ -16,6 +17,7 @@ from holdfast.stores.wrapper import StoreWrapper
 T = TypeVar("T")
 _OF_A_SESSION: Final = frozenset(
     {"annotate", "calls", "compactions", "drop_compaction", "entries", "erase", "rate", "spine", "touch"}
+    | {"add_artifact", "artifact", "artifacts", "artifact_versions", "drop_artifacts"}
 )
 """Methods that are about one session and do not give it: in memory one that has expired is looked for first."""
 _SWEPT: Final = 100
@@ -75,15 +77,20 @@ class LivingStore(StoreWrapper):
         """See `Store.window`."""
         rows = await self.inner.window(ref, view)
         session = await self._living(rows.session)
-        return rows if session is rows.session else msgspec.structs.replace(rows, session=session)
+        if session is rows.session:
+            return rows
+        if not self._life.durable:  # somebody has used it since it was read
+            return await self.inner.window(ref, view)
+        return msgspec.structs.replace(rows, session=session)
 
     async def _living(self, session: Session) -> Session:
         """The session as it is to be seen. Raises `SessionNotFound`."""
         if self._life.durable:
             return self._life.seen(session)
-        if self._life.expired(session):
-            await self._life.expire(session)
-            raise SessionNotFound(session.id)
+        while self._life.expired(session):
+            if await self._life.expire(session):
+                raise SessionNotFound(session.id)
+            session = await self.inner.get(session.ref)  # ended by others, or used since it was read
         return session
 
     async def _sweep(self) -> None:
@@ -115,7 +122,7 @@ class LivingStore(StoreWrapper):
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         """See `Store.append`. What has expired is ended first; a turn under way keeps its session."""
         life = self._life
-        if not life.in_use(ref):
+        if not life.in_use(ref) and not life.settings.still:
             write = msgspec.structs.replace(write, ttl=life.settings.session_ttl)
         with life.growing():
             try:
@@ -124,6 +131,8 @@ class LivingStore(StoreWrapper):
                 appended = await self._reopened(ref, write, exc.session)
             if appended.reopened:
                 life.grew(ref)
+        if appended.replayed:
+            return msgspec.structs.replace(appended, session=await self._living(appended.session))
         if write.entries:
             life.served(ref)
         if appended.reopened:
@@ -132,7 +141,7 @@ class LivingStore(StoreWrapper):
 
     async def _reopened(self, ref: SessionRef, write: Append, expired: Session) -> Appended:
         ended = await self._life.expire(expired)
-        if not self._life.durable:
+        if ended and not self._life.durable:
             raise SessionNotFound(ref.id)
         # Whoever expects the version that they have seen has seen it closed already.
         expect = write.expect + 1 if ended and write.expect is not None else write.expect
@@ -144,9 +153,9 @@ class LivingStore(StoreWrapper):
         """See `Store.update`. A change of what has expired does not bring it back."""
         old = await self.inner.get(ref)
         if self._life.expired(old):
-            stale = expect is not None and expect != old.version
+            stale = self._life.durable and expect is not None and expect != old.version
             ended = not stale and await self._life.expire(old)
-            if not self._life.durable:
+            if ended and not self._life.durable:
                 raise SessionNotFound(ref.id)
             expect = expect + 1 if ended and expect is not None else expect
         changed = await self.inner.update(ref, patch, timestamp=timestamp, expect=expect)
@@ -172,20 +181,22 @@ class LivingStore(StoreWrapper):
         return did
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
-        """See `Store.replace`. Of one that has expired its end is told, before another one takes its place."""
+        """See `Store.replace`. Of one that has expired the end is told; it ends with the write that takes its place."""
         life = self._life
         await life.counted()
         try:
-            old: Session | None = await self.inner.get(new.ref)
+            old: Session | None = await (self.inner if life.durable else self).get(new.ref)
         except SessionNotFound:
             old = None
-        lost = not life.durable or life.tells("ttl")
-        if old is not None and lost and life.expired(old) and not more.get("fresh"):
-            await life.end(old, "ttl", idle_since=old.accessed_at, withdrawn=True)
-            old = None
+        ending = None if old is None or more.get("fresh") else life.replaced(old)
+        if ending is not None:
+            more["ending"] = ending
         with life.growing():
             installed = await self.inner.replace(new, entries, **more)
             was, now = old is not None and old.status == "active", installed.session.status == "active"
+            if installed.ended and old is not None and ending is not None:
+                was = False
+                life.tell(old, ending)
             life.grew(new.ref, now - was)
         if now and not was:
             await life.evict(but=new.ref)
@@ -200,8 +211,9 @@ class LivingStore(StoreWrapper):
             return self._looked_for(method)
 
     def _looked_for(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def call(ref: SessionRef, *args: Any, **kwargs: Any) -> Any:
-            await self.get(ref)
+        async def call(ref: Scope, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(ref, SessionRef):
+                await self.get(ref)
             return await method(ref, *args, **kwargs)
 
         return call

@@ -16,49 +16,39 @@ from holdfast.stores.walk import unchanged
 async def removed(engine: Engine, ref: SessionRef) -> Receipt | None:
     """Remove a session and all that belongs to it, from memory too; what there was, None when there was nothing."""
     engine.warm.forget(ref)
-    forgotten = await engine.artifacts.forget(ref)
-    receipt = await _withdrawn(engine, ref) if engine.life.tells("delete") else await _gone(engine, ref)
-    if receipt is None:
-        return None
-    files = [await keeper.forget(engine.store.tenant, ref.user_id, ref.id) for keeper in engine.hooks.keepers]
-    return receipt + Receipt(artifacts=forgotten.artifacts, artifact_bytes=forgotten.bytes, transcripts=sum(files))
-
-
-async def _gone(engine: Engine, ref: SessionRef) -> Receipt | None:
-    """The receipt of a session that nobody wants to be told of."""
-    gone = await engine.store.remove(ref)
-    return None if gone is None else receipt_of(gone)
-
-
-async def _withdrawn(engine: Engine, ref: SessionRef) -> Receipt | None:
-    """The receipt of one that is nobody's any more, and goes when hooks were told: what is known of it as it stands."""
-    try:
-        session = await engine.store.get(ref)
-        compactions = await engine.store.compactions(ref)
-    except SessionNotFound:
-        return None
-    if not await engine.life.withdraw(ref):
-        return None
-    return Receipt(
-        sessions=1,
-        messages=session.messages,
-        retired=session.tail.next_seq - session.messages,
-        bytes=session.bytes,
-        compactions=len(compactions),
-        model_calls=session.usage.calls,
-        state_keys=len(session.state),
-        pending_deliveries=1,
-    )
+    return await engine.take_away(engine.life, ref)
 
 
 async def user_removed(engine: Engine, user_id: str) -> Receipt:
     """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody: a receipt of zeros."""
-    total = Receipt()
+    total = await _withdrawn_before(engine, user_id)
     while sessions := (await engine.store.list(user_id=user_id, limit=MAX_PAGE)).sessions:
         for session in sessions:
             total += await removed(engine, session.ref) or Receipt()
     forgotten = await engine.artifacts.forget(UserRef(user_id))
-    return total + Receipt(artifacts=forgotten.artifacts, artifact_bytes=forgotten.bytes)
+    files = [await keeper.forget_user(engine.store.tenant, user_id) for keeper in engine.hooks.keepers]
+    return total + Receipt(artifacts=forgotten.artifacts, artifact_bytes=forgotten.bytes, transcripts=sum(files))
+
+
+async def _withdrawn_before(engine: Engine, user_id: str) -> Receipt:
+    """Remove the ends of a user's sessions of which hooks were still to be told, and the sessions that waited for that.
+
+    A deletion that hooks are just being told of, for the first time, is left to them: they may keep something to delete, too.
+    """
+    store, total, after = engine.life.store, Receipt(), ""
+    while ends := await store.endings_of(user_id, after=after, limit=MAX_PAGE):
+        after = ends[-1].id
+        for ending in ends:
+            if ending.reason == "delete" and not ending.attempts:
+                total += Receipt(pending_deliveries=1)
+                continue
+            if ending.withdrawn:
+                held = await engine.artifacts.held(ending.ref)
+                gone = await store.remove(ending.ref)
+                await engine.artifacts.discard(held)
+                total += Receipt() if gone is None else receipt_of(gone)
+            await store.forget_ending(ending.id)
+    return total
 
 
 async def pruned(

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from holdfast.errors import HoldfastError, SessionNotFound
 from holdfast.life import Life
-from holdfast.session import Session
+from holdfast.session import Session, SessionRef
 from holdfast.stores.base import MAX_PAGE
 from holdfast.stores.walk import unchanged
 from holdfast.telling import Teller
@@ -47,6 +50,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds between two sweeps, at least and at most."""
     without: float = 60.0
     """The same where no ttl is known."""
+    first: float = 60.0
+    """Seconds until the first one, at most; a quarter of it at least. Whoever does not live for long sweeps, too."""
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -79,8 +84,10 @@ class Sweeper:
         teller: who tells hooks.
         clock: milliseconds since the epoch.
         holder: names this process where it sweeps.
-        chore: what else is to be done for the own tenant now and then, given the time in milliseconds.
+        chore: what else is to be done for each tenant now and then, given its life and the time in milliseconds.
+        remove: removes a session with all that belongs to it, given the life of its tenant; whether there was one.
         pace: how often and how fast.
+        chance: a number from 0 to 1, so that processes that start together do not sweep at the same moment.
     """
 
     def __init__(
@@ -90,12 +97,17 @@ class Sweeper:
         clock: Callable[[], int],
         holder: str,
         *,
-        chore: Callable[[int], Awaitable[object]] | None = None,
+        chore: Callable[[Life, int], Awaitable[object]],
+        remove: Callable[[Life, SessionRef], Awaitable[bool]],
         pace: Pace | None = None,
+        chance: Callable[[], float] = random.random,
     ) -> None:
+        self._chance = chance
         self.pace = pace or Pace()
         self._chore = chore
+        self._remove = remove
         self._chore_due = 0
+        self._doing_chores = False
         self._life = life
         self._teller = teller
         self._clock = clock
@@ -127,15 +139,16 @@ class Sweeper:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         last = loop.time()
+        first = self.pace.first * (1 + 3 * self._chance()) / 4
         while True:
             self._sooner.clear()
-            wait = last + self.interval - loop.time()
+            wait = last + min(self.interval, first) - loop.time()
             if wait > 0:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait):
                         await self._sooner.wait()
                 continue  # when a session with a shorter ttl has come
-            last = loop.time()
+            last, first = loop.time(), math.inf
             try:
                 await self.sweep()
             except HoldfastError as exc:
@@ -146,6 +159,10 @@ class Sweeper:
     async def sweep(self) -> Swept:
         """One pass over all that is to be swept; what it did. One at a time in a process: its lease is the same."""
         async with self._sweeping:
+            now = self._clock()
+            self._doing_chores = now >= self._chore_due
+            if self._doing_chores:
+                self._chore_due = now + self.pace.chore
             swept = await self._tenant(self._life)
             if self._life.settings.all_tenants:
                 async for tenant in self._others():
@@ -168,16 +185,10 @@ class Sweeper:
             expired = await self._expire(life, lease)
             evicted = await life.evict(recount=True)
             deleted = await self._retire(life, lease)
-            if life is self._life:
-                await self._chores()
+            if self._doing_chores:
+                await self._chore(life, self._clock())
             endings = await self._teller.due(life.store)
             return Swept(expired, evicted, deleted, endings)
-
-    async def _chores(self) -> None:
-        now = self._clock()
-        if self._chore is not None and now >= self._chore_due:
-            self._chore_due = now + self.pace.chore
-            await self._chore(now)
 
     @asynccontextmanager
     async def _leased(self, life: Life) -> AsyncIterator[_Lease | None]:
@@ -211,14 +222,28 @@ class Sweeper:
         if not age:
             return 0
         waiting: list[Session] = []
-        async for session in unchanged(life.store, self._clock() - age, status="closed"):
+        retired = partial(self._retired, life)
+        until = self._clock() - age
+        async for session in unchanged(life.store, until, status="closed"):
+            if session.accessed_at > until:  # it was installed since then, with a past
+                continue
             waiting.append(session)
             if len(waiting) == self.pace.batch:
                 if not await lease.kept():
                     return number
-                number += sum(await self._steps(waiting, lambda one: _retired(life, one)))
+                number += sum(await self._steps(waiting, retired))
                 waiting.clear()
-        return number + sum(await self._steps(waiting, lambda one: _retired(life, one)))
+        return number + sum(await self._steps(waiting, retired))
+
+    async def _retired(self, life: Life, session: Session) -> bool:
+        """Delete a session, unless it was opened again since it was read."""
+        try:
+            now = await life.store.get(session.ref)
+        except SessionNotFound:
+            return False
+        if now.version != session.version or now.status != "closed":
+            return False
+        return await self._remove(life, now.ref)
 
     async def _steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
         """Do something with each session, some at a time, and leave most of the time to others."""
@@ -254,14 +279,3 @@ class _Lease:
 
 async def _expired(life: Life, session: Session) -> bool:
     return life.expired(session) and await life.expire(session)
-
-
-async def _retired(life: Life, session: Session) -> bool:
-    """Delete a session, unless it was opened again since it was read."""
-    try:
-        now = await life.store.get(session.ref)
-    except SessionNotFound:
-        return False
-    if now.version != session.version or now.status != "closed":
-        return False
-    return await life.end(now, "delete")

@@ -15,11 +15,11 @@ import logging
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.errors import EndingNotFound, SessionNotFound, StoreError
+from holdfast.errors import EndingNotFound, HookFailed, SessionNotFound, StoreError
 from holdfast.hooks.base import EndedSession, Hook
 from holdfast.hooks.callbacks import Hooks, told_of
 from holdfast.session import Ending
@@ -39,6 +39,8 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds after which another process takes over an end from one that is gone: more than a call."""
     pauses: tuple[int, ...] = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000)
     """Milliseconds until the second try, the third, and so on; the last one holds for all others."""
+    asked: float = 3600.0
+    """Seconds that a hook may ask to be left alone for, at most."""
     attempts: int = 174
     """Tries until it is given up: about seven days of them."""
     unknown: int = DAY
@@ -58,6 +60,14 @@ AT_ONCE: Final = 8
 WAITING: Final = 1000
 """Ends that wait in memory; of more than that hooks are told when they are due."""
 _JITTER: Final = 0.2
+
+
+class _Failure(NamedTuple):
+    """Why a hook could not be told."""
+
+    why: str
+    asked: int = 0
+    """Milliseconds that it asked to be left alone for."""
 
 
 class Teller:
@@ -240,7 +250,10 @@ class Teller:
         except SessionNotFound:
             await self._gone(store, ending)
             return
-        failures: list[tuple[str, str]] = []
+        if session.identity != ending.identity:  # another one has the name by now
+            await self._gone(store, ending)
+            return
+        failures: list[tuple[str, _Failure]] = []
         for name in ending.hooks:
             hook = self._hooks.get(name)
             if hook is None:
@@ -257,7 +270,7 @@ class Teller:
                 self.outcomes[name, "failed"] += 1
         await self._concluded(store, ending, failures)
 
-    async def _tell(self, hook: Hook, ended: EndedSession) -> str | None:
+    async def _tell(self, hook: Hook, ended: EndedSession) -> _Failure | None:
         """Why a hook could not be told; None when it was. One that does not stop when it should is left behind."""
         task = asyncio.ensure_future(hook(ended))
         try:
@@ -269,14 +282,15 @@ class Teller:
             task.cancel()
             self._strays.add(task)
             task.add_done_callback(self._stray)
-            return f"it took more than {self.patience.call:g} s"
+            return _Failure(f"it took more than {self.patience.call:g} s")
         if task.cancelled():
-            return "it was cancelled"
+            return _Failure("it was cancelled")
         error = task.exception()
         if error is None:
             return None
         _log.warning("hook %r failed to be told of the end %s", hook.name, ended.delivery_id, exc_info=error)
-        return told_of(error)
+        asked = error.retry_after if isinstance(error, HookFailed) else None
+        return _Failure(told_of(error), int(1000 * max(0.0, min(asked or 0.0, self.patience.asked))))
 
     def _stray(self, task: asyncio.Task[Any]) -> None:
         self._strays.discard(task)
@@ -295,11 +309,11 @@ class Teller:
         self.outcomes[name, outcome] += 1
         return await store.settle(ending.id, delivered=name)
 
-    async def _concluded(self, store: Store, ending: Ending, failures: Sequence[tuple[str, str]]) -> None:
+    async def _concluded(self, store: Store, ending: Ending, failures: Sequence[tuple[str, _Failure]]) -> None:
         """Forget an end that everybody was told of, and the session with it that waited for that; or try again later."""
         if failures and ending.attempts + 1 >= self.patience.attempts:
             for name, error in failures:
-                _log.error("hook %r is given up for the end %s, after many tries: %s", name, ending.id, error)
+                _log.error("hook %r is given up for the end %s, after many tries: %s", name, ending.id, error.why)
                 ending = await self._over(store, ending, name, "given_up")
         if not ending.hooks:
             await self._forgotten(store, ending)
@@ -307,7 +321,8 @@ class Teller:
         pauses = self.patience.pauses
         pause = pauses[min(ending.attempts, len(pauses) - 1)] if failures else self.patience.elsewhere
         due = self._clock() + int(pause * (1 + _JITTER * self._chance()))
-        told = "; ".join(f"{name}: {why}" for name, why in failures) or None
+        due = max(due, *(self._clock() + error.asked for _, error in failures)) if failures else due
+        told = "; ".join(f"{name}: {error.why}" for name, error in failures) or None
         await store.settle(ending.id, due_at=due, error=told)
         heapq.heappush(self._retries, due)
         self._wake.set()

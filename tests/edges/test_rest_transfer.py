@@ -220,7 +220,8 @@ async def test_a_transcript_goes_also_when_its_session_is_gone(tmp_path: Path) -
     async with gateway([]) as (served, _):
         keeper = Transcripts(tmp_path)
         served.hf.add_hook(keeper)
-        path = f"/v1/sessions/{await created(served, 's', user_id='ada')}"
+        await created(served, "s", user_id="ada")
+        path = "/v1/sessions/s"
         keeper.path("default", "ada", "s").write_text("left\n")
         await served.hf.store.remove(SessionRef("ada", "s"))
         assert (await served.http.delete(path)).status_code == 404

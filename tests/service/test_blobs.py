@@ -12,17 +12,18 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.artifacts import ArtifactSettings, opened_blobs
-from holdfast.artifacts.blobs import CHUNK, Blobs, folder_of, gathered, new_key
+from holdfast.artifacts.blobs import CHUNK, Blobs, Home, folder_of, gathered, new_key
 from holdfast.artifacts.database import DatabaseBlobs
 from holdfast.artifacts.disk import DiskBlobs
 from holdfast.artifacts.s3 import S3Blobs
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreUnavailable
-from holdfast.limits import BLOB_PART_BYTES
+from holdfast.limits import BLOB_PART_BYTES, LEARNED_MODELS
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.testing.contract.held import Held
@@ -75,12 +76,15 @@ async def store() -> AsyncIterator[Store]:
 def places(request: pytest.FixtureRequest, tmp_path: Path, store: Store) -> Sequence[Blobs]:
     """An empty place of one tenant, and that of another one beside it."""
     if request.param == "disk":
-        return [DiskBlobs(tmp_path / "deep" / "artifacts", tenant) for tenant in ("acme", "other")]
+        return [
+            DiskBlobs(tmp_path / "deep" / "artifacts", Home(handle)) for handle in (store, store.for_tenant("other"))
+        ]
     if request.param == "database":
         return [DatabaseBlobs(handle, now) for handle in (store, store.for_tenant("other"))]
     url = request.getfixturevalue("bucket_url")
     prefix = f"p/{tmp_path.name}"
-    return [S3Blobs(tenant, s3.BUCKET, endpoint=url, prefix=prefix, **s3.KEYS) for tenant in ("acme", "other")]
+    first = S3Blobs(Home(store), s3.BUCKET, endpoint=url, prefix=prefix, **s3.KEYS)
+    return [first, first.of(store.for_tenant("other"))]
 
 
 @pytest.fixture
@@ -236,9 +240,55 @@ def test_keys_and_folders_tell_nothing() -> None:
     """No two are alike, and none is a path."""
     keys = {new_key() for _ in range(100)}
     assert len(keys) == 100
-    folders = {folder_of(tenant) for tenant in ("a", "A", "../a", "a/b", "", "ä", "a\u0308")}
-    assert len(folders) == 7
+    tenants = ("a", "A", "../a", "a/b", "", "ä", "a\u0308")
+    folders = {folder_of(tenant, identity) for tenant in tenants for identity in (b"1" * 16, b"2" * 16)}
+    assert len(folders) == 14
     assert all(text.isalnum() and len(text) == 32 for text in keys | folders)
+
+
+# -- several databases -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["disk", "s3"])
+async def test_two_databases_share_a_place(tmp_path: Path, bucket_url: str, backend: str) -> None:
+    """One folder, or one bucket without a prefix: what one of them has no name for may have one in the other."""
+    key = f"k{tmp_path.name}".replace("_", "")[:60]
+    settings = ArtifactSettings(path=str(tmp_path / "artifacts"))
+    if backend == "s3":
+        settings = msgspec.structs.replace(ArtifactSettings(bucket=s3.BUCKET, endpoint=bucket_url), **s3.KEYS)
+    first, second = [await open_store("sqlite://:memory:", tenant="acme") for _ in range(2)]
+    try:
+        mine, theirs = (opened_blobs(settings, None, store, now) for store in (first, second))
+        assert await old(theirs, now() + HOUR) == []
+        await mine.put(key, chunked(b"mine"))
+        assert await old(theirs, now() + HOUR) == []
+        await theirs.put("other", chunked(b"theirs"))
+        assert await old(theirs, now() + HOUR) == ["other"]
+        await theirs.delete([key])
+        with pytest.raises(StoreCorrupt, match="missing"):
+            await read(theirs, key, 0, 4)
+        again = opened_blobs(settings, None, first, now)
+        assert await read(again, key, 0, 4) == b"mine"
+        assert await old(again, now() + HOUR) == [key]
+    finally:
+        await first.close()
+        await second.close()
+
+
+async def test_of_several_that_keep_the_first_content_all_find_it(store: Store) -> None:
+    """Each process makes a name of its own for the place; one of them stands."""
+    made = await asyncio.gather(*(Home(store).made() for _ in range(8)))
+    assert len(set(made)) == 1
+    assert await Home(store).found() == made[0]
+    assert await Home(store.for_tenant("other")).found() is None
+
+
+async def test_where_contents_lie_is_never_forgotten(store: Store) -> None:
+    """It stands where what is learned of models does, of which the newest are kept."""
+    folder = await Home(store).made()
+    for at in range(LEARNED_MODELS + 1):
+        await store.learn(f"m{at}", b"x", timestamp=now(), expect=None)
+    assert await Home(store).found() == folder
 
 
 # -- disk ----------------------------------------------------------------------
@@ -251,19 +301,35 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def disk(root: Path) -> DiskBlobs:
+def disk(root: Path, store: Store) -> DiskBlobs:
     """Contents in it."""
-    return DiskBlobs(root, "acme")
+    return DiskBlobs(root, Home(store))
 
 
-async def test_files_are_their_owners_alone(disk: DiskBlobs, root: Path) -> None:
+@pytest.fixture
+async def folder(root: Path, store: Store) -> Path:
+    """Where in it they are."""
+    return root / await Home(store).made()
+
+
+def names(folder: Path) -> list[str]:
+    """The files there."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def linked(folder: Path, outside: Path) -> None:
+    """A link in the place of a folder."""
+    folder.rename(outside.with_name("moved"))
+    folder.symlink_to(outside)
+
+
+async def test_files_are_their_owners_alone(disk: DiskBlobs, root: Path, folder: Path) -> None:
     """Whatever the process lets others do with its files."""
     before = os.umask(0)
     try:
         await disk.put("k1", chunked(b"x"))
     finally:
         os.umask(before)
-    folder = root / folder_of("acme")
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (root, folder, folder / "k1")]
     assert modes == [0o700, 0o700, 0o600]
 
@@ -277,13 +343,12 @@ async def test_nothing_is_made_before_something_is_kept(disk: DiskBlobs, root: P
     assert list(root.parent.iterdir()) == []
 
 
-async def test_links_are_not_followed(disk: DiskBlobs, root: Path, tmp_path: Path) -> None:
+async def test_links_are_not_followed(disk: DiskBlobs, folder: Path, tmp_path: Path) -> None:
     """Not in the place of a content, of one that is being written, or of the tenant's folder."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("secret")
     await disk.put("k0", chunked(b"x"))
-    folder = root / folder_of("acme")
     (folder / "k1").symlink_to(outside / "secret")
     with pytest.raises(StoreCorrupt, match="link"):
         await read(disk, "k1", 0, 6)
@@ -293,37 +358,35 @@ async def test_links_are_not_followed(disk: DiskBlobs, root: Path, tmp_path: Pat
     await disk.put("k1", chunked(b"new"))
     assert (outside / "secret").read_text() == "secret"
     assert await read(disk, "k1", 0, 3) == b"new"
-    folder.rename(tmp_path / "moved")
-    folder.symlink_to(outside)
+    linked(folder, outside)
     for attempt in (disk.put("k3", chunked(b"x")), read(disk, "secret", 0, 6), disk.delete(["secret"])):
         with pytest.raises(StoreUnavailable):
             await attempt
     assert sorted(path.name for path in outside.iterdir()) == ["secret"]
 
 
-async def test_what_is_no_file_is_no_content(disk: DiskBlobs, root: Path) -> None:
+async def test_what_is_no_file_is_no_content(disk: DiskBlobs, folder: Path) -> None:
     """A pipe would hold up whoever reads it, for ever."""
     await disk.put("k0", chunked(b"x"))
-    os.mkfifo(root / folder_of("acme") / "k1")
-    (root / folder_of("acme") / "k2").mkdir()
+    os.mkfifo(folder / "k1")
+    (folder / "k2").mkdir()
     for key in ("k1", "k2"):
         with pytest.raises((StoreCorrupt, StoreUnavailable)):
             await read(disk, key, 0, 1)
 
 
-async def test_what_a_process_left_that_died_is_old_too(disk: DiskBlobs, root: Path) -> None:
+async def test_what_a_process_left_that_died_is_old_too(disk: DiskBlobs, folder: Path) -> None:
     """And is deleted; what is not ours in the folder is left alone."""
     await disk.put("k1", chunked(b"x"))
-    folder = root / folder_of("acme")
     (folder / "k2.part").write_bytes(b"half")
     (folder / "README.md").write_bytes(b"mine")
     os.utime(folder / "k2.part", (5, 5))
     assert await old(disk, 6000) == ["k2"]
     await disk.delete(["k2"])
-    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "k1"]
+    assert names(folder) == ["README.md", "k1"]
 
 
-async def test_a_full_disk_is_told(disk: DiskBlobs, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_told(disk: DiskBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing stays of what was begun, whether it was full at a write or at the last sync."""
     for name in ("write", "fsync"):
 
@@ -335,7 +398,7 @@ async def test_a_full_disk_is_told(disk: DiskBlobs, root: Path, monkeypatch: pyt
             patch.setattr(os, name, full)
             with pytest.raises(StoreUnavailable, match="full"):
                 await disk.put("k1", chunked(b"x"))
-        assert [path.name for path in (root / folder_of("acme")).iterdir()] == ["k0"]
+        assert names(folder) == ["k0"]
 
 
 async def test_a_content_is_in_its_place_when_all_of_it_is_synced(
@@ -357,19 +420,19 @@ async def test_a_content_is_in_its_place_when_all_of_it_is_synced(
     assert did == ["write", "write", "fsync", "rename", "folder"]
 
 
-async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path, store: Store) -> None:
     """A file stands there."""
     (tmp_path / "artifacts").write_text("a file")
     with pytest.raises(StoreUnavailable, match="folder"):
-        await DiskBlobs(tmp_path / "artifacts", "acme").put("k1", chunked(b"x"))
+        await DiskBlobs(tmp_path / "artifacts", Home(store)).put("k1", chunked(b"x"))
 
 
 # -- s3 ------------------------------------------------------------------------
 
 
-async def test_an_upload_that_does_not_end_leaves_no_parts(bucket_url: str) -> None:
+async def test_an_upload_that_does_not_end_leaves_no_parts(bucket_url: str, store: Store) -> None:
     """They would be paid for, and nobody would see them. Whether its source fails, or it is given up."""
-    place = S3Blobs("acme", s3.BUCKET, endpoint=bucket_url, prefix="parts", **s3.KEYS)
+    place = S3Blobs(Home(store), s3.BUCKET, endpoint=bucket_url, prefix="parts", **s3.KEYS)
     reached = asyncio.Event()
 
     async def breaking(*, fails: bool) -> AsyncGenerator[bytes, None]:
@@ -390,10 +453,10 @@ async def test_an_upload_that_does_not_end_leaves_no_parts(bucket_url: str) -> N
     assert s3.unfinished(bucket_url) == []
 
 
-async def test_what_cannot_be_reached_is_told_without_keys(bucket_url: str) -> None:
+async def test_what_cannot_be_reached_is_told_without_keys(bucket_url: str, store: Store) -> None:
     """A bucket that is not there; an address where nobody is."""
     for bucket, url in (("nowhere", bucket_url), (s3.BUCKET, "http://127.0.0.1:9")):
-        place = S3Blobs("acme", bucket, endpoint=url, **s3.KEYS)
+        place = S3Blobs(Home(store), bucket, endpoint=url, **s3.KEYS)
         with pytest.raises(StoreUnavailable) as caught:
             await place.put("k1", chunked(b"x"))
         assert "test-secret" not in str(caught.value)
@@ -422,4 +485,4 @@ async def test_where_contents_lie_unless_told(store: Store, tmp_path: Path, monk
             kind("postgresql://h/d", **wrong)
     blobs = opened_blobs(ArtifactSettings(), "sqlite:///chat.db", store, now)
     await blobs.put("k1", chunked(b"x"))
-    assert (tmp_path / "chat.db.artifacts" / folder_of("acme") / "k1").read_bytes() == b"x"
+    assert (tmp_path / "chat.db.artifacts" / await Home(store).made() / "k1").read_bytes() == b"x"

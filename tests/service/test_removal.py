@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.artifacts.disk import DiskBlobs
+from holdfast.errors import InvalidRequest, SessionNotFound, StoreUnavailable
+from holdfast.hooks.base import EndedSession
+from holdfast.hooks.callbacks import ENDS
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.life import LifeSettings
 from holdfast.receipts import Receipt
@@ -160,7 +165,201 @@ async def test_a_receipt_of_what_hooks_are_still_to_be_told_of(clock: Clock) -> 
         assert await hf.remove(SessionRef("ada", "s")) is None
 
 
+class Down:
+    """A hook that fails as long as it is told to, and writes down what it hears."""
+
+    name = "down"
+    reasons = ENDS
+
+    def __init__(self) -> None:
+        self.failing = True
+        self.heard: list[tuple[str, str]] = []
+        self.open = asyncio.Event()
+        """Until then, it hears and does not answer."""
+        self.open.set()
+
+    async def __call__(self, ended: EndedSession) -> None:
+        await self.open.wait()
+        if self.failing:
+            raise RuntimeError("down")
+        self.heard.append((ended.id, ended.reason))
+
+
+async def all_sessions(hf: holdfast.Holdfast, user_id: str) -> list[str]:
+    """The ids of ends that are recorded of a user's sessions."""
+    return [one.session_id for one in await hf.engine.life.store.endings_of(user_id)]
+
+
+@pytest.mark.parametrize("url", ["sqlite://:memory:", "sqlite:///{}/chat.db"])
+async def test_a_user_takes_along_what_hooks_were_still_to_be_told(tmp_path: Path, clock: Clock, url: str) -> None:
+    """Sessions that expired in memory, or were deleted: nobody sees them any more, and their content must not come up again."""
+    url, hook = url.format(tmp_path), Down()
+    settings = LifeSettings(session_ttl=1000, sweep=False)
+    async with holdfast.open(url, clock=clock, life=settings, hooks=[hook]) as hf:
+        await told(hf, "expired")
+        await told(hf, "expired", user_id="bob")
+        clock.now += 2000
+        await hf.sweep()
+        await told(hf, "deleted")
+        await hf.delete(SessionRef("ada", "deleted"))
+        await hf.engine.teller.idle()
+        assert sorted(await all_sessions(hf, "ada")) == ["deleted", "expired"]
+        receipt = await hf.delete_user("ada")
+        await hf.engine.teller.idle()
+        # On a disk the one that expired was still there under its name: now its deletion is to be told.
+        kept = [] if ":memory:" in url else ["expired"]
+        assert (receipt.sessions, receipt.messages, receipt.pending_deliveries) == (2, 6, len(kept))
+        assert await all_sessions(hf, "ada") == kept
+        await hf.delete_user("ada")
+        assert await all_sessions(hf, "ada") == []
+        assert await all_sessions(hf, "bob") == ["expired"]
+        hook.failing = False
+        for _ in range(3):
+            clock.now += DAY
+            await hf.sweep()
+        assert hook.heard == [("expired", "ttl")]
+        assert [one.user_id for one in (await hf.engine.life.store.list()).sessions] == (["bob"] if kept else [])
+
+
+async def test_a_deletion_that_is_just_being_told_is_left_to_it(hf: holdfast.Holdfast) -> None:
+    """Whoever is told of it may have something to delete, too; a request that is sent twice must not take that away."""
+    hook = Down()
+    hook.failing = False
+    hook.open.clear()
+    hf.add_hook(hook)
+    await told(hf, "s")
+    first = await hf.delete_user("ada")
+    again = await hf.delete_user("ada")
+    assert (first.sessions, first.pending_deliveries) == (1, 1)
+    assert (again.sessions, again.pending_deliveries) == (0, 1)
+    hook.open.set()
+    await hf.engine.teller.idle()
+    assert hook.heard == [("s", "delete")]
+    assert await hf.delete_user("ada") == Receipt()
+
+
+async def test_transcripts_go_also_when_their_session_is_gone(tmp_path: Path, clock: Clock) -> None:
+    """Time took it: its file is there all the same. By the session's name, or with all that a user has."""
+    folder = tmp_path / "transcripts"
+    settings = LifeSettings(session_ttl=1000, sweep=False)
+    keeper = Transcripts(folder)
+    async with holdfast.open("sqlite://:memory:", clock=clock, life=settings, hooks=[keeper]) as hf:
+        for name in ("a", "b", "c"):
+            await told(hf, name)
+        await told(hf, "a", user_id="bob")
+        await told(hf, "a", user_id="default")
+        await keeper.settled()
+        clock.now += 2000
+        await hf.sweep()
+        assert len(names(folder)) == 5
+        gone = await hf.remove(SessionRef("ada", "a"))
+        assert gone == Receipt(transcripts=1)
+        assert await hf.remove(SessionRef("ada", "a")) is None
+        (folder / "notes.jsonl").write_text("mine\n")
+        assert (await hf.delete_user("ada")).transcripts == 2
+        assert await hf.delete_user("ada") == Receipt()
+        assert (await hf.delete_user("default")).transcripts == 1
+        assert len(names(folder)) == 2
+        assert await keeper.forget_user("other", "bob") == 0
+        assert (await hf.delete_user("bob")).transcripts == 1
+
+
+def names(folder: Path) -> list[str]:
+    """The transcripts there."""
+    return sorted(path.name for path in folder.glob("*.jsonl"))
+
+
+# -- the order -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hooks", [False, True])
+async def test_a_session_that_stays_keeps_its_artifacts(
+    hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch, hooks: bool
+) -> None:
+    """The database fails, or the process ends, before it is gone: nothing of it is."""
+    if hooks:
+        hf.add_hook(Down())
+    await told(hf, "s")
+
+    async def failing(*_: object, **__: object) -> None:
+        raise StoreUnavailable("gone")
+
+    with monkeypatch.context() as patch:
+        for name in ("remove", "delete", "end"):
+            patch.setattr(type(hf.engine.life.store), name, failing, raising=False)
+        with pytest.raises(StoreUnavailable):
+            await hf.remove(SessionRef("ada", "s"))
+    session = await hf.session("s", user_id="ada")
+    assert (await session.artifacts.load("note.txt")).data.startswith(CANARY.encode())
+    receipt = await hf.remove(SessionRef("ada", "s"))
+    assert receipt is not None
+    assert (receipt.artifacts, receipt.artifact_bytes) == (1, 2100)
+
+
+async def test_contents_that_could_not_be_removed_are_swept(
+    hf: holdfast.Holdfast, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is gone already: nobody can see them."""
+    clock.now = time.time_ns() // 1_000_000
+    await told(hf, "s")
+
+    async def failing(*_: object) -> None:
+        raise StoreUnavailable("no folder")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskBlobs, "delete", failing)
+        receipt = await hf.remove(SessionRef("ada", "s"))
+    assert receipt is not None
+    assert receipt.artifacts == 1
+    kept = [name for name in found(tmp_path) if "artifacts" in name]
+    assert len(kept) == 2  # the user's is another one
+    clock.now += DAY
+    await hf.sweep()
+    assert len([name for name in found(tmp_path) if "artifacts" in name]) == 1
+
+
 # -- retention -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hooks", [False, True])
+@pytest.mark.parametrize("tenant", ["a", "b"])
+async def test_what_is_kept_for_long_enough_goes_whole(tmp_path: Path, clock: Clock, tenant: str, hooks: bool) -> None:
+    """As if somebody had deleted it: with its artifacts and its transcript, of every tenant that is swept."""
+    url = f"sqlite:///{tmp_path}/chat.db"
+    keepers = [Transcripts(tmp_path / "transcripts")] if hooks else []
+    settings = LifeSettings(session_ttl=0, retention=DAY, all_tenants=True, sweep=False)
+    async with holdfast.open(url, clock=clock, tenant=tenant, life=STILL, hooks=keepers) as hf:
+        await told(hf, "s")
+        await hf.close_session(SessionRef("ada", "s"))
+        await hf.artifacts.forget(holdfast_user("ada"))
+        await hf.engine.teller.idle()
+    assert len(found(tmp_path)) >= 2 + hooks
+    keepers = [Transcripts(tmp_path / "transcripts")] if hooks else []
+    async with holdfast.open(url, clock=clock, tenant="a", life=settings, hooks=keepers) as hf:
+        assert (await hf.sweep()).deleted == 0
+        clock.now += 2 * DAY
+        assert (await hf.sweep()).deleted == 1
+        await hf.store.ping()
+    assert found(tmp_path) == set()
+
+
+async def test_what_no_name_leads_to_is_swept_of_every_tenant(tmp_path: Path, clock: Clock) -> None:
+    """Where one server sweeps them all: each tenant's contents lie apart."""
+    url = f"sqlite:///{tmp_path}/chat.db"
+    clock.now = time.time_ns() // 1_000_000
+    for tenant in ("a", "b"):
+        async with holdfast.open(url, clock=clock, tenant=tenant, life=STILL) as hf:
+            await told(hf, "s")
+            await hf.store.drop_artifacts(SessionRef("ada", "s"))  # and the process ends before its content is removed
+    assert len([name for name in found(tmp_path) if "artifacts" in name]) == 4
+    settings = LifeSettings(session_ttl=0, all_tenants=True, sweep=False)
+    async with holdfast.open(url, clock=clock, tenant="a", life=settings) as hf:
+        clock.now += DAY
+        await hf.sweep()
+        assert len([name for name in found(tmp_path) if "artifacts" in name]) == 2
+        other = hf.artifacts.of(hf.store.for_tenant("b"))
+        shared = await other.get(SessionRef("ada", "s"), "user:shared.txt")
+        assert b"".join([chunk async for chunk in other.read(shared)]).startswith(CANARY.encode())
 
 
 async def _aged(hf: holdfast.Holdfast, clock: Clock, count: int = 12) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import anyio.from_thread
 import pytest
 
-from holdfast.errors import InvalidRequest, StoreUnavailable
+from holdfast.errors import HookFailed, InvalidRequest, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
 from holdfast.hooks.callbacks import Hooks
@@ -262,6 +262,36 @@ async def test_a_failed_delivery_is_tried_again_later_and_later(tmp_path: Path, 
         clock.now += DAY
         await hf.sweep()
         assert (len(ear.calls), len(other.calls), await due(hf)) == (5, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "pause"),
+    [(60.0, 60_000), (0.5, 1_000), (None, 1_000), (1e9, 3_600_000), (float("nan"), 1_000), (-5, 1_000)],
+)
+async def test_a_hook_is_left_alone_for_as_long_as_it_asks(
+    tmp_path: Path, clock: Clock, asked: float | None, pause: int
+) -> None:
+    """At least as long as otherwise, and an hour at most; whoever else failed waits with it."""
+    calls: list[int] = []
+
+    async def busy(session: EndedSession, reason: str) -> None:
+        calls.append(clock.now)
+        if len(calls) == 1:
+            raise HookFailed("busy", retry_after=asked)
+
+    async with life(file(tmp_path), clock) as hf:
+        other = Ear("other")
+        other.failing = 1
+        hf.on_expire(busy)
+        hf.add_hook(other)
+        await ended(hf)
+        first = clock.now
+        clock.now = first + pause - 1
+        await hf.sweep()
+        assert (len(calls), len(other.calls)) == (1, 1)
+        clock.now = first + pause + pause // 5 + 1
+        await hf.sweep()
+        assert (len(calls), other.heard, await due(hf)) == (2, [("close", "a")], [])
 
 
 async def test_a_deleted_session_waits_for_its_last_hook(tmp_path: Path, clock: Clock) -> None:

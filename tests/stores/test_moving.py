@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -52,10 +53,10 @@ def whole(exported: dict[str, Any]) -> dict[str, Any]:
 async def test_an_export_with_all_of_its_past_comes_back(source: Holdfast, target: Holdfast, seed: int) -> None:
     """Retired and erased messages, calls, times: equal JSON, and the copy holds and is matched as the original was."""
     ref = await grown(source, seed)
-    exported = await source.export(ref, retired=True, calls=True)
+    exported = await source.export(ref, retired=True, calls=True, digests=True)
     arrival = await target.import_(exported)
     assert (arrival.session.ref, arrival.changed, arrival.replaced) == (ref, True, False)
-    assert whole(await target.export(ref, retired=True, calls=True)) == whole(exported)
+    assert whole(await target.export(ref, retired=True, calls=True, digests=True)) == whole(exported)
     assert whole(await target.export(ref)) == whole(await source.export(ref))
     assert await target.store.spine(ref) == await source.store.spine(ref)
     assert await verify(target.store, ref) == len(exported["messages"])
@@ -72,9 +73,9 @@ async def test_an_export_with_all_of_its_past_comes_back(source: Holdfast, targe
 async def test_an_export_of_the_live_path_comes_back(source: Holdfast, target: Holdfast, seed: int) -> None:
     """Its places are counted anew; all else is equal, what was erased too."""
     ref = await grown(source, seed)
-    exported = whole(await source.export(ref))
+    exported = whole(await source.export(ref, digests=True))
     await target.import_(exported)
-    again = whole(await target.export(ref))
+    again = whole(await target.export(ref, digests=True))
     for one in (exported, again):
         for at, message in enumerate(one["messages"]):
             message["seq"] = at
@@ -85,6 +86,24 @@ async def test_an_export_of_the_live_path_comes_back(source: Holdfast, target: H
         one.digest for one in await source.store.entries(ref)
     ]
     await verify(target.store, ref)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_an_export_tells_nothing_of_what_was_erased(source: Holdfast, target: Holdfast, seed: int) -> None:
+    """No digest that a guess could be held against; the copy holds all the same, and is the same session to an import."""
+    ref = await grown(source, seed)
+    session = await source.store.get(ref)
+    erased = [one for one in await source.store.entries(ref, retired=True) if one.erased]
+    exported = await source.export(ref, retired=True, calls=True)
+    text = json.dumps(exported)
+    assert not any(one.digest.hex() in text for one in erased)
+    assert [one["seq"] for one in exported["messages"] if one.get("erased")] == [one.seq for one in erased]
+    await target.import_(exported)
+    assert await verify(target.store, ref) == len(exported["messages"])
+    assert whole(await target.export(ref, retired=True, calls=True)) == whole(exported)
+    assert not (await target.import_(exported)).changed
+    assert not (await source.import_(exported)).changed
+    assert await source.store.get(ref) == session
 
 
 @pytest.mark.parametrize("retired", [False, True])

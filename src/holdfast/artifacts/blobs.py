@@ -11,9 +11,14 @@ from typing import Any, Final, Protocol
 import anyio
 
 from holdfast.errors import StoreCorrupt
+from holdfast.stores.base import Store
 
 CHUNK: Final = 256 * 1024
 """Bytes that are read or written at once, about."""
+IDENTITY: Final = "holdfast.artifacts"
+"""Among what the tenant keeps of models: what its contents are told by from those of any other database."""
+_NEWEST: Final = (1 << 53) - 1
+"""A time that nothing is newer than: what is kept of models is trimmed, and this must stay."""
 
 
 class Blobs(Protocol):
@@ -45,15 +50,52 @@ class Blobs(Protocol):
         """Keys of contents, unfinished ones too, that were written last before that time, milliseconds since the epoch."""
         ...
 
+    def of(self, store: Store) -> Blobs:
+        """The contents of another tenant in the same place: of the one that `store` is a handle of."""
+        ...
+
 
 def new_key() -> str:
     """A key that nobody guesses, and no two contents have: 128 random bits."""
     return secrets.token_hex(16)
 
 
-def folder_of(tenant: str) -> str:
-    """What a tenant's contents lie under: tells nothing of its name, and cannot be another's."""
-    return hashlib.blake2b(tenant.encode(), digest_size=16, person=b"artifacts").hexdigest()
+def folder_of(tenant: str, identity: bytes) -> str:
+    """What a tenant's contents lie under: tells nothing of its name, and cannot be another's, nor another database's.
+
+    Args:
+        tenant: whose.
+        identity: 16 random bytes that only this database has.
+    """
+    return hashlib.blake2b(tenant.encode(), key=identity, digest_size=16, person=b"artifacts").hexdigest()
+
+
+class Home:
+    """What a tenant's contents lie under where several databases may share one folder or bucket.
+
+    It is made with the first content and kept in the database: so a sweep for what no name leads to sees what this
+    database has put there, and nothing else. A copy of the database has the same one.
+
+    Args:
+        store: the tenant's.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._folder: str | None = None
+
+    async def found(self) -> str | None:
+        """Its name; None while nothing was ever kept."""
+        if self._folder is None:
+            identity = await self._store.learned(IDENTITY)
+            self._folder = None if identity is None else folder_of(self._store.tenant, identity)
+        return self._folder
+
+    async def made(self) -> str:
+        """Its name, made if there is none. Of several that make it at once, all have that of the first one."""
+        while (folder := await self.found()) is None:
+            await self._store.learn(IDENTITY, secrets.token_bytes(16), timestamp=_NEWEST, expect=None)
+        return folder
 
 
 def missing(key: str) -> StoreCorrupt:

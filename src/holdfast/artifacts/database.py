@@ -65,6 +65,10 @@ class DatabaseBlobs:
                 yield key
             after = keys[-1]
 
+    def of(self, store: Store) -> DatabaseBlobs:
+        """See `Blobs.of`."""
+        return DatabaseBlobs(store, self._clock)
+
     async def _undone(self, key: str) -> None:
         """Remove what was written; what cannot be removed now is found by `old`."""
         with anyio.move_on_after(_CLEANING, shield=True):

@@ -19,8 +19,9 @@ from typing import Final, TypeVar
 
 import anyio.to_thread
 
-from holdfast.artifacts.blobs import CHUNK, ended, folder_of, gathered, missing
+from holdfast.artifacts.blobs import CHUNK, Home, ended, gathered, missing
 from holdfast.errors import StoreCorrupt, StoreUnavailable
+from holdfast.stores.base import Store
 
 T = TypeVar("T")
 POSSIBLE: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
@@ -39,20 +40,20 @@ class DiskBlobs:
 
     Args:
         root: the folder; it and those above it are made when something is written.
-        tenant: whose contents: they lie in a folder of their own.
+        home: whose contents: what their folder in it is called.
     """
 
-    def __init__(self, root: Path, tenant: str) -> None:
+    def __init__(self, root: Path, home: Home) -> None:
         if not POSSIBLE:
             raise StoreUnavailable(
                 "this system cannot keep artifacts on disk safely; use storage.artifacts.backend: database"
             )
         self._root = root.absolute()
-        self._name = folder_of(tenant)
+        self._home = home
 
     async def put(self, key: str, chunks: AsyncIterable[bytes]) -> None:
         """See `Blobs.put`."""
-        writing = _Writing(self._root, self._name, key)
+        writing = _Writing(self._root, await self._home.made(), key)
         try:
             await _threaded(writing.begin)
             async for chunk in gathered(chunks, CHUNK):
@@ -63,7 +64,10 @@ class DiskBlobs:
 
     async def get(self, key: str, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         """See `Blobs.get`."""
-        reading = _Reading(self._root, self._name, key)
+        name = await self._home.found()
+        if name is None:
+            raise missing(key)
+        reading = _Reading(self._root, name, key)
         try:
             await _threaded(partial(reading.begin, start))
             while start < stop:
@@ -77,16 +81,23 @@ class DiskBlobs:
 
     async def delete(self, keys: Sequence[str]) -> None:
         """See `Blobs.delete`."""
-        await _threaded(partial(self._delete, keys))
+        name = await self._home.found()
+        if name is not None and keys:
+            await _threaded(partial(self._delete, name, keys))
 
     async def old(self, before: int) -> AsyncGenerator[str, None]:
         """See `Blobs.old`."""
-        for key in await _threaded(partial(self._old, before)):
+        name = await self._home.found()
+        for key in await _threaded(partial(self._old, name, before)) if name else ():
             yield key
 
-    def _delete(self, keys: Sequence[str]) -> None:
+    def of(self, store: Store) -> DiskBlobs:
+        """See `Blobs.of`."""
+        return DiskBlobs(self._root, Home(store))
+
+    def _delete(self, name: str, keys: Sequence[str]) -> None:
         try:
-            with _folder(self._root, self._name) as folder:
+            with _folder(self._root, name) as folder:
                 for key in keys:
                     _unlink(key, folder)
                     _unlink(key + _UNFINISHED, folder)
@@ -94,14 +105,14 @@ class DiskBlobs:
         except FileNotFoundError:  # nothing was ever kept
             return
 
-    def _old(self, before: int) -> list[str]:
+    def _old(self, name: str, before: int) -> list[str]:
         found: list[str] = []
         try:
-            with _folder(self._root, self._name) as folder, os.scandir(folder) as entries:
+            with _folder(self._root, name) as folder, os.scandir(folder) as entries:
                 for entry in entries:
-                    name = _FILE.fullmatch(entry.name)
-                    if name and _written(entry) < before:
-                        found.append(name[1])
+                    file = _FILE.fullmatch(entry.name)
+                    if file and _written(entry) < before:
+                        found.append(file[1])
         except FileNotFoundError:
             return []
         return sorted(found)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from holdfast.artifacts.blobs import CHUNK, ended, folder_of, missing
+from holdfast.artifacts.blobs import CHUNK, Home, ended, missing
 from holdfast.errors import MissingExtra, StoreUnavailable
+from holdfast.stores.base import Store
 
 try:
     import obstore
@@ -33,7 +35,7 @@ class S3Blobs:
     """See `holdfast.artifacts.blobs.Blobs`.
 
     Args:
-        tenant: whose contents: they lie under a prefix of their own.
+        home: whose contents: what they lie under, behind the prefix.
         bucket: made already.
         prefix: what all keys begin with.
         endpoint: of what speaks like S3; None: AWS.
@@ -44,7 +46,7 @@ class S3Blobs:
 
     def __init__(
         self,
-        tenant: str,
+        home: Home,
         bucket: str,
         *,
         prefix: str = "",
@@ -53,7 +55,8 @@ class S3Blobs:
         access_key: str | None = None,
         secret_key: str | None = None,
     ) -> None:
-        self._folder = f"{prefix.strip('/')}/{folder_of(tenant)}".lstrip("/")
+        self._home = home
+        self._prefix = prefix.strip("/")
         given = {
             "endpoint": endpoint,
             "region": region,
@@ -70,8 +73,9 @@ class S3Blobs:
 
     async def put(self, key: str, chunks: AsyncIterable[bytes]) -> None:
         """See `Blobs.put`."""
+        path = _under(self._prefix, await self._home.made(), key)
         source = _Source(chunks)
-        sending = asyncio.ensure_future(self._send(key, source))
+        sending = asyncio.ensure_future(self._send(path, source))
         try:
             await asyncio.shield(sending)
         except asyncio.CancelledError:
@@ -84,33 +88,49 @@ class S3Blobs:
                 raise source.error from None
             raise
 
-    async def _send(self, key: str, source: _Source) -> None:
+    async def _send(self, path: str, source: _Source) -> None:
         with _translated(None):
-            await obstore.put_async(self._store, self._path(key), source, chunk_size=PART_BYTES, max_concurrency=PARTS)
+            await obstore.put_async(self._store, path, source, chunk_size=PART_BYTES, max_concurrency=PARTS)
 
     async def get(self, key: str, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         """See `Blobs.get`."""
+        home = await self._home.found()
+        if home is None:
+            raise missing(key)
         with _translated(key):
-            found = await obstore.get_async(self._store, self._path(key), options={"range": (start, stop)})
+            found = await obstore.get_async(
+                self._store, _under(self._prefix, home, key), options={"range": (start, stop)}
+            )
             async for chunk in found.stream(min_chunk_size=CHUNK):
                 yield bytes(chunk)
 
     async def delete(self, keys: Sequence[str]) -> None:
         """See `Blobs.delete`."""
-        if keys:
+        home = await self._home.found()
+        if home is not None and keys:
             with _translated(None):
-                await obstore.delete_async(self._store, [self._path(key) for key in keys])
+                await obstore.delete_async(self._store, [_under(self._prefix, home, key) for key in keys])
 
     async def old(self, before: int) -> AsyncGenerator[str, None]:
         """See `Blobs.old`."""
+        home = await self._home.found()
+        if home is None:
+            return
         with _translated(None):
-            async for some in obstore.list(self._store, prefix=self._folder, chunk_size=1000):
+            async for some in obstore.list(self._store, prefix=_under(self._prefix, home), chunk_size=1000):
                 for found in some:
                     if found["last_modified"].timestamp() * 1000 < before:
                         yield found["path"].rpartition("/")[2]
 
-    def _path(self, key: str) -> str:
-        return f"{self._folder}/{key}"
+    def of(self, store: Store) -> S3Blobs:
+        """See `Blobs.of`."""
+        other = copy(self)
+        other._home = Home(store)  # noqa: SLF001  # it is one of these; the connections are shared
+        return other
+
+
+def _under(*parts: str) -> str:
+    return "/".join(part for part in parts if part)
 
 
 class _Stopped(Exception):  # not an error: an outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,7 @@ from holdfast.artifact import (
 from holdfast.artifacts.blobs import CHUNK, Blobs, new_key
 from holdfast.artifacts.content import Measured, check_allowed, type_of
 from holdfast.artifacts.settings import ArtifactSettings
-from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError
+from holdfast.errors import ArtifactNotFound, HoldfastError, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError
 from holdfast.limits import PAGE
 from holdfast.session import SessionRef
 from holdfast.stores.base import Store
@@ -90,6 +90,10 @@ class ArtifactService:
         """The same with the names in another handle of the store: one that looks whether sessions have expired, say."""
         return ArtifactService(store, self._blobs, self._clock, self.settings, key=self._key)
 
+    def of(self, store: Store) -> ArtifactService:
+        """The artifacts of another tenant, in the same place: of the one that `store` is a handle of."""
+        return ArtifactService(store, self._blobs.of(store), self._clock, self.settings, key=self._key)
+
     async def save(
         self,
         ref: SessionRef,
@@ -103,7 +107,7 @@ class ArtifactService:
     ) -> Artifact:
         """See `SessionArtifacts.save`."""
         name = checked_name(name)
-        await self._store.get(ref)  # before its content is sent: there is nothing to name it in
+        session = await self._store.get(ref)  # before its content is sent: there is nothing to name it in
         key = self._key()
         async with aclosing(_chunks(data)) as chunks:
             content = Measured(chunks, self.settings.max_bytes)
@@ -122,7 +126,7 @@ class ArtifactService:
         )
         try:
             saved = await self._store.add_artifact(
-                scope_of(ref, name), new, expect=expect, room=self.settings.max_total
+                scope_of(ref, name), new, expect=expect, room=self.settings.max_total, identity=session.identity
             )
         except StoreError:
             raise  # it may have been named: then the content is needed, else the sweep finds it
@@ -215,11 +219,43 @@ class ArtifactService:
 
     # -- keeping clean -----------------------------------------------------
 
+    async def held(self, scope: Scope) -> tuple[Artifact, ...]:
+        """All versions of all artifacts of a session, or of those that a user's sessions share; none of a session that is gone."""
+        found: list[Artifact] = []
+        after: str | None = None
+        try:
+            while True:
+                page = await self._store.artifacts(scope, limit=PAGE, after=after)
+                for newest in page.artifacts:
+                    found += await self._all_versions(scope, newest.name)
+                if not page.has_more:
+                    return tuple(found)
+                after = page.artifacts[-1].name
+        except SessionNotFound:
+            return tuple(found)
+
+    async def _all_versions(self, scope: Scope, name: str) -> list[Artifact]:
+        found: list[Artifact] = []
+        more = True
+        while more:
+            try:
+                page = await self._store.artifact_versions(
+                    scope, name, limit=PAGE, after=found[-1].version if found else None
+                )
+            except ArtifactNotFound:  # deleted since it was listed
+                break
+            found += page.artifacts
+            more = page.has_more
+        return found
+
+    async def discard(self, gone: Iterable[Artifact]) -> None:
+        """Remove contents whose names went with their session. What cannot be reached now is left to the sweep."""
+        await self._remove([one.blob for one in gone])
+
     async def forget(self, scope: Scope) -> Forgotten:
         """Remove all artifacts of a session, or those that a user's sessions share, names and contents; how much it was.
 
-        Behind whatever may refuse a deletion, and before the session itself is deleted. Again, or for a session that is not
-        there, it removes nothing. A content that cannot be reached now is left to the sweep.
+        Again, or for a session that is not there, it removes nothing. A content that cannot be reached now is left to the sweep.
         """
         try:
             gone = await self._store.drop_artifacts(scope)
@@ -255,6 +291,8 @@ class ArtifactService:
 
     async def _remove(self, keys: list[str]) -> None:
         """Remove contents that have no name any more. What fails is left to the sweep: nobody can see them."""
+        if not keys:
+            return
         try:
             await self._blobs.delete(keys)
         except StoreError as exc:

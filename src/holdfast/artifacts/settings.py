@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.artifacts.blobs import Blobs
+from holdfast.artifacts.blobs import Blobs, Home
 from holdfast.artifacts.database import DatabaseBlobs
 from holdfast.artifacts.disk import POSSIBLE, DiskBlobs
 from holdfast.errors import InvalidRequest
@@ -67,13 +67,13 @@ def opened_blobs(settings: ArtifactSettings, url: str | None, store: Store, cloc
         path = settings.path or beside
         if path is None:
             raise InvalidRequest("artifacts on disk need a path: storage.artifacts.path", param="path")
-        return DiskBlobs(Path(path), store.tenant)
+        return DiskBlobs(Path(path), Home(store))
     if settings.bucket is None:
         raise InvalidRequest("artifacts in S3 need a bucket: storage.artifacts.bucket", param="bucket")
     from holdfast.artifacts.s3 import S3Blobs
 
     return S3Blobs(
-        store.tenant,
+        Home(store),
         settings.bucket,
         prefix=settings.prefix or "",
         endpoint=settings.endpoint,

@@ -59,7 +59,7 @@ def import_(
                 raise Failure(f"already there: {names}; --replace puts the file's in their place")
             return _planned(plan) if dry_run else await _imported(hf, opened, user, plan, keep=as_json)
 
-    told = work(do, store=store, config=config, makes=True, still=True)
+    told = work(do, store=store, config=config, makes=True, ends=not dry_run, still=True)
     if as_json:
         show_json(_summary(told) if dry_run else told.sessions)
     else:

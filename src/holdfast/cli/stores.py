@@ -50,15 +50,15 @@ def work(
         store: the flag.
         config: the flag.
         makes: whether a database that is not there is made; a look at one that is not there is a mistake.
-        ends: whether sessions may end by that: then the hooks of the configuration are told.
+        ends: whether it writes: the hooks of the configuration are told of ends, and transcripts follow.
         still: no session ends meanwhile, however long it was idle or however many there are.
     """
     import anyio
+    import msgspec
 
     from holdfast.config import artifacts_of, life_of, settings_from
     from holdfast.config.hooks import hooks_of
     from holdfast.holdfast import Holdfast
-    from holdfast.life import LifeSettings
     from holdfast.secrets import guard_of
 
     settings = settings_from({"store": store, "config": config}, os.environ)
@@ -67,7 +67,9 @@ def work(
     guard = guard_of(settings.config.redaction, settings.config.secret_guard)
 
     hooks = hooks_of(settings.config.hooks, settings.config.redaction) if ends else ()
-    life = LifeSettings(session_ttl=0, max_sessions=0, sweep=False) if still else life_of(settings.config)
+    life = life_of(settings.config)
+    if still:
+        life = msgspec.structs.replace(life, max_sessions=0, sweep=False, still=True)
 
     async def opened() -> T:
         kept = artifacts_of(settings.config)

@@ -291,7 +291,7 @@ def import_(paths: Sequence[str], user: str | None, store: str | None, config: s
                 bar.step()
         return done
 
-    done = work(do, store=store, config=config, makes=True, still=True)
+    done = work(do, store=store, config=config, makes=True, ends=True, still=True)
     if as_json:
         show_json([one._asdict() for one in done])
     else:

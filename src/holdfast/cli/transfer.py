@@ -32,6 +32,9 @@ STDIO = "-"
 @click.option("--retired", is_flag=True, help="With the messages that were edited away.")
 @click.option("--calls", is_flag=True, help="With the model calls too; needs --retired.")
 @click.option(
+    "--digests", is_flag=True, help="With what stands for erased messages: lets somebody confirm a guess of one."
+)
+@click.option(
     "-o",
     "--output",
     metavar="FILE",
@@ -50,6 +53,7 @@ def export(
     everything: bool,
     retired: bool,
     calls: bool,
+    digests: bool,
 ) -> None:
     """Write sessions as JSON lines, one a line, whole.
 
@@ -69,7 +73,7 @@ def export(
         with _output(output) as file, progress(None if named is None else len(named)) as bar:
             async for ref in refs:
                 bar.about(ref.id)
-                count += await _written(hf, ref, file, retired=retired, calls=calls)
+                count += await _written(hf, ref, file, retired=retired, calls=calls, digests=digests)
                 bar.step()
         return count
 
@@ -78,12 +82,12 @@ def export(
         click.echo(f"Exported {counted(count, 'session')} to {output}.", err=True)
 
 
-async def _written(hf: Holdfast, ref: SessionRef, file: IO[bytes], *, retired: bool, calls: bool) -> bool:
+async def _written(hf: Holdfast, ref: SessionRef, file: IO[bytes], **asked: bool) -> bool:
     """Whether a session was written: not, if somebody deleted it since it was listed."""
     from holdfast.limits import IMPORT_LINE_BYTES
 
     try:
-        text = json_line(await hf.export(ref, retired=retired, calls=calls))
+        text = json_line(await hf.export(ref, **asked))
     except SessionNotFound:
         return False
     if len(text) > IMPORT_LINE_BYTES:

@@ -38,7 +38,7 @@ def fork(
 
         return await forked(hf.engine, (await found(hf, session_id, user)).ref, at_turn=at_turn, new_id=new_id)
 
-    _told("Made", work(do, store=store, config=config), as_json=as_json)
+    _told("Made", work(do, store=store, config=config, ends=True), as_json=as_json)
 
 
 @click.command
@@ -57,7 +57,7 @@ def rewind(
 
         return (await rewound(hf.engine, (await found(hf, session_id, user)).ref, at_turn))[0]
 
-    _told("Went back:", work(do, store=store, config=config), as_json=as_json)
+    _told("Went back:", work(do, store=store, config=config, ends=True), as_json=as_json)
 
 
 def _told(verb: str, session: Session, *, as_json: bool) -> None:

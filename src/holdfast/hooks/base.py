@@ -81,6 +81,10 @@ class Keeper(Protocol):
         """Remove all that is kept of sessions of that name; how many files there were."""
         ...
 
+    async def forget_user(self, tenant: str, user_id: str) -> int:
+        """Remove all that is kept of a user's sessions, of whatever name, those that are gone included; how many files."""
+        ...
+
 
 @runtime_checkable
 class Observer(Protocol):

@@ -27,7 +27,7 @@ from holdfast.hooks.base import Change, EndedSession
 from holdfast.hooks.transcripts_file import PART, Strange, TranscriptFile, sync_folder
 from holdfast.hooks.transcripts_lines import header_start
 from holdfast.hooks.transcripts_names import SUFFIX, earlier_name, earlier_names, file_name
-from holdfast.hooks.transcripts_update import go_on, held, log_of, off_loop, revise
+from holdfast.hooks.transcripts_update import go_on, held, log_of, off_loop, owner_of, revise
 from holdfast.secrets import Redactor
 from holdfast.session import EndReason, Entry, Session, SessionRef
 from holdfast.stores.base import Appended, Store
@@ -217,6 +217,20 @@ class Transcripts:
 
         def remove() -> int:
             files = [one for one in (path, *path.parent.glob(earlier_names(path.name))) if one.exists()]
+            for one in files:
+                one.unlink(missing_ok=True)
+            return len(files)
+
+        return await off_loop(remove)
+
+    async def forget_user(self, tenant: str, user_id: str) -> int:
+        """Remove all that is kept of a user's sessions; how many files there were. Reads the first line of every file.
+
+        A session may be gone from its store, and its file be there all the same: time took it, or it was deleted elsewhere.
+        """
+
+        def remove() -> int:
+            files = [one for one in self.folder.glob(f"*{SUFFIX}") if owner_of(one) == (tenant, user_id)]
             for one in files:
                 one.unlink(missing_ok=True)
             return len(files)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio.to_thread
+import msgspec
 
 from holdfast.errors import HookFailed
 from holdfast.hooks.transcripts_file import End, Revision, Strange, TranscriptFile
@@ -62,6 +63,23 @@ async def held(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[Trans
         yield file
     finally:
         await off_loop(file.close)
+
+
+class _Header(msgspec.Struct):
+    """Whose a file is, as its first line says."""
+
+    tenant: str
+    user_id: str
+
+
+def owner_of(path: Path) -> tuple[str, str] | None:
+    """Tenant and user of the session that a file is of; None where that cannot be told."""
+    try:
+        with path.open("rb") as file:
+            header = msgspec.json.decode(file.readline(), type=_Header)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return header.tenant, header.user_id
 
 
 async def go_on(file: TranscriptFile, store: Store, session: Session, redactor: Redactor | None) -> None:

@@ -48,11 +48,12 @@ async def unchanged(
 ) -> AsyncIterator[Session]:
     """Sessions that were not changed, used or ended after `until`, milliseconds since the epoch; the longest unchanged first.
 
-    Whoever is given one may delete it before the next. One that was installed with a past was used when it was installed.
+    Whoever is given one may delete it before the next. Of a closed session what counts is its end, not its use.
     """
     async for page in pages(store, status=status, user_id=user_id):
         for session in page:
-            if max(session.accessed_at, session.ended_at or 0, session.updated_at) <= until:
+            last = session.accessed_at if session.ended_at is None else session.ended_at
+            if max(last, session.updated_at) <= until:
                 yield session
         if page[-1].updated_at > until:
             return

@@ -1,0 +1,290 @@
+"""The life of sessions where several things happen at once: imports, turns, closes, other servers, callers that give up."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import life as life_module
+from holdfast.artifact import UserRef
+from holdfast.errors import HoldfastError, InvalidRequest, SessionExists, SessionNotFound, StoreUnavailable
+from holdfast.holdfast import Holdfast
+from holdfast.life import LifeSettings
+from holdfast.session import Ending, Session, SessionRef
+from holdfast.stores.base import Append, NewSession, SessionPatch, Store
+from holdfast.stores.wrapper import StoreWrapper
+from holdfast.testing.contract.kit import user
+from tests.service.desk import Clock
+from tests.service.living import DAY, HOUR, MEMORY, Ear, file, life, ref, rows, state, talk
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def under(hf: Holdfast, kind: Any) -> Any:
+    """Put a store of that kind between the life of sessions and the database."""
+    made = kind(hf.engine.life.store)
+    hf.engine.life.store = made
+    living: Any = hf.store
+    living.inner = made
+    return made
+
+
+# -- replacing what has expired ------------------------------------------------
+
+
+class _Full(StoreWrapper):
+    async def replace(self, *_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("no room")
+
+
+@pytest.mark.parametrize("what", ["invalid", "full"])
+async def test_a_refused_import_leaves_what_has_expired(tmp_path: Path, clock: Clock, what: str) -> None:
+    """Whole, under its name, and nobody is told of an end that was none."""
+    bad: dict[str, Any] = {"role": "user", "content": "x", "seq": 0}
+    if what == "invalid":
+        bad["retired_by"] = 99
+    async with life(file(tmp_path), clock, session_ttl=1000) as hf:
+        ear = Ear()
+        hf.add_hook(ear)
+        await talk(hf, "a", "precious")
+        clock.now += 5000
+        if what == "full":
+            under(hf, _Full)
+        with pytest.raises(HoldfastError):
+            await hf.import_({"object": "session", "schema": 1, "messages": [bad]}, session_id="a")
+        await hf.engine.teller.idle()
+        assert (await state(hf, "a"), ear.calls) == ("closed", [])
+        assert [entry.message.text for entry in await hf.store.entries(ref("a"))] == ["precious"]
+
+
+async def test_a_replaced_session_is_counted_as_ended(tmp_path: Path, clock: Clock) -> None:
+    """By its reason, once; as many are active as before, and the version goes on."""
+    async with life(file(tmp_path), clock, session_ttl=1000, max_sessions=1) as hf:
+        hf.add_hook(Ear())
+        await talk(hf, "a")
+        version = (await hf.store.get(ref("a"))).version
+        clock.now += 1000
+        done = await hf.install(NewSession(id="a", user_id="default", timestamp=clock.now), [])
+        assert (done.version, hf.engine.life.ended) == (version + 1, {"ttl": 1})
+        await talk(hf, "b")
+        assert hf.engine.life.ended == {"ttl": 1, "cap": 1}
+
+
+async def test_a_name_that_time_has_freed_can_be_forked_to(clock: Clock) -> None:
+    """In memory, as it can be created; while somebody has it that is refused."""
+    async with life(MEMORY, clock, session_ttl=1000) as hf:
+        await talk(hf, "b", "old")
+        clock.now += 999
+        await talk(hf, "a", "new")
+        with pytest.raises(SessionExists):
+            await hf.fork(ref("a"), id="b")
+        clock.now += 1
+        await hf.fork(ref("a"), id="b")
+        assert [entry.message.text for entry in await hf.store.entries(ref("b"))] == ["new"]
+
+
+# -- other servers -------------------------------------------------------------
+
+
+async def test_other_servers_see_that_a_turn_is_under_way(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its use is noted again and again; when it is over, no longer."""
+    monkeypatch.setattr(life_module, "LEAST_TOUCH", 1)
+    settings = {"session_ttl": 1000}
+    async with life(file(tmp_path), clock, **settings) as one, life(file(tmp_path), clock, **settings) as two:
+        session = await one.session("a")
+        async with session.turn("think") as turn:
+            for _ in range(3):
+                clock.now += 900
+                async with asyncio.timeout(20):
+                    while (await rows(one))["a"].accessed_at < clock.now:  # noqa: ASYNC110 - until it is noted
+                        await asyncio.sleep(0.001)
+                assert (await two.sweep()).expired == 0
+            turn.add("thought")
+        await asyncio.sleep(0)  # what was cancelled ends
+        assert not [task for task in asyncio.all_tasks() if "_Kept" in repr(task)]
+        clock.now += 1000
+        assert (await two.sweep()).expired == 1
+
+
+async def test_what_others_made_is_counted_after_a_minute(tmp_path: Path, clock: Clock) -> None:
+    """Without a sweep, by whoever makes the next session."""
+    async with life(file(tmp_path), clock, max_sessions=5) as one, life(file(tmp_path), clock, max_sessions=5) as two:
+        for number in range(4):
+            for hf in (one, two):
+                clock.now += 1
+                await talk(hf, f"{id(hf)}-{number}")
+        assert await one.engine.life.store.active() == 8
+        clock.now += 60_000
+        await talk(one, "next")
+        assert await one.engine.life.store.active() == 5
+
+
+class _Raced(StoreWrapper):
+    """Another process uses a session just before this one ends it."""
+
+    async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
+        inner: Store = self.inner
+        await inner.touch(SessionRef(ending.user_id, ending.session_id), timestamp=ending.due_at)
+        return await inner.end(ending, idle_since=idle_since)
+
+
+@pytest.mark.parametrize("how", ["get", "window", "entries", "append", "update"])
+async def test_one_that_was_used_meanwhile_is_there(clock: Clock, how: str) -> None:
+    """Whoever found it expired looks again."""
+    async with life(MEMORY, clock, session_ttl=1000) as hf:
+        await talk(hf, "a")
+        clock.now += 1000
+        under(hf, _Raced)
+        calls: dict[str, Any] = {
+            "get": lambda: hf.store.get(ref("a")),
+            "window": lambda: hf.store.window(ref("a"), None),
+            "entries": lambda: hf.store.entries(ref("a")),
+            "append": lambda: hf.store.append(ref("a"), Append(entries=[user("b")], timestamp=clock.now)),
+            "update": lambda: hf.store.update(ref("a"), SessionPatch(metadata={"k": 1}), timestamp=clock.now),
+        }
+        found = await calls[how]()
+        session = found if isinstance(found, Session) else getattr(found, "session", None)
+        assert session is None or (session.status, session.accessed_at > clock.now - 1000) == ("active", True)
+        assert await state(hf, "a") == "active"
+
+
+# -- a close and a turn --------------------------------------------------------
+
+
+async def test_a_close_waits_for_the_turn_under_way(tmp_path: Path, clock: Clock) -> None:
+    """So its hooks hear the reply, and the reply does not open it again."""
+    async with life(file(tmp_path), clock) as hf:
+        ear = Ear()
+        hf.add_hook(ear)
+        session = await hf.session("a")
+        async with session.turn("think") as turn:
+            closing = asyncio.ensure_future(hf.close_session(ref("a")))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not closing.done()
+            turn.add("thought")
+        assert (await closing).status == "closed"
+        await hf.engine.teller.idle()
+        assert (ear.texts, await state(hf, "a")) == ([["think", "thought"]], "closed")
+
+
+async def test_a_close_in_its_own_turn_is_refused(tmp_path: Path, clock: Clock) -> None:
+    """It would wait for itself."""
+    async with life(file(tmp_path), clock) as hf:
+        session = await hf.session("a")
+        async with session.turn("think"):
+            with pytest.raises(InvalidRequest, match="end it first"):
+                await session.close()
+
+
+# -- replays, artifacts, retention ---------------------------------------------
+
+
+async def test_a_replay_is_no_use(tmp_path: Path, clock: Clock) -> None:
+    """The session of its answer is as it is to be seen, and nobody has written to it."""
+    async with (
+        life(file(tmp_path), clock, session_ttl=1000) as one,
+        life(file(tmp_path), clock, session_ttl=1000) as hf,
+    ):
+        await one.create("a")
+        write = Append(entries=[user("x")], timestamp=clock.now, idempotency_key="k", fingerprint=b"f" * 16)
+        await one.store.append(ref("a"), write)
+        ear = Ear(reasons=["shutdown"])
+        hf.add_hook(ear)
+        again = await hf.store.append(ref("a"), write)
+        assert (again.replayed, again.session.status) == (True, "active")
+        clock.now += 1000
+        again = await hf.store.append(ref("a"), write)
+        assert (again.replayed, again.session.status, again.session.end_reason) == (True, "closed", "ttl")
+        assert ref("a") not in hf.engine.life._served
+    assert ear.calls == []
+
+
+async def test_artifacts_of_an_expired_session_in_memory_are_gone(clock: Clock) -> None:
+    """Its user's own stay."""
+    async with life(MEMORY, clock, session_ttl=1000) as hf:
+        for ask in ("artifacts", "drop_artifacts"):
+            await talk(hf, "a")
+            clock.now += 1000
+            with pytest.raises(SessionNotFound):
+                await getattr(hf.store, ask)(ref("a"))
+        assert (await hf.store.artifacts(UserRef("default"))).artifacts == ()
+        for ask in ("artifact", "artifact_versions"):
+            await talk(hf, "a")
+            clock.now += 1000
+            with pytest.raises(SessionNotFound):
+                await getattr(hf.store, ask)(ref("a"), "n")
+
+
+async def test_retention_counts_from_an_import(tmp_path: Path, clock: Clock) -> None:
+    """Of a session that had ended long before it."""
+    async with life(file(tmp_path), clock, retention=DAY) as hf:
+        await talk(hf, "old")
+        await hf.close_session(ref("old"))
+        saved = await hf.export(ref("old"), retired=True)
+        await hf.delete(ref("old"))
+        clock.now += 30 * DAY
+        await hf.import_(saved)
+        assert (await hf.sweep()).deleted == 0
+        assert await state(hf, "old") == "closed"
+        clock.now += DAY
+        assert (await hf.sweep()).deleted == 1
+
+
+class _Slow(StoreWrapper):
+    """Waits between the end of a session and whatever comes then."""
+
+    ended: asyncio.Event
+    go: asyncio.Event
+
+    async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
+        did: bool = await self.inner.end(ending, idle_since=idle_since)
+        self.ended.set()
+        await self.go.wait()
+        return did
+
+
+async def test_what_gives_up_its_name_in_memory_goes_whoever_gives_up(clock: Clock) -> None:
+    """A caller that is cancelled in between leaves nothing behind."""
+    async with life(MEMORY, clock, session_ttl=1000) as hf:
+        await talk(hf, "a")
+        clock.now += 1000
+        slow = under(hf, _Slow)
+        slow.ended, slow.go = asyncio.Event(), asyncio.Event()
+        looking = asyncio.ensure_future(hf.store.get(ref("a")))
+        await slow.ended.wait()
+        looking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await looking
+        slow.go.set()
+        await hf.engine.life.shut_down()
+        assert await slow.inner.tenants() == ()
+
+
+# -- the first sweep -----------------------------------------------------------
+
+
+async def test_it_sweeps_soon_after_its_start(tmp_path: Path) -> None:
+    """A process that does not live for long sweeps, too."""
+    clock = Clock()
+    async with life(file(tmp_path), clock, session_ttl=DAY) as before:
+        await talk(before, "a")
+    clock.now += DAY
+    hf = Holdfast(file(tmp_path), clock=clock, life=LifeSettings())
+    async with hf:
+        await hf.engine.sweeper.close()
+        hf.engine.sweeper.pace = msgspec.structs.replace(hf.engine.sweeper.pace, first=0.001)
+        hf.engine.sweeper.start()
+        assert hf.engine.sweeper.interval == 6 * HOUR / 1000
+        async with asyncio.timeout(20):
+            while (await rows(hf))["a"].status == "active":  # noqa: ASYNC110 - until it has
+                await asyncio.sleep(0.001)
