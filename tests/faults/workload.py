@@ -63,9 +63,9 @@ async def run(store: Store, *, together: bool = True) -> AsyncIterator[int]:
     view = {"v": SavedView(0, b"view")}
     call = ModelCall(model="m", timestamp=2, through=3, view="v", hash=b"h" * 16, build=b"b" * 900)
     first = [
-        lambda: store.create(NewSession(id="s", user_id="ann", timestamp=1, state={"k": 1})),
+        lambda: store.create(NewSession(id="s", identity="one", user_id="ann", timestamp=1, state={"k": 1})),
         lambda: store.append(REF, append(said("a0"), said("a1", "assistant"))),
-        lambda: store.create(NewSession(id="t", user_id="ann", timestamp=1)),
+        lambda: store.create(NewSession(id="t", identity="two", user_id="ann", timestamp=1)),
     ]
     several = [partial(store.append, OTHER, append(said(f"t{at}"))) for at in range(4)]
     rest: list[Callable[[], Any]] = [
