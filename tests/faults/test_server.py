@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -161,8 +160,8 @@ async def test_a_server_that_cannot_open_its_file(tmp_path: Path, spoil: str) ->
     elif spoil == "damaged":
         path.write_bytes(b"\x00" * 8192)
     else:
-        shutil.rmtree(tmp_path / "gone", ignore_errors=True)
-        path = tmp_path / "gone" / "s.db"
+        path = tmp_path / "file" / "s.db"
+        path.parent.write_bytes(b"no folder")
     command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--store", f"sqlite:///{path}"]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)

@@ -29,7 +29,7 @@ from holdfast.config import (
     upstream_of,
 )
 from holdfast.config.hooks import hooks_of
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import OpenAIModel, ProviderCounter, endpoint_of
 from holdfast.secrets import Guard, guard_of
@@ -129,13 +129,13 @@ def serve(settings: ServerSettings) -> int:
 
 
 def _make_room(url: str) -> None:
-    """The folder of an SQLite file, as seed 002 names one that nobody makes. Raises `ConfigError`."""
+    """The folder of an SQLite file, as seed 002 names one that nobody makes. Raises `StoreUnavailable`."""
     if not url.startswith("sqlite:") or (path := path_of(url)) == MEMORY:
         return
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise ConfigError([f"the folder of {path} cannot be made: {exc.strerror or exc}"]) from exc
+        raise StoreUnavailable(f"the folder of {path} cannot be made: {exc.strerror or exc}") from exc
 
 
 def _loop() -> asyncio.AbstractEventLoop:
