@@ -188,7 +188,9 @@ async def test_a_message_opens_an_expired_session_again_or_a_new_one(place: str,
         assert info.status == "active"
         assert [message.content for message in info.system_messages] == ["Be brief."]
         texts = [message["content"] for message in await session.messages()]
-        assert texts == (["turned"] if place == MEMORY else [*ear.texts[-1], "turned"])
+        # A hook is told of a session as it stands: what opened it again may be in it already.
+        heard = [text for text in ear.texts[-1] if text != "turned"]
+        assert texts == (["turned"] if place == MEMORY else [*heard, "turned"])
 
 
 async def _turn(session: holdfast.SessionHandle) -> None:
