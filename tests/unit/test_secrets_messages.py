@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -193,7 +193,9 @@ def hiding(place: int, text: str) -> Message:
 @given(planted(), st.integers(0, 7))
 @settings(max_examples=400)
 def test_no_byte_that_is_stored_tells_a_planted_secret(plant: tuple[str, str, str, str], place: int) -> None:
-    _, before, secret, behind = plant
+    rule, before, secret, behind = plant
+    around = encode_payload(hiding(place, f"{before} {behind} [REDACTED:{rule}]"))
+    assume(secret.encode() not in around)  # "111" may be a word as well
     said = before + secret + behind
     [told] = Guard(BUILT_IN).masked([hiding(place, said)])
     once, twice = (secret.replace("\\", "\\" * deep).replace("\n", "\\" * (deep - 1) + "n") for deep in (2, 4))
