@@ -73,7 +73,7 @@ SECRETS: dict[str, st.SearchStrategy[tuple[str, str, str]]] = {
         after("AWS_SECRET_ACCESS_KEY=", chars(ALNUM + "/+", 40)),
     ),
     "azure_storage_key": after("", st.just("AccountKey="), chars(ALNUM + "+/", 86), st.just("==")),
-    "basic_auth": after("postgresql://ada:", chars(ALNUM + "-_.~%", 3, 30), tail="@db.example/chat"),
+    "basic_auth": after("postgresql://ada:", chars(ALNUM + "-_.~%", 12, 30), tail="@db.example/chat"),
     "bearer_jwt": after("", st.sampled_from(["Bearer ", "bearer  "]), jwt()),
     "cloudant_key": after('cloudant_password = "', chars(HEX, 64), tail='"'),
     "discord_bot_token": after(
