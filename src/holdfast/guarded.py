@@ -28,6 +28,7 @@ _LONG_CHARS: Final = 64_000
 TEXTLESS: Final = frozenset(
     {
         "active",
+        "add_key",
         "annotate",
         "artifact",
         "artifact_versions",
@@ -51,23 +52,30 @@ TEXTLESS: Final = frozenset(
         "forget_ending",
         "get",
         "idle",
+        "key_of",
+        "keys",
         "learn",
         "learned",
         "lease",
         "list",
+        "media",
         "oldest",
         "ping",
         "put_blob",
         "rate",
         "release",
         "remove",
-        "spine",
+        "revoke_key",
+        "sightings",
         "tenants",
         "touch",
+        "use_key",
+        "want",
         "window",
     }
 )
-"""Methods of a store that bring no text into it, or only bytes that are no text, ids and numbers: they pass as they are."""
+"""Methods of a store that bring no text into it, or only bytes that are no text, ids and numbers: they pass as they are. So do API
+keys, whose names are an operator's own words."""
 
 
 class GuardedStore(StoreWrapper):

@@ -95,6 +95,20 @@ def old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
     )
 
 
+def again(entry: Entry) -> NewEntry:
+    """`entry`, to be written once more at the end of its own log."""
+    return NewEntry(
+        message=entry.message,
+        tokens=entry.tokens,
+        timestamp=entry.timestamp,
+        metadata=entry.metadata,
+        agent=entry.agent,
+        importance=entry.importance,
+        pinned=entry.pinned,
+        turn_id=entry.turn_id,
+    )
+
+
 def relived(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
     """The log that `new` becomes, from its first entry on: its entries, its tail, and how many of them are live.
 
@@ -143,4 +157,5 @@ def _erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tuple[En
     """An erased entry: its digest stands for what it said, and what comes after is chained to that."""
     message = erased_message(entry.message)
     digest = stands_for if message.visible else base.digest
-    return evolve(entry, message=message, metadata=None, digest=stands_for, erased=True), evolve(tail, digest=digest)
+    entry = evolve(entry, message=message, metadata=None, digest=stands_for, erased=True, alias=None)
+    return entry, evolve(tail, digest=digest)

@@ -12,11 +12,13 @@ from holdfast.errors import AmbiguousSession, SessionExists, SessionExpired, Ses
 from holdfast.life import Life
 from holdfast.session import NewEntry, Removed, Session, SessionRef
 from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, Store, WindowRows
+from holdfast.stores.matching import Sighting
 from holdfast.stores.wrapper import StoreWrapper
 
 T = TypeVar("T")
 _OF_A_SESSION: Final = frozenset(
-    {"annotate", "calls", "compactions", "drop_compaction", "entries", "erase", "rate", "spine", "touch"}
+    {"annotate", "calls", "compactions", "drop_compaction", "entries", "erase", "rate", "touch"}
+    | {"media", "want"}
     | {"add_artifact", "artifact", "artifacts", "artifact_versions", "drop_artifacts"}
 )
 """Methods that are about one session and do not give it: in memory one that has expired is looked for first."""
@@ -72,6 +74,20 @@ class LivingStore(StoreWrapper):
             await self._sweep()
         page = await self.inner.list(**{**filters, **self._life.when()})
         return msgspec.structs.replace(page, sessions=tuple(self._life.seen(session) for session in page.sessions))
+
+    async def sightings(
+        self,
+        user_id: str,
+        marks: Sequence[bytes],
+        *,
+        alias: bool = False,
+        session: SessionRef | None = None,
+        limit: int = 16,
+    ) -> tuple[Sighting, ...]:
+        """See `MatchingStore.sightings`."""
+        if not self._life.durable:
+            await self._sweep()
+        return await self.inner.sightings(user_id, marks, alias=alias, session=session, limit=limit)
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
         """See `Store.window`."""

@@ -29,11 +29,14 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: int = 0
     """Versions."""
     artifact_bytes: int = 0
+    media: int = 0
+    """Contents of messages: images, recordings, files."""
+    media_bytes: int = 0
     transcripts: int = 0
     """Files."""
     pending_deliveries: int = 0
-    """Sessions of which hooks are still to be told: nobody else sees them any more, and when all were told they go. Their views
-    and keys are not counted."""
+    """Sessions of which hooks are still to be told: nobody else sees them any more, and when all were told they go. Their views,
+    keys and media are not counted."""
 
     def __add__(self, other: Receipt) -> Receipt:
         """Both together."""

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 
 from holdfast.artifact import UserRef
 from holdfast.engine import Engine
-from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.errors import InvalidRequest
 from holdfast.receipts import Receipt, receipt_of
 from holdfast.session import Session, SessionRef
 from holdfast.stores.base import MAX_PAGE
-from holdfast.stores.walk import unchanged
+from holdfast.stores.walk import as_it_was, unchanged
 
 
 async def removed(engine: Engine, ref: SessionRef) -> Receipt | None:
@@ -61,14 +61,5 @@ async def pruned(
     async for session in unchanged(engine.store, until, status=status, user_id=user_id):
         if dry_run:
             yield session, Receipt()
-        elif await _as_it_was(engine, session) and (receipt := await removed(engine, session.ref)):
+        elif await as_it_was(engine.store, session) and (receipt := await removed(engine, session.ref)):
             yield session, receipt
-
-
-async def _as_it_was(engine: Engine, session: Session) -> bool:
-    """Whether nobody has used a session since it was listed."""
-    try:
-        now = await engine.store.get(session.ref)
-    except SessionNotFound:
-        return False
-    return (now.version, now.accessed_at) == (session.version, session.accessed_at)

@@ -17,11 +17,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import HoldfastError, SessionNotFound
+from holdfast.errors import HoldfastError
 from holdfast.life import Life
 from holdfast.session import Session, SessionRef
 from holdfast.stores.base import MAX_PAGE
-from holdfast.stores.walk import unchanged
+from holdfast.stores.walk import as_it_was, unchanged
 from holdfast.telling import Teller
 
 _log = logging.getLogger("holdfast.sweeping")
@@ -237,13 +237,7 @@ class Sweeper:
 
     async def _retired(self, life: Life, session: Session) -> bool:
         """Delete a session, unless it was opened again since it was read."""
-        try:
-            now = await life.store.get(session.ref)
-        except SessionNotFound:
-            return False
-        if now.version != session.version or now.status != "closed":
-            return False
-        return await self._remove(life, now.ref)
+        return await as_it_was(life.store, session) and await self._remove(life, session.ref)
 
     async def _steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
         """Do something with each session, some at a time, and leave most of the time to others."""

@@ -19,6 +19,7 @@ from holdfast.testing.contract.plugin import (  # noqa: F401  # fixtures
     store_opener,
     writer,
 )
+from tests.stores.redis_openings import opening  # noqa: F401  # a fixture
 from tests.stores.servers import SERVERS, Server, leave, reached
 
 SQL_SERVERS = tuple(name for name, server in SERVERS.items() if server.sql)
@@ -93,6 +94,12 @@ def postgres_url(tmp_path: Path) -> Iterator[str]:
 def mysql_url(tmp_path: Path) -> Iterator[str]:
     """An empty place on a MySQL or MariaDB server."""
     yield from _place("mysql", tmp_path)
+
+
+@pytest.fixture
+def redis_url(tmp_path: Path) -> Iterator[str]:
+    """An empty place on a Redis server."""
+    yield from _place("redis", tmp_path)
 
 
 @pytest.fixture

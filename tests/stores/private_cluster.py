@@ -18,6 +18,12 @@ async def asked(client: redis.Redis, *command: Any) -> Any:
     return await client.execute_command(*command)  # type: ignore[no-untyped-call]
 
 
+async def refused(client: redis.Redis) -> int:
+    """How often a node has said that a key is elsewhere, or is being moved."""
+    said = await client.info("errorstats")
+    return sum(int(said.get(f"errorstat_{code}", {}).get("count", 0)) for code in ("ASK", "MOVED", "TRYAGAIN"))
+
+
 async def until(done: Callable[[], Awaitable[bool]]) -> None:
     """Return when it is so."""
     with anyio.fail_after(30):

@@ -7,6 +7,9 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
+ANSWERING = 30.0
+"""Seconds that a server may take to answer what the connection breaks behind."""
+
 
 class Proxy:
     """Passes bytes on, both ways, until a packet to the server holds the marker it was armed with.
@@ -48,43 +51,50 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server_writer = await asyncio.open_connection(*self._server)
-        broken = asyncio.Event()
-        ways = [
-            asyncio.create_task(self._to_server(reader, server_writer, writer, broken)),
-            asyncio.create_task(self._to_client(server_reader, writer, broken)),
+        way = _Way(writer, server_writer)
+        both = [
+            asyncio.create_task(self._to_server(reader, way)),
+            asyncio.create_task(self._to_client(server_reader, way)),
         ]
-        self._tasks.update(ways)
+        self._tasks.update(both)
         try:
-            await asyncio.gather(*ways, return_exceptions=True)
+            await asyncio.gather(*both, return_exceptions=True)
         finally:
             for end in (server_writer, writer):
                 end.transport.abort()
-            self._tasks.difference_update(ways)
+            self._tasks.difference_update(both)
 
-    async def _to_server(
-        self,
-        reader: asyncio.StreamReader,
-        server: asyncio.StreamWriter,
-        client: asyncio.StreamWriter,
-        broken: asyncio.Event,
-    ) -> None:
+    async def _to_server(self, reader: asyncio.StreamReader, way: _Way) -> None:
         while data := await reader.read(1 << 20):
             if self._marker is not None and self._marker in data:
                 self._marker = None
                 self.broke += 1
-                broken.set()
+                way.broken = True
                 if self._passes_on:
-                    server.write(data)
-                    await asyncio.sleep(0.3)  # for the server to answer
-                client.transport.abort()
+                    way.server.write(data)
+                    async with asyncio.timeout(ANSWERING):
+                        await way.answered.wait()
+                way.client.transport.abort()
                 break
-            server.write(data)
-        server.transport.abort()
+            way.server.write(data)
+        way.server.transport.abort()
 
-    async def _to_client(
-        self, reader: asyncio.StreamReader, client: asyncio.StreamWriter, broken: asyncio.Event
-    ) -> None:
+    async def _to_client(self, reader: asyncio.StreamReader, way: _Way) -> None:
         while data := await reader.read(1 << 20):
-            if not broken.is_set():
-                client.write(data)
-        client.transport.abort()
+            if way.broken:
+                way.answered.set()
+            else:
+                way.client.write(data)
+        way.client.transport.abort()
+
+
+class _Way:
+    """A connection that is passed on, to both of its ends."""
+
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self.client = client
+        self.server = server
+        self.broken = False
+        """Whether the client gets nothing any more."""
+        self.answered = asyncio.Event()
+        """Whether the server has said something since."""

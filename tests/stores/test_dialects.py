@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import anyio
 import apsw
 import asyncpg
 import pytest
 
+from holdfast.session import SessionRef
 from holdfast.stores import open_store
+from holdfast.stores.base import Append
+from holdfast.stores.mysql import rendered
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sql.fusing import fused
-from tests.stores.servers import Server
+from holdfast.testing.contract.kit import assistant, session, user
+from tests.stores.servers import Server, reached
 from tests.stores.test_sqlite import ON_A_TURNS_PATH
 
 DIALECTS = ("postgres", "mysql")
@@ -113,6 +118,10 @@ async def test_indexes_have_the_same_names(server: Server, server_url: str) -> N
         "entries_live",
         "compactions_live",
         "artifacts_blob",
+        "entries_mark",
+        "entries_alias",
+        "media_uses_sha256",
+        "api_keys_hash",
         "model_calls_session",
         "model_calls_turn",
     } <= found
@@ -129,6 +138,8 @@ async def test_no_statement_of_a_turn_scans_or_sorts(postgres_url: str) -> None:
         texts = {name: named[name] for name in (*ON_A_TURNS_PATH, *LISTS, "session_get_lock", "session_guard")}
         shape = ("session_advance", "entry_insert", "call_insert", "view_put", "idempotency_put")
         texts["fused"] = fused("postgres", shape)
+        claiming = ("session_claim", "view_put")
+        texts["fused_claim"] = fused("postgres", claiming)
         for name, sql in texts.items():
             await raw.execute(f"PREPARE {name}_ AS {sql}")
             given = ", ".join(["NULL"] * _parameters(sql))
@@ -138,3 +149,19 @@ async def test_no_statement_of_a_turn_scans_or_sorts(postgres_url: str) -> None:
             assert not re.search(r"Seq Scan on (?!holdfast)|Sort\b", plan), f"{name}:\n{plan}"
     finally:
         await raw.close()
+
+
+@pytest.mark.parametrize("name", ["mark_last", "mark_places", "alias_last", "alias_places"])
+async def test_digests_are_looked_up_in_their_index(mysql_url: str, name: str) -> None:
+    """MySQL is told in which order it has to go, and sorts nothing: whatever it thinks of the tables."""
+    store = await open_store(mysql_url, tenant="acme")
+    for ref in (SessionRef("ann", "s1"), SessionRef("ann", "s2")):
+        await store.create(session(ref))
+        await store.append(ref, Append(entries=[user("a"), assistant("b")], timestamp=2))
+    await store.close()
+    wanted: Any = '[[1, "00"]]' if name == "mark_last" else "[1]" if name == "alias_last" else 1
+    given = ("acme", "ann", None, wanted, 16, b"digest")[: _parameters(statements("mysql")[name])]
+    sql = f"EXPLAIN {rendered(statements('mysql')[name], given).decode()}"
+    plan = await anyio.to_thread.run_sync(reached("mysql").in_place, mysql_url, sql)
+    assert [row[2] for row in plan if f"entries_{name.partition('_')[0]}" in row] == ["e"]
+    assert not [row for row in plan if "filesort" in str(row[-1]) or "temporary" in str(row[-1])]

@@ -13,7 +13,7 @@ from holdfast.testing.contract import CHECKS, MODULES
 from holdfast.testing.contract.tenants import OF_A_SESSION, OF_A_TENANT
 
 PAGE = Path(__file__).parents[2] / "docs" / "stores.md"
-MAKES = {"create", "replace", "put_blob", "learn", "lease"}
+MAKES = {"create", "replace", "put_blob", "learn", "lease", "add_key"}
 """Methods that make what they are told in their own tenant, whatever another one has."""
 OPEN = {"tenants", "ping", "close"}
 """Methods that are of the whole database, or of the handle."""

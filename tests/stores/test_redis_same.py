@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 
 from holdfast.artifact import NewArtifact, Scope, UserRef
 from holdfast.errors import HoldfastError, SessionNotFound
-from holdfast.session import Ending, ModelCall, Session, SessionRef
+from holdfast.limits import SIGHTINGS
+from holdfast.messages import GENESIS, Message, alias, chain
+from holdfast.session import Claim, Ending, ModelCall, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
 from holdfast.stores.verify import verify
+from holdfast.testing.contract.keys import api_key
 from holdfast.testing.contract.kit import assistant, calls, compaction, failed, result, user
+from holdfast.testing.contract.media import brought
 from tests.stores.conftest import _place
 
 NAMES = ("a", "A", "é", "a\0", "{}")
@@ -56,9 +60,13 @@ _view = st.sampled_from("vw")
 _range = st.tuples(_place_in_log, _place_in_log).map(sorted)
 _lag = st.one_of(st.none(), st.integers(0, 12))
 
+_said = st.text(max_size=4) | st.sampled_from("ab")
+"""Some of it by several."""
+_media = st.lists(st.sampled_from(list(brought(0, 1))), max_size=2).map(tuple)
+_interrupted = st.none() | st.just({"interrupted": True})
 _entry = st.one_of(
-    st.builds(user, st.text(max_size=4), tokens=_tokens, pinned=st.booleans(), metadata=st.none() | _state),
-    st.builds(assistant, st.text(max_size=4), tokens=_tokens, agent=st.none() | st.just("x"), timestamp=_time),
+    st.builds(user, _said, tokens=_tokens, pinned=st.booleans(), metadata=st.none() | _state, media=_media),
+    st.builds(assistant, _said, tokens=_tokens, agent=st.none() | st.just("x"), timestamp=_time, metadata=_interrupted),
     st.builds(calls, st.sampled_from("12"), tokens=_tokens, importance=st.none() | st.floats(0, 1)),
     st.builds(result, st.sampled_from("12"), tokens=_tokens),
 )
@@ -80,6 +88,7 @@ _called = st.builds(
     turn_id=st.integers(0, 3),
     hash=st.sampled_from([b"", b"h" * 16]),
 )
+_brings = st.lists(st.sampled_from([0, 1]), max_size=2).map(lambda numbers: brought(*numbers))
 _append = st.builds(
     Append,
     entries=st.lists(_entry, max_size=3),
@@ -92,6 +101,9 @@ _append = st.builds(
     calls=st.lists(_called, max_size=2),
     views=st.none() | st.dictionaries(_view, _saved, max_size=2),
     compactions=st.lists(_laid, max_size=2),
+    media=_brings,
+    claim=st.none() | st.builds(Claim, _view, _time),
+    release=st.one_of(st.none(), st.none(), _view),
 )
 _new = st.builds(
     lambda ref, **fields: NewSession(id=ref.id, user_id=ref.user_id, **fields),
@@ -162,7 +174,7 @@ _writes: list[st.SearchStrategy[Operation]] = [
     st.builds(_does, st.just("append"), _ref, _append),
     st.builds(_does, st.just("create"), _new),
     st.builds(_does, st.just("create"), _new),
-    st.builds(_does, st.just("replace"), _new, st.lists(_entry, max_size=3)),
+    st.builds(_does, st.just("replace"), _new, st.lists(_entry, max_size=3), media=_brings),
     st.builds(_does, st.just("update"), _ref, _patch, timestamp=_time, expect=st.none() | st.integers(0, 5)),
     st.builds(_does, st.just("delete"), _ref),
     st.builds(_does, st.just("remove"), _ref),
@@ -178,6 +190,7 @@ _writes: list[st.SearchStrategy[Operation]] = [
     st.builds(_does, st.just("rate"), _ref, st.dictionaries(_place_in_log, st.floats(0, 1), max_size=4)),
     st.builds(_does, st.just("drop_compaction"), _ref, st.integers(1, 4), timestamp=_time),
     st.builds(_does, st.just("touch"), _ref, timestamp=_time),
+    st.builds(_does, st.just("want"), _ref, _view),
     st.builds(_does, st.just("end"), _ending, idle_since=st.none() | _time),
     st.builds(_does, st.just("record_ending"), _ending),
     st.builds(
@@ -199,8 +212,16 @@ _writes: list[st.SearchStrategy[Operation]] = [
     st.builds(_drops, _scope, st.none() | _artifact_name, st.none() | st.integers(0, 2)),
     st.builds(_does, st.just("put_blob"), _view, st.integers(0, 2), st.binary(max_size=3), timestamp=_time),
     st.builds(_does, st.just("delete_blobs"), st.lists(_view, max_size=2)),
+    st.builds(lambda number, id_: _does("add_key", api_key(number, id=id_)), st.integers(0, 3), _view),
+    st.builds(_does, st.just("revoke_key"), _view, timestamp=_time),
+    st.builds(_does, st.just("use_key"), _view, timestamp=_time),
 ]
 _limit = st.integers(1, 4)
+_SAID = [
+    *(chain(GENESIS, Message(role="user", content=text)) for text in "ab"),
+    *(alias(GENESIS, Message(role="assistant", content=text)) or b"" for text in "ab"),
+]
+"""What a session may say first, and replies anywhere."""
 _reads: list[st.SearchStrategy[Operation]] = [
     st.builds(_does, st.just("find"), st.sampled_from(NAMES)),
     st.builds(
@@ -225,7 +246,16 @@ _reads: list[st.SearchStrategy[Operation]] = [
         descending=st.booleans(),
         retired=st.booleans(),
     ),
-    st.builds(_does, st.just("spine"), _ref),
+    st.builds(_does, st.just("media"), _ref, st.just(tuple(brought(0, 1)))),
+    st.builds(
+        _does,
+        st.just("sightings"),
+        _user,
+        st.just(_SAID),
+        alias=st.booleans(),
+        session=st.none() | _ref,
+        limit=_limit,
+    ),
     st.builds(_does, st.just("window"), _ref, st.none() | _view),
     st.builds(_does, st.just("compactions"), _ref, view=st.none() | _view, live=st.booleans()),
     st.builds(_does, st.just("calls"), _ref, limit=_limit, turn_id=st.none() | st.integers(0, 3)),
@@ -258,13 +288,27 @@ async def _all(store: Store, endings: list[Ending]) -> list[object]:
     page = await store.list(limit=100)
     seen: list[object] = [page, await store.endings(due=100), await _overdue(store)]
     for ref in [*(one.ref for one in page.sessions), *(one.ref for one in endings)]:
-        seen += [await _does(read, ref).on(store) for read in ("get", "spine", "compactions", "calls", "artifacts")]
+        seen += [await _does(read, ref).on(store) for read in ("get", "entries", "compactions", "calls", "artifacts")]
         seen += [await _does("window", ref, view).on(store) for view in (None, "v", "w")]
         seen.append(await _does("entries", ref, retired=True).on(store))
+        seen.append(await _does("media", ref, list(brought(0, 1))).on(store))
+        seen.append(await _sighted(store, ref))
         seen.append(await _verified(store, ref))
     for name in NAMES[:3]:
         seen.append(await store.artifacts(UserRef(name)))
-    return seen
+        seen += [await store.sightings(name, [mark], limit=SIGHTINGS) for mark in _SAID]
+        seen += [await store.sightings(name, [mark], limit=20, alias=True) for mark in _SAID]
+    return [*seen, await store.keys()]
+
+
+async def _sighted(store: Store, ref: SessionRef) -> object:
+    """Where all that a session says is found."""
+    try:
+        digests = [entry.digest for entry in await store.entries(ref, retired=True)]
+    except SessionNotFound:
+        return None
+    found = [await store.sightings(ref.user_id, [digest], limit=SIGHTINGS) for digest in digests]
+    return [*found, *[await store.sightings(ref.user_id, [digest], session=ref) for digest in digests]]
 
 
 async def _verified(store: Store, ref: SessionRef) -> object:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections import Counter
 
 import anyio
 import pytest
 
 import holdfast
-from holdfast.errors import InvalidRequest, MissingExtra, StoreError, StoreUnavailable, TooLarge
+from holdfast.errors import InvalidRequest, StoreError, StoreUnavailable, TooLarge
 from holdfast.session import SessionRef
-from holdfast.stores import STORES, open_store
+from holdfast.stores import open_store
 from holdfast.stores.base import Append, SessionPatch
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, live, session, texts, user
@@ -73,49 +71,6 @@ async def test_a_connection_that_breaks_in_a_longer_write(server_url: str, *, do
         await store.close()
 
 
-async def _ending(server: Server, url: str, writers: list[asyncio.Task[None]]) -> int:
-    ended = 0
-    while not all(writer.done() for writer in writers):
-        ended += await anyio.to_thread.run_sync(server.end, url)
-        await asyncio.sleep(0.02)
-    return ended
-
-
-@pytest.mark.parametrize("keyed", [False, True])
-async def test_connections_that_are_ended_all_the_time(server: Server, server_url: str, *, keyed: bool) -> None:
-    """What was acknowledged is there once. With a key everything is, in the end; without, what is unknown at most once."""
-    store = await open_store(server_url, tenant="acme")
-    await store.create(session())
-    said: list[str] = []
-    told: list[str] = []
-
-    async def write(name: int) -> None:
-        for at in range(25):
-            text = f"{name}.{at}"
-            key = text if keyed else None
-            while True:
-                try:
-                    await store.append(REF, Append(entries=[user(text)], timestamp=2, idempotency_key=key))
-                    said.append(text)
-                    break
-                except StoreUnavailable as exc:
-                    told.append(str(exc))
-                    if not keyed:
-                        break
-
-    writers = [asyncio.create_task(write(name)) for name in range(4)]
-    assert await _ending(server, server_url, writers) > 0
-    await asyncio.gather(*writers)
-    counts = Counter(await live(store))
-    assert set(counts.values()) == {1}
-    assert set(said) <= set(counts)
-    if keyed:
-        assert len(said) == len(counts) == 100
-    assert all("outcome is unknown" in text or "cannot be reached" in text for text in told)
-    assert await verify(store, REF) == len(counts)
-    await store.close()
-
-
 async def test_idle_connections_that_ended_are_replaced(server: Server, server_url: str) -> None:
     """A server that was restarted meanwhile is nobody's trouble: reads and writes go on."""
     store = await open_store(server_url, tenant="acme")
@@ -131,15 +86,6 @@ async def test_idle_connections_that_ended_are_replaced(server: Server, server_u
     await store.close()
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
-async def test_a_server_that_is_not_there(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`StoreUnavailable` says where it was looked for, and never the password."""
-    monkeypatch.setattr("holdfast.stores.sql.remote.RECONNECTING", 0.1)
-    with pytest.raises(StoreUnavailable, match=r"127.0.0.1:1/shop cannot be reached") as caught:
-        await open_store(f"{scheme}://ada:secret@127.0.0.1:1/shop", tenant="acme")
-    assert "secret" not in repr(caught.value) + repr(caught.value.__cause__)
-
-
 # -- pools and cancellation ----------------------------------------------------
 
 
@@ -151,31 +97,6 @@ async def test_many_share_few_connections(server: Server, server_url: str) -> No
     await asyncio.gather(*(store.append(ref, Append(entries=[user(ref.id)], timestamp=2)) for ref in refs))
     assert len(await anyio.to_thread.run_sync(server.connections, server_url)) == 2
     assert [await live(store, ref) for ref in refs] == [[ref.id] for ref in refs]
-    await store.close()
-
-
-async def test_a_caller_that_gives_up_at_any_moment(server_url: str) -> None:
-    """The next one on the same connection gets its own answer."""
-    store = await open_store(_with(server_url, "pool=1"), tenant="acme")
-    refs = [SessionRef("u", f"s{at}") for at in range(40)]
-    await asyncio.gather(*(store.create(session(ref, metadata={"is": ref.id})) for ref in refs))
-    for hops, ref in enumerate(refs):
-        for work in (store.get(refs[0]), store.append(refs[0], Append(entries=[user(ref.id)], timestamp=2))):
-            task = asyncio.create_task(work)
-            for _ in range(hops):
-                await asyncio.sleep(0)
-            task.cancel()
-            assert (await store.get(ref)).metadata == {"is": ref.id}
-            await asyncio.gather(task, return_exceptions=True)
-    assert await verify(store, refs[0]) == len(set(await live(store, refs[0])))
-    await store.close()
-
-
-async def test_another_event_loop_needs_a_store_of_its_own(server_url: str) -> None:
-    """`StoreError` says so, instead of a connection that waits for a loop that is not running."""
-    store = await open_store(server_url, tenant="acme")
-    with pytest.raises(StoreError, match="another event loop"):
-        await anyio.to_thread.run_sync(asyncio.run, store.list())
     await store.close()
 
 
@@ -244,19 +165,6 @@ async def test_a_database_that_is_not_there(server: Server) -> None:
     url = server.base.partition("?")[0].rpartition("/")[0] + "/holdfast_test_no_such_place"
     with pytest.raises(StoreUnavailable, match="there is no such database"):
         await open_store(url, tenant="acme")
-
-
-@pytest.mark.parametrize(
-    ("scheme", "driver", "extra"), [("postgres", "asyncpg", "postgres"), ("mysql", "asyncmy", "mysql")]
-)
-async def test_a_driver_that_is_not_installed(
-    scheme: str, driver: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`MissingExtra` names what to install."""
-    monkeypatch.setitem(sys.modules, driver, None)
-    monkeypatch.delitem(sys.modules, STORES[scheme].partition(":")[0], raising=False)
-    with pytest.raises(MissingExtra, match=rf"pip install 'holdfast\[{extra}\]'"):
-        await open_store(f"{scheme}://host/db", tenant="acme")
 
 
 async def test_damaged_rows_are_told(server: Server, server_url: str) -> None:

@@ -59,6 +59,21 @@ ON_A_TURNS_PATH = (
     "learned_get",
     "learned_put",
     "profile_put",
+    "mark_last",
+    "mark_places",
+    "alias_last",
+    "alias_places",
+    "session_claim",
+    "claim_want",
+    "media_known",
+    "media_get",
+    "media_put",
+    "media_use",
+    "media_of",
+    "media_uses_drop",
+    "media_drop_unused",
+    "key_of_hash",
+    "key_use",
 )
 NO_SCANS = ("CONSTANT ROW", "json_each VIRTUAL TABLE")
 """What a plan calls a scan of its own parameters."""
@@ -226,6 +241,8 @@ def test_a_message_takes_little_more_than_its_json(database: Path) -> None:
 # -- what goes, goes ---------------------------------------------------------
 
 CANARY = "canary-7f3a9c"
+SHOWN = {bytes([size % 251]) * 32: CANARY.encode() + bytes(size) for size in (5, 5_000, 300_000)}
+"""Contents with it, of several sizes."""
 
 
 def _traces(database: Path) -> list[str]:
@@ -238,8 +255,8 @@ async def _busy_log(store: Store) -> int:
     await store.create(session())
     for at in range(30):
         await store.append(REF, Append(entries=[user("x" * (97 * at)), assistant("y" * 300)], timestamp=2))
-    canary = user(CANARY + "z" * 900, metadata={"original": CANARY})
-    seq = (await store.append(REF, Append(entries=[canary], timestamp=2))).entries[0].seq
+    canary = user(CANARY + "z" * 900, metadata={"original": CANARY}, media=tuple(SHOWN))
+    seq = (await store.append(REF, Append(entries=[canary], media=SHOWN, timestamp=2))).entries[0].seq
     await store.append(REF, Append(entries=[user("x" * 200) for _ in range(40)], timestamp=2))
     for other in range(seq - 6, seq + 6):
         await store.annotate(REF, other, pinned=True, importance=0.5)
@@ -278,10 +295,11 @@ async def test_delete_leaves_no_trace_in_the_files(database: Path, size: int) ->
         await store.delete(REF)
         fields: dict[str, Any] = {"state": {"k": CANARY}, "metadata": {"k": CANARY}, "agent": CANARY}
         await store.create(session(system_messages=(user(CANARY).message,), **fields))
-        log = [user(CANARY + "x" * size), assistant(CANARY)]
+        log = [user(CANARY + "x" * size, media=tuple(SHOWN)), assistant(CANARY)]
         views = {CANARY: SavedView(0, CANARY.encode())}
         made = [ModelCall(model=CANARY, timestamp=1, view=CANARY, build=CANARY.encode())]
-        await store.append(REF, Append(entries=log, timestamp=2, views=views, calls=made, idempotency_key=CANARY))
+        write = Append(entries=log, timestamp=2, views=views, calls=made, idempotency_key=CANARY, media=SHOWN)
+        await store.append(REF, write)
         await lay(store, compaction(0, 1, CANARY + "x" * size, view=CANARY), failed(error=CANARY))
         await store.append(REF, Append(entries=[user(CANARY)], retire_from=1, timestamp=2))
         assert _traces(database)

@@ -8,15 +8,19 @@ import anyio
 import pytest
 
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.session import ModelCall
+from holdfast.messages import alias
+from holdfast.session import ModelCall, SessionRef
 from holdfast.stores import STORES, SchemaStep, mysql, open_store, schema_of
 from holdfast.stores.base import Append, SavedView, SessionPatch, Store
-from holdfast.stores.sql import Migration, migrations
+from holdfast.stores.matching import key_of
+from holdfast.stores.sql import Migration, marking, migrations
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, assistant, compaction, lay, session, user
+from holdfast.testing.contract.kit import REF, assistant, calls, compaction, lay, result, session, user
 from holdfast.testing.contract.plugin import writer_of
 from tests.stores.releases import know_only, made_by_the_first_release
 from tests.stores.servers import Server, reached
+
+SECOND = SessionRef("ann", "s2")
 
 
 async def opened(url: str) -> Store:
@@ -131,6 +135,67 @@ async def test_tables_of_another_program_are_left_alone(server: Server, server_u
     with pytest.raises(StoreUnavailable, match="of another program"):
         await _close_after_opening(server_url)
     assert await anyio.to_thread.run_sync(server.in_place, server_url, "SELECT invoice FROM sessions") == []
+
+
+# -- what is worked out for what was there -------------------------------------
+
+
+async def _spoken(store: Store) -> None:
+    """Logs with all kinds of entries: live, retired and erased, of two users."""
+    for ref in (REF, SECOND, SessionRef("bob", "s1")):
+        await store.create(session(ref))
+        log = [user("a"), assistant("b"), calls("c"), result("c"), assistant("d")]
+        await store.append(ref, Append(entries=log, timestamp=2))
+        await store.append(ref, Append(entries=[user("e"), assistant("f")], retire_from=4, timestamp=3))
+    await store.erase(REF, 1)
+    await store.erase(REF, 4)
+
+
+async def _found(store: Store) -> list[tuple[SessionRef, int]]:
+    """Every visible entry, as its digest finds it: nobody else's has one, so there is no other in its session."""
+    places = []
+    for ref in (REF, SECOND, SessionRef("bob", "s1")):
+        for entry in await store.entries(ref, retired=True):
+            found = await store.sightings(ref.user_id, [entry.digest], session=ref)
+            assert [(one.ref, one.seq) for one in found] == ([(ref, entry.seq)] if entry.message.visible else [])
+            places += [(one.ref, one.seq) for one in found]
+    return places
+
+
+async def test_digests_of_the_first_release_are_found(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retired and erased ones too, batch by batch; there are no aliases of what was written then."""
+    await made_by_the_first_release(sql_url, monkeypatch, _spoken)
+    monkeypatch.setattr(marking, "BATCH", 3)
+    store = await opened(sql_url)
+    assert len(await _found(store)) == 15
+    reply = alias(b"", assistant("f").message) or b""
+    assert await store.sightings("ann", [reply], alias=True) == ()
+    await store.append(SECOND, Append(entries=[assistant("f")], timestamp=4))
+    assert [one.seq for one in await store.sightings("ann", [reply], alias=True)] == [7]
+    await store.close()
+
+
+async def test_digests_are_worked_out_once_all_are(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upgrade that is interrupted in the middle of them goes on, or begins again."""
+    await made_by_the_first_release(sql_url, monkeypatch, _spoken)
+    done = 0
+
+    def failing(scope: bytes, mark: bytes) -> int:
+        nonlocal done
+        done += 1
+        if done > 7:
+            raise StoreUnavailable("the power is gone")
+        return key_of(scope, mark)
+
+    with monkeypatch.context() as then:
+        then.setattr(marking, "BATCH", 2)
+        then.setattr(marking, "key_of", failing)
+        with pytest.raises(StoreUnavailable, match="the power is gone"):
+            await _close_after_opening(sql_url)
+    assert {step.number: step.applied for step in await schema_of(sql_url)}[5] is False
+    store = await opened(sql_url)
+    assert len(await _found(store)) == 15
+    await store.close()
 
 
 # -- interrupted ---------------------------------------------------------------

@@ -55,6 +55,20 @@ or fields, or of the last `touch`. A withdrawn session is found under its ref al
 **Artifacts** are what `holdfast.stores.artifacts` says. Naming one changes neither the session's version nor its times. They go
 with their session, by `delete` and `replace`.
 
+**Matching.** The digest of every visible entry, and every `Entry.alias`, retired entries' too, is found by `sightings` in the
+sessions of its user; those of withdrawn sessions are not. Erasing an entry takes its alias away, and leaves its digest.
+
+**Media.** What `Append.media` and `replace` bring is kept once a session, by its SHA-256, in the same transaction as the entries
+whose `NewEntry.media` name it. An entry may name what the session has or the write brings, else it is `InvalidMessage`; what no
+entry of a write names is not kept. Contents go with the last entry that names them: by `erase`, of a retired entry too, off the
+disk as its text does, by `replace` and by `delete`. `Session.bytes` does not count them.
+
+**Claims.** A write with a `claim` of its own is refused with `SessionBusy` while another holder's claim has not expired at its
+`timestamp`; else the session's claim is that, still wanted if it was that holder's already. `release` ends the claim of that
+holder, and does nothing to another's. A write with both is refused like one with a claim alone, and ends it. A write without
+either neither needs nor changes a claim. A write that brings a claim or a release and nothing else changes neither
+version nor times. `want` marks a claim, so that its holder learns of it with its next write or look.
+
 **Leases and what was learned** belong to a tenant. Of several callers, in any number of processes, one gets a lease, until it
 expires by the clock of the next who asks, or is released; expired ones are forgotten in the end.
 
@@ -86,6 +100,7 @@ from holdfast import limits
 from holdfast.history import Past
 from holdfast.messages import Message
 from holdfast.session import (
+    Claim,
     Ending,
     Entry,
     ModelCall,
@@ -95,10 +110,12 @@ from holdfast.session import (
     Session,
     SessionRef,
     StoredCompaction,
-    Vertebra,
 )
 from holdfast.stores.artifacts import ArtifactStore
+from holdfast.stores.keys import KeyStore
 from holdfast.stores.life import LifeStore
+from holdfast.stores.matching import MatchingStore
+from holdfast.stores.media import MediaStore
 
 MAX_PAGE = limits.PAGE
 """Most sessions one page may ask for, and the size of `verify`'s own pages."""
@@ -179,6 +196,12 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Compactions to lay, and attempts at one that failed, in order."""
     ttl: int | None = None
     """Milliseconds for a session without one of its own, 0: never; one that has expired is not written to. None: any is."""
+    media: Mapping[bytes, bytes] = {}
+    """Contents that the entries name, by their SHA-256; those that the session has may be left out."""
+    claim: Claim | None = None
+    """The turn that this opens, or renews."""
+    release: str | None = None
+    """The holder whose turn this ends."""
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
@@ -190,6 +213,8 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     """The entries written, by this call or by the first one with its idempotency key, as they stand now."""
     version: int
     """The session's version after the write: of a replay, after the first one."""
+    start: int = 0
+    """The place of the first of them, or where there is none, that the next one has: of a replay, of the first write."""
     replayed: bool = False
     compactions: tuple[StoredCompaction, ...] = ()
     """The compactions that were recorded, each with what became of it."""
@@ -206,7 +231,7 @@ class SessionPage(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-class Store(ArtifactStore, LifeStore, Protocol):
+class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, Protocol):
     """A store handle of one tenant. See the module for what all methods promise."""
 
     tenant: str
@@ -284,7 +309,13 @@ class Store(ArtifactStore, LifeStore, Protocol):
         ...
 
     async def replace(
-        self, new: NewSession, entries: Sequence[NewEntry], *, fresh: bool = False, ending: Ending | None = None
+        self,
+        new: NewSession,
+        entries: Sequence[NewEntry],
+        *,
+        fresh: bool = False,
+        ending: Ending | None = None,
+        media: Mapping[bytes, bytes] = {},
     ) -> Appended:
         """Install a session whole, in place of one of the same name if there is one.
 
@@ -295,7 +326,12 @@ class Store(ArtifactStore, LifeStore, Protocol):
             entries: the log from its beginning; an `OldEntry` may be retired or erased in it.
             fresh: raise `SessionExists` when there is one.
             ending: the one that is there is withdrawn by it instead, unless it was used since `ended_at`.
+            media: contents that the entries name, by their SHA-256.
         """
+        ...
+
+    async def want(self, ref: SessionRef, holder: str) -> None:
+        """Ask the holder of the session's claim to stop; nothing happens when another holder has it. Raises `SessionNotFound`."""
         ...
 
     async def annotate(
@@ -355,10 +391,6 @@ class Store(ArtifactStore, LifeStore, Protocol):
             descending: newest first; with `limit`, the last ones of the range.
             retired: with the retired ones; otherwise the live path.
         """
-        ...
-
-    async def spine(self, ref: SessionRef) -> tuple[Vertebra, ...]:
-        """The whole live path without payloads, for reconciling a resent transcript."""
         ...
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:

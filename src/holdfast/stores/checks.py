@@ -21,6 +21,7 @@ from holdfast.limits import (
     COMPACTION_REPORT_BYTES,
     HOOKS,
     LEASE_MILLISECONDS,
+    MARKS,
     METADATA_BYTES,
     STATE_BYTES,
     SYSTEM_BYTES,
@@ -28,6 +29,7 @@ from holdfast.limits import (
 from holdfast.messages import DIGEST_SIZE, ROLES, Message, encode_payload
 from holdfast.session import CompactionKind, Ending, EndReason, ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.stores.base import MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_PAGE, Append, NewSession, SessionPatch
+from holdfast.stores.keys import ApiKey, Role
 
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 """What encoding to JSON raises; a lone surrogate is a ValueError."""
@@ -133,6 +135,49 @@ def check_append(write: Append) -> None:
         _check_compaction(compaction, f"compactions[{at}]")
     if write.state_delta:
         _check_json(write.state_delta, "state", STATE_BYTES)
+    check_media(write.media)
+    if write.claim is not None:
+        check_id(write.claim.holder, "claim")
+    if write.release is not None:
+        check_id(write.release, "release")
+
+
+def check_hash(sha256: bytes, param: str) -> None:
+    """Refuse what is no SHA-256."""
+    if len(sha256) != 32:
+        raise InvalidRequest(f"{param} must be a SHA-256, 32 bytes, not {len(sha256)}", param=param)
+
+
+def check_media(media: Mapping[bytes, bytes]) -> None:
+    """Refuse contents that are too large, or have no hash to be known by."""
+    for sha256, content in media.items():
+        check_hash(sha256, "media")
+        check_size(len(content), "media", MAX_MESSAGE_BYTES)
+
+
+def check_marks(user_id: str, marks: Sequence[bytes], session: SessionRef | None) -> None:
+    """Refuse to look for more at once than there may be, or for a user that cannot be one."""
+    check_id(user_id, "user_id")
+    if session is not None:
+        check_ref(session)
+    if len(marks) > MARKS:
+        raise TooLarge(f"{len(marks)} digests at once; there may be {MARKS}", param="marks")
+
+
+def check_key(key: ApiKey) -> None:
+    """Refuse an API key that cannot be kept."""
+    check_id(key.id, "id")
+    check_hash(key.hash, "hash")
+    check_size(_size_of(key.name, "name"), "name", MAX_ID_BYTES)
+    check_id(key.tenant, "tenant")
+    if key.user_id is not None:
+        check_id(key.user_id, "user_id")
+    if key.role not in get_args(Role):
+        raise InvalidRequest(f"role must be one of {', '.join(get_args(Role))}, not {key.role!r}", param="role")
+    for name in ("rate", "max_body"):
+        value = getattr(key, name)
+        if value is not None and value < 1:
+            raise InvalidRequest(f"{name} must be at least 1, not {value}", param=name)
 
 
 def _check_call(call: ModelCall) -> None:

@@ -29,6 +29,7 @@ from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sql.address import Address, address_of
+from holdfast.stores.sql.marking import FILLED
 from holdfast.stores.sql.remote import (
     POOL,
     UPGRADING,
@@ -37,6 +38,7 @@ from holdfast.stores.sql.remote import (
     Lost,
     RemoteDatabase,
     Unknown,
+    drive,
     reaching,
 )
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
@@ -393,7 +395,22 @@ async def _apply(line: _Line, number: int, name: str, checksum: str, steps: list
         except StoreError as exc:
             if at != first or code_of(exc.__cause__) not in _THERE:
                 raise
-        await line.send([rendered(done, (number, -1 if at + 1 == len(steps) else at + 1))])
+        await line.send([rendered(done, (number, at + 1))])
+    await _fill(line, number)
+    await line.send([rendered(done, (number, -1))])
+
+
+async def _fill(line: _Line, number: int) -> None:
+    """What has to be worked out behind a migration; each batch is committed, and one that was is not done again."""
+    fill, place = FILLED.get(number, (None, None))
+    while fill is not None and place is not None:
+        await line.begin(writing=True)
+        try:
+            place = await drive(line, fill(place))
+        except BaseException:
+            await line.rollback()
+            raise
+        await line.commit()
 
 
 def steps_of(sql: str) -> list[str]:

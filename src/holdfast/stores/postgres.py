@@ -26,6 +26,7 @@ from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sql.address import Address, address_of
 from holdfast.stores.sql.fusing import LOOKS, Fusion, RememberedRows
+from holdfast.stores.sql.marking import FILLED
 from holdfast.stores.sql.remote import (
     POOL,
     UPGRADING,
@@ -34,6 +35,7 @@ from holdfast.stores.sql.remote import (
     Lost,
     RemoteDatabase,
     Unknown,
+    drive,
     reaching,
 )
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
@@ -384,8 +386,20 @@ async def _migrate(line: _Line, schema: str, name: str) -> None:
         await line.ask(f"CREATE TABLE {TABLE} (number bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)")
     for migration in pending(name, migrations("postgres"), found or {}):
         await line.ask(migration.sql, patience=UPGRADING)
+        await _fill(line, migration.number)
         row = (migration.number, migration.name, migration.checksum)
         await line.fetch(f"INSERT INTO {TABLE} (number, name, checksum) VALUES ($1, $2, $3)", row)  # noqa: S608
+
+
+async def _fill(line: _Line, number: int) -> None:
+    """What has to be worked out behind a migration."""
+    fill, place = FILLED.get(number, (None, None))
+    if fill is not None:
+        # Of a column that is new the planner knows nothing: it would sort the whole table for each batch.
+        await line.ask("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off")
+        while place is not None:
+            place = await drive(line, fill(place))
+        await line.ask("RESET enable_seqscan; RESET enable_bitmapscan; RESET enable_sort")
 
 
 # -- the store ---------------------------------------------------------------

@@ -24,6 +24,7 @@ from holdfast.stores._worker import Outcome, Worker
 from holdfast.stores.logic.steps import Many, Rows, Steps
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql import Migration, migrations, statements
+from holdfast.stores.sql.marking import FILLED
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 
 T = TypeVar("T")
@@ -306,6 +307,9 @@ def _migrate(connection: _Connection, path: str, known: Sequence[Migration]) -> 
     applied = dict(connection.ask("SELECT number, checksum FROM holdfast_migrations"))
     for migration in pending(path, known, applied):
         connection.ask(migration.sql)
+        fill, place = FILLED.get(migration.number, (None, None))
+        while fill is not None and place is not None:
+            place = connection.drive(fill(place))
         row = (migration.number, migration.name, migration.checksum)
         connection.raw.execute("INSERT INTO holdfast_migrations VALUES (?, ?, ?)", row)
 

@@ -8,7 +8,8 @@ import msgspec
 
 from holdfast.errors import StoreCorrupt
 from holdfast.history import LivePath
-from holdfast.session import Entry, NewEntry, Session, SessionRef, Tail, extend
+from holdfast.messages import former_chain
+from holdfast.session import Entry, NewEntry, Session, SessionRef, Tail, as_sent, extend
 from holdfast.stores.base import MAX_PAGE, Store
 
 
@@ -26,6 +27,8 @@ async def verify(store: Store, ref: SessionRef, *, page: int = MAX_PAGE) -> int:
         session = await store.get(ref)
         try:
             return await _verify_at(store, session, page)
+        except TypeError as exc:  # SQLite gives what a damaged row holds, whatever its column's type
+            raise StoreCorrupt(f"session {ref.id!r}: a row is damaged: {exc}") from exc
         except StoreCorrupt:
             # What was read page by page need not fit together when somebody wrote in between.
             if (await store.get(ref)).version == session.version:
@@ -70,11 +73,17 @@ class _Path:
     def _derived(self, tail: Tail, entry: Entry) -> Tail:
         """The tail after `entry`, worked out anew; what is stored has to be the same."""
         self._check(entry.turn_id >= max(tail.turn_id, 0), "is in a turn before the one before it")
-        new = NewEntry(message=entry.message, tokens=entry.tokens, timestamp=entry.timestamp, turn_id=entry.turn_id)
+        new = NewEntry(
+            message=entry.message,
+            tokens=entry.tokens,
+            timestamp=entry.timestamp,
+            metadata=entry.metadata,
+            turn_id=entry.turn_id,
+        )
         (again,), after = extend(msgspec.structs.replace(tail, next_seq=entry.seq), [new])
         self._check(again.total == entry.total, "has a wrong running total")
         self._check(again.unit == entry.unit, "is in a wrong unit")
-        if entry.erased:  # its stored digest stands for what it said
+        if entry.erased or _told_formerly(again, entry, tail):  # its stored digest stands for what it said
             return msgspec.structs.replace(after, digest=entry.digest if entry.message.visible else tail.digest)
         self._check(again.digest == entry.digest, "has a wrong digest: it or one before it was changed")
         return after
@@ -82,3 +91,10 @@ class _Path:
     def _check(self, holds: bool, complaint: str) -> None:  # noqa: FBT001  # reads as a sentence
         if not holds:
             raise StoreCorrupt(f"session {self._session.id!r}: message {self.read} {complaint}")
+
+
+def _told_formerly(again: Entry, entry: Entry, tail: Tail) -> bool:
+    """Whether it was written when media counted as they were written, and says what it said then."""
+    if again.digest == entry.digest:
+        return False
+    return entry.digest == former_chain(tail.digest, as_sent(entry.message, entry.metadata))

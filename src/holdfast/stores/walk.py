@@ -59,6 +59,15 @@ async def unchanged(
             return
 
 
+async def as_it_was(store: Store, session: Session) -> bool:
+    """Whether nobody has changed, ended, opened or used a session since it was read."""
+    try:
+        now = await store.get(session.ref)
+    except SessionNotFound:
+        return False
+    return (now.version, now.accessed_at) == (session.version, session.accessed_at)
+
+
 class Seen:
     """Which sessions came by already: a few bytes for each, so that a million of them may."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import AmbiguousSession, SessionNotFound
-from holdfast.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Vertebra
+from holdfast.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.stores.base import SavedView, SessionPage, WindowRows
 from holdfast.stores.logic.rows import (
     ENDLESS,
@@ -13,7 +13,6 @@ from holdfast.stores.logic.rows import (
     decode_seqs,
     entry_of,
     session_of,
-    vertebra_of,
 )
 from holdfast.stores.logic.steps import Query, Row, Steps
 
@@ -73,13 +72,6 @@ def entries(
     bounds = (start, ENDLESS if stop is None else stop, ENDLESS if limit is None else limit)
     rows = yield Query(name, (row[0], *bounds))
     return tuple(entry_of(found) for found in rows)
-
-
-def spine(tenant: str, ref: SessionRef) -> Steps[tuple[Vertebra, ...]]:
-    """See `Store.spine`."""
-    row = yield from session_row(tenant, ref)
-    rows = yield Query("live_spine", (row[0],))
-    return tuple(vertebra_of(found) for found in rows)
 
 
 def window(tenant: str, ref: SessionRef, view: str | None) -> Steps[WindowRows]:

@@ -10,19 +10,22 @@ import msgspec
 from holdfast.artifact import Artifact, NewArtifact
 from holdfast.messages import Message, decode_payload
 from holdfast.session import (
+    Claim,
     Ending,
     EndReason,
     Entry,
     Kind,
     ModelCall,
     Session,
+    SessionRef,
     StoredCompaction,
     Tail,
     Usage,
-    Vertebra,
     kind_of,
 )
+from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.logic.steps import Row
+from holdfast.stores.matching import Sighting, key_of
 
 KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
 """A kind's number in the database is its place here; statements rely on the last two."""
@@ -69,11 +72,22 @@ def session_of(row: Row) -> Session:
         ttl=ttl,
         withdrawn=text_of(withdrawn),
         identity=text_of(identity),
+        claim=_claim_of(row[34:37]),
         messages=messages,
         bytes=size,
         usage=Usage(calls, prompt_tokens, completion_tokens, cached_tokens),
         tail=_tail_of(row[16:25]),
     )
+
+
+def _claim_of(row: Row) -> Claim | None:
+    holder, until, wanted = row
+    return Claim(text_of(holder), until, wanted == 1) if holder else None
+
+
+def claim_row(claim: Claim | None) -> Row:
+    """The columns of a claim; nobody's has no holder."""
+    return ("", 0, 0) if claim is None else (claim.holder, claim.until, 1 if claim.wanted else 0)
 
 
 def _tail_of(row: Row) -> Tail:
@@ -157,8 +171,8 @@ def entry_of(row: Row) -> Entry:
     )
 
 
-def entry_row(session: int, entry: Entry, payload: bytes) -> Row:
-    """The parameters of `entry_insert`."""
+def entry_row(session: int, entry: Entry, payload: bytes, scope: bytes) -> Row:
+    """The parameters of `entry_insert`; `scope` is that of the session's user, see `holdfast.stores.matching`."""
     return (
         session,
         entry.seq,
@@ -174,6 +188,8 @@ def entry_row(session: int, entry: Entry, payload: bytes) -> Row:
         1 if entry.pinned else 0,
         None if entry.metadata is None else _encode(entry.metadata),
         payload,
+        key_of(scope, entry.digest) if entry.message.visible else None,
+        None if entry.alias is None else key_of(scope, entry.alias),
     )
 
 
@@ -182,7 +198,7 @@ def encode_seqs(seqs: Sequence[int]) -> bytes | None:
     return _encode(seqs) if seqs else None
 
 
-def array_of(items: Iterable[int | str]) -> str:
+def array_of(items: Iterable[Any]) -> str:
     """Places in a log, or keys, as one parameter, a JSON array: a statement reads all of them, however many."""
     return _encode(list(items)).decode()
 
@@ -190,11 +206,6 @@ def array_of(items: Iterable[int | str]) -> str:
 def decode_seqs(column: bytes | None) -> tuple[int, ...]:
     """The kept entries from their column."""
     return () if column is None else _decode_seqs(column)
-
-
-def vertebra_of(row: Row) -> Vertebra:
-    """A vertebra from a row of `live_spine`."""
-    return Vertebra(row[0], KINDS[row[1]], row[2])
 
 
 def call_of(row: Row) -> ModelCall:
@@ -316,3 +327,44 @@ def artifact_row(place: Row, key: str, new: NewArtifact, version: int) -> Row:
     metadata = _encode(new.metadata) if new.metadata else None
     said = (new.mime_type, new.size, new.sha256, new.author, metadata, new.created_at)
     return (*place, key, version, new.name, new.blob, *said)
+
+
+def sighting_of(user_id: str, mark: int, row: Row) -> Sighting:
+    """A place of a digest from a row of `mark_places`."""
+    id_, identity, updated_at, last_digest, seq, digest, retired_by = row
+    live = retired_by is None
+    return Sighting(
+        ref=SessionRef(user_id, text_of(id_)),
+        identity=text_of(identity),
+        mark=mark,
+        seq=seq,
+        digest=digest,
+        live=live,
+        last=live and digest == last_digest,
+        updated_at=updated_at,
+    )
+
+
+def key_from(row: Row) -> ApiKey:
+    """An API key from a row of `key_get`."""
+    id_, hash_, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body = row
+    return ApiKey(
+        id=text_of(id_),
+        hash=hash_,
+        name=text_of(name),
+        tenant=text_of(opens),
+        user_id=_name_of(user_id),
+        role=cast(Role, text_of(role)),
+        created_at=created_at,
+        expires_at=expires_at,
+        revoked_at=revoked_at,
+        used_at=used_at,
+        rate=rate,
+        max_body=max_body,
+    )
+
+
+def key_row(tenant: str, key: ApiKey) -> Row:
+    """The parameters of `key_insert`."""
+    names = (tenant, key.id, key.hash, key.name, key.tenant, key.user_id, key.role)
+    return (*names, key.created_at, key.expires_at, key.revoked_at, key.used_at, key.rate, key.max_body)

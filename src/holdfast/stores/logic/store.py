@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Protocol, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -11,7 +12,7 @@ from msgspec.structs import astuple
 
 from holdfast.artifact import Artifact, ArtifactPage, NewArtifact, Scope
 from holdfast.errors import StoreClosed
-from holdfast.limits import BLOB_PART_BYTES, ENDING_ERROR_CHARS, LEARNED_BYTES
+from holdfast.limits import BLOB_PART_BYTES, ENDING_ERROR_CHARS, LEARNED_BYTES, SIGHTINGS
 from holdfast.session import (
     Ending,
     Entry,
@@ -21,12 +22,13 @@ from holdfast.session import (
     Session,
     SessionRef,
     StoredCompaction,
-    Vertebra,
 )
 from holdfast.stores import checks
 from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, WindowRows
-from holdfast.stores.logic import artifacts, life, overlays, reads, tenants, writes
+from holdfast.stores.keys import ApiKey
+from holdfast.stores.logic import artifacts, claims, keys, life, matching, media, overlays, reads, tenants, writes
 from holdfast.stores.logic.steps import Steps
+from holdfast.stores.matching import Sighting
 
 T = TypeVar("T")
 
@@ -138,19 +140,33 @@ class LogicStore:
         checks.check_ref(ref)
         checks.check_append(write)
         payloads = checks.payloads_of(write.entries)
-        light = write.retire_from is None and not write.compactions
+        named = any(entry.media for entry in write.entries)
+        light = write.retire_from is None and not write.compactions and not named
         return await self._write(partial(writes.append, self.tenant, ref, write, payloads), ref, light=light)
 
     async def replace(
-        self, new: NewSession, entries: Sequence[NewEntry], *, fresh: bool = False, ending: Ending | None = None
+        self,
+        new: NewSession,
+        entries: Sequence[NewEntry],
+        *,
+        fresh: bool = False,
+        ending: Ending | None = None,
+        media: Mapping[bytes, bytes] = MappingProxyType({}),
     ) -> Appended:
         """See `Store.replace`."""
         checks.check_new_session(new, past=True)
+        checks.check_media(media)
         if ending is not None:
             checks.check_ending(ending, of=new.ref)
         payloads = checks.payloads_of(entries)
-        steps = partial(writes.replace, self.tenant, new, entries, payloads, fresh=fresh, ending=ending)
+        steps = partial(writes.replace, self.tenant, new, entries, payloads, fresh=fresh, ending=ending, media=media)
         return await self._write(steps, new.ref, scrub=not fresh)  # what takes nobody's place removes nothing
+
+    async def want(self, ref: SessionRef, holder: str) -> None:
+        """See `Store.want`."""
+        checks.check_ref(ref)
+        checks.check_id(holder, "holder")
+        await self._write(partial(claims.want, self.tenant, ref, holder), ref)
 
     async def annotate(
         self, ref: SessionRef, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
@@ -193,11 +209,6 @@ class LogicStore:
             checks.check_limit(limit, lowest=0, highest=None)
         flags = {"descending": descending, "retired": retired}
         return await self._read(partial(reads.entries, self.tenant, ref, start=start, stop=stop, limit=limit, **flags))
-
-    async def spine(self, ref: SessionRef) -> tuple[Vertebra, ...]:
-        """See `Store.spine`."""
-        checks.check_ref(ref)
-        return await self._read(partial(reads.spine, self.tenant, ref))
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
         """See `Store.window`."""
@@ -344,6 +355,55 @@ class LogicStore:
         """See `ArtifactStore.blobs`."""
         checks.check_limit(limit)
         return await self._read(partial(artifacts.blobs, self.tenant, before, after, limit), single=True)
+
+    # -- matching and media ----------------------------------------------------
+
+    async def sightings(
+        self,
+        user_id: str,
+        marks: Sequence[bytes],
+        *,
+        alias: bool = False,
+        session: SessionRef | None = None,
+        limit: int = 16,
+    ) -> tuple[Sighting, ...]:
+        """See `MatchingStore.sightings`."""
+        checks.check_marks(user_id, marks, session)
+        checks.check_limit(limit, highest=SIGHTINGS)
+        steps = partial(matching.sightings, self.tenant, user_id, marks, alias=alias, session=session, limit=limit)
+        return await self._read(steps)
+
+    async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
+        """See `MediaStore.media`."""
+        checks.check_ref(ref)
+        return await self._read(partial(media.media, self.tenant, ref, hashes))
+
+    # -- API keys --------------------------------------------------------------
+
+    async def add_key(self, key: ApiKey) -> None:
+        """See `KeyStore.add_key`."""
+        checks.check_key(key)
+        await self._write(partial(keys.add, self.tenant, key))
+
+    async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - what it is
+        """See `KeyStore.key_of`."""
+        checks.check_hash(hash, "hash")
+        return await self._read(partial(keys.of_hash, self.tenant, hash), single=True)
+
+    async def keys(self, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
+        """See `KeyStore.keys`."""
+        checks.check_limit(limit)
+        return await self._read(partial(keys.keys, self.tenant, after, limit), single=True)
+
+    async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
+        """See `KeyStore.revoke_key`."""
+        checks.check_id(key_id, "key_id")
+        return await self._write(partial(keys.revoke, self.tenant, key_id, timestamp))
+
+    async def use_key(self, key_id: str, *, timestamp: int) -> None:
+        """See `KeyStore.use_key`."""
+        checks.check_id(key_id, "key_id")
+        await self._write(partial(keys.use, self.tenant, key_id, timestamp))
 
     # -- what belongs to the tenant --------------------------------------------
 

@@ -23,10 +23,24 @@ from holdfast.errors import (
 from holdfast.history import Past, check_turn, relived
 from holdfast.limits import STATE_BYTES
 from holdfast.messages import GENESIS, encode_payload
-from holdfast.session import Ending, Entry, ModelCall, NewEntry, Removed, Session, SessionRef, Tail, extend, rewind
+from holdfast.session import (
+    Claim,
+    Ending,
+    Entry,
+    ModelCall,
+    NewEntry,
+    Removed,
+    Session,
+    SessionRef,
+    Tail,
+    extend,
+    rewind,
+)
 from holdfast.session import erased as erased_message
 from holdfast.stores.base import Append, Appended, NewSession, SessionPatch
 from holdfast.stores.checks import check_size
+from holdfast.stores.logic import media as media_steps
+from holdfast.stores.logic.claims import claimed
 from holdfast.stores.logic.life import put_end
 from holdfast.stores.logic.overlays import erased, forget_views, lay, retired, save_views
 from holdfast.stores.logic.reads import session_row
@@ -34,6 +48,7 @@ from holdfast.stores.logic.rows import (
     ENDLESS,
     array_of,
     call_row,
+    claim_row,
     counters,
     entry_of,
     entry_row,
@@ -41,6 +56,7 @@ from holdfast.stores.logic.rows import (
     session_of,
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
+from holdfast.stores.matching import scope_of
 
 _encode = msgspec.json.Encoder().encode
 _HANGING_ON_A_SESSION = (
@@ -52,6 +68,8 @@ _HANGING_ON_A_SESSION = (
     "compactions_delete",
     "idempotency_delete",
     "calls_delete",
+    "media_uses_delete",
+    "media_delete",
     "profile_delete",
     "session_delete",
 )
@@ -96,7 +114,8 @@ def remove(tenant: str, ref: SessionRef) -> Steps[Removed | None]:
     if not rows:
         return None
     pk, session = rows[0][0], session_of(rows[0])
-    compactions, views, calls, keys, artifacts, size = (yield Query("session_holds", (pk,)))[0]
+    held = (yield Query("session_holds", (pk,)))[0]
+    compactions, views, calls, keys, artifacts, size, media, media_bytes = held
     yield from _delete(pk)
     return Removed(
         messages=session.messages,
@@ -109,6 +128,8 @@ def remove(tenant: str, ref: SessionRef) -> Steps[Removed | None]:
         state_keys=len(session.state),
         artifacts=artifacts,
         artifact_bytes=size,
+        media=media,
+        media_bytes=media_bytes,
     )
 
 
@@ -120,10 +141,12 @@ def replace(
     *,
     fresh: bool,
     ending: Ending | None,
+    media: Mapping[bytes, bytes],
 ) -> Steps[Appended]:
     """See `Store.replace`."""
     past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
     written, tail, live = relived(entries)
+    fresh_media = yield from media_steps.admitted(None, entries, media)
     payloads = [
         encode_payload(one.message) if one.erased else as_sent for one, as_sent in zip(written, payloads, strict=True)
     ]
@@ -146,16 +169,17 @@ def replace(
         tail=tail,
     )
     pk = yield from _insert(session)
-    yield from _relive(pk, written, payloads)
+    yield from _relive(pk, written, payloads, scope_of(tenant, new.user_id))
+    yield from media_steps.keep(pk, entries, written, fresh_media, media)
     if past.calls:
         yield Many("call_insert", [call_row(pk, call) for call in past.calls])
     session = yield from _aged(pk, session, new.timestamp, past)
-    return Appended(session, tuple(written), session.version, ended=ends)
+    return Appended(session, _told(written), session.version, ended=ends)
 
 
-def _relive(pk: int, written: Sequence[Entry], payloads: Sequence[bytes]) -> Steps[None]:
+def _relive(pk: int, written: Sequence[Entry], payloads: Sequence[bytes], scope: bytes) -> Steps[None]:
     """Write a log that may have a past."""
-    rows = [(entry, entry_row(pk, entry, payload)) for entry, payload in zip(written, payloads, strict=True)]
+    rows = [(entry, entry_row(pk, entry, payload, scope)) for entry, payload in zip(written, payloads, strict=True)]
     plain = [row for entry, row in rows if not _has_past(entry)]
     old = [(*row, entry.retired_by, 1 if entry.erased else 0) for entry, row in rows if _has_past(entry)]
     if plain:
@@ -192,16 +216,19 @@ def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes
         first = yield from _replayed(pk, session, write.idempotency_key, write.fingerprint)
         if first is not None:
             return first
+    claim = claimed(session, write)
     _check_version(session, write.expect)
     if write.ttl is not None and used_by(write) and session.expired(write.timestamp, write.ttl):
         raise SessionExpired(session)
+    fresh_media = yield from media_steps.admitted(pk, write.entries, write.media)
     gone, base = yield from _rewound(pk, session.tail, write.retire_from)
     written, tail = _extended(base, write.entries)
-    after = _advanced(session, write, tail, live=len(written) - gone, size=_size(payloads))
+    after = _advanced(session, write, tail, claim, live=len(written) - gone, size=_size(payloads))
     if write.retire_from is not None and gone:
         yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
         yield from retired(pk, write.retire_from, after.version)
-    yield from _write_log(pk, written, payloads, write.calls)
+    yield from _write_log(pk, written, payloads, write.calls, scope_of(tenant, session.user_id))
+    yield from media_steps.keep(pk, write.entries, written, fresh_media, write.media)
     yield from _write_session(pk, session, after)
     laid = yield from lay(pk, write.compactions, after.version)
     yield from save_views(pk, write.views, 0 if gone else row[-1], laid)
@@ -210,7 +237,8 @@ def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes
         key = (write.idempotency_key, write.fingerprint, after.version, first_seq, len(written))
         yield Query("idempotency_put", (pk, *key))
     reopened = session.status != after.status
-    return Appended(after, tuple(written), after.version, compactions=laid, reopened=reopened)
+    start = session.tail.next_seq
+    return Appended(after, _told(written), after.version, start, compactions=laid, reopened=reopened)
 
 
 def annotate(
@@ -262,6 +290,7 @@ def erase(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[E
     size = session.bytes - len(rows[0][-1]) + len(payload)
     yield Query("session_touch", (pk, session.version + 1, session.tail.total + (shift if live else 0), size))
     yield from erased(pk, seq, session.version + 1, shift if live else 0)
+    yield from media_steps.forget(pk, seq)
     return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
 
@@ -285,7 +314,7 @@ def _replayed(pk: int, session: Session, key: str, fingerprint: bytes) -> Steps[
     found: Sequence[Row] = ()
     if count:
         found = yield Query("log_forward", (pk, first_seq, first_seq + count, count))
-    return Appended(session, tuple(entry_of(row) for row in found), version, replayed=True)
+    return Appended(session, tuple(entry_of(row) for row in found), version, first_seq, replayed=True)
 
 
 def _rewound(pk: int, tail: Tail, before: int | None) -> Steps[tuple[int, Tail]]:
@@ -313,11 +342,13 @@ def _extended(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
 def used_by(write: Append) -> bool:
     """Whether a write is use of the session: not when it only saves what was worked out of it."""
     says = bool(write.entries or write.calls or write.state_delta) or write.retire_from is not None
-    return says or not (write.views or write.compactions)
+    return says or not (write.views or write.compactions or write.claim or write.release)
 
 
-def _advanced(session: Session, write: Append, tail: Tail, *, live: int, size: int) -> Session:
+def _advanced(session: Session, write: Append, tail: Tail, claim: Claim | None, *, live: int, size: int) -> Session:
     """The session after `write`; the same object when it only saves views and failed compactions."""
+    if claim != session.claim:
+        session = evolve(session, claim=claim)
     if not used_by(write):
         lays = any(one.error is None for one in write.compactions)
         return evolve(session, version=session.version + 1) if lays else session
@@ -340,11 +371,13 @@ def _advanced(session: Session, write: Append, tail: Tail, *, live: int, size: i
     )
 
 
-def _write_log(pk: int, written: Sequence[Entry], payloads: Sequence[bytes], calls: Sequence[ModelCall]) -> Steps[None]:
+def _write_log(
+    pk: int, written: Sequence[Entry], payloads: Sequence[bytes], calls: Sequence[ModelCall], scope: bytes
+) -> Steps[None]:
     if len(written) == 1:
-        yield Query("entry_insert", entry_row(pk, written[0], payloads[0]))
+        yield Query("entry_insert", entry_row(pk, written[0], payloads[0], scope))
     elif written:
-        rows = [entry_row(pk, entry, payload) for entry, payload in zip(written, payloads, strict=True)]
+        rows = [entry_row(pk, entry, payload, scope) for entry, payload in zip(written, payloads, strict=True)]
         yield Many("entry_insert", rows)
     if calls:
         yield Many("call_insert", [call_row(pk, call) for call in calls])
@@ -353,9 +386,18 @@ def _write_log(pk: int, written: Sequence[Entry], payloads: Sequence[bytes], cal
 def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
     if after is before:
         return
-    yield Query("session_advance", (pk, after.version, after.updated_at, after.status, *counters(after)))
+    claim = claim_row(after.claim)
+    if after.version == before.version:
+        yield Query("session_claim", (pk, *claim))
+        return
+    yield Query("session_advance", (pk, after.version, after.updated_at, after.status, *counters(after), *claim))
     if after.state is not before.state:
         yield from _save_profile(pk, after, before)
+
+
+def _told(written: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Entries as they are read: an alias is for whoever writes it."""
+    return tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
 
 
 def _fresh(tenant: str, new: NewSession) -> Session:

@@ -24,7 +24,7 @@ import msgspec
 from holdfast.errors import HoldfastError, InvalidRequest, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.stores.logic.serving import NAME, PATIENCE, Remembered, Turnstile, unknown
 from holdfast.stores.logic.steps import Steps
-from holdfast.stores.redis import artifacts, lists, log, overlays, sessions, tenants
+from holdfast.stores.redis import api_keys, artifacts, lists, log, matching, media, overlays, sessions, tenants
 from holdfast.stores.redis.keys import Keys, ScopeKeys, tag_of
 from holdfast.stores.redis.lanes import Argument, Command, Unsure, counted
 from holdfast.stores.redis.nodes import Nodes, script
@@ -45,10 +45,10 @@ _STALE: Final = -1
 _COMMIT = script("told", "commit")
 _FETCH = script("fetch")
 _RESERVE = script("reserve")
-_SCRIPTED: Final = (b"window", b"heads", b"standing")
+_SCRIPTED: Final = (b"window", b"heads", b"standing", b"sighted", b"placed")
 """Reads that only a script does."""
 _SORTED: Final = frozenset(
-    b"l x m r a z recent named withdrawn idle owned expiring due gone dirty leases learned_at blobs tenants".split()
+    b"l x m r a z d recent named withdrawn idle owned expiring due gone dirty leases learned_at blobs api_ids tenants".split()
 )
 """Parts of names of keys that are sorted sets; all others are hashes."""
 
@@ -63,7 +63,7 @@ def _handlers(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
     }
 
 
-HANDLERS: Final = _handlers(artifacts, lists, log, overlays, sessions, tenants)
+HANDLERS: Final = _handlers(api_keys, artifacts, lists, log, matching, media, overlays, sessions, tenants)
 """What each statement does."""
 
 

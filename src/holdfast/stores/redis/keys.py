@@ -59,14 +59,27 @@ def number_of(member: bytes) -> int:
 class ScopeKeys:
     """The keys of what has artifacts: a session, or a user. All are in the user's slot."""
 
-    __slots__ = ("clock", "head", "names", "outbox", "recent", "tag", "tenant", "used", "user_id", "versions")
+    __slots__ = (
+        "clock",
+        "head",
+        "marks",
+        "names",
+        "numbers",
+        "outbox",
+        "recent",
+        "tag",
+        "tenant",
+        "used",
+        "user_id",
+        "versions",
+    )
 
     def __init__(self, base: str, tenant: str, user_id: str, letter: str, place: str) -> None:
         self.tenant = tenant
         self.user_id = user_id
         self.tag = base
         self.head = f"{base}:{letter}{place}".encode()
-        """What is guarded. A hash: g its guard; of a session r its record, p its profile, i whose it is."""
+        """What is guarded. A hash: g its guard; of a session r its record, p its profile, i its number and whose it is."""
         self.names = f"{base}:a{place}".encode()
         """Names of artifacts, sorted."""
         self.versions = f"{base}:z{place}".encode()
@@ -79,6 +92,10 @@ class ScopeKeys:
         """A hash: which artifact of the user has a content."""
         self.outbox = f"{base}:o".encode()
         """A hash: what the tenant's slot has to be told."""
+        self.numbers = f"{base}:n".encode()
+        """A hash: the user's sessions by number, those that lost their names left out; under no name, how many there were."""
+        self.marks = f"{base}:d".encode()
+        """Where digests stand in them, see `matching`: number of the session and place in its log, by what was said."""
 
 
 class SessionKeys(ScopeKeys):
@@ -93,6 +110,8 @@ class SessionKeys(ScopeKeys):
         "keyed",
         "live",
         "lives",
+        "media",
+        "media_uses",
         "named",
         "retired",
         "views",
@@ -119,6 +138,10 @@ class SessionKeys(ScopeKeys):
         """Ids of live compactions by view."""
         self.calls = f"{base}:m{place}".encode()
         """Model calls, by turn."""
+        self.media = f"{base}:f{place}".encode()
+        """A hash: contents that messages refer to, by their SHA-256."""
+        self.media_uses = f"{base}:e{place}".encode()
+        """A hash: what each entry refers to, and of each content how often, and its size; see `media`."""
         self.field = name_part(user_id) + name_part(id_) + name_part(withdrawn)
         """What the tenant's indexes call it."""
         self.named = b"" if withdrawn else name_part(id_) + name_part(user_id)
@@ -128,7 +151,8 @@ class SessionKeys(ScopeKeys):
     def hanging(self) -> tuple[bytes, ...]:
         """The keys of all that goes with it, but for its head."""
         log = (self.live, self.retired, self.views, self.keyed, self.calls)
-        return (*log, self.compactions, self.bodies, self.lives, self.names, self.versions)
+        media = (self.media, self.media_uses)
+        return (*log, *media, self.compactions, self.bodies, self.lives, self.names, self.versions)
 
 
 class TenantKeys:
@@ -152,6 +176,9 @@ class TenantKeys:
 
     __slots__ = (
         *INDEXES,
+        "api_hashes",
+        "api_ids",
+        "api_keys",
         "base",
         "blobs",
         "dirty",
@@ -202,6 +229,12 @@ class TenantKeys:
         """Keys of contents."""
         self.written = self._key("written")
         """A hash: when a content was written last."""
+        self.api_keys = self._key("api_keys")
+        """A hash: API keys by id."""
+        self.api_hashes = self._key("api_hashes")
+        """A hash: their ids by their hashes."""
+        self.api_ids = self._key("api_ids")
+        """Their ids, sorted."""
 
     def _key(self, name: str) -> bytes:
         return f"{self.base}:{name}".encode()

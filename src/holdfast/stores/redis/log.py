@@ -11,8 +11,8 @@ from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.redis.keys import SessionKeys, number_part
 from holdfast.stores.redis.lanes import Command, Key
+from holdfast.stores.redis.matching import marked, unaliased
 from holdfast.stores.redis.records import (
-    HEAD_BYTES,
     TOTAL_AT,
     changed_entry,
     entry_bytes,
@@ -42,14 +42,17 @@ _array = msgspec.json.Decoder(list[int]).decode
 
 def entry_insert(work: Work, state: State, *row: Any) -> None:
     """One entry at the end of the log."""
-    state.inserted[row[0]] = entry_bytes(row)
-    work.do("ZADD", state.keys.live, row[0], state.inserted[row[0]])
+    *entry, mark, alias = row
+    state.inserted[entry[0]] = entry_bytes(entry)
+    work.do("ZADD", state.keys.live, entry[0], state.inserted[entry[0]])
+    marked(work, state, entry[0], mark, alias)
 
 
 def entry_install(work: Work, state: State, *row: Any) -> None:
     """One entry of a log that has a past: retired, erased, or both."""
-    *entry, retired_by, erased = row
+    *entry, mark, alias, retired_by, erased = row
     data = changed_entry(entry_bytes(entry), erased=erased)
+    marked(work, state, entry[0], mark, alias)
     if retired_by is None:
         state.inserted[entry[0]] = data
         work.do("ZADD", state.keys.live, entry[0], data)
@@ -72,11 +75,13 @@ def entry_rate(work: Work, state: State, seq: int, importance: float) -> None:
 def entry_erase_live(work: Work, state: State, seq: int, payload: bytes, tokens: int) -> None:
     """What stays of an erased entry of the live path."""
     _rewrite(work, state, seq, payload=payload, tokens=tokens, erased=1, metadata=None)
+    unaliased(work, state, seq)
 
 
 def entry_erase_retired(work: Work, state: State, seq: int, payload: bytes, tokens: int) -> None:
     """What stays of an erased entry that is retired."""
     _rewrite(work, state, seq, retired=True, payload=payload, tokens=tokens, erased=1, metadata=None)
+    unaliased(work, state, seq)
 
 
 def _rewrite(work: Work, state: State, seq: int, *, retired: bool = False, **fields: Any) -> None:
@@ -220,11 +225,6 @@ def entries_count_from(work: Work, state: State, first: int) -> Rows:
     """How many live entries would be retired."""
     assert state.log_is_as_read
     return [work.ask((b"ZCOUNT", state.keys.live, first, b"+inf"))]
-
-
-def live_spine(work: Work, state: State) -> Rows:
-    """The live path without payloads."""
-    return [head_of(head) for head in work.ask((b"heads", state.keys.live, HEAD_BYTES))[0]]
 
 
 def last_not_result(work: Work, state: State, before: int) -> Rows:

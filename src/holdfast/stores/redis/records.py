@@ -10,13 +10,20 @@ import msgspec
 from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.logic.steps import Row
 
-LAYOUT: Final = 1
-"""Of what is described here. A place with a newer one is refused."""
+LAYOUT: Final = 2
+"""Of what is described here. A place with a newer one is refused. Sessions of the first have no number: they get one when they
+are written to, and what they said before is not found by `sightings`."""
 _encode = msgspec.msgpack.Encoder().encode
 _LONGEST: Final = (1 << 63) - 1
 
 
 # -- sessions ----------------------------------------------------------------
+
+NEXT_SEQ: Final = 6
+LAST_DIGEST: Final = 9
+"""Places among a session's counters, see `holdfast.stores.logic.rows.counters`."""
+NOBODY: Final = ("", 0, 0)
+"""The claim of a session that has none."""
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
@@ -46,6 +53,8 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     artifacts: bool = False
     """Whether there may be any."""
     identity: str = ""
+    claim: tuple[str, int, int] = NOBODY
+    """Whose turn is open, until when, and whether it is wanted."""
 
     @property
     def expires_at(self) -> int | None:
@@ -93,6 +102,7 @@ def row_of(state: Any, keys: Any, record: Record, profile: bytes | None) -> Row:
         record.expires_at,
         keys.withdrawn,
         record.identity,
+        *record.claim,
         record.views_from,
     )
 

@@ -8,8 +8,9 @@ from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.redis.artifacts import artifact_totals
 from holdfast.stores.redis.keys import SessionKeys, name_part, names_of
 from holdfast.stores.redis.lanes import Key
-from holdfast.stores.redis.records import Record, packed, row_of
-from holdfast.stores.redis.work import State, Work, changed, head_command
+from holdfast.stores.redis.media import media_totals
+from holdfast.stores.redis.records import NEXT_SEQ, Record, fitting, packed, row_of
+from holdfast.stores.redis.work import State, Work, changed, head_command, whose
 
 # -- one session -------------------------------------------------------------
 
@@ -47,18 +48,32 @@ def session_insert(work: Work, *row: Any) -> Rows:
     return [[state]]
 
 
-def session_advance(work: Work, state: State, version: int, updated_at: int, status: str, *counters: Any) -> None:
-    """A session after its log grew."""
+def session_advance(work: Work, state: State, version: int, updated_at: int, status: str, *columns: Any) -> None:
+    """A session after its log grew, or its claim changed."""
+    *counters, holder, until, wanted = columns
     ended = {"ended_at": None, "end_reason": None} if status == "active" else {}
     changed(
         state,
         version=version,
         updated_at=updated_at,
         status=status,
-        counters=list(counters),
+        counters=counters,
         accessed_at=updated_at,
+        claim=(holder, fitting(until), wanted),
         **ended,
     )
+
+
+def session_claim(work: Work, state: State, holder: str, until: int, wanted: int) -> None:
+    """Who has a turn of a session open, where nothing else of it changes."""
+    changed(state, claim=(holder, fitting(until), wanted))
+
+
+def claim_want(work: Work, state: State, holder: str) -> None:
+    """Somebody asks the holder of a turn to stop."""
+    whose_turn, until, wanted = state.record.claim
+    if whose_turn == holder and not wanted:
+        changed(state, claim=(holder, until, 1))
 
 
 def session_patch(work: Work, state: State, version: int, updated_at: int, agent: str | None, ttl: int | None) -> None:
@@ -90,22 +105,31 @@ def session_withdraw(work: Work, state: State, version: int, ended_at: int, reas
     old = state.keys
     new = work.keys.session(old.tenant, old.user_id, old.id, ending)
     work.moved_to = new
+    _forget_marks(work, state)
     for before, after in zip((old.head, *old.hanging), (new.head, *new.hanging), strict=True):
         work.do("move", before, Key(after))
-    work.do("HSET", new.head, b"i", packed((new.tenant, new.user_id, new.id, new.withdrawn)))
+    work.do("HSET", new.head, b"i", whose(new))
+
+
+def _forget_marks(work: Work, state: State) -> None:
+    """What a session said is not found any more."""
+    keys = state.keys
+    if not keys.withdrawn:
+        work.do("unmark_all", keys.marks, Key(keys.numbers), state.record.counters[NEXT_SEQ])
 
 
 def session_holds(work: Work, state: State) -> Rows:
-    """How much hangs on a session: compactions, saved views, model calls, idempotency keys, artifacts and their bytes."""
+    """How much hangs on a session: compactions, views, model calls, idempotency keys, artifacts and media with their bytes."""
     keys = state.keys
     hashes, sets = (keys.compactions, keys.views, keys.calls, keys.keyed), (keys.calls,)
     counts = work.ask(*((b"ZCARD" if key in sets else b"HLEN", key) for key in hashes))
     _, versions, size = artifact_totals(work, state, keys.tenant, keys.user_id)[0]
-    return [(*counts, versions, size)]
+    return [(*counts, versions, size, *media_totals(work, state))]
 
 
 def session_delete(work: Work, state: State) -> None:
     """The session's row."""
+    _forget_marks(work, state)
     work.do("UNLINK", state.keys.head)
     state.record = state.profile = None
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from holdfast.errors import StoreClosed
-from holdfast.session import Ending, Entry, Session, SessionRef, Vertebra
+from holdfast.session import Ending, Entry, Session, SessionRef
 from holdfast.stores import checks
 from holdfast.stores.base import SessionPage, WindowRows
 from holdfast.stores.logic import reads
@@ -22,13 +22,13 @@ from holdfast.stores.redis.keys import Keys
 from holdfast.stores.redis.lanes import Command
 from holdfast.stores.redis.log import ranged, window_command
 from holdfast.stores.redis.nodes import Nodes
-from holdfast.stores.redis.records import HEAD_BYTES, LAYOUT
+from holdfast.stores.redis.records import LAYOUT
 from holdfast.stores.redis.work import Head, head_command
 from holdfast.stores.sql import Migration
 from holdfast.stores.sql.upgrade import pending
 
 T = TypeVar("T")
-LAYOUTS: Final = (Migration(LAYOUT, "initial", "", "1"),)
+LAYOUTS: Final = (Migration(1, "initial", "", "1"), Migration(LAYOUT, "gateway", "", "1"))
 """What a place has had done to it, as SQL databases have migrations."""
 
 
@@ -104,13 +104,6 @@ class RedisStore(LogicStore):
         flags = {"descending": descending, "retired": retired}
         steps = partial(reads.entries, self.tenant, ref, start=start, stop=stop, limit=limit, **flags)
         return await self._ahead(steps, head_command(keys), *rest)
-
-    async def spine(self, ref: SessionRef) -> tuple[Vertebra, ...]:
-        """See `Store.spine`."""
-        checks.check_ref(ref)
-        keys = self._keys(ref)
-        rest: Command = (b"heads", keys.live, HEAD_BYTES)
-        return await self._ahead(partial(reads.spine, self.tenant, ref), head_command(keys), rest)
 
     def _keys(self, ref: SessionRef) -> Any:
         return self._database.keys.session(self.tenant, ref.user_id, ref.id, ref.withdrawn)

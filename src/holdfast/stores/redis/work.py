@@ -7,14 +7,17 @@ stopped by `Missing`, and run again when it is there: so all that one job reads 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from holdfast.stores.logic.steps import Many, Query, Rows, Steps
 from holdfast.stores.redis.keys import Keys, ScopeKeys, SessionKeys, TenantKeys
-from holdfast.stores.redis.lanes import Argument, Command
+from holdfast.stores.redis.lanes import Argument, Command, Key
 from holdfast.stores.redis.records import Record, fitting, packed, record_from
+
+MARKED: Final = 1000
+"""Numbers and places that one command has at most: a script takes several thousand arguments."""
 
 
 class Missing(Exception):  # not an error: an outcome
@@ -128,6 +131,8 @@ class Work:
         self.tenant: TenantKeys | None = None
         self.record = b""
         """The session's record, if it is to be written."""
+        self.marks: list[Argument] = []
+        """By what its new entries are found, see `matching`."""
         self.moved_to: SessionKeys | None = None
         self.overlay: dict[Any, Any] = {}
         """What was changed of a tenant's, and may be read again."""
@@ -216,6 +221,7 @@ class Work:
             return
         if state.record is not None:
             self._write_record(state)
+            self._write_marks(state)
         self._place(state)
         if self.moved_to is not None or state.record is None:
             self.do("rest", state.keys.clock)
@@ -231,7 +237,14 @@ class Work:
         keys, record = self.moved_to or state.keys, state.record
         self.record = packed(record)
         if state.fresh:
-            self.do("HSET", keys.head, b"i", packed((keys.tenant, keys.user_id, keys.id, keys.withdrawn)))
+            self.do("number", keys.head, Key(keys.numbers), keys.id, whose(keys))
+
+    def _write_marks(self, state: State) -> None:
+        """By what its new entries are found."""
+        keys = state.keys
+        for begin in range(0, len(self.marks), MARKED):
+            some = self.marks[begin : begin + MARKED]
+            self.do("mark", keys.marks, Key(keys.numbers), keys.id, *some)
 
     def _place(self, state: State) -> None:
         """Keep up the indexes of the user and the tenant."""
@@ -271,6 +284,11 @@ def flag_of(record: Record | None, withdrawn: str) -> bytes:
     if record.ttl is None:
         return b"i"
     return b"x" if record.ttl else b"o"
+
+
+def whose(keys: SessionKeys) -> bytes:
+    """What the head of a session says of whose it is: behind its number, where it has one."""
+    return packed((keys.tenant, keys.user_id, keys.id, keys.withdrawn))
 
 
 def changed(state: State, **fields: Any) -> None:

@@ -20,12 +20,16 @@ MOST: Final = 12
 LOOKS: Final = frozenset({"session_get", "idempotency_get", "log_forward"})
 """Statements that an append may read with before it is known that the session has not changed."""
 _PARTS: Final = frozenset(
-    {"session_advance", "profile_put", "entry_insert", "view_put", "idempotency_put", "call_insert"}
+    {"session_advance", "session_claim", "profile_put", "entry_insert", "view_put", "idempotency_put", "call_insert"}
 )
 """Statements that may be parts of one: none of them reads what another one writes."""
+_HEADS: Final = frozenset({"session_advance", "session_claim"})
+"""Those that change the session's own row: of them there is one at most, and it is the guard."""
+_GUARDED: Final = ("version", "claim_holder", "claim_until", "claim_wanted")
+"""What has to be as it was read: a claim changes without the version."""
 
 # Places in a row of session_rows.
-_VERSION, _UPDATED_AT, _STATUS, _TTL, _COUNTERS, _PROFILE, _LIFE = (
+_VERSION, _UPDATED_AT, _STATUS, _TTL, _COUNTERS, _PROFILE, _LIFE, _CLAIM = (
     5,
     7,
     8,
@@ -33,20 +37,23 @@ _VERSION, _UPDATED_AT, _STATUS, _TTL, _COUNTERS, _PROFILE, _LIFE = (
     slice(10, 25),
     slice(25, 28),
     slice(28, 32),
+    slice(34, 37),
 )
 
 
 @cache
 def fused(dialect: str, names: tuple[str, ...]) -> str:
-    """One statement out of several, the first of which updates or locks the session at a version; a row if it did.
+    """One statement out of several, the first of which updates or locks the session as it was read; a row if it did.
 
-    The parameters are those of all, one after the other; the version stands behind those of the first.
+    The parameters are those of all, one after the other; what was read stands behind those of the first.
     """
     named = statements(dialect)
     guard, *rest = names
     sql = named[guard]
-    if guard == "session_advance":
-        sql = f"{sql} AND version = ${_count(sql) + 1} RETURNING pk"
+    if guard in _HEADS:
+        count = _count(sql)
+        still = " ".join(f"AND {column} = ${count + at}" for at, column in enumerate(_GUARDED, 1))
+        sql = f"{sql} {still} RETURNING pk"
     offset = _count(sql)
     parts = [f"guard AS ({sql})"]
     for number, name in enumerate(rest):
@@ -70,7 +77,8 @@ class Fusion:
     def __init__(self, row: Row) -> None:
         self._row = row
         self.guard: tuple[int, int] = (row[0], row[_VERSION])
-        self._head: tuple[str, Row] = ("session_guard", self.guard)
+        self._read: Row = (row[_VERSION], *row[_CLAIM])
+        self._head: tuple[str, Row] = ("session_guard", (row[0], *self._read))
         self._parts: list[tuple[str, Row]] = []
 
     def __bool__(self) -> bool:
@@ -90,8 +98,8 @@ class Fusion:
         """One more statement."""
         if isinstance(step, Many):
             self._parts.extend((step.name, row) for row in step.rows)
-        elif step.name == "session_advance":
-            self._head = (step.name, (*step.params, self.guard[1]))
+        elif step.name in _HEADS:
+            self._head = (step.name, (*step.params, *self._read))
         else:
             self._parts.append((step.name, step.params))
 
@@ -107,6 +115,9 @@ class Fusion:
             row[_VERSION], row[_UPDATED_AT], row[_STATUS] = params[1:4]
             row[_COUNTERS] = params[4:19]
             row[_LIFE] = _life(row)
+            row[_CLAIM] = params[19:22]
+        elif name == "session_claim":
+            row[_CLAIM] = params[1:4]
         for part, values in self._parts:
             if part == "profile_put":
                 row[_PROFILE] = values[1:4]

@@ -290,6 +290,23 @@ class RemoteDatabase(ABC, Generic[LineT]):
         return result
 
 
+async def drive(line: Line, steps: Steps[T]) -> T:
+    """What steps that nobody else can be in the way of do on a connection."""
+    rows = cast(Rows, ())
+    try:
+        step = next(steps)
+        while True:
+            if isinstance(step, Many):
+                await line.many(step.name, list(step.rows))
+                rows = ()
+            else:
+                rows = await line.query(step.name, step.params)
+            step = steps.send(rows)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
 @contextmanager
 def reaching(name: str) -> Iterator[None]:
     """Where one attempt has to do: what may be tried again is an error."""

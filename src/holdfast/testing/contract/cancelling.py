@@ -136,7 +136,6 @@ READS: dict[str, Operation] = {
     "find": lambda store, ref: store.find(NEIGHBOURS[0].id),
     "list": lambda store, ref: store.list(limit=2),
     "entries": lambda store, ref: store.entries(ref),
-    "spine": lambda store, ref: store.spine(ref),
     "window": lambda store, ref: store.window(ref, "v"),
     "calls": lambda store, ref: store.calls(ref),
     "compactions": lambda store, ref: store.compactions(ref),

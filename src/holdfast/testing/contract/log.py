@@ -297,18 +297,8 @@ async def test_reads_leave_the_session_as_it_is(store: Store) -> None:
     before = await store.get(REF)
     await store.entries(REF)
     await store.window(REF, "v")
-    await store.spine(REF)
     await store.list()
     assert await store.get(REF) == before
-
-
-async def test_the_spine_is_the_live_path(store: Store) -> None:
-    """It has the live entries' places, kinds and digests."""
-    await store.create(session())
-    await store.append(REF, Append(entries=[user("q"), calls("x"), result("x"), assistant("a")], timestamp=2))
-    await store.append(REF, Append(entries=[user("q2")], retire_from=3, timestamp=2))
-    entries = await store.entries(REF)
-    assert [(v.seq, v.kind, v.digest) for v in await store.spine(REF)] == [(e.seq, e.kind, e.digest) for e in entries]
 
 
 async def test_model_calls_are_recorded_and_summed(store: Store) -> None:

@@ -78,7 +78,7 @@ async def test_a_session_is_made_once(store: Store) -> None:
 async def test_what_is_not_there(store: Store) -> None:
     """Every method says `SessionNotFound` for a session that is not there; deleting it says False."""
     await store.create(session(SessionRef("bob", "s1")))
-    reads = [store.get(REF), store.entries(REF), store.spine(REF), store.window(REF, "v"), store.calls(REF)]
+    reads = [store.get(REF), store.entries(REF), store.window(REF, "v"), store.calls(REF)]
     edits = [store.annotate(REF, 0, pinned=True), store.erase(REF, 0), store.update(REF, SessionPatch(), timestamp=1)]
     for call in [*reads, *edits, verify(store, REF), store.list(after=REF), store.find("s2")]:
         with pytest.raises(SessionNotFound):

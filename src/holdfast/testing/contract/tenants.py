@@ -6,10 +6,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from holdfast.errors import NotFound
-from holdfast.session import Ending, ModelCall, SessionRef
+from holdfast.messages import GENESIS, chain
+from holdfast.session import Claim, Ending, ModelCall, SessionRef
 from holdfast.stores.base import Append, SavedView, SessionPatch, Store
 from holdfast.testing.contract.artifacts import artifact
+from holdfast.testing.contract.keys import api_key
 from holdfast.testing.contract.kit import REF, compaction, session, user
+from holdfast.testing.contract.media import brought, sha
 
 Call = Callable[[Store, SessionRef], Coroutine[Any, Any, object]]
 STRANGERS = (SessionRef("bob", "s1"), SessionRef("ann", "s2"))
@@ -23,6 +26,8 @@ def _ending(ref: SessionRef, id_: str = "end_2", **fields: Any) -> Ending:
 
 
 ENDING = _ending(REF, "end_1", withdrawn=False, reason="close")
+MARK = chain(GENESIS, user("a").message)
+"""Of what the session says first."""
 
 OF_A_SESSION: dict[str, Call] = {
     "get": lambda store, ref: store.get(ref),
@@ -36,7 +41,6 @@ OF_A_SESSION: dict[str, Call] = {
     "rate": lambda store, ref: store.rate(ref, {0: 0.5}),
     "drop_compaction": lambda store, ref: store.drop_compaction(ref, 1, timestamp=50),
     "entries": lambda store, ref: store.entries(ref, retired=True),
-    "spine": lambda store, ref: store.spine(ref),
     "window": lambda store, ref: store.window(ref, "v"),
     "compactions": lambda store, ref: store.compactions(ref),
     "calls": lambda store, ref: store.calls(ref),
@@ -48,6 +52,9 @@ OF_A_SESSION: dict[str, Call] = {
     "artifacts": lambda store, ref: store.artifacts(ref),
     "artifact_versions": lambda store, ref: store.artifact_versions(ref, "a.txt"),
     "drop_artifacts": lambda store, ref: store.drop_artifacts(ref),
+    "sightings": lambda store, ref: store.sightings(ref.user_id, [MARK], session=ref),
+    "media": lambda store, ref: store.media(ref, [sha(1)]),
+    "want": lambda store, ref: store.want(ref, "one"),
 }
 """Methods that are told a session."""
 
@@ -66,6 +73,10 @@ OF_A_TENANT: dict[str, Call] = {
     "blob": lambda store, ref: store.blob("b1", 0),
     "delete_blobs": lambda store, ref: store.delete_blobs(["b1"]),
     "blobs": lambda store, ref: store.blobs(before=10**12),
+    "key_of": lambda store, ref: store.key_of(api_key().hash),
+    "keys": lambda store, ref: store.keys(),
+    "revoke_key": lambda store, ref: store.revoke_key("k1", timestamp=50),
+    "use_key": lambda store, ref: store.use_key("k1", timestamp=50),
 }
 """Methods that are told none; what they give is the tenant's."""
 
@@ -74,8 +85,10 @@ async def _full(store: Store) -> None:
     """A session with one of everything, and what belongs to its tenant."""
     await store.create(session(state={"k": 1}))
     write = Append(
-        entries=[user("a"), user("b")],
+        entries=[user("a"), user("b", media=(sha(1),))],
         timestamp=2,
+        media=brought(1),
+        claim=Claim("one", 10**12),
         views={"v": SavedView(1, b"v", (0,))},
         calls=[ModelCall(model="m", timestamp=1)],
         compactions=[compaction(0, 0)],
@@ -86,6 +99,7 @@ async def _full(store: Store) -> None:
     await store.end(ENDING)
     await store.lease("sweep", "one", now=0, until=1000)
     await store.learn("m", b"learned", timestamp=3, expect=None)
+    await store.add_key(api_key())
 
 
 async def _seen(store: Store) -> list[object]:
@@ -100,6 +114,9 @@ async def _seen(store: Store) -> list[object]:
         await store.endings(due=10**12),
         await store.learned("m"),
         await store.lease("sweep", "two", now=1, until=10),
+        await store.sightings("ann", [MARK]),
+        await store.media(REF, [sha(1)]),
+        await store.key_of(api_key().hash),
     ]
 
 

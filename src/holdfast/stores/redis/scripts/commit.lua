@@ -33,10 +33,14 @@ local function milliseconds()
 end
 
 local at, checks = HEADER, tonumber(ARGV[9])
-local reserved = false
+local reserved, own = false, nil
 if guarded then
-  local head = redis.call('HMGET', KEYS[1], 'g', 't')
+  local head = redis.call('HMGET', KEYS[1], 'g', 't', 'i')
   local guard = head[1]
+  -- The session's number among the user's, as members of the user's marks begin with it; none has what an older release made.
+  if head[3] and string.byte(head[3]) == 0 then
+    own = string.sub(head[3], 1, 6)
+  end
   if (guard and ('=' .. guard) or '-') ~= ARGV[at + 2] then
     return {-1, redis.call('HMGET', KEYS[1], 'g', 'r', 'p')}
   end
@@ -103,6 +107,45 @@ local function leave(key, record)
   redis.call('HDEL', key, 't')
 end
 
+-- A session gets a number, higher than those that were there before: `id` is what it says, `whose` what stands behind it.
+local function number_it(key, numbers, id, whose)
+  local given = redis.call('HINCRBY', KEYS[tonumber(numbers)], '', 1)
+  redis.call('HSET', KEYS[tonumber(numbers)], given, id)
+  own = struct.pack('>I6', given)
+  redis.call('HSET', key, 'i', own .. whose)
+end
+
+-- What the session said is found: scores, and what stands behind its number. One from before there were numbers gets one.
+local function mark(key, numbers, id, ...)
+  if not own then
+    number_it(KEYS[1], numbers, id, redis.call('HGET', KEYS[1], 'i') or '')
+  end
+  local places = {...}
+  for i = 2, #places, 2 do
+    places[i] = own .. places[i]
+  end
+  redis.call('ZADD', key, unpack(places))
+end
+
+-- Nothing of the session's first `size` entries is found any more, and its number goes; with the last one all there is.
+local function unmark_all(key, numbers, size)
+  numbers = KEYS[tonumber(numbers)]
+  redis.call('HDEL', numbers, string.format('%.0f', struct.unpack('>I6', own)))
+  if redis.call('HLEN', numbers) == 1 then
+    redis.call('UNLINK', key, numbers)
+  else
+    local last = 2 * tonumber(size) - 1
+    for begin = 0, last, 1000 do
+      local members = {}
+      for place = begin, math.min(begin + 999, last) do
+        members[#members + 1] = own .. struct.pack('>I6', place)
+      end
+      redis.call('ZREM', key, unpack(members))
+    end
+  end
+  own = nil
+end
+
 -- What comes next under the name of a session that is deleted has a higher number; for how long, is no matter of data.
 local function rest(key)
   local last = redis.call('HGET', key, 'n')
@@ -143,6 +186,19 @@ local function special(name, ...)
     move(...)
   elseif name == 'leave' then
     leave(...)
+  elseif name == 'number' then
+    number_it(...)
+  elseif name == 'mark' then
+    mark(...)
+  elseif name == 'unmark' then
+    local key, place = ...
+    if own then
+      redis.call('ZREM', key, own .. place)
+    end
+  elseif name == 'unmark_all' then
+    if own then
+      unmark_all(...)
+    end
   elseif name == 'rest' then
     rest(...)
   elseif name == 'note' then

@@ -4,17 +4,6 @@
 local special = {}
 local PAGE = 1000
 
--- The first `length` bytes of every member.
-function special.heads(key, length)
-  local heads, size = {}, redis.call('ZCARD', key)
-  for begin = 0, size - 1, PAGE do
-    for _, member in ipairs(redis.call('ZRANGE', key, begin, begin + PAGE - 1)) do
-      heads[#heads + 1] = string.sub(member, 1, tonumber(length))
-    end
-  end
-  return heads
-end
-
 -- A view, its live compaction, the entries that it keeps, and those from its frontier on.
 function special.window(key, view, lives, compactions, bodies, live)
   local saved = redis.call('HGET', key, view)
@@ -33,6 +22,71 @@ function special.window(key, view, lives, compactions, bodies, live)
     end
   end
   return {saved, id, laying, body, kept, redis.call('ZRANGEBYSCORE', KEYS[tonumber(live)], from, '+inf')}
+end
+
+-- Members that have a score, of one session, the last first: found by halves, for those of a score are sorted.
+local function of_session(key, score, number, limit)
+  local function at(rank)
+    local member = redis.call('ZRANGE', key, rank, rank)[1]
+    return member, struct.unpack('>I6', member)
+  end
+  local first = redis.call('ZCOUNT', key, '-inf', '(' .. score)
+  local low, high = first, first + redis.call('ZCOUNT', key, score, score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local _, whose = at(middle)
+    if whose <= number then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  local found = {}
+  for rank = low - 1, math.max(first, low - tonumber(limit)), -1 do
+    local member, whose = at(rank)
+    if whose ~= number then
+      break
+    end
+    found[#found + 1] = member
+  end
+  return found
+end
+
+-- The first of some scores that there is, by its place among them, its newest members, and what their sessions are called; in one
+-- session, if its head is given. Nothing where there is none.
+function special.sighted(key, numbers, limit, head, ...)
+  local whose = head ~= '0' and (redis.call('HGET', KEYS[tonumber(head)], 'i') or '')
+  if whose and string.byte(whose) ~= 0 then
+    return {}
+  end
+  local number = whose and struct.unpack('>I6', whose)
+  for i, score in ipairs({...}) do
+    local found
+    if number then
+      found = of_session(key, score, number, limit)
+    else
+      found = redis.call('ZREVRANGEBYSCORE', key, score, score, 'LIMIT', 0, limit)
+    end
+    if #found > 0 then
+      local ids = {}
+      for at, member in ipairs(found) do
+        local given = string.format('%.0f', struct.unpack('>I6', member))
+        ids[at] = redis.call('HGET', KEYS[tonumber(numbers)], given)
+      end
+      return {i, found, ids}
+    end
+  end
+  return {}
+end
+
+-- Whether an entry is on the live path, and its first `length` bytes; eight bytes stand before one that is retired.
+function special.placed(key, retired, seq, length)
+  local found = redis.call('ZRANGEBYSCORE', key, seq, seq)[1]
+  if found then
+    return {1, string.sub(found, 1, tonumber(length))}
+  end
+  found = redis.call('ZRANGEBYSCORE', KEYS[tonumber(retired)], seq, seq)[1]
+  return {0, found and string.sub(found, 9, 8 + tonumber(length))}
 end
 
 -- Members of `recent` from a rank on, of sessions that count as active or closed: see `_status` in `lists`. Where to go on, or -1

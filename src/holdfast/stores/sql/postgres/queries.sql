@@ -13,8 +13,9 @@ SELECT * FROM session_rows WHERE tenant = $1 AND id = $2 AND user_id = $3 AND wi
 SELECT 1 FROM sessions WHERE tenant = $1 AND id = $2 AND user_id = $3 AND withdrawn = $4 FOR NO KEY UPDATE
 
 -- session_guard --
--- The session, while it is at the version that a write was worked out from.
-SELECT pk FROM sessions WHERE pk = $1 AND version = $2 FOR NO KEY UPDATE
+-- The session, while it is at the version that a write was worked out from, and claimed as it was then.
+SELECT pk FROM sessions
+WHERE pk = $1 AND version = $2 AND claim_holder = $3 AND claim_until = $4 AND claim_wanted = $5 FOR NO KEY UPDATE
 
 -- session_find --
 -- Sessions of that id among all users of a tenant; two are enough to know that it is ambiguous.
@@ -37,8 +38,17 @@ SET version = $2, updated_at = $3::bigint, status = convert_from($4, 'UTF8'), me
     completion_tokens = $9, cached_tokens = $10, next_seq = $11, turn_id = $12, total = $13, digest = $14,
     last_seq = $15, last_kind = $16, unit = $17, open_calls = $18, anchor = $19, accessed_at = $3::bigint, expires_at = $3::bigint + nullif(ttl, 0),
     ended_at = CASE WHEN convert_from($4, 'UTF8') = 'active' THEN NULL ELSE ended_at END,
-    end_reason = CASE WHEN convert_from($4, 'UTF8') = 'active' THEN NULL ELSE end_reason END
+    end_reason = CASE WHEN convert_from($4, 'UTF8') = 'active' THEN NULL ELSE end_reason END,
+    claim_holder = $20, claim_until = $21, claim_wanted = $22
 WHERE pk = $1
+
+-- session_claim --
+-- Who has a turn of a session open, where nothing else of it changes.
+UPDATE sessions SET claim_holder = $2, claim_until = $3, claim_wanted = $4 WHERE pk = $1
+
+-- claim_want --
+-- Somebody asks the holder of a turn to stop.
+UPDATE sessions SET claim_wanted = 1 WHERE pk = $1 AND claim_holder = $2
 
 -- session_patch --
 -- A session's own fields.
@@ -118,11 +128,13 @@ DELETE FROM endings WHERE tenant = $1 AND id = $2
 SELECT 1 FROM endings WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE
 
 -- session_holds --
--- How much hangs on a session: compactions, saved views, model calls, idempotency keys, artifacts and their bytes.
+-- How much hangs on a session: compactions, saved views, model calls, idempotency keys, artifacts and media with their bytes.
 SELECT (SELECT count(*) FROM compactions WHERE session = $1), (SELECT count(*) FROM saved_views WHERE session = $1),
        (SELECT count(*) FROM model_calls WHERE session = $1), (SELECT count(*) FROM idempotency WHERE session = $1),
        (SELECT count(*) FROM artifacts WHERE session = $1),
-       (SELECT coalesce(sum(size), 0)::bigint FROM artifacts WHERE session = $1)
+       (SELECT coalesce(sum(size), 0)::bigint FROM artifacts WHERE session = $1),
+       (SELECT count(*) FROM media WHERE session = $1),
+       (SELECT coalesce(sum(size), 0)::bigint FROM media WHERE session = $1)
 
 -- session_delete --
 -- The session's row; what hangs on it is deleted by the statements below.
@@ -181,16 +193,16 @@ ORDER BY updated_at, id LIMIT $7
 -- entry_insert --
 -- One entry at the end of the log.
 INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
-                     retired_by, erased, metadata, payload)
+                     retired_by, erased, metadata, payload, mark, alias)
 SELECT $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::smallint, $9::bytea,
-       $10::bytea, $11::float8, $12::smallint, NULL, 0, $13::bytea, $14::bytea /* guard */
+       $10::bytea, $11::float8, $12::smallint, NULL, 0, $13::bytea, $14::bytea, $15::bigint, $16::bigint /* guard */
 
 -- entry_install --
 -- One entry of a log that has a past: retired, erased, or both.
 INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
-                     retired_by, erased, metadata, payload)
+                     retired_by, erased, metadata, payload, mark, alias)
 SELECT $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::smallint, $9::bytea,
-       $10::bytea, $11::float8, $12::smallint, $15::bigint, $16::smallint, $13::bytea, $14::bytea
+       $10::bytea, $11::float8, $12::smallint, $17::bigint, $18::smallint, $13::bytea, $14::bytea, $15::bigint, $16::bigint
 
 -- entry_annotate --
 -- Pin and importance of a live entry.
@@ -198,12 +210,12 @@ UPDATE entries SET pinned = $3, importance = $4 WHERE session = $1 AND seq = $2 
 
 -- entry_erase_live --
 -- What stays of an erased entry of the live path; its total follows by `entries_shift`.
-UPDATE entries SET payload = $3, tokens = $4, erased = 1, metadata = NULL
+UPDATE entries SET payload = $3, tokens = $4, erased = 1, metadata = NULL, alias = NULL
 WHERE session = $1 AND seq = $2 AND retired_by IS NULL
 
 -- entry_erase_retired --
 -- What stays of an erased entry that is retired.
-UPDATE entries SET payload = $3, tokens = $4, erased = 1, metadata = NULL
+UPDATE entries SET payload = $3, tokens = $4, erased = 1, metadata = NULL, alias = NULL
 WHERE session = $1 AND seq = $2 AND retired_by IS NOT NULL
 
 -- entries_shift_live --
@@ -278,9 +290,65 @@ UNION ALL
 SELECT * FROM entry_rows WHERE session = $1 AND seq >= $2 AND seq < $3 AND retired_by IS NOT NULL
 ORDER BY seq DESC LIMIT $4
 
--- live_spine --
--- The live path without payloads.
-SELECT seq, kind, digest FROM entries WHERE session = $1 AND retired_by IS NULL ORDER BY seq
+-- mark_last --
+-- The last of some digests, which come with their keys as a JSON array, that stands in a user's logs, or in one session: its index.
+-- Each is looked up by itself, and its session behind it: LIMIT 1 and OFFSET 0 keep the planner from reading all that a user has.
+SELECT max(place) - 1 FROM jsonb_array_elements(convert_from($4, 'UTF8')::jsonb) WITH ORDINALITY AS wanted (value, place)
+WHERE (SELECT 1 FROM entries AS e
+       CROSS JOIN LATERAL (SELECT pk FROM sessions WHERE pk = e.session AND tenant = $1 AND user_id = $2 AND withdrawn = '' OFFSET 0) AS s
+       WHERE e.mark = (value ->> 0)::bigint AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904)
+         AND e.digest = decode(value ->> 1, 'hex')
+       ORDER BY e.session DESC, e.seq DESC LIMIT 1) = 1
+
+-- mark_places --
+-- Where a digest stands, in the sessions that were made last first; with what tells whether it is the last of the live path.
+SELECT s.id, s.identity, s.updated_at, s.digest, e.seq, e.digest, e.retired_by
+FROM entries AS e CROSS JOIN LATERAL
+     (SELECT id, identity, updated_at, digest FROM sessions WHERE pk = e.session AND tenant = $1 AND user_id = $2 AND withdrawn = '' OFFSET 0) AS s
+WHERE e.mark = $4 AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904) AND e.digest = $6
+ORDER BY e.session DESC, e.seq DESC LIMIT $5
+
+-- alias_last --
+-- The last of some aliases, whose keys come as a JSON array, that stands in a user's logs, or in one session: its index.
+SELECT max(place) - 1 FROM jsonb_array_elements(convert_from($4, 'UTF8')::jsonb) WITH ORDINALITY AS wanted (value, place)
+WHERE (SELECT 1 FROM entries AS e
+       CROSS JOIN LATERAL (SELECT pk FROM sessions WHERE pk = e.session AND tenant = $1 AND user_id = $2 AND withdrawn = '' OFFSET 0) AS s
+       WHERE e.alias = value::bigint AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904)
+       ORDER BY e.session DESC, e.seq DESC LIMIT 1) = 1
+
+-- alias_places --
+-- Where an alias stands; the rest is as above.
+SELECT s.id, s.identity, s.updated_at, s.digest, e.seq, e.digest, e.retired_by
+FROM entries AS e CROSS JOIN LATERAL
+     (SELECT id, identity, updated_at, digest FROM sessions WHERE pk = e.session AND tenant = $1 AND user_id = $2 AND withdrawn = '' OFFSET 0) AS s
+WHERE e.alias = $4 AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904)
+ORDER BY e.session DESC, e.seq DESC LIMIT $5
+
+-- unmarked_live --
+-- Visible live entries that were written before there were marks, with what their keys are made of, behind a place.
+SELECT e.session, e.seq, s.tenant, s.user_id, e.digest FROM
+     (SELECT session, seq, digest FROM entries
+      WHERE (session, seq) > ($1, $2) AND retired_by IS NULL AND kind < 3 AND mark IS NULL
+      ORDER BY session, seq LIMIT $3) AS e
+     JOIN sessions AS s ON s.pk = e.session
+ORDER BY e.session, e.seq
+
+-- entry_mark_live --
+-- The key of the digest of a live entry.
+UPDATE entries SET mark = $3 WHERE session = $1 AND seq = $2 AND retired_by IS NULL
+
+-- unmarked_retired --
+-- Visible retired entries that were written before there were marks, with what their keys are made of, behind a place.
+SELECT e.session, e.seq, s.tenant, s.user_id, e.digest FROM
+     (SELECT session, seq, digest FROM entries
+      WHERE (session, seq) > ($1, $2) AND retired_by IS NOT NULL AND kind < 3 AND mark IS NULL
+      ORDER BY session, seq LIMIT $3) AS e
+     JOIN sessions AS s ON s.pk = e.session
+ORDER BY e.session, e.seq
+
+-- entry_mark_retired --
+-- The key of the digest of a retired entry.
+UPDATE entries SET mark = $3 WHERE session = $1 AND seq = $2 AND retired_by IS NOT NULL
 
 -- last_not_result --
 -- Where the last unit before a place begins: results (kind 4) stand behind their calls.
@@ -522,6 +590,73 @@ DELETE FROM blobs WHERE tenant = $1 AND blob_key = $2
 -- Contents of which nothing was written since, behind a key.
 SELECT blob_key FROM blobs WHERE tenant = $1 AND blob_key > $3
 GROUP BY blob_key HAVING max(written_at) < $2 ORDER BY blob_key LIMIT $4
+
+-- media_known --
+-- Those of some contents, whose hashes come as a JSON array, that a session has.
+SELECT sha256 FROM media WHERE session = $1 AND sha256 IN
+      (SELECT decode(value, 'hex') FROM json_array_elements_text(convert_from($2, 'UTF8')::json) AS value)
+
+-- media_get --
+-- Contents, whose hashes come as a JSON array.
+SELECT sha256, data FROM media WHERE session = $1 AND sha256 IN
+      (SELECT decode(value, 'hex') FROM json_array_elements_text(convert_from($2, 'UTF8')::json) AS value)
+
+-- media_put --
+-- A content that a session did not have.
+INSERT INTO media (session, sha256, size, data) VALUES ($1, $2, $3, $4)
+
+-- media_use --
+-- An entry that names a content.
+INSERT INTO media_uses (session, seq, sha256) VALUES ($1, $2, $3)
+
+-- media_of --
+-- What an entry names.
+SELECT sha256 FROM media_uses WHERE session = $1 AND seq = $2
+
+-- media_uses_drop --
+-- An entry names nothing any more.
+DELETE FROM media_uses WHERE session = $1 AND seq = $2
+
+-- media_drop_unused --
+-- A content that no entry names any more.
+DELETE FROM media WHERE session = $1 AND sha256 = $2
+  AND NOT EXISTS (SELECT 1 FROM media_uses WHERE session = $1 AND sha256 = $2)
+
+-- media_uses_delete --
+-- With their session.
+DELETE FROM media_uses WHERE session = $1
+
+-- media_delete --
+-- With their session.
+DELETE FROM media WHERE session = $1
+
+-- key_get --
+-- One API key.
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+FROM api_keys WHERE tenant = $1 AND id = $2
+
+-- key_of_hash --
+-- An API key by its hash.
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+FROM api_keys WHERE tenant = $1 AND hash = $2
+
+-- keys_after --
+-- API keys in order of id, behind one of them.
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+FROM api_keys WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3
+
+-- key_insert --
+-- A new API key. Two with the same id, and two with the same hash, collide.
+INSERT INTO api_keys (tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+
+-- key_revoke --
+-- An API key that is not valid any more.
+UPDATE api_keys SET revoked_at = $3 WHERE tenant = $1 AND id = $2 AND revoked_at IS NULL
+
+-- key_use --
+-- When an API key was used last.
+UPDATE api_keys SET used_at = $3 WHERE tenant = $1 AND id = $2 AND (used_at IS NULL OR used_at < $3)
 
 -- lease_put --
 -- A lease, taken when nobody holds it any more, or renewed.

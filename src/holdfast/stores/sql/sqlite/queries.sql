@@ -25,8 +25,17 @@ SET version = ?2, updated_at = ?3, status = ?4, messages = ?5, bytes = ?6, calls
     completion_tokens = ?9, cached_tokens = ?10, next_seq = ?11, turn_id = ?12, total = ?13, digest = ?14,
     last_seq = ?15, last_kind = ?16, unit = ?17, open_calls = ?18, anchor = ?19, accessed_at = ?3, expires_at = ?3 + nullif(ttl, 0),
     ended_at = CASE WHEN ?4 = 'active' THEN NULL ELSE ended_at END,
-    end_reason = CASE WHEN ?4 = 'active' THEN NULL ELSE end_reason END
+    end_reason = CASE WHEN ?4 = 'active' THEN NULL ELSE end_reason END,
+    claim_holder = ?20, claim_until = ?21, claim_wanted = ?22
 WHERE pk = ?1
+
+-- session_claim --
+-- Who has a turn of a session open, where nothing else of it changes.
+UPDATE sessions SET claim_holder = ?2, claim_until = ?3, claim_wanted = ?4 WHERE pk = ?1
+
+-- claim_want --
+-- Somebody asks the holder of a turn to stop.
+UPDATE sessions SET claim_wanted = 1 WHERE pk = ?1 AND claim_holder = ?2
 
 -- session_patch --
 -- A session's own fields.
@@ -102,11 +111,13 @@ UPDATE endings SET due_at = ?3, attempts = ?4, hooks = ?5, error = ?6 WHERE tena
 DELETE FROM endings WHERE tenant = ?1 AND id = ?2
 
 -- session_holds --
--- How much hangs on a session: compactions, saved views, model calls, idempotency keys, artifacts and their bytes.
+-- How much hangs on a session: compactions, saved views, model calls, idempotency keys, artifacts and media with their bytes.
 SELECT (SELECT count(*) FROM compactions WHERE session = ?1), (SELECT count(*) FROM saved_views WHERE session = ?1),
        (SELECT count(*) FROM model_calls WHERE session = ?1), (SELECT count(*) FROM idempotency WHERE session = ?1),
        (SELECT count(*) FROM artifacts WHERE session = ?1),
-       (SELECT coalesce(sum(size), 0) FROM artifacts WHERE session = ?1)
+       (SELECT coalesce(sum(size), 0) FROM artifacts WHERE session = ?1),
+       (SELECT count(*) FROM media WHERE session = ?1),
+       (SELECT coalesce(sum(size), 0) FROM media WHERE session = ?1)
 
 -- session_delete --
 -- The session's row; what hangs on it is deleted by the statements below.
@@ -165,14 +176,14 @@ ORDER BY updated_at, id LIMIT ?7
 -- entry_insert --
 -- One entry at the end of the log.
 INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
-                     retired_by, erased, metadata, payload)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, NULL, 0, ?13, ?14)
+                     retired_by, erased, metadata, payload, mark, alias)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, NULL, 0, ?13, ?14, ?15, ?16)
 
 -- entry_install --
 -- One entry of a log that has a past: retired, erased, or both.
 INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
-                     retired_by, erased, metadata, payload)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?15, ?16, ?13, ?14)
+                     retired_by, erased, metadata, payload, mark, alias)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?17, ?18, ?13, ?14, ?15, ?16)
 
 -- entry_annotate --
 -- Pin and importance of a live entry.
@@ -180,12 +191,12 @@ UPDATE entries SET pinned = ?3, importance = ?4 WHERE session = ?1 AND seq = ?2 
 
 -- entry_erase_live --
 -- What stays of an erased entry of the live path; its total follows by `entries_shift`.
-UPDATE entries SET payload = ?3, tokens = ?4, erased = 1, metadata = NULL
+UPDATE entries SET payload = ?3, tokens = ?4, erased = 1, metadata = NULL, alias = NULL
 WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
 
 -- entry_erase_retired --
 -- What stays of an erased entry that is retired.
-UPDATE entries SET payload = ?3, tokens = ?4, erased = 1, metadata = NULL
+UPDATE entries SET payload = ?3, tokens = ?4, erased = 1, metadata = NULL, alias = NULL
 WHERE session = ?1 AND seq = ?2 AND retired_by IS NOT NULL
 
 -- entries_shift_live --
@@ -260,9 +271,59 @@ UNION ALL
 SELECT * FROM entry_rows WHERE session = ?1 AND seq >= ?2 AND seq < ?3 AND retired_by IS NOT NULL
 ORDER BY seq DESC LIMIT ?4
 
--- live_spine --
--- The live path without payloads.
-SELECT seq, kind, digest FROM entries WHERE session = ?1 AND retired_by IS NULL ORDER BY seq
+-- mark_last --
+-- The last of some digests, which come with their keys as a JSON array, that stands in a user's logs, or in one session: its index.
+SELECT max(wanted.key)
+FROM json_each(?4) AS wanted
+WHERE EXISTS (SELECT 1 FROM entries AS e CROSS JOIN sessions AS s ON s.pk = e.session
+              WHERE e.mark = wanted.value ->> 0 AND e.digest = unhex(wanted.value ->> 1)
+                AND e.session BETWEEN coalesce(?3, 0) AND coalesce(?3, 4611686018427387904)
+                AND s.tenant = ?1 AND s.user_id = ?2 AND s.withdrawn = '')
+
+-- mark_places --
+-- Where a digest stands, in the sessions that were made last first; with what tells whether it is the last of the live path.
+SELECT s.id, s.identity, s.updated_at, s.digest, e.seq, e.digest, e.retired_by
+FROM entries AS e CROSS JOIN sessions AS s ON s.pk = e.session
+WHERE e.mark = ?4 AND e.digest = ?6 AND e.session BETWEEN coalesce(?3, 0) AND coalesce(?3, 4611686018427387904)
+  AND s.tenant = ?1 AND s.user_id = ?2 AND s.withdrawn = ''
+ORDER BY e.session DESC, e.seq DESC LIMIT ?5
+
+-- alias_last --
+-- The last of some aliases, whose keys come as a JSON array, that stands in a user's logs, or in one session: its index.
+SELECT max(wanted.key)
+FROM json_each(?4) AS wanted
+WHERE EXISTS (SELECT 1 FROM entries AS e CROSS JOIN sessions AS s ON s.pk = e.session
+              WHERE e.alias = wanted.value
+                AND e.session BETWEEN coalesce(?3, 0) AND coalesce(?3, 4611686018427387904)
+                AND s.tenant = ?1 AND s.user_id = ?2 AND s.withdrawn = '')
+
+-- alias_places --
+-- Where an alias stands; the rest is as above.
+SELECT s.id, s.identity, s.updated_at, s.digest, e.seq, e.digest, e.retired_by
+FROM entries AS e CROSS JOIN sessions AS s ON s.pk = e.session
+WHERE e.alias = ?4 AND e.session BETWEEN coalesce(?3, 0) AND coalesce(?3, 4611686018427387904)
+  AND s.tenant = ?1 AND s.user_id = ?2 AND s.withdrawn = ''
+ORDER BY e.session DESC, e.seq DESC LIMIT ?5
+
+-- unmarked_live --
+-- Visible live entries that were written before there were marks, with what their keys are made of, behind a place.
+SELECT e.session, e.seq, s.tenant, s.user_id, e.digest FROM entries AS e CROSS JOIN sessions AS s ON s.pk = e.session
+WHERE (e.session, e.seq) > (?1, ?2) AND e.retired_by IS NULL AND e.kind < 3 AND e.mark IS NULL
+ORDER BY e.session, e.seq LIMIT ?3
+
+-- entry_mark_live --
+-- The key of the digest of a live entry.
+UPDATE entries SET mark = ?3 WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
+
+-- unmarked_retired --
+-- Visible retired entries that were written before there were marks, with what their keys are made of, behind a place.
+SELECT e.session, e.seq, s.tenant, s.user_id, e.digest FROM entries AS e CROSS JOIN sessions AS s ON s.pk = e.session
+WHERE (e.session, e.seq) > (?1, ?2) AND e.retired_by IS NOT NULL AND e.kind < 3 AND e.mark IS NULL
+ORDER BY e.session, e.seq LIMIT ?3
+
+-- entry_mark_retired --
+-- The key of the digest of a retired entry.
+UPDATE entries SET mark = ?3 WHERE session = ?1 AND seq = ?2 AND retired_by IS NOT NULL
 
 -- last_not_result --
 -- Where the last unit before a place begins: results (kind 4) stand behind their calls.
@@ -497,6 +558,73 @@ DELETE FROM blobs WHERE tenant = ?1 AND blob_key = ?2
 -- Contents of which nothing was written since, behind a key.
 SELECT blob_key FROM blobs WHERE tenant = ?1 AND blob_key > ?3
 GROUP BY blob_key HAVING max(written_at) < ?2 ORDER BY blob_key LIMIT ?4
+
+-- media_known --
+-- Those of some contents, whose hashes come as a JSON array, that a session has.
+SELECT sha256 FROM media WHERE session = ?1 AND sha256 IN
+      (SELECT unhex(value) FROM json_each(?2))
+
+-- media_get --
+-- Contents, whose hashes come as a JSON array.
+SELECT sha256, data FROM media WHERE session = ?1 AND sha256 IN
+      (SELECT unhex(value) FROM json_each(?2))
+
+-- media_put --
+-- A content that a session did not have.
+INSERT INTO media (session, sha256, size, data) VALUES (?1, ?2, ?3, ?4)
+
+-- media_use --
+-- An entry that names a content.
+INSERT INTO media_uses (session, seq, sha256) VALUES (?1, ?2, ?3)
+
+-- media_of --
+-- What an entry names.
+SELECT sha256 FROM media_uses WHERE session = ?1 AND seq = ?2
+
+-- media_uses_drop --
+-- An entry names nothing any more.
+DELETE FROM media_uses WHERE session = ?1 AND seq = ?2
+
+-- media_drop_unused --
+-- A content that no entry names any more.
+DELETE FROM media WHERE session = ?1 AND sha256 = ?2
+  AND NOT EXISTS (SELECT 1 FROM media_uses WHERE session = ?1 AND sha256 = ?2)
+
+-- media_uses_delete --
+-- With their session.
+DELETE FROM media_uses WHERE session = ?1
+
+-- media_delete --
+-- With their session.
+DELETE FROM media WHERE session = ?1
+
+-- key_get --
+-- One API key.
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+FROM api_keys WHERE tenant = ?1 AND id = ?2
+
+-- key_of_hash --
+-- An API key by its hash.
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+FROM api_keys WHERE tenant = ?1 AND hash = ?2
+
+-- keys_after --
+-- API keys in order of id, behind one of them.
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+FROM api_keys WHERE tenant = ?1 AND id > ?2 ORDER BY id LIMIT ?3
+
+-- key_insert --
+-- A new API key. Two with the same id, and two with the same hash, collide.
+INSERT INTO api_keys (tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+
+-- key_revoke --
+-- An API key that is not valid any more.
+UPDATE api_keys SET revoked_at = ?3 WHERE tenant = ?1 AND id = ?2 AND revoked_at IS NULL
+
+-- key_use --
+-- When an API key was used last.
+UPDATE api_keys SET used_at = ?3 WHERE tenant = ?1 AND id = ?2 AND (used_at IS NULL OR used_at < ?3)
 
 -- lease_put --
 -- A lease, taken when nobody holds it any more, or renewed.

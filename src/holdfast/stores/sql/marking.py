@@ -1,0 +1,31 @@
+"""Marks of entries that were written before there were any: filled in, some at a time, when a database is brought up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from holdfast.stores.logic.rows import text_of
+from holdfast.stores.logic.steps import Many, Query, Steps
+from holdfast.stores.matching import key_of, scope_of
+
+BATCH: Final = 2000
+"""Entries at a time."""
+Place = tuple[str, int, int]
+"""How far it is: whether at live entries or retired ones, and behind which."""
+BEGIN: Final[Place] = ("live", 0, 0)
+
+
+def mark_some(place: Place) -> Steps[Place | None]:
+    """Mark the next entries behind `place`; where to go on, None when all are done. Entries that have a mark stay as they are."""
+    which, session, seq = place
+    rows = yield Query(f"unmarked_{which}", (session, seq, BATCH))
+    if not rows:
+        return ("retired", 0, 0) if which == "live" else None
+    marks = [(row[0], row[1], key_of(scope_of(text_of(row[2]), text_of(row[3])), bytes(row[4]))) for row in rows]
+    yield Many(f"entry_mark_{which}", marks)
+    return which, marks[-1][0], marks[-1][1]
+
+
+FILLED: Final[Mapping[int, tuple[Callable[[Place], Steps[Place | None]], Place]]] = {5: (mark_some, BEGIN)}
+"""What has to be worked out behind a migration, by its number, and where it begins. Run again, it does what is left."""

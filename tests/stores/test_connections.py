@@ -1,0 +1,156 @@
+"""What every store on a server promises of its connections, whatever it speaks: ends, callers that give up, drivers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from holdfast.errors import MissingExtra, StoreError, StoreUnavailable
+from holdfast.session import SessionRef
+from holdfast.stores import STORES, open_store
+from holdfast.stores.base import Append, Store
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import REF, live, session, user
+from tests.stores.conftest import _place
+from tests.stores.servers import SERVERS, Server, reached
+
+
+@pytest.fixture(params=SERVERS)
+def any_server(request: pytest.FixtureRequest) -> Server:
+    """A database server."""
+    return reached(request.param)
+
+
+@pytest.fixture
+def any_url(any_server: Server, tmp_path: Path) -> Iterator[str]:
+    """An empty place on it."""
+    yield from _place(any_server.name, tmp_path)
+
+
+class _Writers:
+    """Four tasks that write a hundred messages to one session, over and over where that fails if they have keys."""
+
+    def __init__(self, store: Store, *, keyed: bool) -> None:
+        self.said: list[str] = []
+        self.told: list[str] = []
+        self._store = store
+        self._keyed = keyed
+        self._gone_on = asyncio.Event()
+        self._tasks = [asyncio.create_task(self._write(name)) for name in range(4)]
+
+    async def _write(self, name: int) -> None:
+        for at in range(25):
+            text = f"{name}.{at}"
+            key = text if self._keyed else None
+            while not await self._written(Append(entries=[user(text)], timestamp=2, idempotency_key=key), text):
+                pass
+
+    async def _written(self, write: Append, text: str) -> bool:
+        try:
+            await self._store.append(REF, write)
+        except StoreUnavailable as exc:
+            self.told.append(str(exc))
+            return not self._keyed
+        else:
+            self.said.append(text)
+            return True
+        finally:
+            self._gone_on.set()
+
+    async def interrupted(self, server: Server, url: str) -> int:
+        """End all connections again and again, each time that one of them went on, until all is written; how many ended."""
+        ended = 0
+        while not all(task.done() for task in self._tasks):
+            self._gone_on.clear()
+            ended += await anyio.to_thread.run_sync(server.end, url)
+            if not all(task.done() for task in self._tasks):
+                await self._gone_on.wait()
+        await asyncio.gather(*self._tasks)
+        return ended
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_connections_that_are_ended_all_the_time(any_server: Server, any_url: str, *, keyed: bool) -> None:
+    """What was acknowledged is there once. With a key everything is, in the end; without, what is unknown at most once."""
+    store = await open_store(any_url, tenant="acme")
+    await store.create(session())
+    writers = _Writers(store, keyed=keyed)
+    assert await writers.interrupted(any_server, any_url) > 0
+    counts = Counter(await live(store))
+    assert set(counts.values()) == {1}
+    assert set(writers.said) <= set(counts)
+    if keyed:
+        assert len(writers.said) == len(counts) == 100
+    assert all("outcome is unknown" in text or "cannot be reached" in text for text in writers.told)
+    assert await verify(store, REF) == len(counts)
+    await store.close()
+
+
+async def test_a_caller_that_gives_up_at_any_moment(any_url: str) -> None:
+    """The next one on the same connection gets its own answer."""
+    store = await open_store(f"{any_url}{'&' if '?' in any_url else '?'}pool=1", tenant="acme")
+    refs = [SessionRef("u", f"s{at}") for at in range(40)]
+    await asyncio.gather(*(store.create(session(ref, metadata={"is": ref.id})) for ref in refs))
+    for hops, ref in enumerate(refs):
+        for work in (store.get(refs[0]), store.append(refs[0], Append(entries=[user(ref.id)], timestamp=2))):
+            task = asyncio.create_task(work)
+            for _ in range(hops):
+                await asyncio.sleep(0)
+            task.cancel()
+            assert (await store.get(ref)).metadata == {"is": ref.id}
+            await asyncio.gather(task, return_exceptions=True)
+    assert await verify(store, refs[0]) == len(set(await live(store, refs[0])))
+    await store.close()
+
+
+async def test_another_event_loop_needs_a_store_of_its_own(any_url: str) -> None:
+    """`StoreError` says so, instead of a connection that waits for a loop that is not running."""
+    store = await open_store(any_url, tenant="acme")
+    with pytest.raises(StoreError, match="another event loop"):
+        await anyio.to_thread.run_sync(asyncio.run, store.list())
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "path", "patient"),
+    [
+        ("postgresql", "/shop", "sql.remote"),
+        ("mysql", "/shop", "sql.remote"),
+        ("redis", "/0", "redis.nodes"),
+        ("redis+cluster", "/0", "redis.nodes"),
+    ],
+)
+async def test_a_server_that_is_not_there(
+    scheme: str, path: str, patient: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`StoreUnavailable` says where it was looked for, and never the password."""
+    monkeypatch.setattr(f"holdfast.stores.{patient}.RECONNECTING", 0.1)
+    with pytest.raises(StoreUnavailable, match=rf"127.0.0.1:1{path} cannot be reached") as caught:
+        await open_store(f"{scheme}://ada:secret@127.0.0.1:1{path}", tenant="acme")
+    assert "secret" not in repr(caught.value) + repr(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "driver", "extra", "importers"),
+    [
+        ("postgres", "asyncpg", "postgres", ("postgres",)),
+        ("mysql", "asyncmy", "mysql", ("mysql",)),
+        ("redis", "redis", "redis", ("redis.lanes", "redis.store")),
+    ],
+)
+async def test_a_driver_that_is_not_installed(
+    scheme: str, driver: str, extra: str, importers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`MissingExtra` names what to install."""
+    assert STORES[scheme].partition(":")[0] == f"holdfast.stores.{importers[-1]}"
+    for importer in importers:
+        monkeypatch.delitem(sys.modules, f"holdfast.stores.{importer}", raising=False)
+    monkeypatch.setitem(sys.modules, driver, None)
+    with pytest.raises(MissingExtra, match=rf"pip install 'holdfast\[{extra}\]'"):
+        await open_store(f"{scheme}://host/db", tenant="acme")

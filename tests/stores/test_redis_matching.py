@@ -1,0 +1,127 @@
+"""How Redis finds what was said, and what it keeps for that: numbers, marks, and places of an older release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.messages import GENESIS, chain
+from holdfast.session import Claim, Ending, SessionRef
+from holdfast.stores import schema_of
+from holdfast.stores.base import Append
+from holdfast.stores.redis.matching import score_of
+from holdfast.stores.redis.store import RedisStore
+from holdfast.stores.redis.work import whose
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import REF, assistant, session, user
+from holdfast.testing.contract.media import brought
+from tests.stores.redis_openings import Opening
+from tests.stores.servers import prefix_of
+
+_bits = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(_bits, _bits, st.booleans(), st.booleans())
+def test_scores_are_exact(one: int, two: int, alias: bool, other: bool) -> None:  # given
+    """As numbers with a fraction, which scores are; a digest never stands where an alias does."""
+    first, second = score_of(one, alias=alias), score_of(two, alias=other)
+    assert int(float(first)) == first
+    assert (first == second) == (one >> 12 == two >> 12 and alias == other)
+
+
+def _says(text: str) -> Append:
+    return Append(entries=[user(text)], timestamp=2)
+
+
+async def _keys(opening: Opening, store: RedisStore) -> set[str]:
+    """The kinds of keys that the tests' user has."""
+    tag = store._database.keys.user("acme", REF.user_id).tag
+    found = [key async for key in opening.client(store).scan_iter(match=f"{tag}:*", count=1000)]
+    return {key.decode().removeprefix(f"{tag}:").partition(":")[0] for key in found}
+
+
+async def test_sessions_that_are_gone_leave_nothing(opening: Opening, redis_url: str) -> None:
+    """Neither by what they said, nor under their numbers, however they went; but for what expires by itself."""
+    store = await opening(redis_url)
+    gone: dict[str, Any] = {"withdrawn": True, "reason": "delete", "ended_at": 9, "due_at": 9}
+    clock = "u"
+    for _ in range(2):
+        for at in range(4):
+            await store.create(session(SessionRef("ann", f"s{at}")))
+        said = [user("a", media=tuple(brought(0))), assistant("b"), user("c")]
+        await store.append(REF, Append(entries=said * 500, media=brought(0), timestamp=2))
+        await store.append(REF, Append(entries=[assistant("d")], retire_from=1, timestamp=2))
+        await store.append(SessionRef("ann", "s0"), _says("a"))
+        assert {"d", "n", "f", "e"} < await _keys(opening, store)
+        await store.replace(session(), [user("z")])
+        await store.end(Ending(id="e", user_id="ann", session_id="s2", hooks=("h",), **gone))
+        await store.append(SessionRef("ann", "s2", "e"), _says("late"))
+        for ref in (REF, SessionRef("ann", "s0"), SessionRef("ann", "s3")):
+            await store.delete(ref)
+        assert not {"d", "n"} & await _keys(opening, store)
+        await store.delete(SessionRef("ann", "s2", "e"))
+        assert await _keys(opening, store) == {clock}
+
+
+async def test_what_an_older_release_wrote(opening: Opening, redis_url: str) -> None:
+    """It is read, written to and deleted as ever; found is what was said since."""
+    store = await opening(redis_url)
+    client = opening.client(store)
+    refs = [SessionRef("ann", name) for name in ("s1", "s2")]
+    for ref in refs:
+        await store.create(session(ref))
+        await store.append(ref, Append(entries=[user("a"), assistant("b")], timestamp=2))
+    of_user = store._database.keys.user("acme", "ann")
+    for ref in refs:  # as it was before there were numbers
+        keys = store._database.keys.session("acme", ref.user_id, ref.id, "")
+        (data,) = await client.hmget(keys.head, "r")
+        assert isinstance(data, bytes)
+        record: list[object] = msgspec.msgpack.decode(data)
+        await client.hset(keys.head, mapping={"i": whose(keys), "r": msgspec.msgpack.encode(record[:-1])})
+    await client.unlink(of_user.marks, of_user.numbers)
+    await client.hdel(f"{prefix_of(redis_url)}:layout", "2")
+    assert [step.applied for step in await schema_of(redis_url)] == [True, False]
+    newer = await opening(redis_url)
+    assert [step.applied for step in await schema_of(redis_url)] == [True, True]
+    one, two = await newer.entries(REF)
+    assert await newer.sightings("ann", [one.digest, two.digest], session=REF) == ()
+    (three,) = (await newer.append(REF, Append(entries=[user("c")], timestamp=3, claim=Claim("h", 9)))).entries
+    await newer.erase(REF, 1)
+    assert [seen.seq for seen in await newer.sightings("ann", [one.digest, two.digest, three.digest])] == [2]
+    for ref in refs:
+        assert await verify(newer, ref)
+        assert await newer.delete(ref)
+    assert await newer.sightings("ann", [one.digest, two.digest, three.digest]) == ()
+
+
+async def test_places_of_one_session_among_many(opening: Opening, redis_url: str) -> None:
+    """A session's own are found among those of others that said the same, the newest first, wherever it stands among them."""
+    store = await opening(redis_url)
+    refs = [SessionRef("ann", f"s{at}") for at in range(21)]
+    for at, ref in enumerate(refs):
+        await store.create(session(ref))
+        for _ in range(at % 4):
+            await store.append(ref, Append(entries=[user("a")], retire_from=0, timestamp=2))
+    mark = chain(GENESIS, user("a").message)
+    for at, ref in enumerate(refs):
+        for limit in (1, 2, 64):
+            found = await store.sightings("ann", [mark], session=ref, limit=limit)
+            assert [(one.ref, one.seq) for one in found] == [(ref, seq) for seq in reversed(range(at % 4))][:limit]
+
+
+async def test_keys_that_meet_by_chance(opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands under a key that others have too is told apart by its digest."""
+    monkeypatch.setattr("holdfast.stores.redis.matching._DROPPED_BITS", 64)
+    store = await opening(redis_url)
+    for ref in (REF, SessionRef("ann", "s2")):
+        await store.create(session(ref))
+    log = (await store.append(REF, Append(entries=[user("a"), assistant("b"), user("c")], timestamp=2))).entries
+    await store.append(SessionRef("ann", "s2"), _says("x"))
+    for entry in log:
+        (found,) = await store.sightings("ann", [entry.digest, b"nowhere"], limit=1)
+        assert (found.ref, found.seq, found.mark) == (REF, entry.seq, 0)
+    assert await store.sightings("ann", [b"nowhere"]) == ()
