@@ -15,6 +15,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.media.shapes import Held
+from holdfast.media.shapes import said as said_by
+
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_ROLES = frozenset({"system", "developer"})
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
@@ -32,6 +35,8 @@ class Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The words, for a text part; None for media."""
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
     """Every other field of the part, unharmed."""
+    held: tuple[Held, ...] = ()
+    """Data of its fields that are kept apart from it; see `holdfast.media.parts`. Nobody's to set from outside."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -105,15 +110,20 @@ def decode_payload(payload: bytes) -> Message:
 def canonical(message: Message) -> bytes:
     """What `message` says, as bytes: equal for messages that a reader would call the same (DESIGN.md, section 6).
 
-    Text parts are joined, so `"x"` equals `[{"type": "text", "text": "x"}]`; media count by their content's hash;
-    trailing white space and unknown fields are ignored. Tool calls and the id a result answers count.
+    Text parts are joined, so `"x"` equals `[{"type": "text", "text": "x"}]`; media count by their kind and the hash of their
+    decoded content, whatever part brought them, a link by itself; trailing white space and unknown fields are ignored. Tool
+    calls and the id a result answers count.
     """
-    said: list[Any] = [message.role, _segments(message.content)]
+    return _encoder.encode(_told(message, _segments(message.content)))
+
+
+def _told(message: Message, segments: list[Any]) -> list[Any]:
+    told: list[Any] = [message.role, segments]
     if message.tool_calls:
-        said.append([[call.id, call.name, _arguments(call.arguments)] for call in message.tool_calls])
+        told.append([[call.id, call.name, _arguments(call.arguments)] for call in message.tool_calls])
     if message.tool_call_id is not None:
-        said.append(message.tool_call_id)
-    return _encoder.encode(said)
+        told.append(message.tool_call_id)
+    return told
 
 
 def chain(previous: bytes, message: Message) -> bytes:
@@ -121,14 +131,81 @@ def chain(previous: bytes, message: Message) -> bytes:
     return hashlib.blake2b(previous + canonical(message), digest_size=DIGEST_SIZE).digest()
 
 
-def _segments(content: Content) -> list[str | dict[str, str]]:
-    """Runs of text as strings, media as `{"media": hash}`, in order."""
+def alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes | None:
+    """A second digest by which `message` is found again where a client resends it otherwise than it is stored.
+
+    Args:
+        previous: the chain before it.
+        message: as the client was sent it.
+        cut: whether it was interrupted.
+
+    Returns:
+        Of a reply `said`, of an interrupted one `cut_off`, of tool calls `asked`, of another message with media `unseen`;
+        else None.
+    """
+    if message.tool_calls:
+        return asked(previous, message)
+    if not message.visible:
+        return None
+    if message.role == "assistant":
+        return cut_off(previous) if cut else said(message)
+    return unseen(previous, message) if message.media else None
+
+
+def said(message: Message) -> bytes | None:
+    """The digest of what a reply says, whatever came before it: for clients that leave out older messages. None: nothing."""
+    return _digest(canonical(message), b"said") if message.text.strip() or message.media else None
+
+
+def cut_off(previous: bytes) -> bytes:
+    """The digest of any reply behind `previous` that was interrupted: how much of it the client saw, nobody knows."""
+    return _digest(previous, b"cut")
+
+
+def asked(previous: bytes, message: Message) -> bytes:
+    """The digest of tool calls behind `previous`, whatever their ids: for clients that run their tools before any reply."""
+    return _digest(previous + calls_in(message), b"asked")
+
+
+def calls_in(message: Message) -> bytes:
+    """What the tool calls of `message` ask for, in order: clients give them ids of their own, and drop the text beside them."""
+    calls = tuple(msgspec.structs.replace(call, id="") for call in message.tool_calls)
+    return canonical(Message(role="assistant", tool_calls=calls))
+
+
+def unseen(previous: bytes, message: Message) -> bytes:
+    """The chain behind `previous` as if `message` had no media: for clients that resend the text alone."""
+    return _digest(previous + canonical(bare(message)), b"unseen")
+
+
+def _digest(data: bytes, kind: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=DIGEST_SIZE, person=kind).digest()
+
+
+def bare(message: Message) -> Message:
+    """`message` without its media."""
+    return message.evolve(content=message.text)
+
+
+def former_chain(previous: bytes, message: Message) -> bytes | None:
+    """The digest of a message with media from when their parts counted as they were written, for logs of that time.
+
+    None where it is the same as today's.
+    """
+    if not any(_says(part) for part in message.media) or any(part.held for part in message.media):
+        return None
+    told = _told(message, _segments(message.content, former=True))
+    return hashlib.blake2b(previous + _encoder.encode(told), digest_size=DIGEST_SIZE).digest()
+
+
+def _segments(content: Content, *, former: bool = False) -> list[Any]:
+    """Runs of text as strings, media as what they say, other parts as `{"media": hash}`, in order."""
     if isinstance(content, str):
         content = (Part("text", content),)
-    segments: list[str | dict[str, str]] = []
+    segments: list[Any] = []
     for part in content if isinstance(content, tuple) else ():
         if part.text is None:
-            segments.append({"media": _media_hash(part)})
+            segments.append((None if former else _says(part)) or {"media": _media_hash(part)})
         elif segments and isinstance(segments[-1], str):
             segments[-1] += part.text
         else:
@@ -136,6 +213,10 @@ def _segments(content: Content) -> list[str | dict[str, str]]:
     if segments and isinstance(segments[-1], str):
         segments[-1] = segments[-1].rstrip()
     return [segment for segment in segments if segment != ""]
+
+
+def _says(part: Part) -> dict[str, Any] | None:
+    return said_by(part.type, part.extra, part.held)
 
 
 def _media_hash(part: Part) -> str:

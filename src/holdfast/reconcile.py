@@ -1,17 +1,20 @@
-"""How a transcript or a delta that somebody sent relates to a session's log (DESIGN.md, section 6). Pure functions."""
+"""How a transcript or a delta that somebody sent relates to a session's log (DESIGN.md, section 6). Pure functions.
+
+Where a transcript and a log go together is found by `holdfast.matching`; what follows from that is decided here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from holdfast.messages import GENESIS, Message, canonical, chain
-from holdfast.session import Entry, Vertebra
+from holdfast.messages import Message, bare, calls_in, canonical
+from holdfast.session import Entry, as_sent
 
 Mode = Literal["auto", "transcript", "delta"]
-Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced"]
+Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"]
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
@@ -21,6 +24,24 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     append: tuple[Message, ...] = ()
     retire_from: int | None = None
     """The first live `seq` that is retired, with all after it; None: nothing is."""
+    restore: tuple[Entry, ...] = ()
+    """Retired entries that are written again before `append`: the branch that the request goes on with."""
+    renamed: Mapping[str, str] = {}
+    """Ids of tool calls as the request has them, and as the log has them, for results in `append`."""
+
+    @property
+    def edited_at(self) -> int | None:
+        """The first message that leaves the live path; None: none does."""
+        return self.retire_from
+
+
+class Behind(NamedTuple):
+    """What a log has behind the last visible message that a request shares with it."""
+
+    tools: Sequence[Entry]
+    """Tool messages up to the next visible one."""
+    visible: int | None
+    """`seq` of that one; None: there is none."""
 
 
 def mode_of(incoming: Iterable[Message], mode: Mode) -> Literal["transcript", "delta"]:
@@ -45,55 +66,137 @@ def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
     return Plan("delta" if last else "new", tuple(incoming))
 
 
-def reconcile_transcript(spine: Sequence[Vertebra], incoming: Sequence[Message]) -> Plan:
-    """Plan for a history that a client resent, with or without its tool messages, perhaps edited.
+def reconcile_behind(behind: Behind, rest: Sequence[Message]) -> Plan:
+    """Plan for what a request has behind the last visible message that it shares with the log.
 
-    Visible messages are walked side by side; stored tool messages inside what is common stay, the client's copies of
-    them are not doubled. At the first difference the stored history ends and the rest of the incoming one follows.
+    Stored tool messages there stay, and the client's copies of them are not doubled; where the client brings others, those
+    take their place. What the log has behind them is retired, and the rest of the request follows.
     """
-    stored_at, incoming_at = _common(spine, incoming)
-    if stored_at == 0 and spine:
-        return Plan("replaced", tuple(incoming), retire_from=spine[0].seq) if incoming else Plan("replayed")
-    rest = tuple(incoming[incoming_at:])
-    retired = spine[_kept(spine, stored_at, rest) :]
-    if not retired:
-        return Plan(("continued" if spine else "new") if rest else "replayed", rest)
-    return Plan("edited" if rest else "regenerated", rest, retire_from=retired[0].seq)
+    kept, used, renamed = _aligned(behind.tools, rest)
+    rest = tuple(rest[used:])
+    if rest and not rest[0].visible and kept < len(behind.tools):
+        return Plan("edited", rest, retire_from=behind.tools[kept].seq, renamed=renamed)
+    open_from = _open_from(behind.tools, kept)
+    if not rest and open_from < len(behind.tools):
+        # Nobody answered these calls, and what they stand behind is asked without them: the client never got them.
+        return Plan("regenerated", retire_from=behind.tools[open_from].seq)
+    if behind.visible is None:
+        return Plan("continued" if rest else "replayed", rest, renamed=renamed)
+    return Plan("edited" if rest else "regenerated", rest, retire_from=behind.visible, renamed=renamed)
 
 
-def _common(spine: Sequence[Vertebra], incoming: Sequence[Message]) -> tuple[int, int]:
-    """How far both sides go together: indexes after the last message they share."""
-    stored_at = incoming_at = 0
-    digest = GENESIS
-    stored = [(at, entry) for at, entry in enumerate(spine) if entry.visible]
-    sent = [(at, message) for at, message in enumerate(incoming) if message.visible]
-    for (s, entry), (i, message) in zip(stored, sent, strict=False):
-        following = chain(digest, message)
-        if following != entry.digest:
+def same(entry: Entry, message: Message) -> bool:
+    """Whether a client that was sent what `entry` holds may resend it as `message`.
+
+    Without its media, or, of a reply that was interrupted, only what it saw of it.
+    """
+    stored = as_sent(entry.message, entry.metadata)
+    if canonical(stored) == canonical(message):
+        return True
+    if stored.media and not message.media and stored.role != "assistant":
+        return canonical(bare(stored)) == canonical(bare(message))
+    return saw(entry, message)
+
+
+def saw(entry: Entry, message: Message) -> bool:
+    """Whether `message` is the beginning of the interrupted reply in `entry`."""
+    metadata = entry.metadata or {}
+    if entry.kind != "assistant" or message.role != "assistant" or not metadata.get("interrupted"):
+        return False
+    stored = as_sent(entry.message, metadata)
+    seen = message.text.rstrip()
+    whole = metadata.get("original")
+    texts = [stored.text, whole if isinstance(whole, str) else ""]
+    return bool(seen) and message.visible and any(text.startswith(seen) for text in texts)
+
+
+# -- tool messages ---------------------------------------------------------------
+
+
+def resent(behind: Behind, rest: Sequence[Message]) -> bool:
+    """Whether of the tool messages of both, up to the next visible one, all that one side has the other has, too."""
+    kept, used, _ = _aligned(behind.tools, rest)
+    return kept == len(behind.tools) or used == len(rest) or rest[used].visible
+
+
+def _aligned(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int, int, dict[str, str]]:
+    """How far tool messages go together on both sides, whatever ids the client gave the calls, and how it renamed them.
+
+    Returns:
+        How many of `stored` and of `sent` are the same, and the stored id of each call that the client calls otherwise.
+        What ran here counts with what stands before it: the client was never sent it.
+    """
+    shown = _shown(stored)
+    messages = [message for _, message in shown]
+    kept = used = 0
+    renamed: dict[str, str] = {}
+    while kept < len(messages) and used < len(sent) and _same_calls(messages[kept], sent[used]):
+        calls = zip(sent[used].tool_calls, messages[kept].tool_calls, strict=True)
+        renamed |= {theirs.id: ours.id for theirs, ours in calls if theirs.id != ours.id}
+        kept, used = kept + 1, used + 1
+        results = _run(messages[kept:])
+        told = _run(sent[used:])
+        found = _shared_results(results, told, renamed)
+        kept, used = kept + found, used + found
+        if found < len(results):
             break
-        digest, stored_at, incoming_at = following, s + 1, i + 1
-    return _aligned_tools(spine, incoming, stored_at, incoming_at, digest)
+    return shown[kept][0] if kept < len(shown) else len(stored), used, renamed
 
 
-def _aligned_tools(
-    spine: Sequence[Vertebra], incoming: Sequence[Message], stored_at: int, incoming_at: int, digest: bytes
-) -> tuple[int, int]:
-    """Go on over tool messages that both sides have behind the last visible message they share."""
-    while (
-        stored_at < len(spine)
-        and incoming_at < len(incoming)
-        and not spine[stored_at].visible
-        and not incoming[incoming_at].visible
-        and spine[stored_at].digest == chain(digest, incoming[incoming_at])
-    ):
-        stored_at, incoming_at = stored_at + 1, incoming_at + 1
-    return stored_at, incoming_at
+def _shown(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
+    """Tool messages as the client was sent them, each with its index: without the calls that ran here, and their results."""
+    shown: list[tuple[int, Message]] = []
+    hidden: set[tuple[int, str | None]] = set()
+    for at, entry in enumerate(stored):
+        message, returned = entry.message, (entry.metadata or {}).get("returned")
+        if message.tool_calls and isinstance(returned, list):
+            ours = [call for number, call in enumerate(message.tool_calls) if number not in returned]
+            hidden |= {(entry.seq, call.id) for call in ours}
+            message = message.evolve(tool_calls=tuple(call for call in message.tool_calls if call not in ours))
+            if not message.tool_calls:
+                continue
+        elif (entry.unit, message.tool_call_id) in hidden:
+            continue
+        shown.append((at, message))
+    return shown
 
 
-def _kept(spine: Sequence[Vertebra], stored_at: int, rest: Sequence[Message]) -> int:
-    """Index of the first stored entry that goes: tool messages behind the common part stay, unless `rest` has its own."""
-    if rest and not rest[0].visible:
-        return stored_at
-    while stored_at < len(spine) and not spine[stored_at].visible:
-        stored_at += 1
-    return stored_at
+def _open_from(tools: Sequence[Entry], kept: int) -> int:
+    """Where, behind the first `kept`, the calls begin that the tools end with and that have no result at all."""
+    at = len(tools)
+    while at > kept and tools[at - 1].kind == "calls":
+        at -= 1
+    return at
+
+
+def _shared_results(stored: Sequence[Message], sent: Sequence[Message], renamed: Mapping[str, str]) -> int:
+    """How many of the first stored results the client resends, in any order, before others of its own."""
+    said = [_result(message, renamed) for message in sent]
+    ours = [_result(message, {}) for message in stored]
+    if sorted(ours) == sorted(said[: len(ours)]):
+        return len(ours)
+    return next(
+        (at for at, (one, other) in enumerate(zip(ours, said, strict=False)) if one != other), min(len(ours), len(said))
+    )
+
+
+def _run(messages: Iterable[Message]) -> list[Message]:
+    """The tool results that `messages` begin with."""
+    found = []
+    for message in messages:
+        if message.role != "tool":
+            break
+        found.append(message)
+    return found
+
+
+def _result(message: Message, renamed: Mapping[str, str]) -> bytes:
+    call = message.tool_call_id
+    return canonical(message.evolve(tool_call_id=None if call is None else renamed.get(call, call)))
+
+
+def _same_calls(stored: Message, sent: Message) -> bool:
+    """Whether both ask for the same calls in the same order. Clients drop or change the text beside them."""
+    if not stored.tool_calls or len(stored.tool_calls) != len(sent.tool_calls):
+        return False
+    return calls_in(stored) == calls_in(sent)

@@ -6,12 +6,12 @@ worked out in one place for all stores, from what is appended and the log's `Tai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from holdfast.messages import GENESIS, SYSTEM_ROLES, Message, ToolCall, chain
+from holdfast.messages import GENESIS, SYSTEM_ROLES, Message, Part, ToolCall, alias, chain
 
 Kind = Literal["system", "user", "assistant", "calls", "result"]
 """What an entry is to its log: `calls` is an assistant message with tool calls, `result` a tool message."""
@@ -61,6 +61,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`seq` of the entry that took its place; None while it is live."""
     erased: bool = False
     """Its content was erased on request; the digest stands for it."""
+    alias: bytes | None = None
+    """See `holdfast.messages.alias`; for whoever writes it: not read back."""
 
     @property
     def kind(self) -> Kind:
@@ -81,6 +83,19 @@ class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     pinned: bool = False
     turn_id: int | None = None
     """None: derived; a user message after anything but a user message opens the next turn."""
+    media: tuple[bytes, ...] = ()
+    """SHA-256 of each content that the message refers to, in order; see `holdfast.stores.media`."""
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """Who has a turn of a session open, on whichever server."""
+
+    holder: str
+    """An identifier that nobody else uses."""
+    until: int
+    """Milliseconds since the epoch: then it is anybody's, whose holder did not renew it."""
+    wanted: bool = False
+    """Whether somebody asked the holder to stop."""
 
 
 class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -218,6 +233,8 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """See `SessionRef.withdrawn`."""
     identity: str = ""
     """Given when it was made: another session of its name, made when this one was gone, has another one."""
+    claim: Claim | None = None
+    """Who has a turn of it open; it may have expired."""
     messages: int = 0
     """Live entries."""
     bytes: int = 0
@@ -264,6 +281,8 @@ class Removed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     artifacts: int
     """Versions; their contents are found by `blobs_in_use`."""
     artifact_bytes: int
+    media: int = 0
+    media_bytes: int = 0
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,6 +323,23 @@ def kind_of(message: Message) -> Kind:
     return "system" if message.role in SYSTEM_ROLES else message.role  # type: ignore[return-value]  # user, assistant
 
 
+def as_sent(message: Message, metadata: Mapping[str, Any] | None) -> Message:
+    """`message` as the client was sent it: with the texts that stood with tool calls earlier in the same reply before it.
+
+    A client cannot tell them from the reply's own text, and resends both as one. `metadata.preface` has them. Of calls those
+    alone that it was sent, by `metadata.returned`; where it was sent none, it has never seen the message.
+    """
+    returned = (metadata or {}).get("returned")
+    if returned and isinstance(returned, list):
+        message = message.evolve(tool_calls=tuple(call for at, call in enumerate(message.tool_calls) if at in returned))
+    preface = (metadata or {}).get("preface")
+    if not preface or not isinstance(preface, str):
+        return message
+    if isinstance(message.content, tuple):
+        return message.evolve(content=(Part("text", preface), *message.content))
+    return message.evolve(content=preface + message.text)
+
+
 def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
     """The entries that `new` becomes after `tail`, and the tail after them.
 
@@ -324,7 +360,8 @@ def _extend_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
     unit = tail.unit if answers else seq
     turn_id = new.turn_id if new.turn_id is not None else _turn_of(tail, kind)
     total = tail.total + new.tokens
-    digest = chain(tail.digest, new.message)
+    sent = as_sent(new.message, new.metadata)
+    digest = chain(tail.digest, sent)
     entry = Entry(
         seq=seq,
         turn_id=turn_id,
@@ -338,6 +375,7 @@ def _extend_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
         agent=new.agent,
         importance=new.importance,
         pinned=new.pinned,
+        alias=alias(tail.digest, sent, cut=bool((new.metadata or {}).get("interrupted"))),
     )
     open_unit, open_calls = _open_after(tail, entry, kind, answers=answers)
     return entry, Tail(
@@ -411,16 +449,3 @@ def erased(message: Message) -> Message:
     calls = tuple(ToolCall(call.id, call.name, "{}", call.type) for call in message.tool_calls)
     content = None if calls else ERASED
     return Message(role=message.role, content=content, tool_calls=calls, tool_call_id=message.tool_call_id)
-
-
-class Vertebra(msgspec.Struct, frozen=True, gc=False):
-    """What reconciling needs to know of a live entry: a log's spine is read without its payloads."""
-
-    seq: int
-    kind: Kind
-    digest: bytes
-
-    @property
-    def visible(self) -> bool:
-        """See `Message.visible`."""
-        return self.kind not in ("calls", "result")

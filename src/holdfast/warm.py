@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from holdfast.context.view import Carried
 from holdfast.messages import chain
-from holdfast.session import Entry, Session, SessionRef
+from holdfast.session import Entry, Session, SessionRef, as_sent
 from holdfast.stores.base import Append, Appended
 
 T = TypeVar("T")
@@ -108,7 +108,9 @@ class Memory:
         if not appended.entries:
             return appended.session.tail == before
         first = appended.entries[0]
-        return first.seq == before.next_seq and first.digest == chain(before.digest, first.message)
+        return first.seq == before.next_seq and first.digest == chain(
+            before.digest, as_sent(first.message, first.metadata)
+        )
 
 
 class Warm:

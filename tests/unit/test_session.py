@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.messages import GENESIS, Message, Part, ToolCall, canonical
-from holdfast.reconcile import Plan, mode_of, reconcile_delta, reconcile_transcript
+from holdfast.reconcile import Plan, mode_of, reconcile_delta
 from holdfast.session import (
     ERASED,
     Entry,
@@ -19,7 +19,6 @@ from holdfast.session import (
     NewEntry,
     Tail,
     Usage,
-    Vertebra,
     erased,
     extend,
     kind_of,
@@ -206,84 +205,3 @@ def test_a_retried_delta_is_written_once() -> None:
     assert reconcile_delta(log[-1:], [u("other")]) == Plan("delta", (u("other"),))
     assert reconcile_delta(log[-2:], [u("new"), u("and")]).relation == "delta"
     assert reconcile_delta(log, [u("new"), *(entry.message for entry in log)]).relation == "delta"
-
-
-# -- reconcile: a transcript -------------------------------------------------
-
-ROUND_1 = [u("1"), tc("x"), t("x")]
-ROUND_2 = [*ROUND_1, a("1"), u("2"), tc("y"), t("y")]
-
-
-class Merge(NamedTuple):
-    """A stored log, what a client sent, and the live path afterwards."""
-
-    stored: list[Message]
-    sent: list[Message]
-    live: list[Message]
-    relation: str
-
-
-MERGES = {
-    "1": Merge(ROUND_1, [u("1"), a("1"), u("2")], [*ROUND_1, a("1"), u("2")], "continued"),
-    "2": Merge(ROUND_2, [u("1"), a("1"), u("2"), a("2"), u("3")], [*ROUND_2, a("2"), u("3")], "continued"),
-    "3, the second message edited": Merge(ROUND_2, [u("1"), a("1"), u("2!")], [*ROUND_1, a("1"), u("2!")], "edited"),
-    "4, the first message edited": Merge(ROUND_2, [u("1!")], [u("1!")], "replaced"),
-    "5, a reply edited": Merge(ROUND_2, [u("1"), a("1!"), u("2")], [*ROUND_1, a("1!"), u("2")], "edited"),
-    "6, the first one regenerated": Merge(ROUND_2, [u("1")], ROUND_1, "regenerated"),
-    "7, the second one regenerated": Merge(ROUND_2, [u("1"), a("1"), u("2")], ROUND_2, "replayed"),
-    "9, the client has its own tool messages": Merge(
-        ROUND_1, [*ROUND_1, a("1"), u("2")], [*ROUND_1, a("1"), u("2")], "continued"
-    ),
-    "11, the client dropped a reply": Merge(ROUND_1, [u("1"), u("2")], [*ROUND_1, u("2")], "continued"),
-    "12, nothing stored": Merge([], [u("1"), a("1"), u("2")], [u("1"), a("1"), u("2")], "new"),
-    "nothing sent": Merge(ROUND_1, [], ROUND_1, "replayed"),
-    "all of it, tools too": Merge(ROUND_2, ROUND_2, ROUND_2, "replayed"),
-    "a tool result edited": Merge(ROUND_1, [*ROUND_1[:2], t("x", "other")], [*ROUND_1[:2], t("x", "other")], "edited"),
-    "the next tool round": Merge(ROUND_1, [*ROUND_1, tc("z"), t("z")], [*ROUND_1, tc("z"), t("z")], "continued"),
-    "trailing space": Merge([u("1"), a("1")], [u("1 "), a("1\n"), u("2")], [u("1"), a("1"), u("2")], "continued"),
-}
-
-
-def merged(stored: Sequence[Message], sent: Sequence[Message]) -> tuple[Plan, list[Message]]:
-    """The plan for `sent`, and the live path after it."""
-    entries = log_of(*stored)
-    plan = reconcile_transcript([Vertebra(entry.seq, entry.kind, entry.digest) for entry in entries], sent)
-    kept = [entry.message for entry in entries if plan.retire_from is None or entry.seq < plan.retire_from]
-    return plan, [*kept, *plan.append]
-
-
-@pytest.mark.parametrize("name", MERGES)
-def test_merges(name: str) -> None:
-    """The table of cases, each as its client means it."""
-    stored, sent, live, relation = MERGES[name]
-    plan, after = merged(stored, sent)
-    assert after == live
-    assert plan.relation == relation
-
-
-@given(some_log, some_log)
-def test_after_a_merge_the_log_reads_as_what_was_sent(stored: list[Message], sent: list[Message]) -> None:
-    """Message by message, tool messages aside; nothing is retired and appended again at the same time."""
-    plan, live = merged(stored, sent)
-    if sent:
-        seen = [canonical(message) for message in live if message.visible]
-        assert seen == [canonical(message) for message in sent if message.visible]
-    if plan.relation == "replayed":
-        assert live == stored
-
-
-@given(some_log, some_log)
-def test_a_retried_transcript_is_written_once(stored: list[Message], sent: list[Message]) -> None:
-    """Sending the same again changes nothing."""
-    _, live = merged(stored, sent)
-    plan, again = merged(live, sent)
-    assert again == live
-    assert not plan.append
-
-
-@given(some_log, some_log)
-def test_the_clients_tool_messages_are_not_doubled(stored: list[Message], rest: list[Message]) -> None:
-    """A client that resends the whole log, tools and all, and goes on gets just that."""
-    if any(message.visible for message in stored):
-        _, live = merged(stored, [*stored, *rest])
-        assert [canonical(m) for m in live] == [canonical(m) for m in [*stored, *rest]]

@@ -1,0 +1,376 @@
+"""Where a transcript and the logs of its sender go together: in a session that it names, or among all of a user's.
+
+What is looked for are digests of the request's messages, in an index of the store; so it costs what was sent, whatever the
+number of sessions and their length. Three ways lead from one message that both share to the next: the chain of digests; an
+alias where a client resends less than it was sent (no media, half of a cut reply); and for a request that leaves out older
+messages, a run in the middle that is compared word for word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace as evolve
+
+from holdfast.limits import MARKS, SIGHTINGS
+from holdfast.messages import GENESIS, Message, chain, cut_off, said, unseen
+from holdfast.reconcile import Behind, same, saw
+from holdfast.session import Entry, Session, SessionRef
+from holdfast.stores.base import Store
+from holdfast.stores.matching import Sighting
+
+_ANCHORS: Final = 4
+"""Replies of a request, from the last one, that are tried as the end of a run in the middle of a log."""
+PAGE: Final = 32
+"""Entries that are read at a time where words are compared."""
+
+
+class Landing(NamedTuple):
+    """The last visible message that a request and a log share."""
+
+    place: Sighting
+    sent: int
+    """How many of the request's messages it comes behind, itself counted."""
+    shared: int
+    """Visible messages in common."""
+
+
+class Trail:
+    """A request's visible messages, and who sent them."""
+
+    def __init__(
+        self, store: Store, user_id: str, incoming: Sequence[Message], session: SessionRef | None = None
+    ) -> None:
+        self.store = store
+        self.user_id = user_id
+        self.session = session
+        self.at = [at for at, message in enumerate(incoming) if message.visible]
+        self.messages = [incoming[at] for at in self.at]
+
+    def within(self, session: SessionRef) -> Trail:
+        """The same request, in one session alone."""
+        trail = Trail(self.store, self.user_id, (), session)
+        trail.at, trail.messages = self.at, self.messages
+        return trail
+
+    def landing(self, place: Sighting, count: int, shared: int) -> Landing:
+        """The first `count` visible messages end at `place`."""
+        return Landing(place, self.at[count - 1] + 1, shared)
+
+    def replies(self, start: int) -> list[int]:
+        """Which of the messages from `start` on are replies."""
+        return [at for at in range(start, len(self.messages)) if self.messages[at].role == "assistant"]
+
+    async def look(
+        self, marks: Sequence[bytes], *, alias: bool = False, limit: int = SIGHTINGS
+    ) -> tuple[Sighting, ...]:
+        """Where the last of `marks` stands that stands anywhere; however many there are."""
+        if not marks:
+            return ()
+        for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
+            part = marks[max(start, 0) : start + MARKS]
+            found = await self.store.sightings(self.user_id, part, alias=alias, session=self.session, limit=limit)
+            if found:
+                return tuple(_moved(one, max(start, 0)) for one in found)
+        return ()
+
+
+def _moved(place: Sighting, by: int) -> Sighting:
+    return evolve(place, mark=place.mark + by) if by else place
+
+
+# -- in one session ----------------------------------------------------------------
+
+
+async def landed(store: Store, session: Session, incoming: Sequence[Message], *, whole: bool) -> Landing | None:
+    """Where a request that is meant for `session` leaves what it shares with its log; None: it shares nothing.
+
+    Args:
+        store: where it is.
+        session: as it stands.
+        incoming: the request's messages without the leading system messages.
+        whole: the request is the whole truth: what it leaves out is gone.
+    """
+    trail = Trail(store, session.user_id, incoming, session.ref)
+    prefix = await _followed(trail, 0, GENESIS, first=0)
+    if whole or not trail.replies(_count(trail, prefix)) or not (prefix is None or prefix.place.live):
+        return prefix
+    return await omitting(trail, prefix, run=1) or await _behind_a_cut(trail, session, prefix) or prefix
+
+
+def goes_on(session: Session, incoming: Sequence[Message]) -> int | None:
+    """How many of the request's messages `session` has, where nothing but new ones follow; None: look, as `landed` does.
+
+    Proven by digests alone, nothing is read.
+    """
+    digest, sent = GENESIS, None
+    for at, message in enumerate(incoming):
+        if message.visible:
+            digest = chain(digest, message)
+            if digest == session.tail.digest:
+                sent = at + 1
+    rest = incoming if sent is None else incoming[sent:]
+    return None if any(message.visible and message.role == "assistant" for message in rest) else sent
+
+
+async def at_end(store: Store, session: Session) -> Behind:
+    """What the live path ends with, behind its last visible message."""
+    tools: list[Entry] = []
+    stop = session.tail.next_seq if session.tail.last_kind in {"calls", "result"} else 0
+    while stop > 0:
+        page = await store.entries(session.ref, stop=stop, limit=PAGE, descending=True)
+        for entry in page:
+            if entry.message.visible:
+                return Behind(tools[::-1], None)
+            tools.append(entry)
+        stop = page[-1].seq if len(page) == PAGE else 0
+    return Behind(tools[::-1], None)
+
+
+async def behind(store: Store, ref: SessionRef, seq: int) -> Behind:
+    """What the live path has behind `seq`, up to its next visible message."""
+    tools: list[Entry] = []
+    while True:
+        start = tools[-1].seq + 1 if tools else seq + 1
+        page = await store.entries(ref, start=start, limit=PAGE)
+        for entry in page:
+            if entry.message.visible:
+                return Behind(tools, entry.seq)
+            tools.append(entry)
+        if len(page) < PAGE:
+            return Behind(tools, None)
+
+
+class Branch(NamedTuple):
+    """A retired branch that ends at some visible message, and what is needed to go on with it."""
+
+    entries: Sequence[Entry]
+    """From where it leaves the live path to its end."""
+    tools: Sequence[Entry]
+    """The tool messages that stood behind that."""
+    retire_from: int | None
+    """The first live entry behind where it leaves."""
+    ends: bool
+    """Whether nothing visible stood behind its end."""
+
+
+async def branch(store: Store, ref: SessionRef, seq: int) -> Branch:
+    """The branch of the retired entry `seq`. Costs what has been written since it left the live path."""
+    path: list[Entry] = []
+    joined, stop = -1, seq + 1
+    while joined < 0 and stop > 0:
+        page = await store.entries(ref, stop=stop, limit=PAGE, descending=True, retired=True)
+        for entry in page:
+            if entry.retired_by is None:  # what is live was live then
+                joined = entry.seq
+                break
+            if entry.retired_by > seq:
+                path.append(entry)
+        if len(page) < PAGE:
+            break
+        stop = page[-1].seq
+    path.reverse()
+    tools, ends = await _ending(store, ref, path[-1])
+    live = await store.entries(ref, start=joined + 1, limit=1)
+    return Branch(path, tools, live[0].seq if live else None, ends)
+
+
+async def _ending(store: Store, ref: SessionRef, end: Entry) -> tuple[list[Entry], bool]:
+    """The tool messages that stood behind the end of a branch when it was retired, and whether nothing else did."""
+    tools: list[Entry] = []
+    start = end.seq + 1
+    while True:
+        page = await store.entries(ref, start=start, stop=end.retired_by, limit=PAGE, retired=True)
+        for entry in page:
+            if entry.retired_by != end.retired_by:  # of a branch that was left before
+                continue
+            if entry.message.visible:
+                return tools, False
+            tools.append(entry)
+        if len(page) < PAGE:
+            return tools, True
+        start = page[-1].seq + 1
+
+
+# -- message by message ----------------------------------------------------------------
+
+
+def _count(trail: Trail, landing: Landing | None) -> int:
+    """How many of the visible messages a landing covers."""
+    return 0 if landing is None else sum(1 for at in trail.at if at < landing.sent)
+
+
+async def _followed(trail: Trail, start: int, digest: bytes, *, first: int) -> Landing | None:
+    """Within one session: how far the messages from `start` on go together with it, from `digest` on."""
+    places, count = await places_of(trail, start, digest, first=first)
+    if not places:
+        return None
+    live = [place for place in places if place.live]
+    return trail.landing((live or sorted(places, key=lambda one: one.seq))[-1], count, count)
+
+
+async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> tuple[Sequence[Sighting], int]:
+    """All places of the last message that is shared, and how many messages lead up to it.
+
+    Args:
+        trail: the request.
+        start: the first message to be found.
+        digest: the chain before it.
+        first: the first message that is a place to stop at.
+    """
+    chains, places, count = {digest}, tuple[Sighting, ...](), start
+    while count < len(trail.messages):
+        straight = [(at, mark) for link in chains for at, mark in _chained(trail, count, link) if at >= first]
+        straight.sort(key=lambda one: one[0])
+        found = await trail.look([mark for _, mark in straight])
+        if found:
+            at = straight[found[0].mark][0]
+            places, count, chains = found, at + 1, {found[0].digest}
+        if count == len(trail.messages) or not (trail.replies(count) or any(not one.last for one in places)):
+            break
+        strays = [stray for link in chains for stray in _strays(trail, count, link)]
+        strays.sort(key=lambda one: one[0])
+        told = await trail.look([mark for _, mark in strays], alias=True)
+        if not told:
+            break
+        at = strays[told[0].mark][0]
+        told = await _checked(trail, told, at)
+        if not told:
+            break
+        places, count, chains = told, at + 1, {one.digest for one in told}
+    return places, count
+
+
+def _chained(trail: Trail, start: int, digest: bytes) -> list[tuple[int, bytes]]:
+    """The chain over the messages from `start` on."""
+    found = []
+    for at in range(start, len(trail.messages)):
+        digest = chain(digest, trail.messages[at])
+        found.append((at, digest))
+    return found
+
+
+def _strays(trail: Trail, start: int, digest: bytes) -> list[tuple[int, bytes]]:
+    """By what the first message that the client resends otherwise than it is stored would be found, wherever it stands."""
+    found = []
+    for at in range(start, len(trail.messages)):
+        message = trail.messages[at]
+        if message.role == "assistant":
+            found.append((at, cut_off(digest)))
+        elif not message.media:
+            found.append((at, unseen(digest, message)))
+        digest = chain(digest, message)
+    return found
+
+
+async def _checked(trail: Trail, places: Sequence[Sighting], at: int) -> tuple[Sighting, ...]:
+    """Those at which an interrupted reply stands that the client may have seen so much of."""
+    message = trail.messages[at]
+    if message.role != "assistant":
+        return tuple(places)
+    kept = []
+    for place in places:
+        entries = await trail.store.entries(place.ref, start=place.seq, stop=place.seq + 1, retired=True)
+        if entries and saw(entries[0], message):
+            kept.append(place)
+    return tuple(kept)
+
+
+# -- what a client left out ---------------------------------------------------------------
+
+
+async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> Landing | None:
+    """Where a request goes on that leaves out older messages, or has made them one.
+
+    It skips more of the log than it has messages of its own in their place: otherwise it is an edit.
+
+    Args:
+        trail: the request.
+        prefix: what it shares with the log from the beginning on; None in a look-up among all sessions.
+        run: messages in common that it takes.
+    """
+    floor = _count(trail, prefix)
+    replies = [(at, mark) for at in trail.replies(floor) if (mark := said(trail.messages[at]))]
+    for _ in range(_ANCHORS):
+        places = await trail.look([mark for _, mark in replies], alias=True)
+        if not places:
+            return None
+        at = replies[places[0].mark][0]
+        for place in places:
+            if place.live and (found := await _run_to(trail, place, at, prefix, run)) is not None:
+                return found
+        del replies[places[0].mark :]
+    return None
+
+
+async def _run_to(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:
+    """The landing behind a run that has message `at` at `place`, if it is one."""
+    floor = _count(trail, prefix)
+    found = await _run_before(trail, place, at, floor)
+    begins = at - len(found) + 1
+    if not found or (begins > floor and len(found) == 1 and not place.last):
+        return None
+    before = prefix.place.seq if prefix else -1
+    if not await _more_than(trail, place.ref, before, found[-1].seq, begins - floor):
+        return None
+    further, count = await places_of(trail.within(place.ref), at + 1, place.digest, first=at + 1)
+    live = [one for one in further if one.live]
+    place, count = (live[-1], count) if live else (place, at + 1)
+    users = any(message.role == "user" for message in trail.messages[begins:count])
+    if count - begins < run or (run > 1 and not users):
+        return None
+    return trail.landing(place, count, floor + count - begins)
+
+
+async def _behind_a_cut(trail: Trail, session: Session, prefix: Landing | None) -> Landing | None:
+    """The landing behind the reply that the log ends with, where it was interrupted: no digest tells how much was seen of it."""
+    last = await trail.store.entries(session.ref, limit=1, descending=True)
+    if not last or last[0].kind != "assistant":
+        return None
+    for at in reversed(trail.replies(_count(trail, prefix))):
+        if saw(last[0], trail.messages[at]):
+            place = Sighting(
+                ref=session.ref,
+                identity=session.identity,
+                mark=at,
+                seq=last[0].seq,
+                digest=last[0].digest,
+                live=True,
+                last=True,
+                updated_at=session.updated_at,
+            )
+            return await _run_to(trail, place, at, prefix, 1)
+    return None
+
+
+async def _run_before(trail: Trail, place: Sighting, at: int, floor: int) -> list[Entry]:
+    """The live visible entries, newest first, up to `place` that are the request's messages up to `at`."""
+    found: list[Entry] = []
+    stop = place.seq + 1
+    while stop > 0 and at - len(found) >= floor:
+        page = await trail.store.entries(place.ref, stop=stop, limit=PAGE, descending=True)
+        for entry in page:
+            if not entry.message.visible:
+                continue
+            if at - len(found) < floor or not same(entry, trail.messages[at - len(found)]):
+                return found
+            found.append(entry)
+        if len(page) < PAGE:
+            break
+        stop = page[-1].seq
+    return found
+
+
+async def _more_than(trail: Trail, ref: SessionRef, after: int, stop: int, count: int) -> bool:
+    """Whether more than `count` visible messages stand on the live path between two places."""
+    seen = 0
+    while stop > after + 1:
+        page = await trail.store.entries(ref, start=after + 1, stop=stop, limit=PAGE, descending=True)
+        seen += sum(entry.message.visible for entry in page)
+        if seen > count:
+            return True
+        if len(page) < PAGE:
+            break
+        stop = page[-1].seq
+    return False

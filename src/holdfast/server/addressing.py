@@ -1,0 +1,142 @@
+"""Which session a chat request is meant for: the one it names, the one that it continues by what it says, or a new one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+
+from holdfast import errors
+from holdfast.guarded import masked
+from holdfast.holdfast import DEFAULT_USER, Holdfast
+from holdfast.matching import Landing, behind
+from holdfast.messages import Message
+from holdfast.moving import copied
+from holdfast.prompting import check_body
+from holdfast.recognising import recognised
+from holdfast.reconcile import Mode
+from holdfast.relating import NOTHING
+from holdfast.server.http import Call, named_session
+from holdfast.session import Session
+
+MATCHES: Final = ("on", "off")
+"""What `session_match` may say."""
+
+
+class Matching(NamedTuple):
+    """How requests that name no session are recognised."""
+
+    on: bool = True
+    """Whether they are, where a request does not say."""
+    system: Literal["rank", "strict"] = "rank"
+    """What another system prompt means."""
+
+
+class Asked(NamedTuple):
+    """What a request says, as far as it tells which session it is meant for."""
+
+    system: tuple[Message, ...]
+    """The leading system messages."""
+    incoming: Sequence[Message]
+    """All others."""
+    key: str | None
+    """The idempotency key."""
+    mode: Mode = "auto"
+
+
+class Addressed(NamedTuple):
+    """The session that a request is meant for."""
+
+    session: Session
+    forked: bool = False
+    """Whether it was made of what the request has in common with one that is being answered."""
+
+
+async def addressed(call: Call, body: Mapping[str, Any], asked: Asked, matching: Matching) -> Addressed:
+    """The session named by body or header, else the one of the idempotency key, else the one that is recognised, else a new one.
+
+    A session that is made here keeps the request's system messages, for requests that bring none. What its first turn
+    would refuse is refused before it is made: a request that is turned away leaves no empty session behind.
+    """
+    hf, user = call.hf, call.user(body.get("user"))
+    session_id, matches = _session_id(call, body), _matches(call, body, matching)
+    keyed = session_id is None and asked.key is not None
+    if keyed:
+        session_id, user = _keyed_id(user or DEFAULT_USER, asked.key or ""), user or DEFAULT_USER
+    if session_id is not None:
+        try:
+            return Addressed(await named_session(hf, session_id, user))
+        except errors.SessionNotFound:
+            pass
+    check_body(hf.roster.voice(agent=body.get("agent"), model=body.get("model")), body)
+    if not asked.incoming:
+        raise errors.InvalidRequest(NOTHING, param="messages")
+    if matches and (session_id is None or keyed):
+        found = await _recognised(hf, user or DEFAULT_USER, asked, matching)
+        if found is not None:
+            return found
+    agent = body.get("agent") or (body["model"] if body.get("model") in hf.roster.agents else None)
+    made = await hf.ensure(session_id, user_id=user or DEFAULT_USER, agent=agent, system_messages=asked.system)
+    return Addressed(made)
+
+
+async def _recognised(hf: Holdfast, user: str, asked: Asked, matching: Matching) -> Addressed | None:
+    """The session of a user that a request continues. One that is being answered is not edited meanwhile: a copy is."""
+    told = await masked(hf.guard, (*asked.system, *asked.incoming))
+    system, incoming = told[: len(asked.system)], told[len(asked.system) :]
+    landing = await recognised(
+        hf.store, user, incoming, system, match_system=matching.system, whole=asked.mode == "transcript"
+    )
+    if landing is None:
+        return None
+    try:
+        session = await hf.store.get(landing.place.ref)
+    except errors.SessionNotFound:  # gone since
+        return None
+    if hf.engine.busy(session.ref) and landing.place.live and not landing.place.last:
+        return Addressed(await _fork(hf, session, landing), forked=True)
+    return Addressed(session)
+
+
+async def _fork(hf: Holdfast, session: Session, landing: Landing) -> Session:
+    common = await behind(hf.store, session.ref, landing.place.seq)
+    stop = common.tools[-1].seq + 1 if common.tools else landing.place.seq + 1
+    return await copied(hf.engine, session, stop)
+
+
+# -- what a request says of it -----------------------------------------------------
+
+
+def _session_id(call: Call, body: Mapping[str, Any]) -> str | None:
+    named, sent = body.get("session_id"), call.header("x-session-id")
+    header = header_text(sent) if sent else None
+    if named and header and named != header:
+        message = "session_id and the header X-Session-Id, percent-decoded, name different sessions"
+        raise errors.InvalidRequest(message, param="session_id")
+    return named or header
+
+
+def _matches(call: Call, body: Mapping[str, Any], matching: Matching) -> bool:
+    """Whether the request may be recognised by what it says."""
+    named, header = body.get("session_match"), call.header("x-session-match")
+    if header is not None and (header not in MATCHES or (named and named != header)):
+        wanted = f"must be {' or '.join(MATCHES)}, and say the same as session_match"
+        raise errors.InvalidRequest(f"the header X-Session-Match {wanted}", param="X-Session-Match")
+    said = named or header
+    return matching.on if said is None else said == "on"
+
+
+def _keyed_id(user: str, key: str) -> str:
+    said = msgspec.json.encode([user, key])
+    return "sess_" + hashlib.blake2b(said, key=b"idempotency", digest_size=16).hexdigest()
+
+
+def header_text(value: str) -> str:
+    """An id from a header: percent-encoded, as replies have it, or as UTF-8. Raises `InvalidRequest` for neither."""
+    try:
+        return unquote(value.encode("latin-1").decode(), errors="strict")
+    except UnicodeDecodeError as exc:
+        raise errors.InvalidRequest("X-Session-Id is not UTF-8, percent-encoded or not", param="X-Session-Id") from exc
