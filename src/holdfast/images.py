@@ -310,14 +310,21 @@ def pricing_of(model: str) -> Pricing:
 # -- parts --------------------------------------------------------------------
 
 
-def picture_of(fields: Mapping[str, Any]) -> Picture:
-    """What the fields of an image part tell: OpenAI's two shapes (`image_url`) and Anthropic's (`source`)."""
+def picture_of(fields: Mapping[str, Any], known: Mapping[tuple[str | int, ...], Size | None] | None = None) -> Picture:
+    """What the fields of an image part tell: OpenAI's two shapes (`image_url`) and Anthropic's (`source`).
+
+    Args:
+        fields: of the part, beside its type.
+        known: sizes of pictures whose data do not stand there any more, by the place where they stood.
+    """
     url: Any = fields.get("image_url")
     detail: Any = fields.get("detail")
+    path: tuple[str, ...] = ("image_url",)
     if isinstance(url, Mapping):
-        url, detail = url.get("url"), url.get("detail", detail)
+        url, detail, path = url.get("url"), url.get("detail", detail), ("image_url", "url")
     source = fields.get("source")
     if isinstance(source, Mapping) and source.get("type") == "base64":
-        url = source.get("data")
-    size = size_of(url) if isinstance(url, str) else None
+        url, path = source.get("data"), ("source", "data")
+    read = url if isinstance(url, str) else ""
+    size = known[path] if known is not None and path in known else size_of(read)
     return Picture(size, detail if isinstance(detail, str) else "auto")

@@ -21,6 +21,7 @@ from holdfast.context.settings import ContextSettings
 from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
+from holdfast.media.leaving import for_model
 from holdfast.messages import Message
 from holdfast.prompting import TurnRequest, built_from, provider_count, working_set_request
 from holdfast.session import Entry, ModelCall, SessionRef, StoredCompaction
@@ -81,6 +82,8 @@ class Looked(NamedTuple):
     """To explain: which summary is live, and why and until when none can be made."""
     provider: int | None = None
     """Tokens of the prompt by its provider's own count, where the model is configured so and it answered."""
+    sent: Sequence[Message] = ()
+    """Its messages as they are sent: with their media, as far as the model takes them."""
 
     def explanation(self) -> dict[str, Any]:
         """How it came about. Of a past call the budget is the recorded one, whose shares of the window are not kept."""
@@ -119,7 +122,10 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
         found = await anyio.to_thread.run_sync(_in_turn, request, past, look.at_turn)
     if look.explain and found.built.request.policy.summarizer is not None:
         found = found._replace(summaries=await engine.compactor.told(ref, voice.view_key()))
-    return found._replace(provider=await provider_count(voice.llm, found.built)) if voice.llm.count else found
+    counted = await provider_count(engine, ref, voice.llm, found.built)
+    as_chat = look.dialect == "openai"
+    sent = await for_model(engine.store, ref, found.built.messages, voice.llm.inputs, as_chat=as_chat)
+    return found._replace(provider=counted, sent=sent)
 
 
 def _check_turn(turn_id: Any) -> None:
@@ -247,7 +253,7 @@ def _until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
 def told(found: Looked) -> Context:
     """A working set as it is shown and sent."""
     built = found.built
-    system, messages = _spoken(built)
+    system, messages = _spoken(built.request.dialect, found.sent)
     return Context(
         messages=messages,
         tokens=built.tokens,
@@ -261,14 +267,16 @@ def told(found: Looked) -> Context:
     )
 
 
-def _spoken(built: WorkingSet) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
+def _spoken(
+    dialect: Dialect, sent: Sequence[Message]
+) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
     """System prompt, where it stands apart, and messages of a working set in the shape of its dialect."""
-    match built.request.dialect:
+    match dialect:
         case "anthropic":
-            request = anthropic.request_to(built.messages)
+            request = anthropic.request_to(sent)
             return request.get("system"), request["messages"]
         case "gemini":
-            request = gemini.request_to(built.messages)
+            request = gemini.request_to(sent)
             return request.get("systemInstruction"), request["contents"]
         case _:
-            return None, [message_to(message) for message in built.messages]
+            return None, [message_to(message) for message in sent]

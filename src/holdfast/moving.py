@@ -10,6 +10,8 @@ from holdfast.engine import Engine
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.guarded import as_kept
 from holdfast.history import OldEntry, old_entry, relived
+from holdfast.media.leaving import whole_entries
+from holdfast.media.parts import hashes_of, moved
 from holdfast.messages import Message
 from holdfast.prompting import counted
 from holdfast.session import Entry, ModelCall, Session, SessionRef
@@ -45,8 +47,10 @@ async def exported(
     if calls and not retired:
         raise InvalidRequest("calls needs retired too: a call names messages by their place in the log", param="calls")
     session, entries = await _log(store, ref, retired=retired)
+    whole = await whole_entries(store, ref, entries, strict=True)
     made = await _calls(store, session) if calls else None
-    return export_to(session, entries, artifacts=await _artifacts(store, ref), calls=made, digests=digests)
+    artifacts = await _artifacts(store, ref)
+    return export_to(session, whole, artifacts=artifacts, calls=made, digests=digests, referring=entries)
 
 
 async def _log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
@@ -107,7 +111,9 @@ async def there(store: Store, ref: SessionRef, read: Imported) -> tuple[Session,
 def check(ref: SessionRef, read: Imported) -> None:
     """Refuse what could not be imported, before anything is written. Raises `InvalidRequest`, which says where."""
     check_new_session(_new_session(ref, read, 0), past=True)
-    entries = [OldEntry(message=one, **{"tokens": 0, "timestamp": 0, **own}) for one, own in _said(read)]
+    messages = moved(read.messages, {})
+    said = zip(messages, read.fields, strict=True)
+    entries = [OldEntry(message=one, **{"tokens": 0, "timestamp": 0, **own}) for one, own in said]
     payloads_of(entries)
     relived(entries)
 
@@ -178,9 +184,14 @@ async def forked(engine: Engine, ref: SessionRef, *, at_turn: int | None = None,
         SessionExists: there is a session of the new id.
         InvalidRequest: there is no such turn.
     """
-    store = engine.store
-    session = await store.get(ref)
-    stop = None if at_turn is None else await _behind(store, session, at_turn)
+    session = await engine.store.get(ref)
+    stop = None if at_turn is None else await _behind(engine.store, session, at_turn)
+    return await copied(engine, session, stop, new_id=new_id)
+
+
+async def copied(engine: Engine, session: Session, stop: int | None, *, new_id: str | None = None) -> Session:
+    """A new session of the same user, with the live path before `stop`; see `forked`."""
+    store, ref = engine.store, session.ref
     entries = await store.entries(ref, stop=stop)
     last = entries[-1] if entries else None
     origin = {"id": ref.id, "turn": last.turn_id if last else None, "seq": last.seq if last else None}
@@ -194,8 +205,9 @@ async def forked(engine: Engine, ref: SessionRef, *, at_turn: int | None = None,
         metadata={**session.metadata, "forked_from": origin},
         ttl=session.ttl,
     )
-    copied = [old_entry(entry, retired=False) for entry in entries]
-    return (await store.replace(new, copied, fresh=True)).session
+    kept = [old_entry(entry, retired=False) for entry in entries]
+    media = await store.media(ref, hashes_of(entry.message for entry in entries))
+    return (await store.replace(new, kept, fresh=True, media=media)).session
 
 
 async def rewound(engine: Engine, ref: SessionRef, at_turn: int, *, expect: int | None = None) -> tuple[Session, int]:

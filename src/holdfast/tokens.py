@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.errors import HoldfastError
-from holdfast.images import Flat, Pricing, picture_of, pricing_of
+from holdfast.images import Flat, Pricing, pricing_of
+from holdfast.media.parts import picture_in, seen
 from holdfast.messages import Message, Part, ToolCall
 
 if TYPE_CHECKING:
@@ -121,6 +122,26 @@ def counter_for(model: str) -> TokenCounter:
     return counter.with_pictures(pricing_of(family))
 
 
+def partial_counter(counter: TokenCounter, inputs: frozenset[str]) -> TokenCounter:
+    """`counter` for a model that takes only `inputs`: other media count as what is told in their place."""
+    return _Partial(counter, inputs)
+
+
+class _Partial:
+    def __init__(self, counter: TokenCounter, inputs: frozenset[str]) -> None:
+        self._counter = counter
+        self._inputs = inputs
+        self.name = counter.name
+        self.exact = counter.exact
+        self.margin = counter.margin
+        self.factor = counter.factor
+        self.text = counter.text
+        self.tools = counter.tools
+
+    def message(self, message: Message) -> int:
+        return self._counter.message(seen(message, self._inputs))
+
+
 _KEPT, _KEPT_FROM = 64, 256
 """Counts of long texts that are kept, and from how many characters: at most 4 MB of text a counter."""
 
@@ -202,8 +223,9 @@ class _Counter:
             return self._extra(part.extra)
         chars_per_token = MEDIA[part.type]
         if chars_per_token is None:
-            return self._pictures.tokens(picture_of(part.extra))
-        return max(IMAGE, _longest_text(part.extra) // chars_per_token)
+            return self._pictures.tokens(picture_in(part))
+        longest = max([_longest_text(part.extra), *(one.chars for one in part.held)])
+        return max(IMAGE, longest // chars_per_token)
 
     def _call(self, call: ToolCall) -> int:
         texts = self.text(call.name) + self.text(call.arguments)

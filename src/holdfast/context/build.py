@@ -20,7 +20,7 @@ from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.context.view import Carried, ViewState
 from holdfast.context.window import Room, Window
 from holdfast.errors import BudgetTooSmall
-from holdfast.images import picture_of
+from holdfast.media.parts import picture_in
 from holdfast.messages import Message, Part
 from holdfast.session import Entry, StoredCompaction
 
@@ -196,7 +196,7 @@ class WorkingSet:
 
 def _guessed(part: Part) -> bool:
     """Whether what a part costs is not known to the token: media other than pictures, and pictures of unknown size."""
-    picture = picture_of(part.extra)
+    picture = picture_in(part)
     return picture.size is None and picture.detail != "low"
 
 

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.context.reasoning import THINKING, thoughts
 from holdfast.context.units import distinct_id, labelled
 from holdfast.errors import InvalidRequest
+from holdfast.media.shapes import KINDS
 from holdfast.messages import SYSTEM_ROLES, Content, Message, Part, ToolCall
 
 Dialect = Literal["openai", "anthropic", "gemini"]
@@ -35,20 +36,7 @@ UNKNOWN_PART = "[a part of type {type}]\n{json}"
 RESERVE = 48
 """Tokens that a window leaves free for what `adapted` may add, so that it seldom has to be made smaller for that."""
 
-MEDIA_PARTS = frozenset(
-    {
-        "image",
-        "image_url",
-        "input_image",
-        "audio",
-        "input_audio",
-        "video",
-        "video_url",
-        "document",
-        "file",
-        "input_file",
-    }
-)
+MEDIA_PARTS = frozenset(KINDS)
 """Types of parts that `holdfast.wire.media` reads."""
 NATIVE_PARTS = frozenset(
     {

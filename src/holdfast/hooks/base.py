@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from holdfast.media.leaving import whole_entries
 from holdfast.session import Ending, EndReason, Entry, Session, SessionRef
 from holdfast.stores.base import MAX_PAGE, Appended, Store
 
@@ -47,12 +48,18 @@ class EndedSession:
         """The session's id."""
         return self.session.id
 
-    async def entries(self, *, start: int = 0, retired: bool = False) -> AsyncIterator[Entry]:
-        """Its messages in order, from `seq` `start` on, read page by page; with `retired`, those that left the live path too."""
+    async def entries(self, *, start: int = 0, retired: bool = False, media: bool = False) -> AsyncIterator[Entry]:
+        """Its messages in order, from `seq` `start` on, read page by page.
+
+        Args:
+            start: the first one.
+            retired: those that left the live path too.
+            media: with the data of images and other media, which is read message by message; else a mark tells of them.
+        """
         while True:
             page = await self._store.entries(self._ref, start=start, limit=MAX_PAGE, retired=retired)
             for entry in page:
-                yield entry
+                yield (await whole_entries(self._store, self._ref, [entry]))[0] if media else entry
             if len(page) < MAX_PAGE:
                 return
             start = page[-1].seq + 1

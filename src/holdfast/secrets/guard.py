@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+import msgspec
+
 from holdfast.errors import HoldfastError, SecretBlocked
 from holdfast.messages import Content, Message, Part, ToolCall
 from holdfast.secrets.redactor import Redactor, make_redactor, redactor_of
@@ -219,7 +221,7 @@ class Sweep:
         extra = self.value(part.extra, place, sent=sent, media=True)
         if kind is part.type and text is part.text and extra is part.extra:
             return part
-        return Part(kind, text, extra)
+        return msgspec.structs.replace(part, type=kind, text=text, extra=extra)
 
     def _calls(self, calls: tuple[ToolCall, ...], place: str, sent: bool) -> tuple[ToolCall, ...]:  # noqa: FBT001
         told = tuple(self._call(call, f"{place}[{at}]", sent) for at, call in enumerate(calls))

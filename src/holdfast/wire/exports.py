@@ -10,11 +10,23 @@ import msgspec
 from holdfast.artifact import Artifact, artifact_to
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.history import Past
+from holdfast.media.placing import placed
 from holdfast.messages import Message
 from holdfast.session import Entry, ModelCall, Session
 from holdfast.session import erased as erased_message
 from holdfast.wire.openai import message_from, message_to, messages_from, split_system
-from holdfast.wire.past import SAYS, call_to, listed, media_to, old_entry_to, old_fields, past_from, stands_in, whole
+from holdfast.wire.past import (
+    MEDIA_LISTS,
+    SAYS,
+    call_to,
+    listed,
+    media_to,
+    old_entry_to,
+    old_fields,
+    past_from,
+    stands_in,
+    whole,
+)
 
 SCHEMA: Final = 1
 """Of exports, as `schema` in them. It grows when a release that is out would misread what this one writes."""
@@ -77,6 +89,7 @@ def export_to(
     artifacts: Sequence[Artifact] = (),
     calls: Sequence[ModelCall] | None = None,
     digests: bool = False,
+    referring: Sequence[Entry] = (),
 ) -> dict[str, Any]:
     """A session whole, as `PUT /v1/sessions/{id}` and `sessions import` take it.
 
@@ -86,13 +99,13 @@ def export_to(
         artifacts: the newest version of each; contents stay where they are.
         calls: its model calls, oldest first; None: they are not told.
         digests: with those that stand for what was erased; see `old_entry_to`.
+        referring: the entries without the data of their media, from which these are listed faster; empty: `entries` themselves.
     """
     return {
         "schema": SCHEMA,
         **session_to(session),
         "messages": [old_entry_to(entry, digests=digests) for entry in entries],
-        "images": media_to(entries, "image"),
-        "videos": media_to(entries, "video"),
+        **{name: media_to(referring or entries, kind) for name, kind in MEDIA_LISTS.items()},
         "artifacts": [artifact_to(artifact) for artifact in artifacts],
         **({} if calls is None else {"calls": [call_to(call) for call in calls]}),
     }
@@ -109,6 +122,8 @@ def import_from(data: Mapping[str, Any], *, now: int = 0) -> Imported:
         InvalidRequest: `messages` is missing, a field is not what it must be, or a later release wrote it; says which.
     """
     known = _schema(data)
+    if not known:
+        data = placed(data)
     if "messages" not in data:
         raise InvalidRequest("messages is missing: a session is imported with its messages", param="messages")
     raw = data["messages"]
@@ -208,7 +223,7 @@ def _check_places(raw: Sequence[Mapping[str, Any]]) -> None:
 
 def _check_media(data: Mapping[str, Any]) -> None:
     """Refuse media beside the messages: they would be lost."""
-    for name in ("images", "videos"):
+    for name in MEDIA_LISTS:
         for at, item in enumerate(listed(data, name)):
             if not isinstance(item, Mapping) or not whole(item.get("seq")):
                 place = f"{name}[{at}]"

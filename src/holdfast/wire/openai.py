@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.errors import InvalidMessage
+from holdfast.media.parts import marked
 from holdfast.messages import ROLES, SYSTEM_ROLES, TEXT_PARTS, Content, Message, Part, ToolCall
 from holdfast.session import Entry
 
@@ -79,7 +80,10 @@ def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list
 
 
 def message_to(message: Message) -> dict[str, Any]:
-    """`message` as Chat Completions has it: role and content first, unknown fields last."""
+    """`message` as Chat Completions has it: role and content first, unknown fields last.
+
+    Data that are kept apart are told by a mark: whoever needs them puts them back first (`holdfast.media.leaving`).
+    """
     content, calls, result_of = message.content, message.tool_calls, message.tool_call_id
     if isinstance(content, str) and not (calls or result_of is not None or message.extra or message.name is not None):
         return {"role": message.role, "content": content}  # nearly all of a long prompt
@@ -155,6 +159,8 @@ def _plain(data: Any, where: str) -> Any:
 
 
 def _text(text: str, where: str) -> str:
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError as exc:
@@ -255,7 +261,7 @@ def _part_to(part: Part) -> dict[str, Any]:
     data: dict[str, Any] = {"type": part.type}
     if part.text is not None:
         data["refusal" if part.type == "refusal" else "text"] = part.text
-    return {**data, **part.extra}
+    return {**data, **(marked(part) if part.held else part.extra)}
 
 
 def _tool_call_to(call: ToolCall) -> dict[str, Any]:

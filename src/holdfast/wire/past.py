@@ -10,9 +10,10 @@ from typing import Any, Final, cast, get_args
 
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.history import Past
-from holdfast.messages import DIGEST_SIZE
+from holdfast.media.shapes import KINDS, Kind
+from holdfast.messages import DIGEST_SIZE, Part
 from holdfast.session import EndReason, Entry, ModelCall, Usage
-from holdfast.wire.media import Media, media_of
+from holdfast.wire.media import media_of
 from holdfast.wire.openai import entry_to
 
 SAYS: Final = ("created_at", "updated_at", "status", "usage", "calls")
@@ -42,21 +43,40 @@ def call_to(call: ModelCall) -> dict[str, Any]:
     return {**data, "hash": call.hash.hex(), "build": base64.b64encode(call.build).decode()}
 
 
-def media_to(entries: Iterable[Entry], kind: str) -> list[dict[str, Any]]:
-    """Where the images, or the videos, of a log stand. They travel inside of their messages."""
+MEDIA_LISTS: Final[Mapping[str, Kind]] = {"images": "image", "videos": "video", "audios": "audio", "files": "file"}
+"""Lists of an export that tell where the media of a kind stand."""
+_OF_FRAMES: Final = ("fps", "total_num_frames", "sampled_indices")
+
+
+def media_to(entries: Iterable[Entry], kind: Kind) -> list[dict[str, Any]]:
+    """Where the media of a kind stand in a log, and what they are. They travel inside of their messages."""
     found = []
     for entry in entries:
         content = entry.message.content
         for at, part in enumerate(content if isinstance(content, tuple) else ()):
-            media = media_of(part)
-            if media is not None and media.kind == kind:
-                found.append({"seq": entry.seq, "part": at, "type": part.type, **_about(media)})
+            if part.text is None and KINDS.get(part.type) == kind and (about := _about(part)) is not None:
+                found.append({"seq": entry.seq, "part": at, "type": part.type, **about})
     return found
 
 
-def _about(media: Media) -> dict[str, Any]:
-    given = {"mime_type": media.mime, "name": media.name, "url": media.url}
+def _about(part: Part) -> dict[str, Any] | None:
+    media = media_of(part)
+    if media is None:
+        frames = part.extra.get("frames")
+        return {"frames": len(frames), **_named(part.extra, _OF_FRAMES)} if isinstance(frames, list) else None
+    given = {
+        "mime_type": media.mime,
+        "name": media.name,
+        "url": media.url,
+        "sha256": media.says,
+        "bytes": media.length,
+        "size": list(media.size) if media.size else None,
+    }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _named(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: fields[name] for name in names if name in fields}
 
 
 # -- in ----------------------------------------------------------------------

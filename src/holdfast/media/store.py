@@ -1,0 +1,182 @@
+"""The seam on the way into a store: data are taken out of messages, kept once a session, and remembered for a while."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Self
+
+import anyio.to_thread
+import msgspec
+
+from holdfast.limits import MEDIA_CACHE_BYTES
+from holdfast.media.parts import chars_of, hashes_of, moved
+from holdfast.messages import Message
+from holdfast.session import Entry, NewEntry, Removed, SessionRef
+from holdfast.stores.base import Append, Appended, NewSession, Store
+from holdfast.stores.wrapper import StoreWrapper
+
+THREAD_CHARS: Final = 256 * 1024
+"""Characters of media from which they are taken apart, and put back, off the event loop."""
+
+
+class Remembered:
+    """Contents that were written or read lately, of all tenants' sessions; those that were used longest ago go first.
+
+    Args:
+        room: bytes.
+    """
+
+    def __init__(self, room: int = MEDIA_CACHE_BYTES) -> None:
+        self._room = room
+        self._contents: OrderedDict[tuple[str, SessionRef, bytes], bytes] = OrderedDict()
+        self._of: dict[tuple[str, SessionRef], set[bytes]] = {}
+        self.size = 0
+
+    def get(self, tenant: str, ref: SessionRef, sha256: bytes) -> bytes | None:
+        """A content of that session, or None."""
+        key = (tenant, ref, sha256)
+        content = self._contents.get(key)
+        if content is not None:
+            self._contents.move_to_end(key)
+        return content
+
+    def put(self, tenant: str, ref: SessionRef, contents: Mapping[bytes, bytes]) -> None:
+        """Remember contents of that session; one that would take more than half of the room is not."""
+        for sha256, content in contents.items():
+            key = (tenant, ref, sha256)
+            if key not in self._contents and len(content) <= self._room // 2:
+                self._contents[key] = content
+                self._of.setdefault((tenant, ref), set()).add(sha256)
+                self.size += len(content)
+        while self.size > self._room:
+            self._drop(next(iter(self._contents)))
+
+    def forget(self, tenant: str, ref: SessionRef) -> None:
+        """Drop what is remembered of a session."""
+        for sha256 in tuple(self._of.get((tenant, ref), ())):
+            self._drop((tenant, ref, sha256))
+
+    def _drop(self, key: tuple[str, SessionRef, bytes]) -> None:
+        self.size -= len(self._contents.pop(key))
+        of = self._of[key[:2]]
+        of.discard(key[2])
+        if not of:
+            del self._of[key[:2]]
+
+
+async def taken_apart(
+    messages: Sequence[Message], *, plain: bool = True
+) -> tuple[tuple[Message, ...], dict[bytes, bytes]]:
+    """`messages` without their data, and the data by their SHA-256. Many are taken apart off the event loop.
+
+    Args:
+        messages: as they came.
+        plain: see `holdfast.media.shapes.apart`; False where somebody has yet to look for secrets.
+    """
+    contents: dict[bytes, bytes] = {}
+    if not any(message.media for message in messages):
+        return tuple(messages), contents
+    if chars_of(messages) < THREAD_CHARS:
+        return moved(messages, contents, plain=plain), contents
+    return await anyio.to_thread.run_sync(partial(moved, messages, contents, plain=plain)), contents
+
+
+class ReferringStore(StoreWrapper):
+    """A store whose messages refer to their media; see `holdfast.media.parts`.
+
+    Args:
+        inner: keeps both.
+        remembered: shared by the handles of all tenants.
+    """
+
+    def __init__(self, inner: Store, remembered: Remembered | None = None) -> None:
+        super().__init__(inner)
+        self._remembered = Remembered() if remembered is None else remembered
+
+    def around(self, inner: Store) -> Self:
+        """The same around another handle."""
+        return type(self)(inner, self._remembered)
+
+    async def append(self, ref: SessionRef, write: Append) -> Appended:
+        """See `Store`."""
+        entries, media = await _referring(write.entries, write.media)
+        if not media and entries is write.entries:
+            return await self.inner.append(ref, write)
+        appended = await self.inner.append(ref, msgspec.structs.replace(write, entries=entries, media=media))
+        if not appended.replayed:
+            self._remembered.put(self.tenant, ref, media)
+        return appended
+
+    async def replace(
+        self, new: NewSession, entries: Sequence[NewEntry], *, media: Mapping[bytes, bytes] = {}, **more: Any
+    ) -> Appended:
+        """See `Store`."""
+        entries, media = await _referring(entries, media)
+        if media:
+            more["media"] = media
+        installed = await self.inner.replace(new, entries, **more)
+        self._remembered.forget(self.tenant, new.ref)
+        return installed
+
+    async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
+        """See `Store`: what is not remembered is read."""
+        found: dict[bytes, bytes] = {}
+        missing = []
+        for sha256 in dict.fromkeys(hashes):
+            content = self._remembered.get(self.tenant, ref, sha256)
+            if content is None:
+                missing.append(sha256)
+            else:
+                found[sha256] = content
+        if missing:
+            read = await self.inner.media(ref, missing)
+            self._remembered.put(self.tenant, ref, read)
+            found |= read
+        return found
+
+    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
+        """See `Store`."""
+        try:
+            return await self.inner.erase(ref, seq, tokens=tokens)
+        finally:
+            self._remembered.forget(self.tenant, ref)
+
+    async def delete(self, ref: SessionRef) -> bool:
+        """See `Store`."""
+        try:
+            return await self.inner.delete(ref)
+        finally:
+            self._remembered.forget(self.tenant, ref)
+
+    async def remove(self, ref: SessionRef) -> Removed | None:
+        """See `Store`."""
+        try:
+            return await self.inner.remove(ref)
+        finally:
+            self._remembered.forget(self.tenant, ref)
+
+
+async def _referring(
+    entries: Sequence[NewEntry], given: Mapping[bytes, bytes]
+) -> tuple[Sequence[NewEntry], dict[bytes, bytes]]:
+    """Entries that name what they refer to, and those contents of it that are at hand; the same entries where none refers."""
+    messages = [entry.message for entry in entries]
+    if not any(message.media for message in messages):
+        return entries, {}
+    told, contents = await taken_apart(messages)
+    named = [hashes_of([message]) for message in told]
+    if not any(named):
+        return entries, {}
+    made = [
+        msgspec.structs.replace(entry, message=message, media=hashes) if hashes else entry
+        for entry, message, hashes in zip(entries, told, named, strict=True)
+    ]
+    wanted = {sha256 for hashes in named for sha256 in hashes}
+    return made, {sha256: content for sha256, content in {**given, **contents}.items() if sha256 in wanted}
+
+
+def referring(store: Store) -> Store:
+    """`store`, with media taken out of everything that is written."""
+    return ReferringStore(store)  # type: ignore[abstract]  # the rest is passed on

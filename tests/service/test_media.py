@@ -1,0 +1,367 @@
+"""Media in sessions of the library: kept once, put back wherever messages leave, gone when they are erased."""
+
+from __future__ import annotations
+
+import base64
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.agents import Llm, Roster
+from holdfast.errors import InvalidMessage
+from holdfast.history import again
+from holdfast.hooks.callbacks import ENDS, callback
+from holdfast.hooks.transcripts_lines import entry_line
+from holdfast.limits import MEDIA_CACHE_BYTES
+from holdfast.media.store import Remembered
+from holdfast.messages import GENESIS, Message, chain, former_chain
+from holdfast.models import OpenAIModel
+from holdfast.secrets import Guard, make_redactor
+from holdfast.session import SessionRef
+from holdfast.stores.base import Append
+from holdfast.testing import ScriptedUpstream
+from holdfast.wire.openai import message_from, message_to
+from tests.unit.test_media_parts import THEIRS, VIDEO, anthropic, b64, image_url, png
+
+PICTURE, OTHER = png(size=20_000), png(320, 200, size=9_000, seed=3)
+SEE = {"role": "user", "content": [{"type": "text", "text": "see"}, image_url(PICTURE, detail="low")]}
+WRAPPED = "\n".join(b64(OTHER)[at : at + 76] for at in range(0, len(b64(OTHER)), 76))
+LINES = {
+    "role": "user",
+    "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": WRAPPED}}],
+}
+AUDIO = {
+    "role": "user",
+    "content": [{"type": "input_audio", "input_audio": {"data": b64(b"\7" * 3000), "format": "wav"}}],
+}
+ALL: list[dict[str, Any]] = [
+    SEE,
+    {"role": "assistant", "content": "A picture."},
+    LINES,
+    {"role": "assistant", "content": "Another."},
+    AUDIO,
+]
+
+
+async def kept(hf: holdfast.Holdfast, name: str) -> int:
+    """How many contents a session has, by what its entries refer to and what the store then gives."""
+    ref = SessionRef("default", name)
+    entries = await hf.engine.life.store.entries(ref, retired=True)
+    hashes = {one.hash for entry in entries for part in entry.message.media for one in part.held}
+    return len(await hf.engine.life.store.media(ref, hashes))
+
+
+def rows(path: Path) -> int:
+    """Contents in a database."""
+    with sqlite3.connect(path) as database:
+        found: int = database.execute("SELECT count(*) FROM media").fetchone()[0]
+    database.close()
+    return found
+
+
+async def test_messages_come_back_as_they_were() -> None:
+    """From every door of the library; and the log is what it says."""
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await session.append(ALL)
+        assert await session.messages() == ALL
+        assert [{"role": one["role"], "content": one["content"]} for one in await session.export()] == ALL
+        assert (await session.context("none")).messages[2] == {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + WRAPPED}}],
+        }
+        told = await session.context("none", dialect="anthropic")
+        assert told.messages[2]["content"][0] == LINES["content"][0]
+        async with session.turn(SEE) as turn:
+            assert turn.messages[0] == turn.messages[-1] == SEE
+            turn.add({"role": "assistant", "content": "ok"})
+            assert (await turn.next())[0] == SEE
+        assert await session.verify() == 7
+        assert await kept(hf, "s") == 3
+
+
+async def test_a_picture_is_kept_once(tmp_path: Path) -> None:
+    """Ten sends of one MiB take little more than one; the builds of equal logs are equal."""
+    path, big = tmp_path / "s.db", png(size=1 << 20)
+    async with holdfast.open(f"sqlite:///{path}") as hf:
+        sessions = [await hf.session(name) for name in "ab"]
+        for session in sessions:
+            for number in range(10):
+                await session.append(
+                    {"role": "user", "content": [{"type": "text", "text": str(number)}, image_url(big)]}
+                )
+        first, second = [await session.context("none") for session in sessions]
+        assert first.hash == second.hash
+        assert first.messages == second.messages == await sessions[0].messages()
+    assert rows(path) == 2
+    assert path.stat().st_size < 2 * 1.3 * (1 << 20)
+
+
+async def test_a_fork_has_its_own(tmp_path: Path) -> None:
+    """The original may go."""
+    async with holdfast.open(f"sqlite:///{tmp_path}/s.db") as hf:
+        session = await hf.session("s")
+        await session.append(ALL)
+        fork = await session.fork(1)
+        await session.delete()
+        assert await fork.messages() == ALL[:4]
+        assert rows(tmp_path / "s.db") == 2
+        await fork.delete()
+        assert rows(tmp_path / "s.db") == 0
+
+
+async def test_erasing_takes_the_content_away(tmp_path: Path) -> None:
+    """Off the disk, unless another message has it; and out of memory."""
+    path = tmp_path / "s.db"
+    async with holdfast.open(f"sqlite:///{path}") as hf:
+        session = await hf.session("s")
+        await session.append([SEE, {**SEE, "name": "ann"}, LINES])
+        await session.messages()
+        await hf.erase(session.ref, 0)
+        assert (await session.messages())[1] == {**SEE, "name": "ann"}
+        await hf.erase(session.ref, 1)
+        assert rows(path) == 1
+        assert await session.verify() == 3
+        assert (await session.messages())[2] == LINES
+    assert PICTURE[100:200] not in path.read_bytes()
+
+
+async def test_an_export_reads_back() -> None:
+    """Equal messages, equal hashes; a second import changes nothing, a changed one keeps what is still named."""
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await session.append(ALL)
+        exported = await hf.export(session.ref)
+        assert exported["images"][0] | {"sha256": ""} == {
+            "seq": 0,
+            "part": 1,
+            "type": "image_url",
+            "mime_type": "image/png",
+            "sha256": "",
+            "bytes": len(PICTURE),
+            "size": [640, 480],
+        }
+        assert [(one["seq"], one["bytes"]) for one in exported["images"]] == [(0, len(PICTURE)), (2, len(OTHER))]
+        assert [one["seq"] for one in exported["audios"]] == [4]
+        assert (exported["videos"], exported["files"]) == ([], [])
+        arrival = await hf.import_(exported, session_id="t")
+        assert arrival.changed
+        again = await hf.export(arrival.session.ref)
+        for name in ("messages", "images", "audios", "tokens", "bytes"):
+            assert again[name] == exported[name]
+        for entry, copy in zip(await session.entries(), await hf.handle(arrival.session).entries(), strict=True):
+            assert entry.digest == copy.digest
+        assert not (await hf.import_(exported, session_id="t")).changed
+        less = {**exported, "messages": exported["messages"][:2]}
+        assert (await hf.import_(less, session_id="t")).changed
+        assert await hf.handle(arrival.session).messages() == ALL[:2]
+        assert await kept(hf, "t") == 1
+
+
+async def test_sessions_of_mistral_rs_are_imported() -> None:
+    """Their media stand beside the messages; afterwards they stand in them."""
+    async with holdfast.open("sqlite://:memory:") as hf:
+        arrival = await hf.import_(THEIRS, session_id="s")
+        exported = await hf.export(arrival.session.ref)
+        first, _, result = exported["messages"]
+        assert first["content"][:2] == [image_url(png()), {"type": "video", **VIDEO}]
+        assert result["content"][0] == image_url(png(seed=1))
+        (video,) = exported["videos"]
+        assert {name: video[name] for name in ("fps", "total_num_frames", "sampled_indices", "frames")} == {
+            **VIDEO,
+            "frames": 1,
+        }
+        again = await hf.import_(exported, session_id="t")
+        assert (await hf.export(again.session.ref))["messages"] == exported["messages"]
+
+
+async def test_nobody_reaches_what_is_not_theirs() -> None:
+    """Whatever is sent to look like a reference is text; another session's, and another user's, stay where they are."""
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await session.append(SEE)
+        (entry,) = await hf.store.entries(session.ref)
+        (held,) = entry.message.media[0].held
+        fakes = [
+            {"type": "image_url", "image_url": {"url": f"sha256:{held.sha256}"}},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}, "held": [{"sha256": held.sha256}]},
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,[sha256:{held.sha256}]"}},
+        ]
+        for target in (session, await hf.session("t"), await hf.session("s", user_id="bob")):
+            fake = {"role": "user", "content": fakes}
+            await target.append(fake)
+            assert (await target.messages())[-1] == fake
+        with pytest.raises(InvalidMessage):  # not even a program can refer to another session's
+            await hf.store.append(SessionRef("bob", "s"), Append(entries=[again(entry)], timestamp=1))
+
+
+async def test_secrets_are_looked_for_where_they_can_be_read() -> None:
+    """In a data URL that is no base64, too; a picture is let through, and comes back."""
+    secret = "sk-proj-" + "aB3" * 20
+    text = {"type": "file", "file": {"file_data": "data:text/plain," + "word " * 300 + secret}}
+    async with holdfast.open(
+        "sqlite://:memory:", guard=Guard(make_redactor(everything=["openai_key"]), None, "redact")
+    ) as hf:
+        session = await hf.session("s")
+        async with session.turn([{"role": "user", "content": [text, image_url(PICTURE)]}]) as turn:
+            turn.add("ok")
+        (message, _) = await session.messages()
+        assert message["content"][1] == image_url(PICTURE)
+        assert secret not in message["content"][0]["file"]["file_data"]
+        assert await session.verify() == 2
+
+
+async def test_logs_from_before_are_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Media counted as they were written then; a log of that time is verified, and goes on."""
+    small = {"role": "user", "content": [image_url(b"\0\0\0")]}
+
+    def once(previous: bytes, message: Message) -> bytes:
+        return former_chain(previous, message) or chain(previous, message)
+
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        with monkeypatch.context() as patched:
+            patched.setattr("holdfast.session.chain", once)
+            await session.append([small, ALL[1], small])
+        assert (await session.entries())[0].digest != chain(GENESIS, message_from(small))
+        await session.append([small, ALL[1]])
+        assert await session.verify() == 5
+        fork = await session.fork()
+        assert await fork.verify() == 5
+
+
+async def test_hooks_get_marks_unless_they_ask_for_more() -> None:
+    """A hook of one's own reads the data message by message."""
+    told: list[list[Any]] = []
+
+    async def read(ended: Any, reason: str) -> None:
+        told.extend([[one.message async for one in ended.entries(media=media)] for media in (False, True)])
+
+    async with holdfast.open("sqlite://:memory:", hooks=[callback(read, "read", ENDS)]) as hf:
+        session = await hf.session("s")
+        await session.append(SEE)
+        await session.close()
+        await hf.engine.teller.idle()
+    marked, read_whole = told
+    assert message_to(read_whole[0]) == SEE
+    assert "[image/png, 640x480, 20 kB, sha256:" in message_to(marked[0])["content"][1]["image_url"]["url"]
+
+
+async def test_what_transcripts_write_down_has_marks() -> None:
+    """Not megabytes: what it is, and the hash by which an export tells it."""
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await session.append(SEE)
+        (entry,) = await hf.store.entries(session.ref)
+        line = entry_line(entry)
+        assert len(line) < 600
+        assert b"[image/png, 640x480, 20 kB, sha256:" in line
+
+
+async def test_who_cannot_see_is_told_in_words() -> None:
+    """The same in prompt, counts and working set; the log has the picture."""
+    async with ScriptedUpstream(["I cannot."]) as upstream:
+        blind = Llm(name="d", model="gpt-4o", client=OpenAIModel(upstream.url, "k"), inputs=frozenset({"text"}))
+        seeing = Llm(name="s", model="gpt-4o", client=OpenAIModel(upstream.url, "k"))
+        roster = Roster({"default": blind, "seeing": seeing})
+        async with holdfast.open("sqlite://:memory:", roster=roster) as hf:
+            session = await hf.session("s")
+            await session.send(SEE)
+            words = "[image: image/png, 640x480, 20 kB: this model takes no images]"
+            assert upstream.requests[0].body["messages"][0]["content"][1] == {"type": "text", "text": words}
+            context = await session.context("none")
+            assert context.messages[0]["content"][1] == {"type": "text", "text": words}
+            assert context.tokens < 60
+            assert (await session.messages())[0] == SEE
+            sees = hf.handle(await session.info(), model="seeing")
+            assert (await sees.context("none")).messages[0] == SEE
+            assert (await sees.context("none")).tokens > context.tokens + 50
+
+
+async def test_parts_of_other_dialects_go_upstream_as_its_own() -> None:
+    """Anthropic's image, stored as it came."""
+    async with ScriptedUpstream(["Nice."]) as upstream:
+        roster = Roster({"default": Llm(name="d", model="gpt-4o", client=OpenAIModel(upstream.url, "k"))})
+        async with holdfast.open("sqlite://:memory:", roster=roster) as hf:
+            session = await hf.session("s")
+            message = {"role": "user", "content": [anthropic(PICTURE), {"type": "text", "text": "see"}]}
+            await session.send(message)
+            assert upstream.requests[0].body["messages"][0]["content"][0] == image_url(PICTURE)
+            assert (await session.messages())[0] == message
+
+
+async def test_the_same_picture_in_another_shape_is_the_same_message() -> None:
+    """A transcript that brings it otherwise goes on; another picture does not."""
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await session.append([SEE, {"role": "assistant", "content": "A picture."}])
+        same = {"role": "user", "content": [{"type": "text", "text": "see"}, anthropic(PICTURE)]}
+        async with session.turn([same, ALL[1], {"role": "user", "content": "and?"}]) as turn:
+            assert turn.messages[0] == SEE
+        assert len(await session.entries(retired=True)) == 3
+        other = {"role": "user", "content": [{"type": "text", "text": "see"}, image_url(OTHER)]}
+        async with session.turn([other, ALL[1], {"role": "user", "content": "and?"}]) as turn:
+            assert turn.messages[0] == other
+        assert await session.messages() == [other, ALL[1], {"role": "user", "content": "and?"}]
+        assert await kept(hf, "s") == 2
+
+
+async def test_a_turn_reads_only_what_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long session only media of the working set; and those that it has just read or written not again."""
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        for number in range(12):
+            await session.append(
+                {"role": "user", "content": [{"type": "text", "text": "x"}, image_url(png(seed=number))]}
+            )
+            await session.append({"role": "assistant", "content": f"{number}"})
+        inner, asked = hf.engine.life.store.inner, list[int]()  # type: ignore[attr-defined]  # the store behind the seam
+        while hasattr(inner, "inner"):
+            inner = inner.inner
+        read = inner.media
+
+        async def counted(ref: SessionRef, hashes: Any) -> Any:
+            asked.append(len(hashes))
+            return await read(ref, hashes)
+
+        monkeypatch.setattr(inner, "media", counted)
+        await session.context("buffer_window", window_size=4)
+        assert sum(asked) == 0  # they were written a moment ago
+        _forget(hf, session.ref)
+        await session.context("buffer_window", window_size=4)
+        assert sum(asked) <= 3
+        before = sum(asked)
+        await session.context("buffer_window", window_size=4)
+        assert sum(asked) == before
+
+
+def _forget(hf: holdfast.Holdfast, ref: SessionRef) -> None:
+    store: Any = hf.store
+    while not hasattr(store, "_remembered"):
+        store = store.inner
+    store._remembered.forget(hf.tenant, ref)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """By bytes; what was used longest ago goes first, and what would push all else out is not kept."""
+    remembered, ref = Remembered(100), SessionRef("u", "s")
+    for number in range(4):
+        remembered.put("t", ref, {bytes([number]): bytes(30)})
+        assert remembered.get("t", ref, b"\0") is not None
+    assert remembered.get("t", ref, b"\1") is None
+    assert remembered.size == 90
+    remembered.put("t", ref, {b"x": bytes(51)})
+    assert remembered.get("t", ref, b"x") is None
+    assert remembered.get("u", ref, b"\0") is None
+    assert remembered.get("t", SessionRef("u", "t"), b"\0") is None
+    remembered.forget("t", ref)
+    assert remembered.size == 0
+    assert MEDIA_CACHE_BYTES > 2 * 20 * (1 << 20)
+
+
+def test_base64_is_what_it_was() -> None:
+    """The pictures of these tests are no special ones."""
+    assert base64.b64decode(b64(PICTURE)) == PICTURE

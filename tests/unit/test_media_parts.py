@@ -1,0 +1,492 @@
+"""Media taken out of messages and put back: byte for byte, whatever came; and what messages without their data still tell."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
+from holdfast.limits import MEDIA_INLINE, Limits
+from holdfast.media.checks import check_media, without_data
+from holdfast.media.parts import hashes_of, marked, moved, put_back, readable, seen
+from holdfast.media.placing import placed
+from holdfast.media.shapes import decoded
+from holdfast.messages import Message, Part, canonical, chain, decode_payload, encode_payload, former_chain
+from holdfast.tokens import STORED, counter_for, partial_counter
+from holdfast.wire.media import chat
+from holdfast.wire.openai import message_from, message_to
+
+MODELS = ("gpt-4o", "gpt-5-mini", "claude-3-5-sonnet", "gemini-2.0-flash", "somebody-elses")
+
+
+def png(width: int = 640, height: int = 480, size: int = 1500, seed: int = 0) -> bytes:
+    """What begins like a PNG of that size, with so many bytes behind the header."""
+    head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    return head + bytes((at * 7 + seed) % 251 for at in range(size))
+
+
+def b64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def said(*parts: dict[str, Any], role: str = "user") -> Message:
+    return message_from({"role": role, "content": [{"type": "text", "text": "see"}, *parts]})
+
+
+def image_url(content: bytes, **more: Any) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{b64(content)}", **more}}
+
+
+def anthropic(content: bytes, kind: str = "image", mime: str = "image/png", **more: Any) -> dict[str, Any]:
+    return {"type": kind, "source": {"type": "base64", "media_type": mime, "data": b64(content)}, **more}
+
+
+def apart(message: Message) -> tuple[Message, dict[bytes, bytes]]:
+    contents: dict[bytes, bytes] = {}
+    (told,) = moved([message], contents)
+    return told, contents
+
+
+# -- out is in ---------------------------------------------------------------
+
+contents = st.binary(max_size=40).map(lambda some: some * 60) | st.binary(min_size=760, max_size=2000) | st.just(png())
+wrapped = st.sampled_from(["\n", "\r\n", " "])
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Data as clients write them, well or badly; and what only looks like data."""
+    content = draw(contents)
+    text = b64(content)
+    match draw(st.integers(0, 6)):
+        case 1:
+            text = draw(wrapped).join(text[at : at + 76] for at in range(0, len(text), 76))
+        case 2:
+            text = text.rstrip("=")
+        case 3:
+            text = base64.urlsafe_b64encode(content).decode()
+        case 4:  # bits behind the end that nobody reads
+            text = text[:-2] + "/" + "=" if text.endswith("=") and text[-2] != "=" else text + "!"
+        case 5:
+            text = draw(st.text(max_size=5)) + text + draw(st.text(max_size=5))
+        case 6:
+            text = draw(st.text(max_size=10)) * 200
+    heads = [
+        "",
+        "",
+        "data:image/png;base64,",
+        "data:;base64,",
+        "DATA:image/png;x=y;base64,",
+        "data:text/plain,",
+        "data:",
+    ]
+    return draw(st.sampled_from(heads)) + text
+
+
+kinds = st.sampled_from(
+    [
+        "image_url",
+        "image",
+        "input_image",
+        "input_audio",
+        "audio",
+        "video",
+        "video_url",
+        "file",
+        "input_file",
+        "document",
+    ]
+) | st.sampled_from(["thinking", "tool_result", "x"])
+keys = st.sampled_from(
+    ["url", "data", "image_url", "file", "file_data", "source", "frames", "type", "media_type", "video", "k"]
+)
+values = st.recursive(
+    texts()
+    | st.none()
+    | st.integers(-5, 5)
+    | st.sampled_from(["base64", "text", "url", "image/png", "https://x.io/a.png"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=6,
+)
+shaped = st.one_of(
+    st.builds(lambda text: {"type": "image_url", "image_url": {"url": text, "detail": "low"}}, texts()),
+    st.builds(lambda text: {"type": "input_image", "image_url": text}, texts()),
+    st.builds(
+        lambda text: {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": text}}, texts()
+    ),
+    st.builds(
+        lambda text: {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}}, texts()
+    ),
+    st.builds(lambda text: {"type": "input_audio", "input_audio": {"data": text, "format": "wav"}}, texts()),
+    st.builds(lambda text: {"type": "file", "file": {"filename": "a.pdf", "file_data": text}}, texts()),
+    st.builds(lambda items: {"type": "video", "fps": 1.0, "frames": items}, st.lists(texts(), max_size=3)),
+)
+free = st.builds(lambda kind, fields: {**fields, "type": kind}, kinds, st.dictionaries(keys, values, max_size=4))
+
+
+@given(st.lists(shaped | free, max_size=4))
+@example([image_url(png(), detail="high"), image_url(png())])
+def test_what_comes_leaves_again(parts: list[dict[str, Any]]) -> None:
+    """The same bytes; the same digest, and the same tokens for every model, with the data and without them."""
+    message = said(*parts)
+    told, kept = apart(message)
+    back = put_back(told, kept)
+    assert back == message
+    assert json.dumps(message_to(back)) == json.dumps(message_to(message))
+    assert decode_payload(encode_payload(told)) == told
+    assert set(hashes_of([told])) == set(kept)
+    assert canonical(told) == canonical(message)
+    assert moved([told], {}) == (told,)
+    for model in MODELS:
+        assert counter_for(model).message(told) == counter_for(model).message(message)
+    assert STORED.message(told) == STORED.message(message)
+
+
+@given(st.lists(shaped | free, max_size=4))
+def test_before_secrets_are_looked_for_less_is_taken(parts: list[dict[str, Any]]) -> None:
+    """Of what a guard would read nothing: all that stays has its texts whole. The rest follows behind it."""
+    message = said(*parts)
+    first: dict[bytes, bytes] = {}
+    (early,) = moved([message], first, plain=False)
+    assert not any(one.text for part in early.media for one in part.held)
+    assert put_back(early, first) == message
+    assert canonical(early) == canonical(message)
+    (late,) = moved([early], first)
+    assert late == apart(message)[0]
+    assert put_back(late, first) == message
+
+
+def test_data_are_gone_and_the_shape_stays() -> None:
+    """What stands there is what stood before the data, in the order of the fields."""
+    told, kept = apart(said(image_url(png(), detail="high")))
+    part = told.media[0]
+    assert part.extra == {"image_url": {"url": "data:image/png;base64,", "detail": "high"}}
+    (held,) = part.held
+    assert (held.size, held.mime, held.pixels) == (len(png()), "image/png", (640, 480))
+    assert kept == {held.hash: png()}
+    assert len(encode_payload(told)) < 500
+
+
+def test_the_same_picture_is_kept_once() -> None:
+    """In one message and in several, whichever part brings it."""
+    kept: dict[bytes, bytes] = {}
+    told = moved([said(image_url(png()), image_url(png())), said(anthropic(png()))], kept)
+    assert len(kept) == len(hashes_of(told)) == 1
+
+
+def test_short_data_stay_where_they_are() -> None:
+    """A reference would take more room."""
+    fits = b"\1" * (MEDIA_INLINE * 3 // 4 - 30)
+    message = said(image_url(fits))
+    assert moved([message], {})[0] is message
+
+
+def test_nobody_can_write_a_reference() -> None:
+    """A field `held`, a mark, or what is stored: all of it is text of the client's, and stays so."""
+    told, kept = apart(said(image_url(png())))
+    stored = json.loads(encode_payload(told))["content"][1]
+    for part in (stored, {**image_url(b""), "held": stored["held"]}, {"type": "image_url", **marked(told.media[0])}):
+        message = said(part)
+        assert not any(one.held for one in message.media)
+        assert put_back(apart(message)[0], kept) == message
+
+
+# -- what is said ------------------------------------------------------------
+
+
+@given(contents.filter(bool), contents.filter(bool))
+def test_media_count_by_content_and_kind(content: bytes, other: bytes) -> None:
+    """Whichever part brings it, in whichever alphabet; other data, and another kind, say something else."""
+    lines = "\n".join(b64(content)[at : at + 60] for at in range(0, len(b64(content)), 60))
+    same = [
+        image_url(content, detail="low"),
+        anthropic(content, cache_control={"type": "ephemeral"}),
+        {"type": "input_image", "image_url": f"data:image/webp;base64,{b64(content)}"},
+        {"type": "image_url", "image_url": {"url": f"data:;base64,{base64.urlsafe_b64encode(content).decode()}"}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": lines}},
+    ]
+    digests = {canonical(each) for part in same for each in (said(part), apart(said(part))[0])}
+    assert len(digests) == 1
+    assert canonical(said(anthropic(content, "document", "application/pdf"))) not in digests
+    assert (canonical(said(image_url(other))) in digests) == (other == content)
+
+
+def test_links_count_by_themselves() -> None:
+    """A link is another message than the picture, or than another link."""
+    links = [{"type": "image_url", "image_url": {"url": f"https://x.io/{name}.png"}} for name in "ab"]
+    source = {"type": "image", "source": {"type": "url", "url": "https://x.io/a.png"}}
+    assert canonical(said(links[0])) == canonical(said(source)) != canonical(said(links[1]))
+
+
+def test_how_media_were_told_before() -> None:
+    """For logs of that time: only where it was told otherwise, and only of what stands there."""
+    message = said(image_url(png()))
+    former = former_chain(b"", message)
+    assert former not in (None, chain(b"", message))
+    assert former_chain(b"", apart(message)[0]) is None
+    assert former_chain(b"", Message(role="user", content="x")) is None
+    assert former_chain(b"", said({"type": "thinking", "thinking": "x"})) is None
+
+
+# -- told without ------------------------------------------------------------
+
+
+def test_a_mark_tells_what_is_kept() -> None:
+    """And is no base64: nobody takes it for the data."""
+    told, kept = apart(said(image_url(png(size=30_952))))
+    url = message_to(told)["content"][1]["image_url"]["url"]
+    (sha256,) = kept
+    assert url == f"data:image/png;base64,[image/png, 640x480, 31 kB, sha256:{sha256.hex()}]"
+    assert decoded(url.partition(",")[2]) is None
+
+
+PLACEHOLDERS = [
+    (image_url(png(size=30_952)), "[image: image/png, 640x480, 31 kB: this model takes no images]"),
+    (image_url(b"\0\0\0"), "[image: image/png, 3 bytes: this model takes no images]"),
+    (
+        {"type": "image_url", "image_url": {"url": "https://x.io/a.png"}},
+        "[image: https://x.io/a.png: this model takes no images]",
+    ),
+    (
+        {"type": "input_audio", "input_audio": {"data": b64(b"\1" * 2000), "format": "wav"}},
+        "[audio: audio/wav, 2.0 kB: this model takes no audio]",
+    ),
+    (
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{b64(b'x' * 3000)}"}},
+        "[file: a.pdf, application/pdf, 3.0 kB: this model takes no files]",
+    ),
+    ({"type": "file", "file": {"file_id": "file-1"}}, "[file: this model takes no files]"),
+]
+
+
+@pytest.mark.parametrize(("part", "words"), PLACEHOLDERS, ids=[words[1:25] for _, words in PLACEHOLDERS])
+def test_who_cannot_see_is_told(part: dict[str, Any], words: str) -> None:
+    """In the prompt and in its counts, whether the data are at hand or not."""
+    for message in (said(part), apart(said(part))[0]):
+        blind = seen(message, {"text"})
+        assert blind.content == (Part("text", "see"), Part("text", words))
+        assert partial_counter(STORED, frozenset({"text"})).message(message) == STORED.message(blind)
+        kind = words[1:].partition(":")[0]
+        assert seen(message, {kind}) is message
+        assert seen(message, None) is message
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (31_000, "31 kB"), (2 << 30, "2.1 GB")]
+)
+def test_sizes_are_readable(count: int, text: str) -> None:
+    """For people."""
+    assert readable(count) == text
+
+
+# -- for an upstream of Chat Completions -------------------------------------
+
+PDF = b64(b"%PDF-1.7 x")
+TRANSLATED = [
+    (anthropic(png(), cache_control={"type": "e"}), {**image_url(png()), "cache_control": {"type": "e"}}),
+    (
+        {"type": "image", "source": {"type": "url", "url": "https://x.io/a.png"}},
+        {"type": "image_url", "image_url": {"url": "https://x.io/a.png"}},
+    ),
+    (
+        {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}},
+    ),
+    (
+        {
+            "type": "document",
+            "title": "a.pdf",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": PDF},
+        },
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}},
+    ),
+    (
+        {"type": "input_file", "filename": "b.pdf", "file_data": f"data:application/pdf;base64,{PDF}"},
+        {"type": "file", "file": {"filename": "b.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}},
+    ),
+    (
+        {"type": "document", "title": "n", "source": {"type": "text", "media_type": "text/plain", "data": "words"}},
+        {"type": "text", "text": "n\n\nwords"},
+    ),
+    ({"type": "input_text", "text": "x"}, {"type": "text", "text": "x"}),
+]
+"""A part of another dialect, and what says the same."""
+LEFT = [
+    image_url(png(), detail="high"),
+    {"type": "file", "file": {"file_id": "file-1"}},
+    {"type": "input_file", "file_id": "file-1"},
+    {"type": "document", "source": {"type": "url", "url": "https://x.io/a.pdf"}},
+    {"type": "video", "fps": 1.0, "frames": [b64(png())]},
+]
+"""Theirs already, or nothing they could say."""
+
+
+@pytest.mark.parametrize(
+    ("part", "made"), TRANSLATED, ids=[one["type"] + str(at) for at, (one, _) in enumerate(TRANSLATED)]
+)
+def test_parts_of_other_dialects_are_translated(part: dict[str, Any], made: dict[str, Any]) -> None:
+    """They say the same, also by their digest, where they are media."""
+    message = chat(said(part))
+    assert message_to(message)["content"][1] == made
+    assert made["type"] == "text" or canonical(message) == canonical(said(part))
+
+
+@pytest.mark.parametrize("part", LEFT, ids=[one["type"] + str(at) for at, one in enumerate(LEFT)])
+def test_what_is_theirs_or_cannot_be_said_is_left(part: dict[str, Any]) -> None:
+    """Nothing is lost."""
+    assert message_to(chat(said(part)))["content"][1] == part
+
+
+# -- limits ------------------------------------------------------------------
+
+SMALL = Limits(media=3000, media_count=3, pixels=1_000_000)
+CUT = "data:image/png;base64," + b64(png())[:-3]
+REFUSED: list[tuple[list[dict[str, Any]], type[Exception], str, str]] = [
+    ([image_url(png(size=3001))], TooLarge, "messages[0].content[0]", "gateway.max_media is 3000"),
+    ([image_url(png(1001, 1000))], TooLarge, "messages[0].content[0]", "1001 x 1000 pixels"),
+    ([image_url(b"x")] * 4, TooLarge, "messages", "gateway.max_media_count is 3"),
+    (
+        [{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}],
+        InvalidMessage,
+        "messages[0].content[0]",
+        "base64",
+    ),
+    ([{"type": "image_url", "image_url": {"url": CUT}}], InvalidMessage, "messages[0].content[0]", "base64"),
+    ([{"type": "input_audio", "input_audio": {"data": "a b!"}}], InvalidMessage, "messages[0].content[0]", "base64"),
+    ([anthropic(b""), anthropic(png(size=5000))], TooLarge, "messages[0].content[1]", "5.0 kB"),
+    ([{"type": "video", "frames": [b64(png(2000, 2000))]}], TooLarge, "messages[0].content[0]", "2000 x 2000"),
+    ([{"type": "file", "file": {"file_data": "x" * 5000}}], TooLarge, "messages[0].content[0]", "max_media"),
+    (
+        [{"type": "image_url", "image_url": {"url": "data:text/plain," + "x" * 3001}}],
+        TooLarge,
+        "messages[0].content[0]",
+        "3001",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parts", "error", "param", "words"), REFUSED, ids=range(len(REFUSED)))
+def test_limits_and_broken_data(parts: list[dict[str, Any]], error: type[Exception], param: str, words: str) -> None:
+    """With the place, before anything is decoded."""
+    with pytest.raises(error) as refused:
+        check_media({"messages": [{"role": "user", "content": parts}]}, SMALL)
+    assert getattr(refused.value, "param", None) == param
+    assert words in str(refused.value)
+
+
+GOOD: list[Any] = [
+    image_url(png(1000, 1000)),
+    {"type": "image_url", "image_url": {"url": "https://x.io/a.png"}},
+    {"type": "image_url", "image_url": {"url": "whatever:it is"}},
+    {"type": "image", "source": {"type": "base64", "data": "\n".join([b64(png())[:76], b64(png())[76:]])}},
+    {"type": "document", "source": {"type": "text", "data": "no base64 at all!"}},
+    {"type": "file", "file": {"file_id": "file-1", "file_data": b64(b"1234").rstrip("=")}},
+    {"type": "text", "text": "data:image/png;base64,???"},
+    {"type": ["image"], "image": "?"},
+    {"type": "thinking", "data": "?"},
+    7,
+]
+
+
+@pytest.mark.parametrize("part", GOOD, ids=range(len(GOOD)))
+def test_what_is_taken(part: Any) -> None:
+    """Links, other alphabets, line breaks; and what is no medium is somebody else's affair."""
+    check_media({"messages": [{"role": "user", "content": [part]}, 7, {"content": 7}], "system_messages": "x"}, SMALL)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | texts() | st.text(st.characters(), max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys | kinds, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(json_values, json_values, st.lists(shaped | free | json_values, max_size=3))
+def test_whatever_a_body_is_it_is_taken_or_refused(messages: Any, images: Any, parts: list[Any]) -> None:
+    """With an error of ours that says where, and nothing else."""
+    said_by_client = [{"role": "user", "content": parts}]
+    for body in ({"messages": messages, "images": images}, {"messages": said_by_client, "videos": images}):
+        assert where_refused(body) != ""
+
+
+def where_refused(body: dict[str, Any]) -> str | None:
+    """None: it is taken."""
+    try:
+        check_media(body, SMALL)
+        placed(body)
+    except InvalidRequest as error:
+        return error.param or ""
+    return None
+
+
+def test_the_size_of_a_message_is_without_its_media() -> None:
+    """These have a limit of their own; a text in a document is the message's."""
+    text = {"type": "document", "source": {"type": "text", "data": "words " * 100}}
+    message: dict[str, Any] = {"role": "user", "content": [image_url(png()), text], "x": 1}
+    bare = without_data(message)
+    assert bare["content"][1] is text
+    assert len(json.dumps(bare)) < len(json.dumps(message)) - len(b64(png()))
+    assert message["content"][0] == image_url(png())
+    assert without_data({"role": "user", "content": "x"}) == {"role": "user", "content": "x"}
+
+
+# -- mistral.rs --------------------------------------------------------------
+
+VIDEO = {"fps": 1.0, "frames": [b64(png())], "total_num_frames": 30, "sampled_indices": [0]}
+THEIRS: dict[str, Any] = {
+    "messages": [
+        {"role": "user", "content": [{"type": "image"}, {"type": "video"}, {"type": "text", "text": "see"}]},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}}],
+        },
+        {"role": "tool", "name": "f", "content": [{"type": "image"}, {"type": "text", "text": "found"}]},
+    ],
+    "images": [b64(png()), b64(png(seed=1))],
+    "videos": [VIDEO],
+}
+
+
+def test_their_media_go_to_their_placeholders() -> None:
+    """In order; what was given is not changed."""
+    before = json.dumps(THEIRS)
+    messages = placed(THEIRS)["messages"]
+    assert messages[0]["content"][:2] == [image_url(png()), {"type": "video", **VIDEO}]
+    assert messages[2]["content"][0] == image_url(png(seed=1))
+    assert messages[2]["tool_call_id"] == "a"
+    assert json.dumps(THEIRS) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "words"),
+    [
+        ({"images": [b64(png())]}, "images", "images has 1 items, and the messages have 2 parts"),
+        ({"videos": []}, "videos", "videos has 0 items, and the messages have 1 parts"),
+        ({"images": [b64(png()), "no base64!"]}, "images[1]", "could not be decoded"),
+        ({"images": [b64(png()), 7]}, "images[1]", "could not be decoded"),
+        ({"videos": [{"fps": 1.0}]}, "videos[0]", "frames"),
+        ({"videos": [{**VIDEO, "frames": ["?"]}]}, "videos[0].frames[0]", "could not be decoded"),
+    ],
+)
+def test_media_and_placeholders_have_to_agree(change: dict[str, Any], param: str, words: str) -> None:
+    """Else it is said which do not."""
+    with pytest.raises(InvalidRequest) as refused:
+        placed({**THEIRS, **change})
+    assert refused.value.param == param
+    assert words in str(refused.value)
+
+
+def test_what_has_nothing_beside_it_stays_as_it_is() -> None:
+    """Bare messages, and lists that only tell of what stands in their messages."""
+    for data in (
+        {"messages": THEIRS["messages"]},
+        {"messages": [], "images": [{"seq": 0}]},
+        {"messages": 7, "images": []},
+    ):
+        assert placed(data) is data
