@@ -16,7 +16,8 @@ from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
 from holdfast.models import Model, OfflineModel, PromptCounter
-from holdfast.tokens import STORED, TokenCounter, counter_for
+from holdfast.tokens import STORED, TokenCounter, counter_for, partial_counter
+from holdfast.tools.tool import Toolset
 from holdfast.wire.openai import message_from
 
 DEFAULT = "default"
@@ -44,11 +45,14 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
 
     count: PromptCounter | None = None
     """Asks the provider for its count (`count: provider`); None: prompts are counted here alone."""
+    inputs: frozenset[str] | None = None
+    """What it takes: `text`, `image`, `audio`, `video`, `file`; other media are told to it in words. None: all of them."""
 
     @property
     def counter(self) -> TokenCounter:
         """Counts tokens as this model does."""
-        return counter_for(self.model)
+        counter = counter_for(self.model)
+        return counter if self.inputs is None else partial_counter(counter, self.inputs)
 
     def budget(
         self, max_reply_tokens: int | None = None, *, tools: bool = True, learned: Learned | None = None
@@ -128,6 +132,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     instruction: str | None = None
     description: str | None = None
     context: ContextSettings = ContextSettings()
+    tools: tuple[str, ...] | None = None
+    """Names of those tools that it has; None: all."""
 
     @property
     def system(self) -> tuple[Message, ...]:
@@ -145,6 +151,8 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
     """Who writes summaries, where the strategy has them and somebody can write them."""
     history: int = 0
     """Newest messages that the policy may see; 0: all."""
+    tools: Toolset = Toolset()
+    """Those that run here when the model calls them."""
 
     @property
     def policy(self) -> Policy:
@@ -165,8 +173,9 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
         """
         agent = self.agent.name if self.agent else None
         window = self.llm.budget().context_window
-        said = [agent, self.context.strategy, self.context.options, self.llm.counter.name, window]
+        said: list[Any] = [agent, self.context.strategy, self.context.options, self.llm.counter.name, window]
         said += [self.history] if self.history else []
+        said += [] if self.llm.inputs is None else [{"inputs": sorted(self.llm.inputs)}]
         return hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=12).hexdigest()
 
 
@@ -198,6 +207,7 @@ class Roster:
         self.max_history_turns = 0
         self.summarizers = dict(summarizers or {})
         self.scorers = dict(scorers or {})
+        self.tools = Toolset()
 
     def voice(self, *, agent: str | None = None, model: str | None = None) -> Voice:
         """Who answers.
@@ -220,7 +230,8 @@ class Roster:
     def _voiced(self, llm: Llm, agent: Agent | None, context: ContextSettings) -> Voice:
         history = self.max_history_turns
         writer = None if history else self.summarizer(policy(context).summarizer, llm)
-        return Voice(llm=llm, agent=agent, context=context, summarizer=writer, history=history)
+        tools = self.tools.of(agent.tools if agent else None)
+        return Voice(llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools)
 
     def summarizer(self, wanted: str | None, own: Llm) -> Llm | Summarizer | None:
         """Who writes summaries; None when nobody can: the offline model reads nothing.

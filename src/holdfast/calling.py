@@ -12,12 +12,13 @@ from holdfast.budget import STEP_DOWN
 from holdfast.context.explain import encode_record
 from holdfast.errors import BudgetTooSmall, ContextTooLong, InvalidRequest
 from holdfast.models import closing, given_up, opening
-from holdfast.prompting import Turn, build_prompt
+from holdfast.prompting import Turn, build_prompt, sendable
 from holdfast.session import ModelCall, Session
-from holdfast.wire.openai import message_to
 
 STEPS_DOWN = 3
 """Times that a prompt is made smaller because the provider found it too long."""
+PROGRESS = "include_progress"
+"""What asks in a request's `stream_options` to be told what the tools are doing; it does not travel upstream."""
 _MODEL_NAME = 100
 """Characters of a model's name, as it tells it, that are recorded."""
 
@@ -66,15 +67,19 @@ async def _called(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     """One call with the working set."""
     assert turn.working_set is not None, "the working set is built first"
     llm = turn.request.voice.llm
-    body = {**llm.params, **turn.request.body}
+    body = {**llm.params, **turn.request.voice.tools.offered(turn.request.body)}
+    if turn.tool_choice is not None:
+        body["tool_choice"] = turn.tool_choice
+    if isinstance(options := body.get("stream_options"), Mapping):
+        body["stream_options"] = {name: value for name, value in options.items() if name != PROGRESS}
     body["model"] = llm.model
-    body["messages"] = [message_to(message) for message in turn.working_set.messages]
+    body["messages"] = await sendable(turn.engine, turn.request.ref, llm, turn.working_set)
     if llm.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & body.keys():
         body["max_tokens"] = llm.max_tokens
     if llm.cache_key:
         body.setdefault("prompt_cache_key", cache_key(turn.session))
-    async with closing(llm.client.stream(body)) as chunks:
-        async for chunk in chunks:
+    async with closing(llm.client.stream(body, headers=turn.request.headers or None)) as chunks:
+        async for chunk in turn.hold.passed(chunks):
             yield chunk
 
 

@@ -1,0 +1,351 @@
+"""The tools of a turn: which calls of a reply run here, what the client sees of it all, and how results get into the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.artifacts import SessionArtifacts
+from holdfast.context.units import distinct_id
+from holdfast.errors import InvalidRequest
+from holdfast.limits import METADATA_BYTES
+from holdfast.messages import Message, ToolCall
+from holdfast.prompting import Turn
+from holdfast.tools.context import State, ToolContext
+from holdfast.tools.running import CANCELLED, NOT_RUN, Outcome, failure, run
+from holdfast.tools.tool import name_of, relaxed
+from holdfast.wire.openai import message_to
+
+STOPPED: Final = (
+    "[stopped: the model called tools {rounds} times in a row, and once more where it was asked for an answer]"
+)
+"""The reply where there is none; see `ToolLimits.rounds`."""
+_APART: Final = "\n\n"
+"""Between a text that stood with calls and what follows, where no white space does."""
+_HEAD: Final = ("id", "object", "created", "model")
+"""Fields that all chunks of a reply have in common."""
+
+
+class Progress(dict[str, Any]):
+    """A chunk that says what a tool is doing. No plain client may see one: they are made where `Turn.progress` asks for them."""
+
+    @property
+    def comment(self) -> str:
+        """The same in a line, for people."""
+        return f"tool {self['holdfast']['tool']} {self['holdfast']['status']}"
+
+
+class Shown:
+    """A turn's reply as the client is sent it: one message over all its rounds, without the calls that run here.
+
+    Attributes:
+        calls: those of the last message that run here.
+        returned: those of the last message that are the client's.
+        preface: what the client was sent before that message: the texts that stood with calls.
+        temp: what the tools have under `temp:` keys of the state.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        body = {**turn.request.voice.llm.params, **turn.request.body}
+        self._tools = turn.request.voice.tools
+        self._theirs = {name_of(tool) for tool in turn.request.body.get("tools") or ()}
+        self._choice = body.get("tool_choice")
+        self.calls: tuple[ToolCall, ...] = ()
+        self.returned: tuple[ToolCall, ...] = ()
+        self.preface = ""
+        self.temp: dict[str, Any] = {}
+        self._rounds = 0
+        self._head: dict[str, Any] = {}
+        self._held: list[dict[str, Any]] = []
+        self._said = False
+        self._text = ""
+        self._usage: dict[str, Any] | None = None
+        self._reason: str | None = None
+        self._note = ""
+
+    @property
+    def tool_choice(self) -> Any:
+        """The next call's; None: as the request has it. What was forced is forced once, and behind the last round nothing runs."""
+        return "none" if self._at_bound else relaxed(self._choice)
+
+    @property
+    def _at_bound(self) -> bool:
+        return self._rounds >= self._tools.limits.rounds
+
+    # -- what a round said ---------------------------------------------------
+
+    def taken(self, message: Message, usage: Any) -> tuple[Message, dict[str, Any] | None]:
+        """A whole reply of the model as a log has it, and metadata: from here on it is known which of its calls run here."""
+        if not self._tools:
+            return message, None
+        self._usage = _summed(self._usage, usage)
+        self.calls = self.returned = ()
+        calls = _distinct(message.tool_calls)
+        if self._at_bound and calls:
+            return self._without_calls(message), self.metadata
+        self.returned = tuple(call for call in calls if call.name in self._theirs)
+        self.calls = tuple(call for call in calls if call.name not in self._theirs)
+        self._text = message.text
+        metadata = self.metadata if self.returned or not calls else None
+        if self.calls:
+            metadata = {**(metadata or {}), "returned": [at for at, call in enumerate(calls) if call in self.returned]}
+        return message.evolve(tool_calls=calls), metadata
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """Of the message that ends the reply, whole or cut: what the client was sent before it."""
+        too_long = len(self.preface) > METADATA_BYTES // 8  # of its JSON a character takes at most six bytes
+        return {"preface": self.preface} if self.preface and not too_long else None
+
+    def _without_calls(self, message: Message) -> Message:
+        """The reply of a model that goes on calling when it may not: what it said, or that it was stopped."""
+        self._reason = "length"
+        if not message.text.strip():
+            note = STOPPED.format(rounds=self._rounds)
+            self._note = self._separated(note)
+            message = message.evolve(content=note)
+        return message.evolve(tool_calls=())
+
+    # -- what the client is sent ---------------------------------------------
+
+    def add(self, chunk: dict[str, Any], *, finished: bool) -> Iterator[dict[str, Any]]:
+        """What of a chunk of the model can be sent on now. From the one that says why the reply ended, all are held back."""
+        told = self._seen(chunk) if self._tools else chunk
+        if told is None:
+            return
+        if self._held or finished:
+            self._held.append(told)
+        else:
+            yield told
+
+    def go_on(self) -> Iterator[dict[str, Any]]:
+        """What was held back of a message that does not end the reply, without its end; the next round begins."""
+        held, self._held = self._held, []
+        self.preface += self._text
+        self._rounds += 1
+        self._said = False
+        for chunk in held:
+            choices = [{**choice, "finish_reason": None} for choice in chunk.get("choices") or ()]
+            if any(_says(choice) for choice in choices):
+                yield {**chunk, "choices": choices}
+
+    def ending(self) -> Iterator[dict[str, Any]]:
+        """The end of the reply: the client's calls, what was held back, and what all rounds used."""
+        if not self._tools:
+            yield from self._held
+            return
+        if self._note:
+            yield self._chunk({"content": self._note})
+        if self.returned:
+            yield self._chunk({"tool_calls": _on_the_wire(self.returned)})
+        reason = "tool_calls" if self.returned else self._reason
+        for chunk in self._held:
+            choices = chunk.get("choices") or ()
+            yield {**chunk, "choices": [_ended(choice, reason) for choice in choices]}
+        if self._usage is not None:
+            yield {**self._head, "choices": [], "usage": self._usage}
+
+    def progress(self, call: ToolCall, status: str) -> Iterator[Progress]:
+        """What a tool is doing; nothing of one that is not there, whose name may be anything."""
+        if call.name in self._tools.tools:
+            told = {"tool": call.name, "call_id": call.id, "status": status}
+            yield Progress({**self._head, "choices": [], "holdfast": told})
+
+    def _chunk(self, delta: dict[str, Any]) -> dict[str, Any]:
+        return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+    def _seen(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
+        """`chunk` without calls and usage, and with the head of the first one; None where nothing is left of it."""
+        self._head = self._head or {key: chunk[key] for key in _HEAD if key in chunk}
+        before = chunk.get("choices") or ()
+        choices = [told for choice in before if (told := self._seen_choice(choice)) is not None]
+        if not choices and (before or chunk.get("usage")):
+            return None
+        rest = {key: value for key, value in chunk.items() if key != "usage"}
+        return {**rest, **(self._head if self._rounds else {}), "choices": choices}
+
+    def _seen_choice(self, choice: dict[str, Any]) -> dict[str, Any] | None:
+        told, dropped = dict(choice), False
+        for key in ("delta", "message"):
+            said = choice.get(key)
+            if not isinstance(said, dict):
+                continue
+            left = {name: value for name, value in said.items() if name != "tool_calls"}
+            if self._rounds:
+                left.pop("role", None)
+            dropped = dropped or len(left) < len(said)
+            if key == "delta" or "delta" not in choice:
+                left = self._apart(left)
+            told[key] = left
+        return None if dropped and not _says(told) and told.get("finish_reason") is None else told
+
+    def _apart(self, said: dict[str, Any]) -> dict[str, Any]:
+        """The first words of a later message, set apart from what stands before them."""
+        content = said.get("content")
+        if self._said or not isinstance(content, str) or not content:
+            return said
+        return {**said, "content": self._separated(content)}
+
+    def _separated(self, content: str) -> str:
+        self._said = True
+        if not self.preface or self.preface[-1].isspace() or content[0].isspace():
+            return content
+        self.preface += _APART
+        return _APART + content
+
+
+# -- running ---------------------------------------------------------------------
+
+
+async def run_tools(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], None]:
+    """Run the calls that run here, side by side. Each result is in the log before the next call of the model.
+
+    Left before its end, it cancels what still runs: what has a result by then is stored with it, the rest with an error.
+    """
+    under_way = _UnderWay(turn, shown)
+    try:
+        if not shown.returned:
+            for chunk in shown.go_on():
+                yield chunk
+        for call in shown.calls:
+            for told in shown.progress(call, "running"):
+                yield told
+        while under_way.left:
+            done = await turn.hold.interruptible(under_way.some)
+            for outcome in await under_way.write(done):
+                for told in shown.progress(outcome.call, "failed" if outcome.failed else "done"):
+                    yield told
+    finally:
+        if under_way.left:
+            await turn.engine.settle(turn.request.ref, under_way.give_up())
+
+
+async def not_run(turn: Turn, shown: Shown) -> None:
+    """Write that the calls of a message never ran, because the turn ended before."""
+    await turn.append([failure(call, NOT_RUN).message for call in shown.calls], last=True)
+
+
+class _UnderWay:
+    """The calls of a message while they run.
+
+    Attributes:
+        left: those whose results are not being written yet, in the order of the calls.
+    """
+
+    def __init__(self, turn: Turn, shown: Shown) -> None:
+        self._turn = turn
+        self._returned = bool(shown.returned)
+        self._writing = asyncio.Lock()
+        tools = turn.request.voice.tools
+        self.left = {
+            asyncio.ensure_future(run(tools, call, context_of(turn, shown.temp))): call for call in shown.calls
+        }
+
+    async def some(self) -> list[asyncio.Task[Outcome]]:
+        """Those that are done, as soon as there are any."""
+        done, _ = await asyncio.wait(self.left, return_when=asyncio.FIRST_COMPLETED)
+        return [task for task in self.left if task in done]
+
+    async def write(self, done: Iterable[asyncio.Task[Outcome]]) -> list[Outcome]:
+        """Write the results of calls that are done. Raises what came out of a tool that is no `Exception`."""
+        errors = [task for task in done if task.cancelled() or task.exception() is not None]
+        outcomes = [_outcome(task, self.left.pop(task)) for task in done]
+        last = self._returned and not self.left
+        await self._turn.engine.settle(self._turn.request.ref, self._append(outcomes, last=last))
+        for task in errors:
+            task.result()
+        return outcomes
+
+    async def give_up(self) -> None:
+        """Cancel those that still run, and write what has come of all of them."""
+        left, self.left = self.left, {}
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left)
+        await self._append([_outcome(task, call) for task, call in left.items()], last=True)
+
+    async def _append(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
+        async with self._writing:
+            try:
+                await self._write(outcomes, last=last)
+            except InvalidRequest:
+                for at, outcome in enumerate(outcomes):
+                    await self._write_or_tell(outcome, last=last and at == len(outcomes) - 1)
+
+    async def _write_or_tell(self, outcome: Outcome, *, last: bool) -> None:
+        """Write a result, or, where the store refuses it or what was written to the state with it, why."""
+        try:
+            await self._write([outcome], last=last)
+        except InvalidRequest as exc:
+            await self._write([failure(outcome.call, f"the tool's result could not be stored: {exc}")], last=last)
+
+    async def _write(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
+        delta = {key: value for outcome in outcomes for key, value in outcome.delta.items()}
+        await self._turn.append([outcome.message for outcome in outcomes], state_delta=delta or None, last=last)
+
+
+def _outcome(task: asyncio.Task[Outcome], call: ToolCall) -> Outcome:
+    if task.cancelled() or task.exception() is not None:
+        return failure(call, CANCELLED)
+    return task.result()
+
+
+def context_of(turn: Turn, temp: dict[str, Any]) -> ToolContext:
+    """What a tool is given of the session."""
+    ref, agent = turn.request.ref, turn.request.voice.agent
+    return ToolContext(
+        session_id=ref.id,
+        user_id=ref.user_id,
+        agent=agent.name if agent else None,
+        state=State(lambda: turn.session.state, temp),
+        artifacts=SessionArtifacts(turn.engine.artifacts, ref),
+    )
+
+
+# -- shapes ----------------------------------------------------------------------
+
+
+def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """The calls with ids that differ: results come in any order."""
+    used: set[str] = set()
+    return tuple(msgspec.structs.replace(call, id=distinct_id(call.id, used)) for call in calls)
+
+
+def _on_the_wire(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+    told = message_to(Message(role="assistant", tool_calls=tuple(calls)))["tool_calls"]
+    return [{"index": at, **call} for at, call in enumerate(told)]
+
+
+def _says(choice: Mapping[str, Any]) -> bool:
+    """Whether there is anything in the delta of a choice."""
+    said = choice.get("delta", choice.get("message"))
+    return isinstance(said, dict) and any(said.values())
+
+
+def _ended(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:
+    """A choice whose reply ended for another reason than the model's."""
+    return choice if reason is None or choice.get("finish_reason") is None else {**choice, "finish_reason": reason}
+
+
+def _summed(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
+    """What two calls used together: numbers are added, at any depth."""
+    if not isinstance(usage, Mapping):
+        return before
+    if before is None:
+        return dict(usage)
+    return {**before, **{key: _sum(before.get(key), value) for key, value in usage.items()}}
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if isinstance(other, Mapping):
+        return _summed(one if isinstance(one, dict) else None, other)
+    if _number(one) and _number(other):
+        return one + other
+    return one if other is None else other
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

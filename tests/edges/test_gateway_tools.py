@@ -1,0 +1,358 @@
+"""Tools that run in the gateway, seen by the official client and on the wire: streamed and not, mixed, cut off, and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from holdfast.session import SessionRef
+from holdfast.stores import open_store
+from holdfast.stores.verify import verify
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+from holdfast.tools.context import ToolContext
+from holdfast.tools.functions import toolset
+from holdfast.tools.tool import ToolLimits
+from tests.edges.server import Process, Served, config_text, gateway
+
+HI: list[Any] = [{"role": "user", "content": "Where is order 7?"}]
+THEIRS: list[Any] = [{"type": "function", "function": {"name": "open_door", "parameters": {"type": "object"}}}]
+SESSION = {"session_id": "s"}
+PROGRAM = str(Path(__file__).with_name("tool_server.py"))
+
+
+async def find_order(number: int) -> dict[str, Any]:
+    """Find an order.
+
+    Args:
+        number: the order's
+    """
+    return {"order": number, "status": "sent"}
+
+
+def note(context: ToolContext, text: str) -> str:
+    """Keep a note."""
+    context.state["note"] = text
+    return "kept"
+
+
+@asynccontextmanager
+async def tooled(
+    script: Sequence[Any], *tools: Any, more: Sequence[str] = (), **limits: Any
+) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
+    """A gateway whose model may call these."""
+    async with gateway(script, *more) as (served, upstream):
+        served.hf.roster.tools = toolset(tools or (find_order, note), ToolLimits(**limits))
+        yield served, upstream
+
+
+async def asked(served: Served, streamed: bool, messages: list[Any] = HI, **fields: Any) -> Any:
+    """A completion by the official client, streamed and collected by it, or whole."""
+    ask: dict[str, Any] = {"model": "gpt-4o", "messages": messages, "extra_body": SESSION, **fields}
+    if not streamed:
+        return await served.client.chat.completions.create(**ask)
+    async with served.client.chat.completions.stream(**ask, stream_options={"include_usage": True}) as stream:
+        async for _ in stream:
+            pass
+        return await stream.get_final_completion()
+
+
+# -- replies -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_client_sees_one_reply(streamed: bool) -> None:
+    """Its text, its end and what it used; the calls stay here."""
+    calls = [("find_order", {"number": 7}), ("note", {"text": "asked for 7"})]
+    script = [Reply(text="Let me look.", tool_calls=calls), "It was sent."]
+    async with tooled(script) as (served, upstream):
+        completion = await asked(served, streamed)
+        choice = completion.choices[0]
+        assert choice.message.content == "Let me look.\n\nIt was sent."
+        assert choice.message.role == "assistant"
+        assert not choice.message.tool_calls
+        assert choice.finish_reason == "stop"
+        assert (completion.usage.prompt_tokens, completion.usage.total_tokens) == (20, 30)
+        assert [message["role"] for message in upstream.requests[1].body["messages"]] == [
+            "user",
+            "assistant",
+            *["tool"] * 2,
+        ]
+        assert [tool["function"]["name"] for tool in upstream.requests[0].body["tools"]] == ["find_order", "note"]
+        entries = await served.hf.store.entries(SessionRef("default", "s"))
+        assert entries[-1].metadata == {"preface": "Let me look.\n\n"}
+        session = await served.hf.store.get(SessionRef("default", "s"))
+        assert session.state == {"note": "asked for 7"}
+        assert session.usage.calls == 2
+        assert await verify(served.hf.store, SessionRef("default", "s")) == 5
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_transcript_with_both_texts_as_one_is_recognised(streamed: bool) -> None:
+    """The client resends what it was sent; the log goes on, tool messages and all."""
+    script = [Reply(text="Let me look.", tool_calls=[("find_order", {"number": 7})]), "It was sent.", "Yes."]
+    async with tooled(script) as (served, upstream):
+        first = await asked(served, streamed)
+        messages = [*HI, {"role": "assistant", "content": first.choices[0].message.content}]
+        again = await asked(served, streamed, [*messages, {"role": "user", "content": "Sure?"}])
+        assert again.choices[0].message.content == "Yes."
+        roles = [role for role, _ in await served.log()]
+        assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+        assert [message["role"] for message in upstream.requests[2].body["messages"]] == roles[:-1]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("resends", ["the results alone", "all of it", "all of it, no id"])
+async def test_calls_of_both_kinds(streamed: bool, resends: str) -> None:
+    """The client gets its own, and its result goes on in the same turn with ours in place."""
+    calls = [("open_door", {"which": "front"}), ("find_order", {"number": 7}), ("open_door", {"which": "back"})]
+    async with tooled([Reply(text="Wait.", tool_calls=calls), "All done."]) as (served, upstream):
+        choice = (await asked(served, streamed, tools=THEIRS)).choices[0]
+        assert choice.finish_reason == "tool_calls"
+        assert [json.loads(call.function.arguments)["which"] for call in choice.message.tool_calls] == ["front", "back"]
+        results = [
+            {"role": "tool", "tool_call_id": call.id, "content": f"opened {call.id}"}
+            for call in choice.message.tool_calls
+        ]
+        resent = [*HI, choice.message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"})]
+        messages = results if resends == "the results alone" else [*resent, *results]
+        unnamed: Any = {"extra_body": {}} if resends.endswith("no id") else {}
+        answer = await asked(served, streamed, messages, tools=THEIRS, **unnamed)
+        assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
+        assert answer.choices[0].message.content == "All done."
+        entries = await served.hf.store.entries(SessionRef("default", "s"))
+        assert [entry.kind for entry in entries] == ["user", "calls", *["result"] * 3, "assistant"]
+        assert {entry.turn_id for entry in entries} == {0}
+        sent = upstream.requests[1].body["messages"]
+        assert [call["id"] for call in sent[1]["tool_calls"]] == ["call_1_0", "call_1_1", "call_1_2"]
+        assert sorted(message["tool_call_id"] for message in sent[2:]) == ["call_1_0", "call_1_1", "call_1_2"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_clients_call_behind_a_round_of_ours(named: bool) -> None:
+    """A round that the client never saw stays where it is when the client resends what it saw."""
+    script = [
+        Reply(text="First.", tool_calls=[("find_order", {"number": 7})]),
+        Reply(text="Then.", tool_calls=[("open_door", {})]),
+        Reply(text="And.", tool_calls=[("find_order", {"number": 8})]),
+        "Done.",
+        "Bye.",
+    ]
+    async with tooled(script) as (served, _upstream):
+        extra: Any = {"extra_body": SESSION if named else {}}
+        message = (await asked(served, False, tools=THEIRS)).choices[0].message
+        assert message.content == "First.\n\nThen."
+        messages = [*HI, message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"})]
+        messages.append({"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "open"})
+        answer = await asked(served, False, messages, tools=THEIRS, **extra)
+        assert answer.choices[0].message.content == "And.\n\nDone."
+        kinds = ["user", *["calls", "result"] * 3, "assistant"]
+        entries = await served.hf.store.entries(SessionRef("default", "s"))
+        assert [entry.kind for entry in entries] == kinds
+        messages += [{"role": "assistant", "content": "And.\n\nDone."}, {"role": "user", "content": "Thanks"}]
+        await asked(served, False, messages, tools=THEIRS, **extra)
+        entries = await served.hf.store.entries(SessionRef("default", "s"))
+        assert [entry.kind for entry in entries] == [*kinds, "user", "assistant"]
+        assert {entry.turn_id for entry in entries[:8]} == {0}
+
+
+async def test_errors_limits_and_wrong_arguments_are_the_models() -> None:
+    """The client sees none of them."""
+
+    async def breaks() -> None:
+        raise ValueError("broke")
+
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    calls = [("breaks", {}), ("slow", {}), ("find_order", {"number": "x"}), ("nowhere", {}), ("note", "{half")]
+    script = [Reply(tool_calls=calls), "I could not."]
+    async with tooled(script, breaks, slow, find_order, note, timeout=0.05) as (served, upstream):
+        completion = await asked(served, False)
+        assert completion.choices[0].message.content == "I could not."
+        results = [message for message in upstream.requests[1].body["messages"] if message["role"] == "tool"]
+        errors = {result["tool_call_id"]: json.loads(result["content"])["error"] for result in results}
+        words = ["broke", "took longer than", "Expected `int`", "no tool 'nowhere'", "no JSON"]
+        assert all(word in errors[f"call_1_{at}"] for at, word in enumerate(words))
+
+
+async def test_the_bound_ends_the_turn() -> None:
+    """`gateway.max_tool_rounds`: then the model has to answer, and if it calls again, the reply is cut."""
+    replies = [Reply(tool_calls=[("find_order", {"number": n})]) for n in range(3)]
+    async with tooled(replies, rounds=2) as (served, upstream):
+        completion = await asked(served, False, tool_choice="required")
+        assert completion.choices[0].finish_reason == "length"
+        assert "stopped" in completion.choices[0].message.content
+        assert [received.body["tool_choice"] for received in upstream.requests] == ["required", "auto", "none"]
+        assert (await served.hf.store.get(SessionRef("default", "s"))).tail.open_calls == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "function", "function": {"name": "note"}}]}, "tools[0]"),
+        ({"n": 2}, "n"),
+    ],
+)
+async def test_what_does_not_go_with_tools_is_refused(fields: dict[str, Any], param: str) -> None:
+    """Before anything is written, and no session is made for it."""
+    async with tooled([]) as (served, upstream):
+        for extra in ({}, SESSION):
+            with pytest.raises(openai.BadRequestError) as caught:
+                await served.client.chat.completions.create(model="gpt-4o", messages=HI, extra_body=extra, **fields)
+            assert caught.value.param == param
+        assert upstream.requests == []
+        assert (await served.http.get("/v1/sessions")).json()["data"] == []
+
+
+async def test_secrets_in_results_are_redacted() -> None:
+    """Before they are stored, and before the model sees them; in errors, arguments and state, too."""
+    secret = "hunter2-hunter2"
+
+    async def leaks(context: ToolContext) -> str:
+        context.state["seen"] = secret
+        return f"the word is {secret}"
+
+    async def breaks() -> None:
+        raise ValueError(f"no login with {secret}")
+
+    redaction = 'redaction: {enabled: true, use_builtins: false, patterns: [{regex: "hunter2-hunter2", label: word}]}'
+    script = [Reply(tool_calls=[("leaks", {}), ("breaks", {})]), "ok"]
+    async with tooled(script, leaks, breaks, more=[redaction]) as (served, upstream):
+        await asked(served, False)
+        assert secret.encode() not in upstream.requests[1].raw
+        exported = (await served.http.get("/v1/sessions/s")).text
+        assert secret not in exported
+        assert "the word is" in exported
+
+
+# -- progress ------------------------------------------------------------------
+
+
+async def lines(served: Served, **fields: Any) -> list[str]:
+    """The lines of a stream as they come over the wire."""
+    body = {"messages": HI, "stream": True, **SESSION, **fields}
+    response = await served.http.post("/v1/chat/completions", json=body)
+    assert response.status_code == 200, response.text
+    return [line for line in response.text.split("\n") if line]
+
+
+async def test_progress_is_a_comment() -> None:
+    """Which clients pass over; a name that the model made up, with a line break in it, never gets there."""
+    calls = [("find_order", {"number": 7}), ("x\n\ndata: {}", {})]
+    async with tooled([Reply(tool_calls=calls), "ok"]) as (served, _):
+        told = await lines(served)
+        assert [line for line in told if line.startswith(":")] == [
+            ": tool find_order running",
+            ": tool find_order done",
+        ]
+        assert all(line.startswith((":", "data: ")) for line in told)
+        events = [json.loads(line[6:]) for line in told if line.startswith("data: {")]
+        assert not any("holdfast" in event for event in events)
+        assert all(event["choices"] for event in events)
+
+
+async def test_progress_as_events_where_it_is_asked_for() -> None:
+    """Chunks without choices, which the official client takes; the model is not told of the option."""
+    script = [Reply(tool_calls=[("find_order", {"number": 7})]), "ok"]
+    async with tooled(script) as (served, upstream):
+        stream = await served.client.chat.completions.create(
+            model="gpt-4o", messages=HI, stream=True, stream_options={"include_progress": True}, extra_body=SESSION
+        )
+        chunks = [chunk async for chunk in stream]
+        told = [(chunk.model_extra or {})["holdfast"] for chunk in chunks if "holdfast" in (chunk.model_extra or {})]
+        assert [(step["tool"], step["status"]) for step in told] == [("find_order", "running"), ("find_order", "done")]
+        assert "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices) == "ok"
+        assert all(chunk.usage is None for chunk in chunks)
+        assert upstream.requests[0].body["stream_options"] == {"include_usage": True}
+
+
+# -- clients that go, servers that die -------------------------------------------
+
+
+async def test_a_client_that_goes_while_a_tool_runs() -> None:
+    """The tool is cancelled, its call has a result, and the next turn goes on."""
+    running, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def waits() -> None:
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async with tooled([Reply(tool_calls=[("waits", {})]), "Hello again."], waits) as (served, upstream):
+        task = asyncio.create_task(asked(served, True))
+        await running.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        await cancelled.wait()
+        completion = await asked(served, False, [{"role": "user", "content": "Still there?"}])
+        assert completion.choices[0].message.content == "Hello again."
+        sent = upstream.requests[1].body["messages"]
+        assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]
+        assert "cancelled" in sent[2]["content"]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_server_that_is_killed_between_rounds(tmp_path: Path, keyed: bool) -> None:
+    """Its result is durable: the retry goes on from there, and the tool runs once."""
+    gate = Gate()
+    held = Reply(text="never said", hold=gate)
+    script: list[Reply | str] = [Reply(tool_calls=[("count", {})]), held, "You are number 1."]
+    headers = {"idempotency-key": "k"} if keyed else {}
+    body = {"messages": HI, **SESSION}
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with ScriptedUpstream(script) as upstream:
+        config = tmp_path / "holdfast.yaml"
+        config.write_text(config_text(upstream.url), encoding="utf-8")
+
+        def server() -> Process:
+            env = {"TOOL_SERVER_COUNTS": str(tmp_path / "counts.db")}
+            return Process(url, config=config, env=env, program=(PROGRAM,))
+
+        with server() as first:
+            async with httpx2.AsyncClient(base_url=first.url, trust_env=False, timeout=60) as client:
+                task = asyncio.create_task(client.post("/v1/chat/completions", json=body, headers=headers))
+                await upstream.until(lambda: len(upstream.requests) == 2)
+                await asyncio.to_thread(first.kill)
+                (failed,) = await asyncio.gather(task, return_exceptions=True)
+                assert isinstance(failed, httpx2.TransportError)
+        gate.open()
+        with server() as second:
+            async with httpx2.AsyncClient(base_url=second.url, trust_env=False, timeout=60) as client:
+                answer = await client.post("/v1/chat/completions", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["choices"][0]["message"]["content"] == "You are number 1."
+        sent = upstream.requests[2].body["messages"]
+        assert [message["role"] for message in sent] == ["user", "assistant", "tool"]
+        assert sent[2]["content"] == "1"
+    with sqlite3.connect(tmp_path / "counts.db") as counts:
+        assert counts.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+    store = await open_store(url, tenant="default")
+    try:
+        assert await verify(store, SessionRef("default", "s")) == 4
+    finally:
+        await store.close()
+
+
+async def test_the_settings_of_the_gateway_hold(tmp_path: Path) -> None:
+    """`holdfast serve` has the limits of its configuration."""
+    replies: list[Reply | str] = [Reply(tool_calls=[("count", {})]), "enough"]
+    async with ScriptedUpstream(replies) as upstream:
+        config = tmp_path / "holdfast.yaml"
+        config.write_text(config_text(upstream.url, "gateway: {max_tool_rounds: 1}"), encoding="utf-8")
+        env = {"TOOL_SERVER_COUNTS": str(tmp_path / "counts.db")}
+        with Process(f"sqlite:///{tmp_path}/s.db", config=config, env=env, program=(PROGRAM,)) as server:
+            async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=60) as client:
+                answer = await client.post("/v1/chat/completions", json={"messages": HI, **SESSION})
+        assert answer.json()["choices"][0]["message"]["content"] == "enough"
+        assert upstream.requests[1].body["tool_choice"] == "none"

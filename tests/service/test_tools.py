@@ -1,0 +1,302 @@
+"""Tools from functions: how they are described to the model, how their arguments are read, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.artifacts import SessionArtifacts
+from holdfast.config.gateway import Gateway
+from holdfast.errors import InvalidRequest
+from holdfast.messages import ToolCall
+from holdfast.server.run import tool_limits_of
+from holdfast.tools.context import State, ToolContext
+from holdfast.tools.functions import tool_from
+from holdfast.tools.running import Outcome, cut, run
+from holdfast.tools.tool import Tool, ToolLimits, Toolset
+
+ARTIFACTS: SessionArtifacts = SessionArtifacts(None, None)  # type: ignore[arg-type]  # nobody looks at them
+
+
+class Kind(Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+@dataclass
+class Place:
+    street: str
+    number: int = 1
+
+
+class Node(msgspec.Struct):
+    name: str
+    below: list[Node] = []
+
+
+def order(
+    number: int,
+    context: ToolContext,
+    kind: Kind = Kind.SMALL,
+    *,
+    to: Place | None = None,
+    how: Annotated[Literal["post", "van"], "how it comes"] = "post",
+    most: Annotated[int, msgspec.Meta(ge=1, le=9)] = 5,
+    by: date | None = None,
+) -> str:
+    """Order something, and have it
+    brought.
+
+    More words, which the model is not told.
+
+    Args:
+        number: how many,
+            at least one
+        kind (Kind): the size: small or large
+        most: boxes
+    Returns:
+        number: this is no parameter
+    """
+    return f"{number} {kind.value} {to} {how} {most} {by} {context.session_id}"
+
+
+def context(stored: dict[str, Any] | None = None) -> ToolContext:
+    state = State(lambda: stored or {}, {})
+    return ToolContext(session_id="s", user_id="u", agent=None, state=state, artifacts=ARTIFACTS)
+
+
+async def outcome(function: Any, arguments: Any, **limits: Any) -> Outcome:
+    """What becomes of a call of it."""
+    tools = Toolset.made([tool_from(function)], ToolLimits(**limits))
+    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return await run(tools, ToolCall("c", next(iter(tools.tools)), text), context())
+
+
+def test_a_function_is_described() -> None:
+    """By its docstring's first paragraph, its signature and its section Args."""
+    function = tool_from(order).definition["function"]
+    assert function["name"] == "order"
+    assert function["description"] == "Order something, and have it brought."
+    schema = function["parameters"]
+    assert schema["type"] == "object"
+    assert schema["required"] == ["number"]
+    assert schema["additionalProperties"] is False
+    assert list(schema["properties"]) == ["number", "kind", "to", "how", "most", "by"]
+    assert schema["properties"]["number"] == {"type": "integer", "description": "how many, at least one"}
+    assert schema["properties"]["kind"]["description"] == "the size: small or large"
+    assert schema["properties"]["kind"]["default"] == "small"
+    assert schema["properties"]["how"]["enum"] == ["post", "van"]
+    assert schema["properties"]["how"]["description"] == "how it comes"
+    assert schema["properties"]["most"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 9,
+        "description": "boxes",
+        "default": 5,
+    }
+    assert schema["properties"]["by"]["anyOf"][0] == {"type": "string", "format": "date"}
+    assert set(schema["$defs"]) == {"Kind", "Place"}
+    msgspec.json.encode(schema)
+
+
+async def test_arguments_become_what_the_annotations_say() -> None:
+    """And what the model leaves out is the function's own default."""
+    said = await outcome(order, {"number": 2, "kind": "large", "to": {"street": "x"}, "by": "2026-01-02"})
+    assert said.content == "2 large Place(street='x', number=1) post 5 2026-01-02 s"
+    assert (await outcome(order, {"number": 2})).content == "2 small None post 5 None s"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "missing required field `number`"),
+        ({"number": "2"}, "Expected `int`, got `str` - at `$.number`"),
+        ({"number": 1, "kind": "huge"}, "Invalid enum value 'huge' - at `$.kind`"),
+        ({"number": 1, "most": 10}, "Expected `int` <= 9 - at `$.most`"),
+        ({"number": 1, "to": {"street": 5}}, "at `$.to.street`"),
+        ({"number": 1, "context": {}}, "unknown field `context`"),
+        ("", "missing required field `number`"),
+        ("null", "missing required field `number`"),
+        ("[" * 5000, "no JSON"),
+        ('{"number": 1e999}', "wrong arguments"),
+    ],
+)
+async def test_wrong_arguments_are_told_with_their_place(arguments: Any, words: str) -> None:
+    """So that the model can make them right."""
+    said = await outcome(order, arguments)
+    assert said.failed
+    assert words in msgspec.json.decode(said.content)["error"]
+
+
+async def test_all_kinds_of_callables() -> None:
+    """Methods, objects, plain functions that return something to be awaited, recursive types."""
+
+    class Desk:
+        async def __call__(self, n: int) -> int:
+            """Call it."""
+            return n + 1
+
+        def method(self, n: int) -> int:
+            """Its method."""
+            return n + 2
+
+    async def later(n: int) -> int:
+        return n + 3
+
+    def plain(n: int) -> Any:
+        return later(n)
+
+    def deep(node: Node) -> str:
+        return node.below[0].name
+
+    assert (await outcome(Desk().method, {"n": 1})).content == "3"
+    assert (await outcome(plain, {"n": 1})).content == "4"
+    assert (await outcome(deep, {"node": {"name": "a", "below": [{"name": "b"}]}})).content == "b"
+    tool = tool_from(Desk(), name="desk")
+    assert await tool.call(context(), {"n": 1}) == 2
+    assert tool_from(functools.partial(order, most=1), name="few").name == "few"
+
+
+class Model:
+    def model_dump(self, mode: str) -> dict[str, str]:
+        return {"mode": mode}
+
+
+@pytest.mark.parametrize(
+    ("result", "content"),
+    [
+        ("as it is", "as it is"),
+        ("half \ud800", "half ?"),
+        (None, "null"),
+        ({"a": (1, 2)}, '{"a":[1,2]}'),
+        (Place("x"), '{"street":"x","number":1}'),
+        (Model(), '{"mode":"json"}'),
+        (7, "7"),
+    ],
+)
+async def test_results_are_words(result: Any, content: str) -> None:
+    """A text as it is, anything else as JSON."""
+
+    def give() -> Any:
+        return result
+
+    assert (await outcome(give, {})).content == content
+
+
+@pytest.mark.parametrize("result", [object(), {"a": {1j}}, {"\ud800": 1}])
+async def test_results_that_have_no_words(result: Any) -> None:
+    """Are errors for the model."""
+
+    def give() -> Any:
+        return result
+
+    assert (await outcome(give, {})).failed
+
+
+def positional(a: int, /) -> None: ...
+def several(*a: int) -> None: ...
+def named(**a: int) -> None: ...
+def bare(a) -> None: ...  # type: ignore[no-untyped-def]  # that is what is refused
+def unknown(a: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821 - the same
+def foreign(a: ToolContext | int) -> None: ...
+def wrong_name(a: int) -> None: ...
+
+
+@pytest.mark.parametrize("function", [positional, several, named, bare, unknown, foreign, lambda a: a, print, 5])
+def test_functions_that_no_tool_can_be_made_from(function: Any) -> None:
+    """Say so when they are given, with their name and parameter."""
+    with pytest.raises(InvalidRequest) as caught:
+        tool_from(function)
+    assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"name": "a b"}, {"name": ""}, {"name": "x" * 65}, {"timeout": 0}, {"max_result": 5}, {"timeout": True}]
+)
+def test_fields_that_a_tool_cannot_have(fields: dict[str, Any]) -> None:
+    """Are refused too."""
+    with pytest.raises(InvalidRequest):
+        tool_from(wrong_name, **fields)
+
+
+@pytest.mark.parametrize("limits", [{"rounds": -1}, {"result": 10}, {"timeout": 0}, {"timeout": "x"}, {"rounds": 1.5}])
+def test_limits_that_cannot_be(limits: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        ToolLimits(**limits)
+
+
+def test_limits_are_those_of_the_configuration() -> None:
+    """A library and a server without settings have the same."""
+    assert tool_limits_of(Gateway()) == ToolLimits()
+
+
+async def test_a_tool_made_by_hand() -> None:
+    """Has whatever schema, and gets the arguments as they came."""
+
+    async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
+        return f"{context.user_id} {arguments}"
+
+    tools = Toolset.made([Tool(name="raw", call=call)])
+    said = await run(tools, ToolCall("c", "raw", '{"a": [1]}'), context())
+    assert said.content == "u {'a': [1]}"
+
+
+# -- state -----------------------------------------------------------------------
+
+KEYS = st.sampled_from(["a", "b", "temp:c"])
+VALUES = st.one_of(st.none(), st.integers(-5, 5), st.lists(st.integers(), max_size=2))
+
+
+@given(st.dictionaries(KEYS.filter(lambda key: ":" not in key), st.integers()), st.lists(st.tuples(KEYS, VALUES)))
+def test_state_is_a_mapping(stored: dict[str, int], writes: list[tuple[str, Any]]) -> None:
+    """Like a dict in which None deletes; what is committed makes the stored state into what was seen."""
+    temp: dict[str, Any] = {}
+    state, model = State(lambda: stored, temp), dict[str, Any](stored)
+    for key, value in writes:
+        state[key] = value
+        model = {k: v for k, v in {**model, key: value}.items() if v is not None}
+        assert dict(state) == model
+        assert len(state) == len(model)
+        assert (key in state) is (value is not None)
+    delta = state.sealed()
+    committed = {key: value for key, value in {**stored, **delta}.items() if value is not None}
+    assert committed == {key: value for key, value in model.items() if key != "temp:c"}
+    assert temp == {key: value for key, value in model.items() if key == "temp:c"}
+
+
+def test_wrong_keys_of_the_state() -> None:
+    """Are told, and what is read is a copy."""
+    state = State(lambda: {"list": [1], "user:old": 1}, {})
+    state["list"].append(2)
+    assert state["list"] == [1]
+    assert list(state) == ["list"]
+    keys: tuple[Any, ...] = ("user:x", "app:x", "", 5)
+    for key in keys:
+        with pytest.raises(InvalidRequest):
+            state[key] = 1
+        with pytest.raises(InvalidRequest):
+            state.get(key)
+    with pytest.raises(KeyError):
+        del state["none"]
+    with pytest.raises(KeyError):
+        state["temp:none"]
+
+
+@given(st.text(max_size=3000), st.integers(1024, 3000))
+def test_a_cut_result_fits(text: str, most: int) -> None:
+    """In bytes, with its beginning and its end; one that fits is left alone."""
+    told = cut(text, most)
+    assert len(told.encode()) <= most
+    if len(text.encode()) <= most:
+        assert told == text
+    else:
+        assert told[:100] == text[:100]
+        assert told[-50:] == text[-50:]

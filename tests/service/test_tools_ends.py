@@ -1,0 +1,235 @@
+"""Turns whose tools run here, and end before their end: clients that go away, models that break off, crashes, and retries."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.errors import ModelUnavailable, TurnInterrupted
+from holdfast.stores.base import Append
+from holdfast.tooling import Progress
+from holdfast.tools.running import NOT_RUN
+from holdfast.turn import respond
+from tests.service.test_turn import REF
+from tests.service.toolbench import THEIRS, bench, content, said, shout
+
+
+async def test_whoever_goes_while_a_tool_runs_leaves_no_call_open() -> None:
+    """Async tools are cancelled and threads abandoned; what has a result by then keeps it."""
+    release, running = threading.Event(), asyncio.Event()
+    cancelled = asyncio.Event()
+
+    def hangs() -> None:
+        release.wait()
+
+    async def waits() -> None:
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    calls = [("a", "shout", {"text": "x"}), ("b", "hangs", {}), ("c", "waits", {})]
+    async with bench([said(None, *calls)], shout, hangs, waits) as desk:
+        stored = asyncio.Event()
+
+        async def follow() -> None:
+            turn = desk.turn("go")
+            turn.progress = True
+            async for chunk in respond(turn):
+                if isinstance(chunk, Progress) and chunk["holdfast"]["status"] == "done":
+                    stored.set()
+
+        task = asyncio.create_task(follow())
+        await running.wait()
+        await stored.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        async with desk.hf.engine.queues.alone(REF):
+            log = {entry.message.tool_call_id: entry.message.text for entry in await desk.log()}
+        release.set()
+        assert log["a"] == "X"
+        assert "cancelled" in log["b"]
+        assert "cancelled" in log["c"]
+        assert cancelled.is_set()
+        assert (await desk.hf.store.get(REF)).tail.open_calls == ()
+
+
+@pytest.mark.parametrize("streams", ["", "Let me see, one two three."])
+async def test_a_client_that_stops_at_any_chunk(streams: str) -> None:
+    """Closed behind each chunk in turn: what is stored is legal, no call is open, and the next turn goes on."""
+    script = lambda body: (  # noqa: E731 - as plain as it gets
+        said("The answer is four.")
+        if body["messages"][-1]["role"] == "tool"
+        else said(streams or None, ("a", "shout", {"text": "x"}), ("b", "shout", {"text": "y"}))
+    )
+    at = 0
+    while True:
+        async with bench(script, shout) as desk:
+            turn = desk.turn("go")
+            turn.progress = True
+            chunks, seen = respond(turn), 0
+            async for _ in chunks:
+                seen += 1
+                if seen > at:
+                    break
+            ended = seen <= at
+            await chunks.aclose()
+            async with desk.hf.engine.queues.alone(REF):
+                session = await desk.hf.store.get(REF)
+            assert session.tail.open_calls == ()
+            assert await desk.session.verify() == session.messages
+            before = len(await desk.log())
+            assert content(await desk.ask("go on", mode="delta")) is not None
+            assert (await desk.log())[before].message.text == "go on"
+        if ended:
+            return
+        at += 1
+
+
+async def test_a_reply_that_is_cut_behind_a_round() -> None:
+    """What arrived is stored with what stood before it, and marked."""
+    script = [said("Look: ", ("a", "shout", {"text": "x"})), [*said("One two three")[:2], ModelUnavailable("gone")]]
+    async with bench(script, shout) as desk:
+        with pytest.raises(ModelUnavailable):
+            await desk.ask("go")
+        last = (await desk.log())[-1]
+        assert last.message.content == "One "
+        assert last.metadata is not None
+        assert last.metadata["interrupted"] is True
+        assert last.metadata["preface"] == "Look: "
+        assert await desk.session.verify() == 4
+
+
+async def test_calls_that_were_never_run() -> None:
+    """The client goes between the end of a message and its tools: they are told not to have run."""
+    heard = asyncio.Event()
+
+    async def slow(request: dict[str, Any], *, headers: Any = None) -> Any:
+        for chunk in said(None, ("a", "shout", {"text": "x"})):
+            yield chunk
+        heard.set()
+        await asyncio.Event().wait()
+
+    async with bench([], shout) as desk:
+        desk.model.stream = slow  # type: ignore[method-assign]
+        task = asyncio.create_task(desk.ask("go"))
+        await heard.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        async with desk.hf.engine.queues.alone(REF):
+            assert NOT_RUN in (await desk.told())[-1]
+        assert (await desk.hf.store.get(REF)).tail.open_calls == ()
+
+
+@pytest.mark.parametrize("retry", ["the same message", "the same key", "the transcript"])
+@pytest.mark.parametrize("rounds", [1, 2])
+async def test_a_retry_goes_on_from_the_stored_results(retry: str, rounds: int) -> None:
+    """The model broke off between rounds: no tool that has a result runs twice, and the message is there once."""
+    ran: list[int] = []
+
+    async def step(n: int) -> str:
+        ran.append(n)
+        return f"did {n}"
+
+    steps = [said(f"Step {n}.", (f"c{n}", "step", {"n": n})) for n in range(rounds)]
+    async with bench([*steps, [ModelUnavailable("gone")], said("All done.")], step) as desk:
+        key = {"idempotency_key": "k"} if retry == "the same key" else {}
+        mode = {"mode": "transcript"} if retry == "the transcript" else {}
+        with pytest.raises(ModelUnavailable):
+            await desk.ask("go", **key, **mode)
+        again = await desk.ask("go", **key, **mode)
+        assert content(again) == "All done."
+        assert ran == list(range(rounds))
+        kinds = ["user", *["calls", "result"] * rounds, "assistant"]
+        assert [entry.kind for entry in await desk.log()] == kinds
+        if key:
+            assert content(await desk.ask("go", **key)) == "All done."
+        assert len(await desk.log()) == len(kinds)
+
+
+async def test_a_keyed_retry_of_a_whole_reply_is_told_all_of_it() -> None:
+    """With the texts that stood with calls, and nothing is called again."""
+    async with bench([said("Look: ", ("a", "shout", {"text": "x"})), said("X.")], shout) as desk:
+        first = await desk.ask("go", idempotency_key="k")
+        again = await desk.ask("go", idempotency_key="k")
+        assert content(first) == content(again) == "Look: X."
+        assert len(desk.model.bodies) == 2
+
+
+async def test_a_message_that_was_answered_is_new_when_it_comes_again() -> None:
+    """Only what ends in our tools was not answered: a call that was returned to the client was."""
+    async with bench([said(None, ("a", "open_door", {})), said("ok")], shout) as desk:
+        await desk.ask("go", body={"tools": THEIRS})
+        await desk.ask("go", body={"tools": THEIRS})
+        assert [entry.kind for entry in await desk.log()] == ["user", "calls", "user", "assistant"]
+
+
+async def test_a_retry_of_the_clients_results() -> None:
+    """They are found behind a later round of ours, too."""
+    script = [
+        said(None, ("a", "open_door", {})),
+        said(None, ("b", "shout", {"text": "x"})),
+        [ModelUnavailable("gone")],
+        said("In."),
+    ]
+    async with bench(script, shout) as desk:
+        body, result = {"tools": THEIRS}, {"role": "tool", "tool_call_id": "a", "content": "open"}
+        await desk.ask("go", body=body)
+        with pytest.raises(ModelUnavailable):
+            await desk.ask(result, body=body)
+        assert content(await desk.ask(result, body=body)) == "In."
+        assert [entry.kind for entry in await desk.log()] == ["user", "calls", "result", "calls", "result", "assistant"]
+
+
+async def test_a_crash_while_tools_run_is_repaired(tmp_path: Any) -> None:
+    """The store has the calls and one of two results: the retry says so to the model, and runs nothing again."""
+    ran: list[str] = []
+
+    async def step(name: str) -> str:
+        ran.append(name)
+        return name
+
+    calls = [("a", "step", {"name": "a"}), ("b", "step", {"name": "b"})]
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with bench([said(None, *calls), said("z")], step, url=url) as desk:
+        append = desk.hf.store.append
+
+        async def dies(ref: Any, write: Append) -> Any:
+            if write.entries and write.entries[0].message.role == "tool":
+                kept = write.entries[:1]
+                await append(ref, msgspec.structs.replace(write, entries=kept))
+                raise ModelUnavailable("as if the process had ended here")
+            return await append(ref, write)
+
+        desk.hf.store.append = dies  # type: ignore[method-assign]
+        with pytest.raises(ModelUnavailable):
+            await desk.ask("go")
+    async with bench([said("z")], step, url=url) as desk:
+        assert content(await desk.ask("go")) == "z"
+        assert sorted(ran) == ["a", "b"]
+        results = [message["content"] for message in desk.model.prompts[0] if message["role"] == "tool"]
+        assert "[no result was recorded for this call]" in results
+        assert len(results) == 2
+
+
+async def test_another_turn_interrupts_a_tool() -> None:
+    """It is cancelled, its call gets a result, and the other turn goes on behind it."""
+    running = asyncio.Event()
+
+    async def waits() -> None:
+        running.set()
+        await asyncio.Event().wait()
+
+    async with bench([said(None, ("a", "waits", {})), said("Here.")], waits) as desk:
+        task = asyncio.create_task(desk.ask("go"))
+        await running.wait()
+        assert content(await desk.ask("stop that", queue="interrupt")) == "Here."
+        with pytest.raises(TurnInterrupted):
+            await task
+        assert [entry.kind for entry in await desk.log()] == ["user", "calls", "result", "user", "assistant"]
+        assert "cancelled" in (await desk.told())[2]

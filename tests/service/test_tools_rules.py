@@ -1,0 +1,135 @@
+"""Whatever a model says and whatever tools do: the log has no orphans, and every prompt is legal for every dialect."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import HoldfastError, ModelUnavailable
+from holdfast.session import Entry
+from holdfast.tools.context import ToolContext
+from holdfast.tools.tool import ToolLimits
+from holdfast.turn import respond
+from tests.service.test_turn import REF
+from tests.service.toolbench import THEIRS, Bench, bench, said
+from tests.unit.dialect_rules import anthropic, gemini, openai
+
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c"]),
+        st.sampled_from(["works", "breaks", "hangs", "writes", "open_door", "nowhere"]),
+        st.sampled_from([{}, "{half", "", {"much": 1}]),
+    ),
+    max_size=3,
+)
+REPLIES = st.lists(st.tuples(st.sampled_from([None, "Well.", "So: "]), CALLS, st.booleans()), min_size=1, max_size=6)
+LEAVES = st.one_of(st.none(), st.none(), st.integers(0, 12))
+TURNS = st.lists(st.tuples(REPLIES, LEAVES, st.sampled_from(["new", "again", "results"])), min_size=1, max_size=4)
+
+
+async def works() -> str:
+    return "worked"
+
+
+async def breaks() -> None:
+    raise ValueError("broke")
+
+
+async def hangs() -> None:
+    await asyncio.Event().wait()
+
+
+def writes(context: ToolContext) -> int:
+    context.state["n"] = context.state.get("n", 0) + 1
+    return int(context.state["n"])
+
+
+class Script:
+    """What the model says in the turn that runs; behind its end it breaks off."""
+
+    def __init__(self) -> None:
+        self.replies: list[Any] = []
+
+    def __call__(self, body: dict[str, Any]) -> Any:
+        if not self.replies:
+            return [ModelUnavailable("gone")]
+        text, calls, breaks_off = self.replies.pop(0)
+        text = text or (None if calls else "Done.")  # neither words nor calls are no answer
+        chunks = said(text, *calls)
+        return [*chunks[:-2], ModelUnavailable("gone")] if breaks_off else chunks
+
+
+async def spoken(desk: Bench, incoming: list[Any], leaves: int | None) -> None:
+    """One turn of a client that goes after so many chunks."""
+    chunks, seen = respond(desk.turn(*incoming, body={"tools": THEIRS})), 0
+    try:
+        async for _ in chunks:
+            if seen == leaves:
+                break
+            seen += 1
+    except HoldfastError:
+        pass
+    finally:
+        await chunks.aclose()
+    async with desk.hf.engine.queues.alone(REF):
+        return
+
+
+async def incoming(desk: Bench, how: str, before: list[Any], at: int) -> list[Any]:
+    """A new message, the last request again, or results of the calls that are open."""
+    tail = (await desk.hf.store.get(REF)).tail
+    if how == "results" and tail.open_calls:
+        return [{"role": "tool", "tool_call_id": call, "content": "open"} for call in tail.open_calls]
+    # Results that were answered are orphans where they come again: the client's doing, and told as such.
+    unanswered = tail.last_kind != "assistant" and not tail.open_calls
+    if how == "again" and before and (unanswered or isinstance(before[0], str)):
+        return before
+    return [f"question {at}"]
+
+
+def check_units(log: list[Entry]) -> None:
+    """Each result stands in the unit of its call, and no call has two."""
+    calls: dict[int, list[str]] = {}
+    for entry in log:
+        if entry.kind == "calls":
+            calls[entry.seq] = [call.id for call in entry.message.tool_calls]
+            assert len(set(calls[entry.seq])) == len(calls[entry.seq])
+        elif entry.kind == "result":
+            assert entry.unit in calls, "a result without its call"
+            calls[entry.unit].remove(str(entry.message.tool_call_id))
+
+
+async def played(turns: list[Any]) -> None:
+    script = Script()
+    async with bench(script, works, breaks, hangs, writes, limits=ToolLimits(rounds=3, timeout=0.01)) as desk:
+        before: list[Any] = []
+        for at, (replies, leaves, how) in enumerate(turns):
+            script.replies = list(replies)
+            before = await incoming(desk, how, before, at)
+            await spoken(desk, before, leaves)
+            log = await desk.log()
+            check_units(log)
+            assert await desk.session.verify() == len(log)
+            names = {call.id: call.name for entry in log for call in entry.message.tool_calls}
+            assert all(names[call] == "open_door" for call in (await desk.hf.store.get(REF)).tail.open_calls)
+            if log:
+                await check_prompts(desk)
+
+
+async def check_prompts(desk: Bench) -> None:
+    """What would be sent now, in each dialect."""
+    assert openai((await desk.session.context()).messages) == []
+    built = await desk.session.context(dialect="anthropic")
+    assert anthropic({"messages": built.messages}) == []
+    built = await desk.session.context(dialect="gemini")
+    assert gemini({"contents": built.messages}) == []
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(TURNS)
+def test_no_orphans_and_legal_prompts(turns: list[Any]) -> None:
+    """Any script of replies and outcomes, clients that go at any chunk, retries and results in between."""
+    asyncio.run(played(turns))

@@ -1,0 +1,494 @@
+"""Turns whose tools run here: rounds, errors, limits, what is stored when, and what the client sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.agents import Agent
+from holdfast.errors import InvalidRequest
+from holdfast.holdfast import Holdfast
+from holdfast.messages import chain
+from holdfast.session import as_sent
+from holdfast.tooling import STOPPED, Progress
+from holdfast.tools.functions import tool_from
+from holdfast.tools.tool import ToolLimits
+from holdfast.turn import respond
+from tests.service.test_turn import REF
+from tests.service.toolbench import THEIRS, Call, bench, content, said, shout
+
+
+async def find_order(number: int) -> dict[str, Any]:
+    """Find an order."""
+    return {"order": number, "status": "sent"}
+
+
+# -- rounds --------------------------------------------------------------------
+
+
+async def test_a_reply_by_way_of_a_tool() -> None:
+    """The tool runs, the model sees its result, the client sees one reply."""
+    script = [said(None, ("c1", "find_order", {"number": 7})), said("It was sent.")]
+    async with bench(script, find_order, shout) as desk:
+        completion = await desk.ask("Where is my order?")
+        assert content(completion) == "It was sent."
+        assert completion["choices"][0]["finish_reason"] == "stop"
+        assert "tool_calls" not in completion["choices"][0]["message"]
+        assert await desk.told() == [
+            "user: Where is my order?",
+            "assistant find_order(c1): ",
+            'tool c1: {"order":7,"status":"sent"}',
+            "assistant: It was sent.",
+        ]
+        assert [tool["function"]["name"] for tool in desk.model.bodies[0]["tools"]] == ["find_order", "shout"]
+        assert [message["role"] for message in desk.model.prompts[1]] == ["user", "assistant", "tool"]
+        assert {entry.turn_id for entry in await desk.log()} == {0}
+        assert await desk.session.verify() == 4
+
+
+async def test_calls_of_one_message_run_side_by_side() -> None:
+    """Each waits for the other, async and plain ones: one after the other they would never end."""
+    met, heard = asyncio.Event(), threading.Event()
+
+    async def first() -> str:
+        await met.wait()
+        return "one"
+
+    async def second() -> str:
+        met.set()
+        await asyncio.to_thread(heard.wait)
+        return "two"
+
+    def third() -> str:
+        heard.set()
+        return "three"
+
+    script = [said(None, ("a", "first", {}), ("b", "second", {}), ("c", "third", "")), said("Done.")]
+    async with bench(script, first, second, third) as desk:
+        await desk.ask("go")
+        told = await desk.told()
+        assert sorted(told[2:5]) == ["tool a: one", "tool b: two", "tool c: three"]
+        assert {entry.unit for entry in (await desk.log())[1:5]} == {1}
+
+
+async def test_usage_is_summed_and_each_call_recorded() -> None:
+    """The response has the sums of all rounds, details too; the store has each call."""
+    script = [said(None, ("a", "shout", {"text": "x"})), said(None, ("b", "shout", {"text": "y"})), said("z")]
+    async with bench(script, shout) as desk:
+        completion = await desk.ask("go")
+        assert completion["usage"] == {
+            "prompt_tokens": 30,
+            "completion_tokens": 15,
+            "total_tokens": 45,
+            "prompt_tokens_details": {"cached_tokens": 12},
+        }
+        calls = await desk.hf.store.calls(REF)
+        assert [call.prompt_tokens for call in calls] == [10, 10, 10]
+        assert len({call.hash for call in calls}) == 3
+
+
+async def test_the_client_collects_one_message() -> None:
+    """Chunks have one id and one role; the texts that stood with calls come before the last one, set apart from it."""
+    script = [
+        said("Let me look.", ("a", "shout", {"text": "x"})),
+        said("Once more: ", ("b", "shout", {"text": "y"})),
+        said("Found it."),
+    ]
+    async with bench(script, shout) as desk:
+        chunks = [chunk async for chunk in respond(desk.turn("go"))]
+        deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+        text = "".join(delta.get("content") or "" for delta in deltas)
+        assert text == "Let me look.\n\nOnce more: Found it."
+        assert {chunk["id"] for chunk in chunks} == {chunks[0]["id"]}
+        assert sum("role" in delta for delta in deltas) == 1
+        assert not any("tool_calls" in delta for delta in deltas)
+        reasons = [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]]
+        assert [reason for reason in reasons if reason] == ["stop"]
+        assert sum("usage" in chunk for chunk in chunks) == 1
+        assert not any(isinstance(chunk, Progress) for chunk in chunks)
+        last = (await desk.log())[-1]
+        assert last.message.content == "Found it."
+        assert last.metadata == {"preface": "Let me look.\n\nOnce more: "}
+        first, *_ = await desk.log()
+        assert last.digest == chain(first.digest, as_sent(last.message, last.metadata))
+        assert as_sent(last.message, last.metadata).content == text
+        assert await desk.session.verify() == 6
+
+
+async def test_each_result_is_durable_before_the_next_call() -> None:
+    """When the model is asked again, everything its prompt is made of is in the log."""
+    seen: list[int] = []
+
+    async def counting() -> str:
+        seen.append(len(await desk.log()))
+        return "ok"
+
+    script = [said(None, ("a", "counting", {})), said(None, ("b", "counting", {})), said("z")]
+    async with bench(script, counting) as desk:
+        await desk.ask("go")
+        assert seen == [2, 4]
+
+
+async def test_a_tool_of_the_session_alone() -> None:
+    """`session.send` uses the tools, `session.turn` leaves them to whoever calls the model."""
+    async with bench([said(None, ("a", "shout", {"text": "x"})), said("z")], shout) as desk:
+        assert content(await desk.session.send("go")) == "z"
+        async with desk.session.turn("more", tools=[{"type": "function", "function": {"name": "shout"}}]) as turn:
+            turn.add("ok")
+
+
+# -- what goes wrong -----------------------------------------------------------
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+async def fails(how: str) -> Any:
+    """Fail."""
+    match how:
+        case "value":
+            raise ValueError("no order 7")
+        case "silent":
+            raise KeyError
+        case "unprintable":
+            raise Unprintable
+        case "cancelled":
+            raise asyncio.CancelledError
+        case "surrogate":
+            raise ValueError("\ud800")
+        case _:
+            return object()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (("fails", {"how": "value"}), "ValueError: no order 7"),
+        (("fails", {"how": "silent"}), "KeyError"),
+        (("fails", {"how": "unprintable"}), "Unprintable"),
+        (("fails", {"how": "cancelled"}), "the tool cancelled itself"),
+        (("fails", {"how": "surrogate"}), "ValueError: ?"),
+        (("fails", {"how": "object"}), "TypeError"),
+        (("fails", {"how": 7}), "Expected `str`, got `int` - at `$.how`"),
+        (("fails", {}), "missing required field `how`"),
+        (("fails", {"how": "x", "much": 1}), "unknown field `much`"),
+        (("fails", "{half"), "no JSON"),
+        (("fails", "[1]"), "expected a JSON object"),
+        (("fall", {}), "there is no tool 'fall'; there are: fails, shout"),
+        (("shout", {"text": None}), "Expected `str`, got `null`"),
+    ],
+)
+async def test_errors_are_results(call: tuple[str, Any], words: str) -> None:
+    """Whatever a tool or the model does wrong, the model is told in words and the turn goes on."""
+    async with bench([said(None, ("a", *call)), said("I see.")], fails, shout) as desk:
+        assert content(await desk.ask("go")) == "I see."
+        result = (await desk.log())[2].message.text
+        assert words in msgspec.json.decode(result)["error"]
+        assert "Traceback" not in result
+
+
+async def test_no_traceback_and_no_words_of_an_error_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """An error may quote a secret: the server's log says which and where."""
+    async with bench([said(None, ("a", "fails", {"how": "value"})), said("I see.")], fails) as desk:
+        await desk.ask("go")
+    (record,) = [record for record in caplog.records if record.name == "holdfast.tools"]
+    fields: Any = record.__dict__["fields"]
+    assert (fields["tool"], fields["error"]) == ("fails", "ValueError")
+    assert __file__ in fields["place"]
+    assert "no order" not in str(record.__dict__)
+
+
+async def test_a_tool_that_takes_too_long() -> None:
+    """Async ones are cancelled, threads left behind; even one that will not be cancelled keeps nobody waiting."""
+    release, stopped = threading.Event(), asyncio.Event()
+
+    def hangs() -> None:
+        release.wait()
+
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async def stubborn() -> None:
+        while not stubborn_may_end.is_set():
+            try:
+                await stubborn_may_end.wait()
+            except asyncio.CancelledError:
+                continue
+
+    stubborn_may_end = asyncio.Event()
+    calls: list[Call] = [("a", "hangs", {}), ("b", "slow", {}), ("c", "stubborn", {})]
+    script = [said(None, *calls), said("Never mind.")]
+    try:
+        async with bench(script, hangs, slow, stubborn, limits=ToolLimits(timeout=0.01)) as desk:
+            assert content(await desk.ask("go")) == "Never mind."
+            results = [entry.message.text for entry in await desk.log() if entry.kind == "result"]
+            assert all("took longer than 0.01 s" in result for result in results)
+            await stopped.wait()
+    finally:
+        release.set()
+        stubborn_may_end.set()
+
+
+async def test_what_is_no_exception_passes() -> None:
+    """It ends the turn, and leaves no call open."""
+
+    class Stop(BaseException):
+        pass
+
+    async def stops() -> None:
+        raise Stop
+
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    async with bench([said(None, ("a", "stops", {}), ("b", "waits", {}))], stops, waits) as desk:
+        with pytest.raises(Stop):
+            await desk.ask("go")
+        async with desk.hf.engine.queues.alone(REF):
+            session = await desk.hf.store.get(REF)
+        assert session.tail.open_calls == ()
+        assert [entry.kind for entry in await desk.log()] == ["user", "calls", "result", "result"]
+
+
+async def test_long_results_are_cut() -> None:
+    """Head and tail stay, whole characters, and the marker says how much is missing."""
+
+    async def long() -> str:
+        return "ä" * 3000 + "end"
+
+    async with bench([said(None, ("a", "long", {})), said("ok")], long, limits=ToolLimits(result=1024)) as desk:
+        await desk.ask("go")
+        text = (await desk.log())[2].message.text
+        assert len(text.encode()) <= 1024
+        head, marker, tail = text.partition("\n[… ")
+        assert marker
+        assert set(head) == {"ä"}
+        assert tail.endswith("ä" * 100 + "end")
+        missing = int(tail.split()[0].replace(",", ""))
+        assert missing + len(head.encode()) + len(tail.partition("…]\n")[2].encode()) == 6003
+        assert "of 6,003 bytes" in tail
+
+
+async def test_parallel_calls_of_one_id_are_told_apart() -> None:
+    """Some models give all calls one id, or none: each result stands with its call, in whatever order they come."""
+    first_may = asyncio.Event()
+
+    async def wait(n: int) -> str:
+        if n == 1:
+            await first_may.wait()
+        first_may.set()
+        return f"result {n}"
+
+    async with bench([said(None, ("x", "wait", {"n": 1}), ("x", "wait", {"n": 2})), said("ok")], wait) as desk:
+        await desk.ask("go")
+        calls, *results = (await desk.log())[1:4]
+        by_id = {entry.message.tool_call_id: entry.message.text for entry in results}
+        assert [by_id[call.id] for call in calls.message.tool_calls] == ["result 1", "result 2"]
+
+
+# -- how often -----------------------------------------------------------------
+
+
+async def test_rounds_are_bounded() -> None:
+    """At the bound the model is asked to answer without tools; if it calls again, the turn ends and no call is open."""
+    script = lambda _: said(None, ("a", "shout", {"text": "x"}))  # noqa: E731 - as plain as it gets
+    async with bench(script, shout, limits=ToolLimits(rounds=3)) as desk:
+        completion = await desk.ask("go", body={"tool_choice": "required"})
+        assert completion["choices"][0]["finish_reason"] == "length"
+        assert content(completion) == STOPPED.format(rounds=3)
+        assert [body["tool_choice"] for body in desk.model.bodies] == ["required", "auto", "auto", "none"]
+        assert [entry.kind for entry in await desk.log()] == ["user", *["calls", "result"] * 3, "assistant"]
+        assert (await desk.hf.store.get(REF)).tail.open_calls == ()
+        assert (await desk.log())[-1].message.content == STOPPED.format(rounds=3)
+
+
+async def test_at_the_bound_an_answer_is_an_answer() -> None:
+    """And what it says beside a call is kept, without the call."""
+
+    again = ("a", "shout", {"text": "x"})
+    ends: tuple[tuple[list[Call], str], ...] = (([], "stop"), ([again], "length"))
+    for calls, reason in ends:
+        looped = [said(None, again), said("Enough.", *calls)]
+        async with bench(looped, shout, limits=ToolLimits(rounds=1)) as desk:
+            completion = await desk.ask("go")
+            assert (content(completion), completion["choices"][0]["finish_reason"]) == ("Enough.", reason)
+            assert (await desk.told())[-1] == "assistant: Enough."
+
+
+async def test_no_rounds_at_all() -> None:
+    """With 0 no tool runs here, and the model is told of none."""
+    async with bench([said("hi")], shout, limits=ToolLimits(rounds=0)) as desk:
+        await desk.ask("go")
+        assert "tools" not in desk.model.bodies[0]
+
+
+@pytest.mark.parametrize(
+    ("choice", "then"),
+    [
+        ("required", "auto"),
+        ({"type": "function", "function": {"name": "shout"}}, "auto"),
+        ("none", "none"),
+        ("auto", "auto"),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}},
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+        ),
+    ],
+)
+async def test_a_forced_tool_is_forced_once(choice: Any, then: Any) -> None:
+    """For the first call; then the model may choose."""
+    async with bench([said(None, ("a", "shout", {"text": "x"})), said("ok")], shout) as desk:
+        await desk.ask("go", body={"tool_choice": choice})
+        assert [body["tool_choice"] for body in desk.model.bodies] == [choice, then]
+
+
+# -- the client's own tools ----------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["delta", "same keys"])
+async def test_calls_of_both_kinds(by: str) -> None:
+    """Ours are run and durable, only the client's are returned, and its result goes on in the same turn."""
+    script = [
+        said("Opening.", ("a", "open_door", {}), ("b", "shout", {"text": "x"}), ("c", "open_door", {"n": 2})),
+        said("Both are open."),
+    ]
+    async with bench(script, shout) as desk:
+        body = {"tools": THEIRS}
+        completion = await desk.ask("go", body=body, idempotency_key="k")
+        choice = completion["choices"][0]
+        assert choice["finish_reason"] == "tool_calls"
+        assert choice["message"]["content"] == "Opening."
+        assert [call["id"] for call in choice["message"]["tool_calls"]] == ["a", "c"]
+        assert await desk.told() == [
+            "user: go",
+            "assistant open_door(a) shout(b) open_door(c): Opening.",
+            "tool b: X",
+        ]
+        assert (await desk.hf.store.get(REF)).tail.open_calls == ("a", "c")
+        if by == "same keys":
+            again = await desk.ask("go", body=body, idempotency_key="k")
+            assert again["choices"] == completion["choices"]
+        results = [{"role": "tool", "tool_call_id": call_id, "content": "open"} for call_id in "ac"]
+        assert content(await desk.ask(*results, body=body)) == "Both are open."
+        assert [message["role"] for message in desk.model.prompts[1]] == ["user", "assistant", *["tool"] * 3]
+        assert {entry.turn_id for entry in await desk.log()} == {0}
+        assert {entry.unit for entry in (await desk.log())[1:5]} == {1}
+        assert await desk.session.verify() == 6
+
+
+async def test_a_clients_call_behind_a_round_of_ours() -> None:
+    """What the client was sent before is remembered with the message that has its call."""
+    script = [said("First.", ("a", "shout", {"text": "x"})), said("Then.", ("b", "open_door", {}))]
+    async with bench(script, shout) as desk:
+        completion = await desk.ask("go", body={"tools": THEIRS})
+        assert content(completion) == "First.\n\nThen."
+        assert [call["id"] for call in completion["choices"][0]["message"]["tool_calls"]] == ["b"]
+        first, _, second = (await desk.log())[1:4]
+        assert first.metadata == {"returned": []}
+        assert second.metadata == {"preface": "First.\n\n"}
+
+
+async def test_a_name_twice_is_refused_before_anything_is_written() -> None:
+    """And so are several choices, and an agent whose tool nobody gave."""
+    agents = {"one": Agent(name="one", tools=("shout", "whisper"))}
+    async with bench([], shout, agents=agents) as desk:
+        twice = [{"type": "function", "function": {"name": "shout"}}]
+        for fields, param in (
+            ({"body": {"tools": twice}}, "tools[0]"),
+            ({"body": {"n": 2}}, "n"),
+            ({"agent": "one"}, "agent"),
+        ):
+            with pytest.raises(InvalidRequest) as caught:
+                await desk.ask("go", **fields)
+            assert caught.value.param == param
+        assert await desk.log() == []
+        assert desk.model.bodies == []
+
+
+async def test_an_agent_has_those_it_names() -> None:
+    """One that names none of them has none, one that says nothing has all; built-in ones to come are left out."""
+    agents = {
+        "some": Agent(name="some", tools=("shout", "search")),
+        "none": Agent(name="none", tools=()),
+        "all": Agent(name="all"),
+    }
+    async with bench(lambda _: said("ok"), find_order, shout, agents=agents) as desk:
+        for name, tools in (("some", ["shout"]), ("none", None), ("all", ["find_order", "shout"])):
+            await desk.ask("go", agent=name)
+            given = desk.model.bodies[-1].get("tools")
+            assert (given and [tool["function"]["name"] for tool in given]) == tools
+
+
+async def test_the_clients_tools_stand_behind_ours() -> None:
+    """In an order that stays, so that the prompt's beginning does."""
+    async with bench([said("ok")], shout) as desk:
+        await desk.ask("go", body={"tools": THEIRS, "stream_options": {"include_progress": True}})
+        names = [tool["function"]["name"] for tool in desk.model.bodies[0]["tools"]]
+        assert names == ["shout", "open_door"]
+        assert desk.model.bodies[0]["stream_options"] == {}
+
+
+# -- progress ------------------------------------------------------------------
+
+
+async def test_progress_is_told_where_it_is_asked_for() -> None:
+    """Of tools that there are; a name that the model made up is nowhere."""
+    script = [said(None, ("a", "shout", {"text": "x"}), ("b", "x\n\ndata: boo", {}), ("c", "fails", {})), said("ok")]
+    async with bench(script, shout, fails) as desk:
+        turn = desk.turn("go")
+        turn.progress = True
+        told = [chunk async for chunk in respond(turn)]
+        steps = [chunk["holdfast"] for chunk in told if isinstance(chunk, Progress)]
+        by_id = {call: [step["status"] for step in steps if step["call_id"] == call] for call in "abc"}
+        assert by_id == {"a": ["running", "done"], "b": [], "c": ["running", "failed"]}
+        assert all(chunk["choices"] == [] for chunk in told if isinstance(chunk, Progress))
+        assert next(chunk for chunk in told if isinstance(chunk, Progress)).comment == "tool shout running"
+
+
+# -- given ---------------------------------------------------------------------
+
+
+async def test_limits_of_one_tool() -> None:
+    """A tool may have its own."""
+
+    async def long() -> str:
+        return "x" * 5000
+
+    one = tool_from(long, name="lengthy", description="Say much.", max_result=2048)
+    async with bench([said(None, ("a", "lengthy", {})), said("ok")], one) as desk:
+        await desk.ask("go")
+        assert 2000 < len((await desk.log())[2].message.text) <= 2048
+        assert desk.model.bodies[0]["tools"][0]["function"]["description"] == "Say much."
+
+
+def test_tools_that_cannot_be() -> None:
+    """Told when they are given."""
+    for wrong in (5, "shout", [shout, shout], [5], [lambda: 1]):
+        with pytest.raises(InvalidRequest):
+            Holdfast("sqlite://:memory:", tools=wrong)  # type: ignore[arg-type]  # on purpose
+
+
+# -- looking back ----------------------------------------------------------------
+
+
+async def test_what_was_sent_can_be_made_again() -> None:
+    """The last prompt of a turn to the byte; and a copy of the session is the session, texts before calls and all."""
+    script = [said("Look: ", ("a", "shout", {"text": "x"})), said("X."), said("ok")]
+    async with bench(script, shout) as desk:
+        await desk.ask("go", body={"tools": THEIRS})
+        await desk.ask("more", body={"tools": THEIRS})
+        context = await desk.session.context(at_turn=0)
+        assert context.hash == context.sent_hash
+        exported = await desk.hf.export(desk.session.ref)
+        assert not (await desk.hf.import_(exported)).changed
+        moved = await desk.hf.import_(exported, user_id="ada")
+        assert moved.session.tail == (await desk.session.info()).tail
