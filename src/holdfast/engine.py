@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService
 from holdfast.artifacts.database import DatabaseBlobs
 from holdfast.compacting import Compactor
-from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
+from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.going import taken_away
 from holdfast.hooks.callbacks import Hooks
 from holdfast.learning import Learning
 from holdfast.life import Life, LifeSettings
 from holdfast.living import living
+from holdfast.queueing import Hold, Queues, QueueSettings
 from holdfast.receipts import Receipt
 from holdfast.scoring import Scoring
 from holdfast.secrets import Guard
@@ -29,7 +28,6 @@ from holdfast.telling import Teller
 from holdfast.warm import Warm
 
 T = TypeVar("T")
-_log = logging.getLogger("holdfast.turn")
 
 
 def random_id() -> str:
@@ -49,6 +47,8 @@ class Engine:
         new_id: makes ids for sessions that are not given one.
         life: how long sessions live.
         hooks: who is told when they end.
+        queueing: what becomes of a turn while another one of its session runs.
+        of: the engine of the server's own tenant, where this one is another's: it tells hooks, sweeps and counts for both.
     """
 
     def __init__(
@@ -62,25 +62,32 @@ class Engine:
         new_id: Callable[[], str] = random_id,
         life: LifeSettings | None = None,
         hooks: Hooks | None = None,
+        queueing: QueueSettings | None = None,
+        of: Engine | None = None,
     ) -> None:
         hooks, holder = Hooks() if hooks is None else hooks, uuid.uuid4().hex
+        self._of = of
         self.warm = Warm()
         self.hooks = hooks
-        self.teller = Teller(hooks, clock, holder)
+        self.teller: Teller = Teller(hooks, clock, holder) if of is None else of.teller
         self.life = Life(store, life or LifeSettings(), hooks, self.teller, clock, forget=self.warm.forget)
         self.store = living(store, self.life)
         self.new_id = new_id
         self.guard = guard
         self.artifacts = (artifacts or ArtifactService(store, DatabaseBlobs(store, clock), clock)).on(self.store)
-        self.sweeper = Sweeper(self.life, self.teller, clock, holder, chore=self._clean, remove=self._retire)
+        if of is None:
+            self.sweeper = Sweeper(self.life, self.teller, clock, holder, chore=self._clean, remove=self._retire)
+        else:
+            self.sweeper = of.sweeper
         self.clock = clock
         self.learning = Learning(store, clock)
         roster = roster or Roster()
         self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
         self.scoring = Scoring(self.store, roster.scorer, clock, self.warm.rate)
-        self._queues: dict[SessionRef, tuple[asyncio.Lock, int]] = {}
-        self._holders: dict[SessionRef, asyncio.Task[Any] | None] = {}
-        self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
+        if of is not None:  # figures are the server's, not a tenant's
+            self.compactor.outcomes, self.compactor.spent = of.compactor.outcomes, of.compactor.spent
+            self.scoring.counts = of.scoring.counts
+        self.queues = Queues(store, clock, queueing or QueueSettings(), uuid.uuid4().hex)
 
     def start(self) -> None:
         """Begin with what is done in the background."""
@@ -129,30 +136,17 @@ class Engine:
             with suppress(SessionExists):
                 await self.store.create(new)
 
-    @asynccontextmanager
-    async def queue(self, ref: SessionRef) -> AsyncIterator[None]:
-        """Turns of one session in this process, one after the other; the write of a turn given up included.
+    def busy(self, ref: SessionRef) -> bool:
+        """Whether a turn of the session runs or waits in this process."""
+        return self.queues.busy(ref)
+
+    def queue(self, ref: SessionRef) -> Hold:
+        """A block behind the session's turns in this process, and before the next; the write of one given up included.
 
         Raises:
             InvalidRequest: this task has a turn of the session open, and would wait for itself.
         """
-        if self._holders.get(ref) is asyncio.current_task():
-            raise InvalidRequest(f"a turn of session {ref.id!r} is open in this task already: end it first")
-        lock, users = self._queues.get(ref, (asyncio.Lock(), 0))
-        self._queues[ref] = (lock, users + 1)
-        try:
-            async with lock:
-                while left_over := self._settling.get(ref):
-                    await asyncio.wait(tuple(left_over))
-                self._holders[ref] = asyncio.current_task()
-                try:
-                    yield
-                finally:
-                    del self._holders[ref]
-        finally:
-            lock, users = self._queues.pop(ref)
-            if users > 1:
-                self._queues[ref] = (lock, users - 1)
+        return self.queues.alone(ref)
 
     async def end(self, ref: SessionRef) -> Session:
         """Close a session behind its turns in this process: hooks hear their replies, and these do not open it again.
@@ -171,27 +165,22 @@ class Engine:
         return nullcontext() if self.guard is None else self.guard.hushed()
 
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work` to its end, whatever happens to the caller."""
-        task = asyncio.ensure_future(work)
-        self._settling.setdefault(ref, set()).add(task)
-        task.add_done_callback(lambda done: self._settled(ref, done))
-        return await asyncio.shield(task)
+        """Do `work` to its end, whatever happens to the caller; the session's next turn waits for it."""
+        return await self.queues.settle(ref, work)
 
-    def _settled(self, ref: SessionRef, task: asyncio.Task[Any]) -> None:
-        tasks = self._settling[ref]
-        tasks.discard(task)
-        if not tasks:
-            del self._settling[ref]
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("a turn of session %r could not be written", ref.id, exc_info=task.exception())
+    async def close(self, *, ends: bool = True) -> None:
+        """Give up summaries and ratings under way, wait for every write, write down what was learned, and tell hooks.
 
-    async def close(self) -> None:
-        """Give up summaries and ratings under way, wait for every write, write down what was learned, and tell hooks."""
-        await self.sweeper.close()
+        Args:
+            ends: whether the process does: then hooks are told of the sessions that were served here.
+        """
+        if self._of is None:
+            await self.sweeper.close()
         await self.compactor.close()
         await self.scoring.close()
-        while self._settling:
-            await asyncio.wait([task for tasks in self._settling.values() for task in tasks])
+        await self.queues.close()
         await self.learning.close()
-        await self.life.shut_down()
-        await self.teller.close()
+        if ends:
+            await self.life.shut_down()
+        if self._of is None:
+            await self.teller.close()

@@ -19,16 +19,20 @@ from holdfast.context.settings import parse
 from holdfast.engine import Engine
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.looking import Context, Look, looked, told
+from holdfast.media.leaving import whole_entries
 from holdfast.messages import Message
 from holdfast.models import Collector
 from holdfast.moving import forked, rewound
-from holdfast.prompting import Turn, TurnRequest, build_prompt, counted, look_after, working_set_request
+from holdfast.opening import opened
+from holdfast.prompting import Turn, TurnRequest, build_prompt, counted, look_after, sendable, working_set_request
+from holdfast.queueing import QueueMode, checked_mode
 from holdfast.reconcile import Mode
 from holdfast.removing import removed
 from holdfast.session import Entry, ModelCall, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
 from holdfast.stores.base import Append, Appended, SessionPatch
 from holdfast.stores.verify import verify
-from holdfast.turn import reconcile, respond
+from holdfast.tools.tool import Toolset
+from holdfast.turn import respond
 from holdfast.wire.exports import own_fields
 from holdfast.wire.openai import entry_to, message_from, message_to, split_system
 
@@ -71,8 +75,9 @@ class SessionHandle:
         return [message_to(entry.message) for entry in await self.entries()]
 
     async def entries(self, *, retired: bool = False) -> tuple[Entry, ...]:
-        """The log with all that is known of each message; with the retired branches if asked."""
-        return await self._engine.store.entries(self.ref, retired=retired)
+        """The log with all that is known of each message; with the retired branches if asked. Media are read with it."""
+        store = self._engine.store
+        return await whole_entries(store, self.ref, await store.entries(self.ref, retired=retired))
 
     async def append(
         self,
@@ -184,45 +189,75 @@ class SessionHandle:
 
     @asynccontextmanager
     async def turn(
-        self, messages: Sendable | Sequence[Sendable] | None = None, *, mode: Mode = "auto", **body: Any
+        self,
+        messages: Sendable | Sequence[Sendable] | None = None,
+        *,
+        mode: Mode = "auto",
+        session_queue: QueueMode | None = None,
+        **body: Any,
     ) -> AsyncIterator[OpenTurn]:
         """One turn: what came is in the log before the block begins, what was added before it ends.
 
         Args:
             messages: the user's text, or messages: new ones, results of open calls, or a whole transcript.
             mode: how they relate to the log; see DESIGN.md, section 6.
+            session_queue: while another turn of the session runs: wait (`queue`), raise (`reject`) or `interrupt` it; None:
+                as the `Holdfast` was told.
             body: what else the model call will have, because it takes room: `tools`, `max_tokens`.
+
+        Raises:
+            SessionBusy: another turn runs, and this one is refused, or has waited for too long.
+            TurnInterrupted: another one asked for its place before the block began, or since: then `add` and `next` raise it.
+            TurnLost: another server took the session over; what was added since the last write is not in the log.
         """
+        checked_mode(session_queue)
         with self._engine.hushed():
             system, incoming = split_system(_messages(messages) if messages is not None else [])
         request = TurnRequest(
-            ref=self.ref, voice=self.voice, incoming=tuple(incoming), system=system, mode=mode, body=body
+            ref=self.ref,
+            voice=msgspec.structs.replace(self.voice, tools=Toolset()),  # whoever calls the model runs its tools
+            incoming=tuple(incoming),
+            system=system,
+            mode=mode,
+            queue=session_queue,
+            body=body,
         )
+        turn = Turn(self._engine, request)
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._engine.queue(self.ref))
+            await stack.enter_async_context(turn.hold)
             await self._engine.present(self.ref)
-            turn = Turn(self._engine, request)
-            await reconcile(turn)
+            await opened(turn)
             stack.enter_context(self._engine.life.using(self.ref))
             await self._engine.life.use(turn.session)
-            await build_prompt(turn)
-            opened = OpenTurn(turn)
+            await turn.hold.interruptible(lambda: build_prompt(turn))
+            under_way = OpenTurn(turn, await prompt_of(turn))
             try:
-                yield opened
+                yield under_way
             finally:
-                opened.end()
-                await self._engine.settle(self.ref, opened.flush())
+                under_way.end()
+                await self._engine.settle(self.ref, under_way.flush(last=True))
                 look_after(turn)
 
-    async def send(self, messages: Sendable | Sequence[Sendable], **body: Any) -> dict[str, Any]:
-        """A whole turn with the session's own model: the completion, as Chat Completions has it.
+    async def send(
+        self, messages: Sendable | Sequence[Sendable], *, session_queue: QueueMode | None = None, **body: Any
+    ) -> dict[str, Any]:
+        """A whole turn with the session's own model and tools: the completion, as Chat Completions has it.
+
+        Args:
+            messages: as in `turn`.
+            session_queue: as in `turn`.
+            body: the rest of the request.
 
         Raises:
             ModelError: the model did not answer; the user's message is in the log.
+            SessionBusy, TurnInterrupted, TurnLost: as in `turn`; what had arrived of an interrupted reply is in the log.
         """
+        checked_mode(session_queue)
         with self._engine.hushed():
             system, incoming = split_system(_messages(messages))
-        request = TurnRequest(ref=self.ref, voice=self.voice, incoming=tuple(incoming), system=system, body=body)
+        request = TurnRequest(
+            ref=self.ref, voice=self.voice, incoming=tuple(incoming), system=system, queue=session_queue, body=body
+        )
         await self._engine.present(self.ref)
         collector = Collector()
         async for chunk in respond(Turn(self._engine, request)):
@@ -311,13 +346,13 @@ class OpenTurn:
         messages: the working set, ready to send; made anew by `next`.
     """
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, messages: list[dict[str, Any]]) -> None:
         self._turn = turn
         self._added: list[Message] = []
         self._usage: Any = None
         self._called: WorkingSet | None = None
         self._ended = False
-        self.messages: list[dict[str, Any]] = self._told()
+        self.messages = messages
 
     @property
     def session(self) -> Session:
@@ -336,9 +371,12 @@ class OpenTurn:
             InvalidMessage: it is no message.
             SecretBlocked: a user's message holds a secret, and such are refused.
             InvalidRequest: the turn has ended.
+            TurnInterrupted: another turn asked for its place: what was added before is written when the block ends, this is not.
+            TurnLost: another server took the session over; what was not written yet will not be.
         """
         if self._ended:
             raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
+        self._turn.hold.check()
         engine = self._turn.engine
         with engine.hushed():
             made = _message(message, "message", text_role="assistant")
@@ -349,23 +387,33 @@ class OpenTurn:
             self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
 
     async def next(self) -> list[dict[str, Any]]:
-        """Write what was added, and build the working set for the next call: for turns with tools."""
+        """Write what was added, and build the working set for the next call: for turns with tools.
+
+        Raises:
+            TurnInterrupted, TurnLost: as in `add`.
+        """
+        self._turn.hold.check()
         await self._turn.engine.settle(self._turn.request.ref, self.flush())
-        await build_prompt(self._turn)
-        self.messages = self._told()
+        await self._turn.hold.interruptible(lambda: build_prompt(self._turn))
+        self.messages = await prompt_of(self._turn)
         return self.messages
 
     def end(self) -> None:
         """Take nothing more in."""
         self._ended = True
 
-    async def flush(self) -> None:
-        """Write what was added so far."""
+    @property
+    def interrupted(self) -> bool:
+        """Whether another turn waits for this one to stop: `add` and `next` raise from now on."""
+        return self._turn.hold.interrupted
+
+    async def flush(self, *, last: bool = False) -> None:
+        """Write what was added so far; the `last` write ends the turn."""
         added, self._added = self._added, []
         if not added:
             return
         try:
-            await self._turn.append(added, calls=self._call(added))
+            await self._turn.append(added, calls=self._call(added), last=last)
         except Exception:
             # Nothing was written: the end of the turn tries again.
             self._added = [*added, *self._added]
@@ -396,9 +444,11 @@ class OpenTurn:
         counted = built.counted(self._turn.provider_count).to_wire()
         return {**built.explanation(), "counted": counted, "decisions": [run.to_wire() for run in built.decisions()]}
 
-    def _told(self) -> list[dict[str, Any]]:
-        built = self._turn.working_set
-        return [message_to(message) for message in built.messages] if built else []
+
+async def prompt_of(turn: Turn) -> list[dict[str, Any]]:
+    """The working set of a turn, ready to send."""
+    built = turn.working_set
+    return await sendable(turn.engine, turn.request.ref, turn.request.voice.llm, built) if built else []
 
 
 def _line(run: Run) -> str:

@@ -20,7 +20,11 @@ from holdfast.context.view import encode_state
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.guarded import masked
+from holdfast.history import again
+from holdfast.media.leaving import for_model
+from holdfast.media.store import taken_apart
 from holdfast.messages import Message
+from holdfast.queueing import QueueMode
 from holdfast.reconcile import Mode, Plan
 from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef
 from holdfast.stores.base import Append, Appended, SavedView
@@ -44,14 +48,22 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     voice: Voice
     incoming: tuple[Message, ...]
     """Without the leading system messages."""
+    media: Mapping[bytes, bytes] = {}
+    """Contents that were taken out of `incoming` already, by their SHA-256; see `holdfast.media.store.taken_apart`."""
     system: tuple[Message, ...] = ()
     """The request's own leading system messages; without any, the session's hold."""
     mode: Mode = "auto"
+    forked: bool = False
+    """The session was made for it, of what it has in common with one that is being answered."""
+    queue: QueueMode | None = None
+    """What becomes of it while another turn of the session runs; None: what holds for all."""
     body: Mapping[str, Any] = {}
     """The rest of the request: tools, sampling, fields nobody here knows. Travels upstream."""
     dialect: Dialect = "openai"
     idempotency_key: str | None = None
     fingerprint: bytes = b""
+    headers: Mapping[str, str] = {}
+    """Sent with the call, stronger than the model's own: a client's key, which is never kept."""
 
 
 class Turn:
@@ -60,7 +72,11 @@ class Turn:
     def __init__(self, engine: Engine, request: TurnRequest) -> None:
         self.engine = engine
         self.request = request
+        self.hold = engine.queues.turn(request.ref, request.queue)
+        """Its place in the session's queue."""
         self._sent = request.incoming
+        self._media: Mapping[bytes, bytes] = request.media
+        self._admitted = False
         self.plan: Plan | None = None
         self.working_set: WorkingSet | None = None
         self.answered: Entry | None = None
@@ -72,6 +88,10 @@ class Turn:
         """What is known of the model from its provider's answers."""
         self.provider_count: int | None = None
         """Tokens of the prompt by the provider's own count, where it was asked and answered."""
+        self.tool_choice: Any = None
+        """The next call's; None: the request's own."""
+        self.progress = False
+        """Whether the reply's chunks have what the tools are doing among them."""
         self._session: Session | None = None
         self._view: tuple[str, SavedView] | None = None
 
@@ -95,7 +115,9 @@ class Turn:
         tail = self.session.tail
         told: dict[str, Any] = {"turn": tail.turn_id, "version": self.session.version}
         if self.plan is not None:
-            told["reconciled"] = self.plan.relation
+            told["reconciled"] = "forked" if self.request.forked else self.plan.relation
+            if self.plan.edited_at is not None:
+                told["edited_at"] = self.plan.edited_at
         if self.working_set is not None:
             built = self.working_set
             told["working_set"] = {
@@ -108,17 +130,27 @@ class Turn:
         return told
 
     async def admit(self) -> None:
-        """Look at what came as a log would have it: without secrets. Raises `SecretBlocked`."""
-        guard, request = self.engine.guard, self.request
-        if guard is None:
+        """Look at what came as a log would have it: without secrets, media apart from it. Raises `SecretBlocked`."""
+        if self._admitted:  # a turn that had to wait for another server's looks at the log again, not at what came
             return
-        told = await masked(guard, (*request.system, *request.incoming))
+        request = self.request
+        told = await masked(self.engine.guard, (*request.system, *request.incoming))
         system, incoming = told[: len(request.system)], told[len(request.system) :]
-        self.request = msgspec.structs.replace(request, system=system, incoming=incoming)
+        apart, media = await taken_apart(incoming)
+        same = zip(request.incoming, incoming, apart, strict=True)
+        self._sent = tuple(moved if told is sent else sent for sent, told, moved in same)
+        self._media = {**request.media, **media}
+        self.request = msgspec.structs.replace(request, system=system, incoming=apart, media={})
+        self._admitted = True
 
     def as_sent(self, plan: Plan) -> tuple[Message, ...]:
         """What a plan appends as it came: the store's guard looks at it, counts and tells."""
-        return self._sent[len(self._sent) - len(plan.append) :]
+        sent = self._sent[len(self._sent) - len(plan.append) :]
+        if not plan.renamed:
+            return sent
+        return tuple(
+            one.evolve(tool_call_id=plan.renamed.get(one.tool_call_id or "", one.tool_call_id)) for one in sent
+        )
 
     # -- writing -----------------------------------------------------------
 
@@ -129,17 +161,22 @@ class Turn:
         plan: Plan | None = None,
         expect: int | None = None,
         metadata: dict[str, Any] | None = None,
+        state_delta: Mapping[str, Any] | None = None,
         calls: Sequence[ModelCall] = (),
         keyed: bool = True,
+        last: bool = False,
     ) -> Appended:
-        """Write messages to the log, with what the view has worked out."""
+        """Write messages to the log, with what the view has worked out; the `last` write of the turn ends its claim."""
         request, now = self.request, self.engine.clock()
         opening = plan is not None
         agent = request.voice.agent.name if request.voice.agent and not opening else None
         counts = await counted(messages)
         entries = [
-            NewEntry(message=message, tokens=tokens, timestamp=now, metadata=metadata, agent=agent)
-            for message, tokens in zip(messages, counts, strict=True)
+            *(again(entry) for entry in (plan.restore if plan else ())),
+            *(
+                NewEntry(message=message, tokens=tokens, timestamp=now, metadata=metadata, agent=agent)
+                for message, tokens in zip(messages, counts, strict=True)
+            ),
         ]
         views = dict([self._view]) if self._view else None
         write = Append(
@@ -150,13 +187,15 @@ class Turn:
             retire_from=plan.retire_from if plan else None,
             idempotency_key=request.idempotency_key if opening and keyed else None,
             fingerprint=request.fingerprint if opening else b"",
+            state_delta=state_delta,
             calls=calls,
             views=views,
+            media=self._media,
         )
-        appended = await self.engine.store.append(request.ref, write)
+        appended = await self.hold.written(self.engine.store, write, last=last)
         self.engine.warm.take(request.ref, appended, write)
         self.session = appended.session
-        self._view = None
+        self._view, self._media = None, {}
         return appended
 
     @property
@@ -251,7 +290,7 @@ async def _recounted(turn: Turn, built: WorkingSet) -> WorkingSet:
     """`built`, counted by the provider too; built anew as long as that is more than the budget has."""
     llm, learning = turn.request.voice.llm, turn.engine.learning
     for _ in range(_RECOUNTS):
-        turn.provider_count = await provider_count(llm, built)
+        turn.provider_count = await provider_count(turn.engine, turn.request.ref, llm, built)
         if turn.provider_count is None:
             break
         turn.learned = learning.reported(llm, built.total_tokens, turn.provider_count)
@@ -261,11 +300,18 @@ async def _recounted(turn: Turn, built: WorkingSet) -> WorkingSet:
     return built
 
 
-async def provider_count(llm: Llm, built: WorkingSet) -> int | None:
+async def provider_count(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> int | None:
     """Tokens of a prompt by its provider's own count; None where that is not asked, or does not say."""
+    if llm.count is None:
+        return None
     tools = {"tools": built.request.tools} if built.request.tools else {}
-    messages = [message_to(message) for message in built.messages]
+    messages = await sendable(engine, ref, llm, built)
     return await llm.prompt_tokens({"model": llm.model, "messages": messages, **tools})
+
+
+async def sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> list[dict[str, Any]]:
+    """A prompt as Chat Completions messages, ready to send: its media in it, as far as the model takes them."""
+    return [message_to(message) for message in await for_model(engine.store, ref, built.messages, llm.inputs)]
 
 
 def working_set_request(
@@ -281,7 +327,7 @@ def working_set_request(
     """
     voice, body = request.voice, request.body
     instruction = voice.agent.system if voice.agent else ()
-    tools = _tools(body)
+    tools = _tools(voice.tools.offered({**body, "tools": _tools(body)}))
     budget = voice.llm.budget(reply_tokens(body), tools=bool(tools), learned=learned)
     return Request(
         policy=voice.policy,
@@ -299,9 +345,12 @@ def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = 
     """Refuse what no working set can be built for, before anything is written.
 
     Raises:
-        InvalidRequest: `tools` are none, or `max_tokens` leaves no room for a prompt.
+        InvalidRequest: `tools` are none, the tools that run here do not go with the request, or `max_tokens` leaves no room
+            for a prompt.
     """
-    voice.llm.budget(reply_tokens(body), tools=bool(_tools(body)), learned=learned)
+    tools = _tools(body)
+    voice.tools.check(body)
+    voice.llm.budget(reply_tokens(body), tools=bool(tools or voice.tools), learned=learned)
 
 
 def _tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -1,0 +1,264 @@
+"""One turn of a session at a time, as clients of the gateway see it: waiting, 409, and replies that another request ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from holdfast.claiming import LEASE
+from holdfast.session import SessionRef
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.edges.server import CLIENT_KEY, Clock, Process, Served, config_text, gateway, serving
+from tests.service.stage import line_of, looked, place
+
+REF = SessionRef("default", "s")
+
+
+def script(gate: Gate, **reply: Any) -> Any:
+    """Answers `a` with `one two three`, of which all but the beginning waits for the gate; anything else at once."""
+
+    def answer(body: dict[str, Any]) -> Any:
+        said = body["messages"][-1]["content"]
+        return Reply(text="one two three", hold=gate, hold_after=2, **reply) if said == "a" else f"re: {said}"
+
+    return answer
+
+
+def body(text: str, **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "session_id": "s", **fields}
+
+
+async def asked(served: Served, upstream: ScriptedUpstream, text: str, **fields: Any) -> asyncio.Task[Any]:
+    """A request whose model was asked."""
+    before = len(upstream.requests)
+    task = asyncio.create_task(served.chat(text, **fields))
+    await upstream.until(lambda: len(upstream.requests) > before)
+    return task
+
+
+async def in_line(served: Served, number: int) -> None:
+    """Return when so many have or wait for the session's turn."""
+    while len(line_of(served.hf)) != number:  # noqa: ASYNC110 - a queue tells nobody
+        await asyncio.sleep(0)
+
+
+async def partly_arrived(served: Served) -> Any:
+    """A streamed request by the official client, of which the first word has arrived; the rest of its chunks."""
+    chunks = await served.client.chat.completions.create(
+        model="gpt-4o", messages=[{"role": "user", "content": "a"}], stream=True, extra_body={"session_id": "s"}
+    )
+    async for chunk in chunks:
+        if chunk.choices[0].delta.content:
+            return chunks
+    raise AssertionError("nothing arrived")
+
+
+# -- waiting and being refused -------------------------------------------------
+
+
+async def test_requests_wait_for_each_other() -> None:
+    """By default; each answer sees the one before."""
+    gate = Gate()
+    async with gateway(script(gate)) as (served, upstream):
+        first = await asked(served, upstream, "a")
+        second = asyncio.create_task(served.chat("b"))
+        await in_line(served, 2)
+        gate.open()
+        assert [(await task)["status"] for task in (first, second)] == [200, 200]
+        assert [content for _, content in await served.log()] == ["a", "one two three", "b", "re: b"]
+        assert upstream.requests[1].body["messages"][1]["content"] == "one two three"
+        assert "session_queue" not in upstream.requests[1].body
+
+
+@pytest.mark.parametrize("by", ["configuration", "request"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_is_refused(by: str, stream: bool) -> None:
+    """409 at once, and when to come again; nothing of it is in the log."""
+    gate, lines = Gate(), ["gateway: {session_queue: reject}"] if by == "configuration" else []
+    fields = {"session_queue": "reject"} if by == "request" else {}
+    async with gateway(script(gate), *lines) as (served, upstream):
+        first = await asked(served, upstream, "a")
+        refused = await served.chat("b", stream=stream, **fields)
+        assert (refused["status"], refused["error"]["code"]) == (409, "session_busy")
+        assert refused["headers"]["retry-after"] == "1"
+        assert refused["headers"]["x-session-id"] == "s"
+        gate.open()
+        await first
+        assert [content for _, content in await served.log()] == ["a", "one two three"]
+
+
+async def test_waiting_has_an_end() -> None:
+    """`gateway.queue_timeout`; then it is 409 too."""
+    gate = Gate()
+    async with gateway(script(gate), "gateway: {queue_timeout: 0.001}") as (served, upstream):
+        first = await asked(served, upstream, "a")
+        refused = await served.chat("b")
+        assert (refused["status"], refused["error"]["code"]) == (409, "session_busy")
+        gate.open()
+        assert (await first)["status"] == 200
+
+
+async def test_a_client_that_goes_leaves_the_queue() -> None:
+    """Those behind it are not kept by it, and its message is not in the log."""
+    gate = Gate()
+    async with gateway(script(gate)) as (served, upstream):
+        first = await asked(served, upstream, "a")
+        gone = asyncio.create_task(served.chat("b"))
+        await in_line(served, 2)
+        last = asyncio.create_task(served.chat("c"))
+        await in_line(served, 3)
+        gone.cancel()
+        await in_line(served, 2)
+        gate.open()
+        await asyncio.gather(first, last)
+        assert [content for _, content in await served.log()] == ["a", "one two three", "c", "re: c"]
+        assert served.hf.engine.queues.empty
+
+
+async def test_what_cannot_be_is_refused() -> None:
+    """With the field's name, before a session is made."""
+    async with gateway([]) as (served, _):
+        for wrong in ("wait", 5, True, ["queue"]):
+            refused = await served.chat("a", session_queue=wrong)
+            assert (refused["status"], refused["error"]["param"]) == (400, "session_queue")
+        assert (await served.hf.sessions()).sessions == ()
+
+
+# -- interrupting --------------------------------------------------------------
+
+
+async def test_a_stream_that_is_interrupted_ends_as_any_other() -> None:
+    """The official client gets to its end; `finish_reason` is one that all know, and `session` tells."""
+    gate = Gate()
+    async with gateway(script(gate)) as (served, _):
+        chunks = await partly_arrived(served)
+        answer = await served.chat("b", session_queue="interrupt")
+        assert answer["choices"][0]["message"]["content"] == "re: b"
+        rest = [chunk async for chunk in chunks]
+        assert rest[-1].choices[0].finish_reason == "stop"
+        assert rest[-1].id == "chatcmpl-1"
+        told = rest[-1].model_extra
+        assert (told["session_id"], told["session"]["interrupted"]) == ("s", True)
+        first, part, *more = await served.hf.store.entries(REF)
+        assert (first.message.content, part.message.content) == ("a", "one ")
+        assert part.metadata is not None
+        assert part.metadata["interrupted"] is True
+        assert [entry.message.content for entry in more] == ["b", "re: b"]
+
+
+async def test_an_answer_in_one_piece_that_is_interrupted_is_an_error() -> None:
+    """Half of it would look like all of it. The official client does not try again: it would interrupt in its turn."""
+    gate = Gate()
+    async with gateway(script(gate)) as (served, upstream):
+        eager = AsyncOpenAI(base_url=f"{served.url}/v1", api_key=CLIENT_KEY, max_retries=3, http_client=served.http)
+        first = asyncio.create_task(
+            eager.chat.completions.create(
+                model="gpt-4o", messages=[{"role": "user", "content": "a"}], extra_body={"session_id": "s"}
+            )
+        )
+        await upstream.until(lambda: upstream.requests)
+        await served.chat("b", session_queue="interrupt")
+        with pytest.raises(openai.ConflictError) as told:
+            await first
+        assert told.value.code == "turn_interrupted"
+        assert told.value.response.headers["x-session-id"] == "s"
+        assert len(upstream.requests) == 2
+
+
+async def test_a_stream_is_interrupted_before_it_begins() -> None:
+    """Then there is still time for a status."""
+    gate = Gate()
+    async with gateway(lambda sent: Reply(text="x", hold=None if sent["messages"][-1]["content"] == "b" else gate)) as (
+        served,
+        upstream,
+    ):
+        first = await asked(served, upstream, "a", stream=True)
+        await served.chat("b", session_queue="interrupt")
+        refused = await first
+        assert (refused["status"], refused["error"]["code"]) == (409, "turn_interrupted")
+        assert [content for _, content in await served.log()] == ["a", "b", "x"]
+
+
+async def test_a_client_that_does_not_read_can_be_interrupted() -> None:
+    """Its reply stands in the way in no other sense than any other's."""
+    words = "word " * 20_000
+
+    def answer(sent: dict[str, Any]) -> str:
+        return words if sent["messages"][-1]["content"] == "a" else "fine"
+
+    async with gateway(answer) as (served, upstream):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1)
+        content = json.dumps(body("a", stream=True)).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n\r\n"
+        writer.write(head.encode() + content)
+        await upstream.until(lambda: upstream.requests)
+        answer_ = await served.chat("b", session_queue="interrupt")
+        assert answer_["choices"][0]["message"]["content"] == "fine"
+        writer.close()
+        del reader
+        contents = [content for _, content in await served.log()]
+        assert (contents[0], contents[-2:]) == ("a", ["b", "fine"])
+        assert all(words.startswith(part) for part in contents[1:-2])
+
+
+# -- several servers -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+async def test_two_servers_on_one_database(kind: str, tmp_path: Path) -> None:
+    """A request at one of them is refused, waits, or interrupts the one that the other answers."""
+    gate, clock = Gate(), Clock()
+    with place(kind, tmp_path) as url:
+        async with ScriptedUpstream(script(gate)) as upstream:
+            config = config_text(upstream.url)
+            async with (
+                serving(config, store=url, clock=lambda: clock.now) as one,
+                serving(config, store=url, clock=lambda: clock.now) as two,
+            ):
+                chunks = await partly_arrived(one)
+                refused = await two.chat("b", session_queue="reject")
+                assert (refused["status"], refused["error"]["code"]) == (409, "session_busy")
+                hasty = asyncio.create_task(two.chat("c", session_queue="interrupt"))
+                while not (claim := (await one.hf.store.get(REF)).claim) or not claim.wanted:
+                    assert not hasty.done()
+                await looked(one.hf)
+                rest = [chunk async for chunk in chunks]
+                assert rest[-1].model_extra["session"]["interrupted"] is True
+                assert (await hasty)["status"] == 200
+                assert [content for _, content in await one.log()] == ["a", "one ", "c", "re: c"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+async def test_a_killed_server_leaves_its_session_to_others(kind: str, tmp_path: Path) -> None:
+    """When its lease is over: until then it might be alive, and nobody can tell."""
+    gate, clock = Gate(), Clock()
+    with place(kind, tmp_path) as url:
+        async with ScriptedUpstream(script(gate)) as upstream:
+            (tmp_path / "holdfast.yaml").write_text(config_text(upstream.url))
+            server = await asyncio.to_thread(Process, url, config=tmp_path / "holdfast.yaml")
+            async with (
+                httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=60) as http,
+                serving(config_text(upstream.url), store=url, clock=lambda: clock.now) as other,
+            ):
+                first = asyncio.create_task(http.post("/v1/chat/completions", json=body("a")))
+                await upstream.until(lambda: upstream.requests)
+                claim = (await other.hf.store.get(REF)).claim
+                assert claim is not None
+                server.kill()
+                with pytest.raises(httpx2.TransportError):
+                    await first
+                clock.now = claim.until - 1
+                assert (await other.chat("b", session_queue="reject"))["status"] == 409
+                clock.now = claim.until
+                assert (await other.chat("b", session_queue="reject"))["status"] == 200
+                assert [content for _, content in await other.log()] == ["a", "b", "re: b"]
+                taken = (await other.hf.store.get(REF)).claim
+                assert taken is None
+                assert claim.until < clock.now + LEASE

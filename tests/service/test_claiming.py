@@ -1,0 +1,462 @@
+"""One turn of a session at a time, over several servers on one database: two openings of it, each with its own queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.claiming import LEASE, RENEWED
+from holdfast.errors import (
+    BudgetTooSmall,
+    ModelUnavailable,
+    SessionBusy,
+    SessionNotFound,
+    StoreUnavailable,
+    TurnInterrupted,
+    TurnLost,
+)
+from holdfast.holdfast import Holdfast
+from holdfast.prompting import Turn, TurnRequest
+from holdfast.session import SessionRef
+from holdfast.stores.base import Append
+from holdfast.turn import respond
+from holdfast.wire.openai import message_from
+from tests.service.stage import (
+    REF,
+    SHARED,
+    Clock,
+    Stage,
+    at_once,
+    begun,
+    claim_of,
+    line_of,
+    log,
+    looked,
+    on_stage,
+    place,
+    say,
+)
+
+
+async def until(ready: Callable[[], Awaitable[bool]], *tasks: asyncio.Task[Any]) -> None:
+    """Return when it is so, or one of `tasks` is done, which it should not be."""
+    while not await ready():
+        assert not any(task.done() for task in tasks)
+
+
+async def wanted(hf: Holdfast) -> bool:
+    """Whether somebody waits for the turn that runs to stop."""
+    claim = await claim_of(hf)
+    return claim is not None and claim.wanted
+
+
+# -- waiting, being refused, interrupting --------------------------------------
+
+
+@SHARED
+async def test_servers_take_turns(kind: str, tmp_path: Path) -> None:
+    """One waits until the other has ended; one that rejects is refused; one that interrupts is heard."""
+    with place(kind, tmp_path) as url:
+        async with on_stage(url, openings=2) as ([one, two], stage):
+            at_once(one, two)
+            running = await begun(one, stage, "a")
+            with pytest.raises(SessionBusy):
+                await say(two, "no", session_queue="reject")
+            patient = asyncio.create_task(say(two, "b"))
+            await until(lambda: _refused(two), running, patient)
+            stage.go_on()
+            assert await running == "re: a"
+            assert await patient == "re: b"
+            running = await begun(one, stage, "c")
+            hasty = asyncio.create_task(say(two, "d", session_queue="interrupt"))
+            await until(lambda: wanted(one), running, hasty)
+            await looked(one)
+            with pytest.raises(TurnInterrupted):
+                await running
+            assert await hasty == "re: d"
+            assert await log(two) == ["a", "re: a", "b", "re: b", "c", "re:|", "d", "re: d"]
+            assert await claim_of(one) is None
+
+
+async def _refused(hf: Holdfast) -> bool:
+    """Whether a turn has come up in this process, and was tried once: it looks whether it is its session's now."""
+    await hf.store.get(REF)
+    line = line_of(hf)
+    return bool(line) and line[0]._claiming is not None
+
+
+async def test_waiting_for_another_server_has_an_end(tmp_path: Path) -> None:
+    """Also when the one that runs does not stop; what waited is not in the log."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with on_stage(url, openings=2, queue_timeout=0.001) as ([one, two], stage):
+        running = await begun(one, stage, "a")
+        for mode in ("queue", "interrupt"):
+            with pytest.raises(SessionBusy):
+                await say(two, "b", session_queue=mode)
+        assert await wanted(one)
+        stage.go_on()
+        await running
+        assert await log(two) == ["a", "re: a"]
+
+
+async def test_the_pauses_grow(tmp_path: Path) -> None:
+    """From 50 milliseconds to a second, and not beyond the time that is left."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with on_stage(url, openings=2) as ([one, two], stage):
+        running, pauses = await begun(one, stage, "a"), list[float]()
+
+        async def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 8:
+                stage.go_on()
+                await running
+
+        two.engine.queues.pause = pause
+        await say(two, "b")
+        assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
+
+
+async def test_who_waits_for_another_server_may_go(tmp_path: Path) -> None:
+    """Nothing of it is left: no message, no claim, no place in the queue."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with on_stage(url, openings=2) as ([one, two], stage):
+        running, there = await begun(one, stage, "a"), asyncio.Event()
+
+        async def pause(seconds: float) -> None:
+            there.set()
+            await asyncio.Event().wait()
+
+        two.engine.queues.pause = pause
+        gone = asyncio.create_task(say(two, "b"))
+        await there.wait()
+        gone.cancel()
+        await asyncio.wait([gone])
+        assert two.engine.queues.empty
+        stage.go_on()
+        await running
+        assert await claim_of(one) is None
+        assert await log(one) == ["a", "re: a"]
+
+
+async def test_a_server_that_interrupts_as_a_rule_listens_often(tmp_path: Path) -> None:
+    """Each second, by a look; else with the renewals, each ten."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    for mode, every in (("interrupt", 1000), ("queue", RENEWED)):
+        clock = Clock()
+        async with on_stage(url, clock=clock, session_queue=mode) as ([hf], stage):
+            running = await begun(hf, stage, mode)
+            before = await claim_of(hf)
+            clock.now += every
+            assert await looked(hf) == every
+            after = await claim_of(hf)
+            assert before is not None
+            assert after is not None
+            assert after.until - before.until == (0 if mode == "interrupt" else every)
+            stage.go_on()
+            await running
+
+
+# -- renewing, dying, being late -----------------------------------------------
+
+
+async def test_a_claim_is_renewed_while_a_model_is_thinking(tmp_path: Path) -> None:
+    """As long as it takes; nobody else gets in."""
+    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
+    async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
+        running = await begun(one, stage, "a")
+        for _ in range(10):
+            clock.now += RENEWED
+            assert await looked(one) == RENEWED
+            with pytest.raises(SessionBusy):
+                await say(two, "b", session_queue="reject")
+        stage.go_on()
+        await running
+        assert await claim_of(one) is None
+
+
+async def test_renewing_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And goes on when the store fails once; and ends with the turn."""
+    monkeypatch.setattr("holdfast.claiming.RENEWED", 1)
+    monkeypatch.setattr("holdfast.queueing.RENEWED", 1)
+    monkeypatch.setattr("holdfast.claiming.AGAIN", 1)
+    clock = Clock()
+    async with on_stage(f"sqlite:///{tmp_path}/s.db", clock=clock) as ([hf], stage):
+        store, renewals, renewed = hf.engine.life.store, list[Append](), asyncio.Event()
+        append = store.append
+
+        async def noted(ref: SessionRef, write: Append) -> Any:
+            if not write.entries and write.claim is not None and write.release is None:
+                renewals.append(write)
+                if len(renewals) == 3:
+                    renewed.set()
+                if len(renewals) == 2:
+                    raise StoreUnavailable("for a moment")
+            clock.now += 1
+            return await append(ref, write)
+
+        monkeypatch.setattr(store, "append", noted)
+        running = await begun(hf, stage, "a")
+        await renewed.wait()
+        assert not running.done()
+        stage.go_on()
+        assert await running == "re: a"
+        assert await claim_of(hf) is None
+        assert await log(hf) == ["a", "re: a"]
+
+
+@SHARED
+async def test_a_dead_holders_session_is_taken_over(kind: str, tmp_path: Path) -> None:
+    """When its lease is over, not before. If it lives after all, it stops, and nothing of it comes in between."""
+    clock = Clock()
+    with place(kind, tmp_path) as url:
+        async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
+            running = await begun(one, stage, "a")
+            clock.now += LEASE - 1
+            with pytest.raises(SessionBusy):
+                await say(two, "b", session_queue="reject")
+            clock.now += 1
+            assert await say(two, "b") == "re: b"
+            stage.go_on()
+            with pytest.raises(TurnLost):
+                await running
+            assert await log(one) == ["a", "b", "re: b"]
+            assert await claim_of(one) is None
+            assert await say(one, "c") == "re: c"
+
+
+async def test_a_write_that_was_on_its_way_for_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In time when it began, and late when it arrives: others came, were answered and went. It is not written."""
+    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
+    async with on_stage(url, openings=2, clock=clock) as ([one, two], _):
+        append, begun_, go_on = one.store.append, asyncio.Event(), asyncio.Event()
+
+        async def slow(ref: SessionRef, write: Append) -> Any:
+            if write.release is not None and not begun_.is_set():
+                begun_.set()
+                await go_on.wait()
+            return await append(ref, write)
+
+        monkeypatch.setattr(one.store, "append", slow)
+        late = asyncio.create_task(say(one, "a"))
+        await begun_.wait()
+        clock.now += LEASE
+        assert await say(two, "b") == "re: b"
+        assert await claim_of(two) is None
+        go_on.set()
+        with pytest.raises(TurnLost):
+            await late
+        assert await log(one) == ["a", "b", "re: b"]
+
+
+async def test_who_finds_the_session_taken_over_stops(tmp_path: Path) -> None:
+    """When it renews: its call is given up at once, in the middle of the other's turn."""
+    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
+    async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
+        late = await begun(one, stage, "a")
+        clock.now += LEASE
+        running = await begun(two, stage, "b")
+        assert await looked(one) == 0
+        with pytest.raises(TurnLost):
+            await late
+        assert await log(one) == ["a", "b"]
+        stage.go_on()
+        assert await running == "re: b"
+
+
+async def test_a_late_turn_that_nobody_missed_goes_on(tmp_path: Path) -> None:
+    """Its lease was over, but nobody came: its reply is stored, after others' appends too."""
+    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
+    async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
+        running = await begun(one, stage, "a")
+        await (await two.session("s")).append("beside")
+        clock.now += 10 * LEASE
+        stage.go_on()
+        assert await running == "re: a"
+        assert await log(one) == ["a", "beside", "re: a"]
+        assert await claim_of(one) is None
+
+
+async def test_a_late_block_of_the_library(tmp_path: Path) -> None:
+    """It is told where it goes on, or at its end; what was written before stays."""
+    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
+    async with on_stage(url, openings=2, clock=clock) as ([one, two], _):
+        session = await one.session("s")
+
+        async def late() -> None:
+            async with session.turn("a") as turn:
+                turn.add({"role": "assistant", "content": "written"})
+                await turn.next()
+                turn.add({"role": "assistant", "content": "lost"})
+                clock.now += LEASE
+                await say(two, "b")
+                with pytest.raises(TurnLost):
+                    await turn.next()
+                with pytest.raises(TurnLost):
+                    turn.add("never")
+
+        with pytest.raises(TurnLost):
+            await late()
+        assert await log(one) == ["a", "written", "b", "re: b"]
+
+
+async def test_a_session_that_is_gone_is_not_claimed(tmp_path: Path) -> None:
+    """Deleted while a model is thinking, and made anew: the new one is nobody's."""
+    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
+    async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
+        for anew in (False, True):
+            await one.session("s")
+            running = await begun(one, stage, f"anew: {anew}")
+            await two.delete(REF)
+            if anew:
+                await two.session("s")
+            clock.now += RENEWED
+            assert await looked(one) == 0
+            stage.go_on()
+            with pytest.raises(SessionNotFound):
+                await running
+        assert await claim_of(two) is None
+
+
+# -- ending --------------------------------------------------------------------
+
+
+async def _answered(hf: Holdfast, stage: Stage) -> None:
+    await say(hf, "a")
+
+
+async def _failed(hf: Holdfast, stage: Stage) -> None:
+    stage.failure = ModelUnavailable("gone")
+    with pytest.raises(ModelUnavailable):
+        await say(hf, "a")
+
+
+async def _too_small(hf: Holdfast, stage: Stage) -> None:
+    handle = hf.handle(await hf.store.get(REF))
+    system = {"role": "system", "content": "word " * 200_000}
+    with pytest.raises(BudgetTooSmall):
+        await handle.send([system, {"role": "user", "content": "a"}])
+
+
+async def _left_early(hf: Holdfast, stage: Stage) -> None:
+    running = await begun(hf, stage, "a")
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def _closed_early(hf: Holdfast, stage: Stage) -> None:
+    message = message_from({"role": "user", "content": "a"}, "message")
+    chunks = respond(Turn(hf.engine, TurnRequest(ref=REF, voice=hf.roster.voice(), incoming=(message,))))
+    await anext(chunks)
+    await chunks.aclose()
+
+
+async def _block(hf: Holdfast, stage: Stage) -> None:
+    async with (await hf.session("s")).turn("a"):
+        pass
+
+
+async def _block_left(hf: Holdfast, stage: Stage) -> None:
+    async def left() -> None:
+        async with (await hf.session("s")).turn("a") as turn:
+            turn.add("A")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await left()
+
+
+async def _replayed(hf: Holdfast, stage: Stage) -> None:
+    message = message_from({"role": "user", "content": "a"}, "message")
+    request = TurnRequest(ref=REF, voice=hf.roster.voice(), incoming=(message,), idempotency_key="k")
+    for _ in range(2):
+        async for _ in respond(Turn(hf.engine, request)):
+            pass
+
+
+async def _unanswered(hf: Holdfast, stage: Stage) -> None:
+    await (await hf.session("s")).append("a")
+    await say(hf, "a")
+    assert (await log(hf)) == ["a", "re: a"]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        _answered,
+        _failed,
+        _too_small,
+        _left_early,
+        _closed_early,
+        _block,
+        _block_left,
+        _replayed,
+        _unanswered,
+    ],
+)
+async def test_every_end_of_a_turn_frees_the_session(way: Callable[[Holdfast, Stage], Any], tmp_path: Path) -> None:
+    """Another server may go on at once, whatever became of it."""
+    async with on_stage(f"sqlite:///{tmp_path}/s.db", openings=2) as ([one, two], stage):
+        await way(one, stage)
+        async with one.engine.queue(REF):
+            assert await claim_of(two) is None
+        stage.failure = None
+        await say(two, "next", session_queue="reject")
+
+
+async def test_a_claim_that_cannot_be_given_back_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn's own error is what its caller is told."""
+    clock = Clock()
+    async with on_stage(f"sqlite:///{tmp_path}/s.db", openings=2, clock=clock) as ([one, two], stage):
+        store = one.engine.life.store
+        append = store.append
+
+        async def failing(ref: SessionRef, write: Append) -> Any:
+            if write.release is not None:
+                raise StoreUnavailable("the disk is full")
+            return await append(ref, write)
+
+        monkeypatch.setattr(store, "append", failing)
+        stage.failure = ModelUnavailable("gone")
+        with pytest.raises(ModelUnavailable):
+            await say(one, "a")
+        stage.failure = None
+        with pytest.raises(SessionBusy):
+            await say(two, "b", session_queue="reject")
+        clock.now += LEASE
+        await say(two, "b", session_queue="reject")
+
+
+@pytest.mark.parametrize("tools", [False, True])
+async def test_an_undisturbed_turn_writes_no_more_than_it_has_to_say(
+    tools: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claim and release ride on its own writes: one for each step, and nothing is read for them."""
+    async with on_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
+        await say(hf, "warm")
+        store, asked = hf.engine.life.store, Counter[str]()
+
+        def counting(name: str, method: Any) -> Any:
+            async def call(*args: Any, **kwargs: Any) -> Any:
+                asked[name] += 1
+                return await method(*args, **kwargs)
+
+            return call
+
+        for name in ("append", "get", "want", "window", "entries", "sightings"):
+            monkeypatch.setattr(store, name, counting(name, getattr(store, name)))
+        session = await hf.session("s")
+        asked.clear()
+        async with session.turn("a") as turn:
+            if tools:
+                call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+                turn.add({"role": "assistant", "content": None, "tool_calls": [call]})
+                turn.add({"role": "tool", "tool_call_id": "x", "content": "1"})
+                await turn.next()
+            turn.add("A")
+        assert asked == {"append": 2 + tools}
+        assert await claim_of(hf) is None

@@ -1,0 +1,117 @@
+"""Turns of a session never overlap: any interleaving of them, on however many servers, leaves each whole or cut in one piece."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.claiming import LEASE
+from holdfast.errors import SessionBusy, TurnInterrupted, TurnLost
+from holdfast.holdfast import Holdfast
+from tests.service.stage import REF, Clock, Stage, at_once, claim_of, line_of, on_stage, say
+
+Step = tuple[str, int]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["queue", "queue", "interrupt", "reject", "block", "cancel", "go on", "go on", "look", "late", "pause"]
+        ),
+        st.integers(0, 7),
+    ),
+    min_size=3,
+    max_size=14,
+)
+
+
+class Crowd:
+    """Turns at once in several openings, as a list of steps says."""
+
+    def __init__(self, openings: list[Holdfast], stage: Stage, clock: Clock) -> None:
+        self.openings = openings
+        self.stage = stage
+        self.clock = clock
+        self.turns: dict[str, asyncio.Task[str]] = {}
+
+    async def do(self, what: str, number: int) -> None:
+        """One step."""
+        hf, texts = self.openings[number % len(self.openings)], list(self.turns)
+        if what in ("queue", "interrupt", "reject", "block"):
+            text = f"u{len(texts)}"
+            assert self.stage.held is not None
+            self.stage.held.add(text)
+            turn = self.block(hf, text) if what == "block" else say(hf, text, session_queue=what)
+            self.turns[text] = asyncio.create_task(turn)
+        elif what == "cancel" and texts:
+            self.turns[texts[number % len(texts)]].cancel()
+        elif what == "go on" and texts:
+            self.stage.go_on(texts[number % len(texts)])
+        elif what == "late":
+            self.clock.now += LEASE // 2
+        elif what == "look":
+            for one in self.openings:
+                if (line := line_of(one)) and line[0]._claiming is not None:
+                    await line[0]._claiming.keep()
+        for _ in range(number):
+            await hf.store.get(REF)
+
+    async def block(self, hf: Holdfast, text: str) -> str:
+        """A turn with a tool round."""
+        call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        session = hf.handle(await hf.store.get(REF))
+        async with session.turn(text) as turn:
+            turn.add({"role": "assistant", "content": f"re: {text}", "tool_calls": [call]})
+            turn.add({"role": "tool", "tool_call_id": "x", "content": f"re: {text}"})
+            await turn.next()
+            turn.add(f"re: {text}")
+        return f"re: {text}"
+
+    async def check(self) -> None:
+        """Turns stand one behind the other in the log, each whole or cut, and none is missing or there twice."""
+        self.stage.go_on()
+        outcomes = await asyncio.gather(*self.turns.values(), return_exceptions=True)
+        entries = await self.openings[0].store.entries(REF)
+        users = [entry.message.text for entry in entries if entry.message.role == "user"]
+        assert len(users) == len(set(users))
+        current = ""
+        for entry in entries:
+            if entry.message.role == "user":
+                current = entry.message.text
+            else:
+                assert f"re: {current}".startswith(entry.message.text.strip())
+        for (text, _), outcome in zip(self.turns.items(), outcomes, strict=True):
+            replies = sum(entry.message.text == f"re: {text}" for entry in entries)
+            if isinstance(outcome, str):
+                assert text in users
+                assert replies in (1, 3)
+            elif isinstance(outcome, TurnInterrupted | TurnLost):
+                assert text in users
+            elif isinstance(outcome, SessionBusy):
+                assert text not in users
+            else:
+                assert isinstance(outcome, asyncio.CancelledError), outcome
+        await self.openings[0].handle(await self.openings[0].store.get(REF)).verify()
+        for hf in self.openings:
+            async with hf.engine.queue(REF):
+                pass
+            assert hf.engine.queues.empty
+        assert await claim_of(self.openings[0]) is None
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS, number=st.integers(1, 3))
+def test_turns_never_overlap(steps: list[Step], number: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever comes when, on however many servers, and whoever is slow, cut, cancelled or late."""
+
+    async def run() -> None:
+        url, clock = f"sqlite:///{tmp_path_factory.mktemp('crowd')}/s.db", Clock()
+        async with on_stage(url, openings=number, clock=clock) as (openings, stage):
+            at_once(*openings)
+            crowd = Crowd(openings, stage, clock)
+            for what, argument in steps:
+                await crowd.do(what, argument)
+            await asyncio.wait_for(crowd.check(), 60)
+
+    asyncio.run(run())
