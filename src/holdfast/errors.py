@@ -13,12 +13,17 @@ HoldfastError
 │   ├── SessionNotFound
 │   ├── EntryNotFound
 │   ├── CompactionNotFound
-│   └── ArtifactNotFound
+│   ├── ArtifactNotFound
+│   ├── UserNotFound
+│   └── KeyNotFound
 ├── Conflict                   the state is not what the call assumed; read again, then decide
 │   ├── SessionExists
 │   ├── AmbiguousSession       several users have a session of that id; name the user
 │   ├── StaleSession           `expect` is behind the log
 │   ├── SessionExpired         idle for longer than its ttl, and not ended yet; only stores raise it
+│   ├── SessionBusy            a turn of it is open; says until when at most
+│   ├── TurnInterrupted        a newer turn took this one's place; what had arrived is in the log
+│   ├── TurnLost               another server took the session over; nothing more of this turn is in the log
 │   ├── StaleArtifact          the newest version of an artifact is not the expected one
 │   └── IdempotencyConflict    the same key with different content
 ├── BudgetTooSmall             no legal working set fits; says what is needed
@@ -201,6 +206,24 @@ class ArtifactNotFound(NotFound):
         self.version = version
 
 
+class UserNotFound(NotFound):
+    """No such user, as far as whoever asks may know."""
+
+    code = "user_not_found"
+
+    def __init__(self, user_id: str) -> None:
+        super().__init__(f"no user {user_id!r}")
+
+
+class KeyNotFound(NotFound):
+    """No API key of that id."""
+
+    code = "key_not_found"
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"there is no API key {key_id!r}")
+
+
 # -- conflicts ---------------------------------------------------------------
 
 
@@ -251,6 +274,47 @@ class SessionExpired(Conflict):
     def __init__(self, session: Any) -> None:
         super().__init__(f"session {session.id!r} has expired")
         self.session = session
+
+
+class SessionBusy(Conflict):
+    """A turn of the session is open elsewhere.
+
+    Args:
+        session_id: whose.
+        until: milliseconds since the epoch: when its holder has to have renewed it.
+    """
+
+    code = "session_busy"
+
+    def __init__(self, session_id: str, *, until: int) -> None:
+        super().__init__(f"a turn of session {session_id!r} is running: try again when it has ended")
+        self.until = until
+
+
+class TurnInterrupted(Conflict):
+    """Another turn asked for this one's place: what had arrived of the reply is in the log, marked as interrupted."""
+
+    code = "turn_interrupted"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"another turn of session {session_id!r} interrupted this one: what had arrived of its reply is in the session"
+        )
+
+
+class TurnLost(Conflict):
+    """Another server took the session over, because this one did not renew its claim in time.
+
+    What came is in the log, and the reply, or what was added since the last write, is not: others have gone on from there.
+    """
+
+    code = "turn_lost"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"another server took session {session_id!r} over, since this turn was not heard of for too long: "
+            "its reply is not in the session"
+        )
 
 
 class StaleArtifact(Conflict):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from copy import copy
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -21,9 +23,11 @@ from holdfast.hooks.callbacks import callback as as_hook
 from holdfast.hooks.observing import observed
 from holdfast.life import SETTINGS as LIFE_SETTINGS
 from holdfast.life import LifeSettings
+from holdfast.media.store import referring
 from holdfast.messages import Message
 from holdfast.moving import Arrival, exported, forked, imported
 from holdfast.prompting import counted
+from holdfast.queueing import QueueMode, QueueSettings
 from holdfast.receipts import Receipt
 from holdfast.removing import pruned, removed, user_removed
 from holdfast.scoring import Scoring
@@ -32,6 +36,9 @@ from holdfast.session import EndReason, Entry, NewEntry, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Appended, NewSession, SessionPage, Store
 from holdfast.sweeping import Swept
+from holdfast.tenancy import Tenants
+from holdfast.tools.functions import toolset
+from holdfast.tools.tool import Tool, ToolLimits
 from holdfast.wire.exports import import_from, system_messages_from
 
 DEFAULT_URL = "sqlite:///holdfast.db"
@@ -64,6 +71,12 @@ class Holdfast:
         guard: what happens to secrets before anything is stored; see `holdfast.secrets`. None: nothing.
         scorers: functions that rate messages, by the name that `scorer` may have: given a list of Chat Completions
             messages, a number from 0 to 1 for each.
+        tools: what the model may call, and runs here: annotated functions, plain or async, or `Tool`s; see
+            `holdfast.tools.functions`. An agent that names some has those, any other all.
+        tool_limits: how far the tools of a turn may go.
+        session_queue: what becomes of a turn while another one of its session runs, here or on another server: it waits
+            (`queue`), is refused (`reject`) or ends that one (`interrupt`).
+        queue_timeout: seconds that it waits.
     """
 
     def __init__(
@@ -81,6 +94,10 @@ class Holdfast:
         new_id: Callable[[], str] = random_id,
         summarizers: Mapping[str, Callable[..., Any]] | None = None,
         scorers: Mapping[str, Callable[..., Any]] | None = None,
+        tools: Iterable[Callable[..., Any] | Tool] | None = None,
+        tool_limits: ToolLimits | None = None,
+        session_queue: QueueMode = "queue",
+        queue_timeout: float = 300.0,
     ) -> None:
         if store is not None and not hasattr(store, "for_tenant"):
             raise InvalidRequest(f"store must be an opened store, not {type(store).__name__}", param="store")
@@ -92,6 +109,9 @@ class Holdfast:
         self.roster = roster or Roster()
         self.roster.summarizers.update(_functions(summarizers or {}, "summarizers"))
         self.roster.scorers.update(_functions(scorers or {}, "scorers"))
+        if tools is not None or tool_limits is not None:
+            self.roster.tools = toolset(self.roster.tools.tools.values() if tools is None else tools, tool_limits)
+        self.queueing = QueueSettings(mode=session_queue, timeout=queue_timeout)
         self.life = life or LifeSettings()
         self.roster.max_history_turns = self.life.max_history_turns
         self.hooks = Hooks()
@@ -100,6 +120,7 @@ class Holdfast:
         self.clock = clock
         self.new_id = new_id
         self._engine: Engine | None = None
+        self._tenants: Tenants | None = None
 
     async def __aenter__(self) -> Self:
         store = await self._opened()
@@ -109,7 +130,14 @@ class Holdfast:
         except BaseException:
             await store.close()
             raise
-        self._engine = Engine(
+        self._engine = own = self._made(store, artifacts)
+        self._tenants = Tenants(own, self._made_for)
+        own.start()
+        return self
+
+    def _made(self, store: Store, artifacts: ArtifactService, *, of: Engine | None = None) -> Engine:
+        """The engine of a store's tenant; see `Engine`."""
+        return Engine(
             store,
             self.clock,
             self.roster,
@@ -118,9 +146,31 @@ class Holdfast:
             new_id=self.new_id,
             life=self.life,
             hooks=self.hooks,
+            queueing=self.queueing,
+            of=of,
         )
-        self._engine.start()
-        return self
+
+    def _made_for(self, tenant: str) -> Engine:
+        own = self.engine
+        store = own.life.store.for_tenant(tenant)
+        return self._made(store, own.artifacts.of(store), of=own)
+
+    @asynccontextmanager
+    async def serving(self, tenant: str) -> AsyncIterator[Holdfast]:
+        """The same for the sessions of another tenant of the database, while the block runs. Nothing is opened for it anew.
+
+        Raises:
+            InvalidRequest: that is no tenant's name.
+        """
+        if self._tenants is None:
+            raise RuntimeError("use it as `async with holdfast.open(…) as hf`: it is not open")
+        async with self._tenants.serving(tenant) as engine:
+            if engine is self._engine:
+                yield self
+                return
+            other = copy(self)
+            other.tenant, other._engine = tenant, engine  # noqa: SLF001 - its own kind
+            yield other
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -133,6 +183,7 @@ class Holdfast:
             store = self._given.for_tenant(self.tenant)
         else:
             store = await open_store(self.url, tenant=self.tenant)
+        store = referring(store)
         return store if self.guard is None else guarded(store, self.guard)
 
     def _shelf(self, store: Store) -> ArtifactService:
@@ -145,7 +196,10 @@ class Holdfast:
     async def close(self) -> None:
         """Finish the writes under way, then let go of models and store. Closing twice is fine."""
         engine, self._engine = self._engine, None
+        tenants, self._tenants = self._tenants, None
         if engine is not None:
+            if tenants is not None:
+                await tenants.close()
             await engine.close()
             for observer in self.hooks.observers:
                 await observer.close()
@@ -292,7 +346,6 @@ class Holdfast:
 
     async def delete(self, ref: SessionRef) -> bool:
         """Remove a session and all that belongs to it, from memory too; whether there was one."""
-        self.engine.warm.forget(ref)
         return await self.remove(ref) is not None
 
     async def remove(self, ref: SessionRef) -> Receipt | None:

@@ -151,16 +151,29 @@ class Life:
         """How many have begun since it was last counted."""
         self._oldest: deque[Session] = deque()
         self._evicting = asyncio.Lock()
+        self._adopted: dict[str, Life] = {}
         self._background: set[asyncio.Task[Any]] = set()
 
     def for_tenant(self, tenant: str) -> Life:
         """The life of another tenant's sessions: what is remembered of this one's is apart from it."""
         if tenant == self.store.tenant:
             return self
+        if tenant in self._adopted:
+            return self._adopted[tenant]
         store = self.store.for_tenant(tenant)
         other = Life(store, self.settings, self._hooks, self._teller, self._clock, forget=_nothing, new_id=self._new_id)
         other.ended = self.ended
         return other
+
+    def adopt(self, other: Life) -> None:
+        """From now on `other` is the life of its tenant's sessions here: somebody remembers more of them. See `let_go`."""
+        other.ended = self.ended
+        other.on_shorter = lambda: self.heed(other.shortest)
+        self._adopted[other.store.tenant] = other
+
+    def let_go(self, tenant: str) -> None:
+        """Nobody remembers anything of that tenant's sessions any more."""
+        self._adopted.pop(tenant, None)
 
     # -- expiry ------------------------------------------------------------
 

@@ -18,7 +18,11 @@ MIB: Final = 1 << 20
 ID_BYTES: Final = 512
 """Longest identifier in UTF-8: tenant, user, session, agent, model, idempotency key, view key. None may be empty."""
 MESSAGE_BYTES: Final = 32 * MIB
-"""Largest message, as it is stored: media are passed through whole."""
+"""Largest message, as it is stored, without the media that are kept apart from it; and the largest of these."""
+MEDIA_INLINE: Final = 1024
+"""Characters of a text from which the data in it are kept apart from their message; shorter ones stay where they are."""
+MEDIA_CACHE_BYTES: Final = 64 * MIB
+"""Media that a process remembers, so that a turn does not read the same ones again."""
 METADATA_BYTES: Final = 1 * MIB
 """Metadata of a session, or of one message, as JSON."""
 STATE_BYTES: Final = 1 * MIB
@@ -39,6 +43,8 @@ COMPACTIONS_KEPT: Final = 64
 """Compactions of a session that are kept when they are no longer live: superseded, dropped, dead. The oldest go first."""
 FAILURES_KEPT: Final = 16
 """Failed attempts at a compaction that are kept of a session."""
+TENANTS: Final = 100
+"""Other tenants than its own whose memories a server keeps; one that is being served is never closed."""
 HOOKS: Final = 64
 """Hooks that are told of the end of a session."""
 SERVED: Final = 1000
@@ -49,8 +55,18 @@ ENDING_ERROR_CHARS: Final = 500
 """Why a hook failed, as it is recorded: longer texts are cut."""
 WEBHOOK_BYTES: Final = 16 * MIB
 """Messages in one call of a webhook as JSON: the newest that fit are sent."""
+MARKS: Final = 1000
+"""Digests that are looked for in the logs of a user at once."""
+SIGHTINGS: Final = 64
+"""Most places that one of them is told to stand at: the newest sessions first."""
+TURNS_WAITING: Final = 256
+"""Turns of a session that wait for the one that runs, in a process; more are refused."""
 LEASE_MILLISECONDS: Final = 86_400_000
 """Longest time that a lease may be taken for."""
+TOOL_THREADS: Final = 64
+"""Tools that are plain functions, at work at once in a process; further ones wait, and their time limit runs."""
+TOOL_GRACE_SECONDS: Final = 5.0
+"""Seconds that a tool gets to end when whoever asked has gone."""
 PATTERN_CHARS: Final = 10_000
 """Longest pattern of the user's own that secrets are looked for with."""
 PATTERNS: Final = 100
@@ -96,6 +112,12 @@ VALUES: Final = 1_000_000
 """Values and keys' values in a request body: a few bytes of JSON can stand for hundreds in memory."""
 HEAD_BYTES: Final = 64 * 1024
 """A request's line and headers together."""
+TOKEN_CHARS: Final = 16_384
+"""Longest token of `auth.jwt`, and longest upstream key that is handed on."""
+JWKS_BYTES: Final = 1 * MIB
+"""Largest key set that tokens are checked with."""
+KEYS_REMEMBERED: Final = 10_000
+"""API keys that a server remembers for some seconds, and callers whose requests it counts."""
 PARAMETERS: Final = 50
 """Query parameters of a request."""
 BODIES: Final = 4
@@ -110,7 +132,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     body: int = 32 * MIB
     """Bytes of a request's body."""
     message: int = 16 * MIB
-    """Bytes of one message in it; the store takes no more than `MESSAGE_BYTES`, whatever is set here."""
+    """Bytes of one message in it, its media not counted; the store takes no more than `MESSAGE_BYTES`, whatever is set here."""
     messages: int = 100_000
     """Messages in it: of a transcript, an append, an import."""
     parts: int = 1000
@@ -121,3 +143,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Tools in it."""
     body_timeout: float = 60.0
     """Seconds a body may take to arrive."""
+    media: int = 20 * MIB
+    """Bytes of one image, recording, video or file in it."""
+    media_count: int = 100
+    """How many of them."""
+    pixels: int = 100_000_000
+    """Width times height of an image, by its header: nothing is decoded."""

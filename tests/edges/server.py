@@ -29,7 +29,7 @@ from holdfast.limits import Limits
 from holdfast.secrets import guard_of
 from holdfast.server.app import make_app
 from holdfast.server.protocol import Protocol
-from holdfast.server.run import roster_of
+from holdfast.server.run import access_of, roster_of
 from holdfast.session import SessionRef
 from holdfast.testing import ScriptedUpstream
 
@@ -98,7 +98,12 @@ def config_text(upstream: str, *more: str) -> str:
 
 @asynccontextmanager
 async def serving(
-    config: str, *, store: str = "sqlite://:memory:", limits: Limits | None = None, retries: bool = False
+    config: str,
+    *,
+    store: str = "sqlite://:memory:",
+    limits: Limits | None = None,
+    retries: bool = False,
+    clock: Callable[[], int] | None = None,
 ) -> AsyncIterator[Served]:
     """A server with that configuration, in this event loop, on a real socket.
 
@@ -107,6 +112,7 @@ async def serving(
         store: where sessions live.
         limits: what a request may bring; by default what the configuration says.
         retries: whether calls of models are tried again, without any pause.
+        clock: milliseconds; by default they go on each time they are read.
     """
     found = load(config, env={})
     roster = roster_of(found)
@@ -116,10 +122,23 @@ async def serving(
             if hasattr(llm.client, name):
                 setattr(llm.client, name, value)
     async with Holdfast(
-        store, roster=roster, guard=guard_of(found.redaction, found.secret_guard), clock=Clock(), life=life_of(found)
+        store,
+        roster=roster,
+        guard=guard_of(found.redaction, found.secret_guard),
+        clock=clock or Clock(),
+        life=life_of(found),
+        session_queue=found.gateway.session_queue,
+        queue_timeout=found.gateway.queue_timeout,
     ) as hf:
         settings = uvicorn.Config(
-            make_app(hf, limits=limits, close=False),
+            make_app(
+                hf,
+                limits=limits,
+                access=access_of(hf, found),
+                hosts=found.gateway.allowed_hosts,
+                origins=found.gateway.cors_origins,
+                close=False,
+            ),
             http=Protocol,
             log_config=None,
             access_log=False,

@@ -259,7 +259,7 @@ def test_ctrl_c_ends_the_server_quietly() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert server.stderr is not None
-        banner = [server.stdout.readline() for _ in range(6)]
+        banner = [server.stdout.readline() for _ in range(7)]
         until_it_answers(banner[0].split()[-1])
         server.send_signal(signal.SIGINT)
         left, said = server.communicate(timeout=60)

@@ -294,11 +294,14 @@ def test_every_mistake_and_warning_of_the_configuration_is_a_finding() -> None:
     assert [one["level"] for one in told["config"]] == ["fail"] * 3
     assert "did you mean 'host'?" in told["config"][1]["message"] + told["config"][0]["message"]
     assert "store" not in told
-    Path("holdfast.yaml").write_text("telemetry: {}\ngateway: {host: 0.0.0.0}\n")
+    Path("holdfast.yaml").write_text("telemetry: {}\ngateway: {host: 0.0.0.0}\nauth: {required: false}\n")
     told = found()
     # What `serve` refuses is broken; what it does not use yet is not.
     assert {one["level"]: one["message"] for one in told["config"]}.keys() == {"warn", "fail"}
     assert only(told["host"])[0] == "fail"
+    for auth, level in (("{}", "warn"), ("{required: true}", "ok")):
+        Path("holdfast.yaml").write_text(f"gateway: {{host: 0.0.0.0}}\nauth: {auth}\n")
+        assert only(found()["host"])[0] == level
 
 
 def test_a_configuration_that_is_not_there() -> None:

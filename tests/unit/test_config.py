@@ -13,7 +13,8 @@ from holdfast import config
 from holdfast.config import Config
 from holdfast.config.convert import fields_of, nearest
 from holdfast.config.document import MAX_BYTES
-from holdfast.config.model import Document, Gateway
+from holdfast.config.gateway import Gateway
+from holdfast.config.model import Document
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import yaml
 
 from holdfast import config
 from holdfast.config import LLM, Agent, Config, Database, Gateway, ShortTerm, Timeouts
+from holdfast.config.auth import Auth, Jwt
 from holdfast.config.convert import fields_of
 from holdfast.config.model import (
     NOT_USED_YET,
@@ -246,7 +247,7 @@ agents:
 llms: {fast: {model: gpt-4o-mini}, odd: {model: my-own-model}}
 databases: {cache: {driver: redis, host: h}}
 gateway: {host: 0.0.0.0, upstream_auth: passthrough, match_system: strict}
-auth: {keys: [sk-not-to-be-seen], pin: 1234}
+auth: {required: false}
 hooks: {workspace_git: {token: sk-not-to-be-seen}, webhooks: [{url: "https://x/?t=sk-not-to-be-seen", secret: sk-not-to-be-seen}]}
 dreaming: {enabled: true, token: sk-not-to-be-seen}
 short_term: {session_ttl: 2s}
@@ -302,7 +303,7 @@ def test_what_is_described_loads_and_means_the_same() -> None:
     ("text", "place"),
     [
         ("storage: {sessions: {backend: sql, database: nope}}", "storage.sessions.database"),
-        ("gateway: {host: 0.0.0.0}", "gateway.host"),
+        ("{gateway: {host: 0.0.0.0}, auth: {required: false}}", "gateway.host"),
     ],
 )
 def test_what_serve_refuses_is_not_ok(tmp_path: Path, text: str, place: str) -> None:
@@ -396,7 +397,8 @@ def test_blocks_load_as_they_stand(text: str) -> None:
     assert config.store_url(found)
     assert config.upstream_of(found, "assistant").model
     for warning in config.check(found):
-        assert re.search("not used yet|not available yet|taken for a model's name", warning), warning
+        told = "not used yet|not available yet|taken for a model's name|no tool 'text_editor' is built in"
+        assert re.search(told, warning), warning
 
 
 def test_an_agent_with_nothing_after_its_name_is_one() -> None:
@@ -427,7 +429,20 @@ GUARDING = (Redaction, SecretGuard, SecretPattern)
 
 
 def test_the_page_names_every_key() -> None:
-    used = (LLM, Database, SessionStorage, ArtifactStorage, ShortTerm, Agent, Gateway, Document, Timeouts, *GUARDING)
+    used = (
+        LLM,
+        Database,
+        SessionStorage,
+        ArtifactStorage,
+        ShortTerm,
+        Agent,
+        Gateway,
+        Document,
+        Timeouts,
+        *GUARDING,
+        Auth,
+        Jwt,
+    )
     keys = {key for model in used for key in fields_of(model)}
     keys |= {key for strategy in STRATEGIES.values() for key in strategy.keys} | set(STRATEGIES)
     keys -= {"storage"}  # told by its parts

@@ -17,7 +17,7 @@ from holdfast.cli.verify import verify
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
-    from holdfast.session import Session, StoredCompaction
+    from holdfast.session import Entry, Session, StoredCompaction
     from holdfast.stores.base import SessionPage, WindowRows
 
 MAX_LISTED = 1000
@@ -94,16 +94,19 @@ def show(
 ) -> None:
     """Show what was said in a session, and what was summarized of it. What was edited away is not shown."""
 
-    async def do(hf: Holdfast) -> tuple[WindowRows, Sequence[StoredCompaction]]:
+    async def do(hf: Holdfast) -> tuple[WindowRows, Sequence[StoredCompaction], Sequence[Entry]]:
+        from holdfast.media.leaving import whole_entries
+
         session = await found(hf, session_id, user)
         rows = await hf.store.window(session.ref, None)  # session and live path, seen at one moment
-        return rows, await hf.store.compactions(session.ref)
+        told = await whole_entries(hf.store, session.ref, rows.entries) if as_json else rows.entries
+        return rows, await hf.store.compactions(session.ref), told
 
-    rows, compactions = work(do, store=store, config=config)
+    rows, compactions, entries = work(do, store=store, config=config)
     if as_json:
         from holdfast.wire.exports import export_to
 
-        show_json(export_to(rows.session, rows.entries))
+        show_json(export_to(rows.session, entries))
         return
     from holdfast.cli.transcript import transcript
 

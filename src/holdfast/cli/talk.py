@@ -99,7 +99,7 @@ class Talk:
         from holdfast.cli.transcript import transcript
 
         count = _number(rest, "/history N") if rest else SHOWN
-        session, entries = await self.handle.info(), await self.handle.entries()
+        session, entries = await self.handle.info(), await self._hf.store.entries(self.handle.ref)
         return [told.rstrip() for told in transcript(session, entries[-count:] if count else (), full=False)]
 
     async def _pin(self, rest: str) -> Iterable[str]:

@@ -6,8 +6,9 @@ loading   text, file, or nothing               resolve   which model, which stor
 report    what `config check` tells
 """
 
+from holdfast.config.gateway import Gateway, Timeouts
 from holdfast.config.loading import DEFAULT_FILE, default, load, read
-from holdfast.config.model import LLM, Agent, Config, Database, Gateway, LLMSettings, ShortTerm, Timeouts
+from holdfast.config.model import LLM, Agent, Config, Database, LLMSettings, ShortTerm
 from holdfast.config.report import Report, check, config_check, describe
 from holdfast.config.resolve import (
     ServerSettings,

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from msgspec import inspect
 
 from holdfast.config.document import Listing, Node, Problems, Scalar, Section, kind_of, plain
+from holdfast.config.gateway import Timeouts
 from holdfast.config.kinds import Settings
-from holdfast.config.model import Timeouts
 from holdfast.config.values import format_duration, format_size, parse_duration, parse_size
 from holdfast.context import settings
 from holdfast.context.settings import ContextSettings

@@ -12,6 +12,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from msgspec import Meta
 
 from holdfast.budget import Budget
+from holdfast.config.auth import Auth
+from holdfast.config.gateway import Gateway, Timeouts
 from holdfast.config.hooks import Hooks
 from holdfast.config.kinds import (
     Count,
@@ -19,8 +21,6 @@ from holdfast.config.kinds import (
     Free,
     Hidden,
     Mistake,
-    Most,
-    Port,
     Secret,
     Settings,
     Size,
@@ -35,17 +35,13 @@ from holdfast.config.kinds import (
 from holdfast.config.secrets import Redaction, SecretGuard
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
-from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES, HISTORY_TURNS, MESSAGE_BYTES, Limits
+from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES, HISTORY_TURNS
 
 NOT_USED_YET: Final = (
     "agents.*.search",
     "agents.*.sub_agents",
-    "agents.*.tools",
-    "auth",
     "dreaming",
     "embedders",
-    "gateway.match_system",
-    "gateway.upstream_auth",
     "hooks.workspace_git",
     "storage.index",
     "storage.memory",
@@ -57,17 +53,10 @@ NOT_USED_YET: Final = (
 # -- models ----------------------------------------------------------------------
 
 
-class Timeouts(Settings, frozen=True, kw_only=True):
-    """How long an upstream may take. A plain duration instead of the mapping is `total`."""
-
-    connect: Timeout = 10.0
-    """Seconds to reach it."""
-    read: Timeout = 300.0
-    """Seconds of silence, before the first token or between two."""
-    total: Timeout = 1800.0
-    """Seconds for the whole call."""
-
-
+Inputs = Annotated[
+    tuple[Literal["text", "image", "audio", "video", "file"], ...], Meta(min_length=1, extra={"form": "names"})
+]
+"""Kinds of content; one may stand without a list around it."""
 _OWN_KEYS: Final = ("max_tokens", "model", "temperature", "top_p")
 _REQUEST_KEYS: Final = ("messages", "stream")
 
@@ -91,6 +80,8 @@ class LLM(Settings, frozen=True, kw_only=True):
     """Who counts the prompts that are sent: Holdfast alone, or the provider's count endpoint after it."""
     max_tokens: Tokens | None = None
     """Longest reply, tokens; unset: the upstream's own."""
+    inputs: Inputs | None = None
+    """What the model takes; other media are told to it in words. Unset: all of them."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     timeout: Timeouts | None = None
@@ -130,6 +121,8 @@ class LLMSettings(Settings, frozen=True, kw_only=True):
     count: str = "local"
     """`local` or `provider`."""
     max_tokens: int | None = None
+    inputs: tuple[str, ...] | None = None
+    """Kinds that the model takes; None: all."""
     timeout: Timeouts = Timeouts()
     headers: dict[str, str] = {}
     params: dict[str, Any] = {}
@@ -345,56 +338,10 @@ class Agent(Settings, frozen=True, kw_only=True):
     """What it is for, told in `GET /v1/models`."""
     context: ContextSettings | None = None
     """Unset: the top-level `context`. Without a `strategy` its keys are added to those of the top level."""
-    tools: tuple[Text, ...] = ()
+    tools: tuple[Text, ...] | None = None
+    """Those of the tools that run here which it has; unset: all."""
     sub_agents: tuple[Text, ...] = ()
     search: Search | None = None
-
-
-# -- the server --------------------------------------------------------------------
-
-
-_LIMITS: Final = Limits()
-
-
-class Gateway(Settings, frozen=True, kw_only=True):
-    """The HTTP server."""
-
-    host: Text = "127.0.0.1"
-    port: Port = 8377
-    """0: any free one."""
-    max_body: Size = _LIMITS.body
-    """Largest request, bytes."""
-    max_message: Annotated[int, Meta(ge=1 << 10, le=MESSAGE_BYTES, extra={"form": "size"})] = _LIMITS.message
-    """Largest message in it, bytes."""
-    max_messages: Most = _LIMITS.messages
-    """Messages in a request."""
-    max_parts: Most = _LIMITS.parts
-    """Parts of a message's content."""
-    max_tool_calls: Most = _LIMITS.tool_calls
-    """Tool calls of a message."""
-    max_tools: Most = _LIMITS.tools
-    """Tools in a request."""
-    body_timeout: Timeout = _LIMITS.body_timeout
-    """Seconds a request's body may take to arrive."""
-    upstream_timeout: Timeouts = Timeouts()
-    """For every llm that has no `timeout`."""
-    shutdown_grace: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 10.0
-    """Seconds that running turns get to end."""
-    upstream_auth: Literal["server", "passthrough"] | None = None
-    match_system: Literal["rank", "strict"] | None = None
-
-    @property
-    def limits(self) -> Limits:
-        """What a request may bring."""
-        return Limits(
-            body=self.max_body,
-            message=self.max_message,
-            messages=self.max_messages,
-            parts=self.max_parts,
-            tool_calls=self.max_tool_calls,
-            tools=self.max_tools,
-            body_timeout=self.body_timeout,
-        )
 
 
 # -- the whole ---------------------------------------------------------------------
@@ -413,7 +360,7 @@ class Document(Settings, frozen=True, kw_only=True):
     redaction: Redaction = Redaction()
     secret_guard: SecretGuard | None = None
     embedders: dict[str, Embedder] = {}
-    auth: Hidden | None = None
+    auth: Auth = Auth()
     hooks: Hooks = Hooks()
     dreaming: Free | None = None
     telemetry: Hidden | None = None

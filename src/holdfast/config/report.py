@@ -29,6 +29,7 @@ from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 from holdfast.secrets.patterns import chosen
 from holdfast.secrets.rules import EXTRA, installed
+from holdfast.tools.tool import PLANNED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -38,14 +39,15 @@ if TYPE_CHECKING:
 
 def check(config: Config) -> list[str]:
     """What loads and yet will not do what was meant: one line each, with its place, in the order of the file."""
-    found = [*_not_used(config), *_references(config), *_models(config), *_scorers(config)]
-    return _lines(config, [*refused(config), *found, *_redaction_off(config), *_hooks(config)])
+    found = [*_not_used(config), *_references(config), *_tools(config), *_models(config), *_scorers(config)]
+    return _lines(config, [*refused(config), *_exposed(config), *found, *_redaction_off(config), *_hooks(config)])
 
 
 def refused(config: Config) -> list[tuple[str, str]]:
     """What loads and `serve` of this version refuses: places and messages."""
     mistake = store_mistake(config)
-    return [*([mistake] if mistake else []), *_exposed(config), *_without_rules(config)]
+    exposed = _exposed(config) if config.auth.required is False else ()
+    return [*([mistake] if mistake else []), *exposed, *_without_rules(config)]
 
 
 def _lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
@@ -75,6 +77,19 @@ def _references(config: Config) -> Iterator[tuple[str, str]]:
                 yield f"agents.{name}.sub_agents", f"no agent {other!r}{_meant(other, config.agents)}"
 
 
+def _tools(config: Config) -> Iterator[tuple[str, str]]:
+    """A file names tools, and a program gives them: which there will be is not known here."""
+    for name, agent in config.agents.items():
+        for tool in agent.tools or ():
+            if tool in PLANNED:
+                yield f"agents.{name}.tools", f"tool {tool!r} is not available yet, and is left out"
+            else:
+                yield (
+                    f"agents.{name}.tools",
+                    f"no tool {tool!r} is built in: turns are refused unless a program gives it",
+                )
+
+
 def _models(config: Config) -> Iterator[tuple[str, str]]:
     used = [(f"agents.{name}.llm", agent.llm) for name, agent in config.agents.items()]
     for name in [None, *config.agents]:
@@ -100,8 +115,13 @@ def _scorers(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _exposed(config: Config) -> Iterator[tuple[str, str]]:
-    if not is_loopback(config.gateway.host):
-        yield "gateway.host", f"{config.gateway.host} can be reached from other machines, and there are no keys yet"
+    reached = f"{config.gateway.host} can be reached from other machines"
+    if is_loopback(config.gateway.host) or config.auth.kind == "always":
+        return
+    if config.auth.kind == "never":
+        yield "gateway.host", f"{reached}, and auth.required is false: it is not served so"
+    else:
+        yield "gateway.host", f"{reached}: it is served as soon as there is a key; `holdfast keys create` makes one"
 
 
 def _without_rules(config: Config) -> Iterator[tuple[str, str]]:

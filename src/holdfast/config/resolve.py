@@ -95,6 +95,7 @@ def _settled(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSettings
         context_window=llm.context_window,
         count="local" if offline else llm.count,
         max_tokens=llm.max_tokens,
+        inputs=llm.inputs,
         timeout=llm.timeout or config.gateway.upstream_timeout,
         headers=llm.headers,
         params={**llm.params, **sampling},

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
 from holdfast.server import artifacts, compactions, meta, moving, page, sessions
+from holdfast.server.access import Access, Admitted
+from holdfast.server.addressing import Matching
 from holdfast.server.chat import Chat
 from holdfast.server.http import Call, Endpoint, Handler, Reply, SentPath, no_route
 from holdfast.server.intake import Intake
-from holdfast.server.observe import LoopbackOnly, Metrics, Observed
+from holdfast.server.observe import Hosts, Metrics, Observed
 from holdfast.server.openapi import describe, parameters_of
+from holdfast.server.permissions import METHODS, REST
 
 ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/models": {"GET": meta.models},
@@ -54,12 +58,25 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
 CHAT = "/v1/chat/completions"
 
 
-def make_app(hf: Holdfast, *, limits: Limits | None = None, close: bool = True) -> Starlette:
+def make_app(
+    hf: Holdfast,
+    *,
+    limits: Limits | None = None,
+    matching: Matching | None = None,
+    access: Access | None = None,
+    hosts: Collection[str] = (),
+    origins: Collection[str] = (),
+    close: bool = True,
+) -> Starlette:
     """The server of one `Holdfast`; it opens it when it starts and closes it when it ends.
 
     Args:
         hf: not open yet, unless `close` is False: then its owner opens and closes it.
         limits: what a request may bring.
+        matching: how chat requests that name no session are recognised.
+        access: who may come in; None: whoever has one of the store's keys, and everybody while it has none.
+        hosts: names by which the server may be called, besides loopback's; none: where keys are asked for, any.
+        origins: of pages that may call it.
         close: whether the app owns the lifetime of `hf`.
     """
 
@@ -74,37 +91,62 @@ def make_app(hf: Holdfast, *, limits: Limits | None = None, close: bool = True) 
     def current() -> Holdfast:
         return hf
 
+    who = access or Access(current)
     intake = Intake(limits or Limits())
-    metrics = Metrics()
-    metrics.watch(lambda: getattr(hf, "compactor", None), lambda: getattr(hf, "scoring", None))
-    metrics.watch_life(lambda: hf.engine if hf.is_open else None)
-    metrics.watch_secrets(lambda: getattr(hf, "guard", None))
+    metrics = _metrics_of(hf)
     table: dict[str, Mapping[str, Handler]] = {
         **ROUTES,
         "/metrics": {"GET": meta.metrics_of(metrics)},
-        "/openapi.json": {"GET": _description(lambda: table)},
+        "/openapi.json": {"GET": _description(lambda: table, who)},
         "/docs": {"GET": _docs(lambda: table)},
     }
     routes = [
         Route(path, Endpoint(handlers, current, intake, parameters=parameters_of(path)))
         for path, handlers in table.items()
     ]
-    chat = Endpoint({}, current, intake, post=Chat(current, intake))
-    rest = Endpoint(dict.fromkeys(_METHODS, no_route), current, intake)
+    chat = Endpoint({}, current, intake, post=Chat(current, intake, matching or Matching()))
+    rest = Endpoint(dict.fromkeys(METHODS, no_route), current, intake)
     return Starlette(
-        routes=[Route(CHAT, chat), *routes, Route("/{path:path}", rest)],
-        middleware=[Middleware(SentPath), Middleware(Observed, metrics), Middleware(LoopbackOnly)],
+        routes=[Route(CHAT, chat), *routes, Route(REST, rest)],
+        middleware=[
+            Middleware(SentPath),
+            Middleware(Observed, metrics),
+            Middleware(Hosts, hosts, origins, asks=lambda: who.asks),
+            *_cors(origins),
+            Middleware(Admitted, who, current),
+        ],
         lifespan=lifespan,
     )
 
 
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+def _metrics_of(hf: Holdfast) -> Metrics:
+    metrics = Metrics()
+    metrics.watch(lambda: getattr(hf, "compactor", None), lambda: getattr(hf, "scoring", None))
+    metrics.watch_life(lambda: hf.engine if hf.is_open else None)
+    metrics.watch_secrets(lambda: getattr(hf, "guard", None))
+    return metrics
 
 
-def _description(table: Callable[[], Mapping[str, Mapping[str, Handler]]]) -> Handler:
+def _cors(origins: Collection[str]) -> list[Middleware]:
+    """What lets pages of these origins call the server: none, where there are none."""
+    if not origins:
+        return []
+    told = ["ETag", "Retry-After", "X-Artifact-Version", "X-Request-Id", "X-Session-Id"]
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=[*METHODS, "HEAD"],
+            allow_headers=["*"],
+            expose_headers=told,
+        )
+    ]
+
+
+def _description(table: Callable[[], Mapping[str, Mapping[str, Handler]]], access: Access) -> Handler:
     async def openapi(_: Call) -> Reply:
         """This description."""
-        return Reply(describe(table()))
+        return Reply(describe(table(), asks=access.asks))
 
     return openapi
 

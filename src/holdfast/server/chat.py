@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, get_args
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import anyio
 import msgspec
@@ -15,21 +15,24 @@ from starlette.types import Message as Event
 from starlette.types import Receive, Scope, Send
 
 from holdfast import errors
-from holdfast.holdfast import DEFAULT_USER, Holdfast
-from holdfast.messages import Message
+from holdfast.calling import PROGRESS
+from holdfast.holdfast import Holdfast
+from holdfast.media.store import taken_apart
 from holdfast.models import Collector, closing
-from holdfast.prompting import Turn, TurnRequest, check_body
+from holdfast.prompting import Turn, TurnRequest
+from holdfast.queueing import checked_mode
 from holdfast.reconcile import Mode
 from holdfast.secrets import Guard
-from holdfast.server.http import Call, Reply, error_body, failure, named_session, respond, without_secrets
+from holdfast.server.addressing import MATCHES, Asked, Matching, addressed
+from holdfast.server.http import Call, Reply, error_body, failure, respond, without_secrets
 from holdfast.server.intake import Intake
 from holdfast.session import Session
 from holdfast.stores.checks import check_id
-from holdfast.turn import NOTHING
+from holdfast.tooling import Progress
 from holdfast.turn import respond as answer
 from holdfast.wire.openai import messages_from, split_system
 
-OWN_FIELDS = frozenset({"session_id", "session_mode", "session_match", "agent"})
+OWN_FIELDS = frozenset({"session_id", "session_mode", "session_match", "session_queue", "agent"})
 """Fields of the body that are Holdfast's own and do not travel upstream."""
 MODES: tuple[str, ...] = get_args(Mode)
 MAX_CHOICES = 128
@@ -40,16 +43,17 @@ _encoder = msgspec.json.Encoder()
 class Chat:
     """The ASGI app of the route. Raw, because the reply is a stream that ends when whoever asked has gone."""
 
-    def __init__(self, hf: Callable[[], Holdfast], intake: Intake) -> None:
+    def __init__(self, hf: Callable[[], Holdfast], intake: Intake, matching: Matching) -> None:
         self._hf = hf
         self._intake = intake
+        self._matching = matching
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             call = Call(scope, receive, self._hf(), self._intake)
             try:
                 body = await call.body()
-                turn, session = await opened(call, body)
+                turn, session = await opened(call, body, self._matching)
             finally:
                 call.release()
         except ClientDisconnect:
@@ -67,27 +71,38 @@ class Chat:
             await client.cut()
 
 
-async def opened(call: Call, body: dict[str, Any]) -> tuple[Turn, Session]:
+async def opened(call: Call, body: dict[str, Any], matching: Matching) -> tuple[Turn, Session]:
     """The turn that a request asks for, and its session, made if there is none yet."""
     check(body)
     hf = call.hf
     messages = messages_from(body.get("messages"))
     system, incoming = split_system(messages)
+    handed = call.handed
     key = call.header("idempotency-key") or None
     if key is not None:
         check_id(key, "Idempotency-Key")
     said = await without_secrets(hf, body, messages, hashed=key is not None)
-    session = await _session(call, body, key, system, answerable=bool(incoming))
+    fingerprint = _fingerprint(said) if key else b""
+    apart, media = await taken_apart(incoming, plain=hf.guard is None)
+    body["messages"] = ()
+    del messages, incoming, said  # a reply takes long, and they may be large
+    session, is_fork = await addressed(
+        call, body, Asked(system, apart, key, body.get("session_mode") or "auto"), matching
+    )
     voice = hf.voice(session, agent=body.get("agent"), model=body.get("model"))
     request = TurnRequest(
         ref=session.ref,
         voice=voice,
-        incoming=tuple(incoming),
+        incoming=apart,
+        media=media,
         system=system,
         mode=body.get("session_mode") or "auto",
+        forked=is_fork,
+        queue=checked_mode(body.get("session_queue")),
         body={name: value for name, value in body.items() if name not in OWN_FIELDS and name != "messages"},
         idempotency_key=key,
-        fingerprint=_fingerprint(said) if key else b"",
+        fingerprint=fingerprint,
+        headers=handed,
     )
     return Turn(hf.engine, request), session
 
@@ -112,48 +127,11 @@ def check(body: Mapping[str, Any]) -> None:
             raise errors.InvalidRequest(f"{name} must be a whole number from {low} to {high}", param=name)
     if body.get("session_mode") not in (None, *MODES):
         raise errors.InvalidRequest(f"session_mode must be one of {', '.join(MODES)}", param="session_mode")
-    if body.get("session_match") not in (None, "off", "on"):
-        raise errors.InvalidRequest("session_match must be on or off", param="session_match")
+    checked_mode(body.get("session_queue"))
+    if body.get("session_match") not in (None, *MATCHES):
+        raise errors.InvalidRequest(f"session_match must be {' or '.join(MATCHES)}", param="session_match")
     if not body.get("messages"):
         raise errors.InvalidRequest("messages is missing or empty; send at least the new message", param="messages")
-
-
-async def _session(
-    call: Call, body: Mapping[str, Any], key: str | None, system: tuple[Message, ...], *, answerable: bool
-) -> Session:
-    """The session named by body or header, else a new one; one for each idempotency key, so that a retry finds it.
-
-    A session that is made here keeps the request's system messages, for requests that bring none. What its first turn
-    would refuse is refused before it is made: a request that is turned away leaves no empty session behind.
-    """
-    hf, user = call.hf, body.get("user") or None
-    session_id = _session_id(call, body)
-    if session_id is None and key is not None:
-        session_id, user = _keyed_id(user or DEFAULT_USER, key), user or DEFAULT_USER
-    if session_id is not None:
-        try:
-            return await named_session(hf, session_id, user)
-        except errors.SessionNotFound:
-            pass
-    check_body(hf.roster.voice(agent=body.get("agent"), model=body.get("model")), body)
-    if not answerable:
-        raise errors.InvalidRequest(NOTHING, param="messages")
-    agent = body.get("agent") or (body["model"] if body.get("model") in hf.roster.agents else None)
-    return await hf.ensure(session_id, user_id=user or DEFAULT_USER, agent=agent, system_messages=system)
-
-
-def _keyed_id(user: str, key: str) -> str:
-    said = msgspec.json.encode([user, key])
-    return "sess_" + hashlib.blake2b(said, key=b"idempotency", digest_size=16).hexdigest()
-
-
-def _session_id(call: Call, body: Mapping[str, Any]) -> str | None:
-    named, sent = body.get("session_id"), call.header("x-session-id")
-    header = header_text(sent) if sent else None
-    if named and header and named != header:
-        message = "session_id and the header X-Session-Id, percent-decoded, name different sessions"
-        raise errors.InvalidRequest(message, param="session_id")
-    return named or header
 
 
 def _fingerprint(body: Mapping[str, Any]) -> bytes:
@@ -214,9 +192,9 @@ class _Client(NamedTuple):
         headers = {**reply.headers, "x-session-id": _header(self.session.id).decode()}
         await respond(msgspec.structs.replace(reply, headers=headers))(self.scope, self.receive, self.send)
 
-    def named(self, said: Mapping[str, Any], turn: Turn) -> dict[str, Any]:
-        """`said` with the session as it is now."""
-        return {**said, "session_id": self.session.id, "session": turn.summary()}
+    def named(self, said: Mapping[str, Any], turn: Turn, **more: Any) -> dict[str, Any]:
+        """`said` with the session as it is now, and what `more` there is to say of it."""
+        return {**said, "session_id": self.session.id, "session": {**turn.summary(), **more}}
 
 
 async def _collected(client: _Client, turn: Turn, body: Mapping[str, Any]) -> None:
@@ -236,16 +214,30 @@ async def _collected(client: _Client, turn: Turn, body: Mapping[str, Any]) -> No
 
 
 async def _streamed(client: _Client, turn: Turn, body: Mapping[str, Any]) -> None:
-    """Server-sent events. Until the first chunk there is time for a proper error; after it, an error is an event."""
-    started = False
-    usage = bool((body.get("stream_options") or {}).get("include_usage"))
+    """Server-sent events. Until the first chunk there is time for a proper error; after it, an error is an event.
+
+    A reply that another turn interrupts ends as any other does; only `session` tells.
+    """
+    started, turn.progress, last = False, True, dict[str, Any]()
+    options = body.get("stream_options") or {}
+    usage, progress = bool(options.get("include_usage")), bool(options.get(PROGRESS))
     try:
         async with closing(_told(client, turn, usage=usage)) as chunks:
             async for chunk in chunks:
                 if not started:
                     started = True
                     await client.begin(b"text/event-stream; charset=utf-8")
-                await client.send(_event(chunk))
+                if isinstance(chunk, Progress):
+                    await _passed_on(client, turn, _comment(chunk.comment))
+                else:
+                    last = chunk
+                if progress or not isinstance(chunk, Progress):
+                    await _passed_on(client, turn, _event(chunk))
+    except errors.TurnInterrupted as exc:
+        if not started:
+            await client.refuse(exc)
+            return
+        await client.send(_event(client.named(_cut_short(last, body.get("n") or 1), turn, interrupted=True)))
     except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes an event
         if not started:
             await client.refuse(exc)
@@ -263,8 +255,28 @@ async def _told(client: _Client, turn: Turn, *, usage: bool) -> AsyncGenerator[d
             yield client.named(chunk, turn) if turn.closed else chunk
 
 
+async def _passed_on(client: _Client, turn: Turn, event: Event) -> None:
+    """Send a part of the reply; a client that does not read keeps nobody from interrupting it."""
+    if turn.closed:
+        await client.send(event)
+    else:
+        await turn.hold.interruptible(lambda: client.send(event))
+
+
+def _cut_short(last: Mapping[str, Any], choices: int) -> dict[str, Any]:
+    """The end of a reply that was cut, behind its `last` chunk: of a kind that every client knows."""
+    head = {name: last[name] for name in ("id", "created", "model") if name in last}
+    ends = [{"index": index, "delta": {}, "finish_reason": "stop"} for index in range(choices)]
+    return {**head, "object": "chat.completion.chunk", "choices": ends}
+
+
 def _event(data: Any) -> Event:
     return {"type": "http.response.body", "body": b"data: " + _encoder.encode(data) + b"\n\n", "more_body": True}
+
+
+def _comment(text: str) -> Event:
+    """A line that clients pass over."""
+    return {"type": "http.response.body", "body": b": " + text.encode() + b"\n\n", "more_body": True}
 
 
 def _header(value: str) -> bytes:
@@ -273,11 +285,3 @@ def _header(value: str) -> bytes:
 
 
 _PLAIN_IN_HEADER = "!#$&'()*+,/:;=?@[]~"
-
-
-def header_text(value: str) -> str:
-    """An id from a header: percent-encoded, as `_header` writes it, or as UTF-8. Raises `InvalidRequest` for neither."""
-    try:
-        return unquote(value.encode("latin-1").decode(), errors="strict")
-    except UnicodeDecodeError as exc:
-        raise errors.InvalidRequest("X-Session-Id is not UTF-8, percent-encoded or not", param="X-Session-Id") from exc

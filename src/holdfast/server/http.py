@@ -16,12 +16,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import errors
+from holdfast.access import Handed, Principal, upstream_user
 from holdfast.guarded import masked
 from holdfast.holdfast import DEFAULT_USER, Holdfast
 from holdfast.limits import ERROR_CHARS, PARAMETERS
 from holdfast.messages import Message
 from holdfast.secrets import Guard
 from holdfast.server.intake import Held, Intake, Refused
+from holdfast.server.permissions import PERMISSIONS
 from holdfast.server.streams import Streamed
 from holdfast.session import Session, SessionRef
 from holdfast.wire.openai import message_to
@@ -40,12 +42,55 @@ class Reply(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
+class Caller:
+    """Who asks.
+
+    Attributes:
+        principal: as whom the request is made.
+        hf: its tenant's.
+        upstream: the key that the model is called with, if that is the caller's own; never shown.
+        own: whether it is of the server's own tenant, and of no user.
+        passthrough: whether the caller has to bring such a key.
+    """
+
+    def __init__(
+        self,
+        principal: Principal,
+        hf: Holdfast,
+        upstream: str | None = None,
+        *,
+        own: bool = False,
+        passthrough: bool = False,
+    ) -> None:
+        self.principal = principal
+        self.hf = hf
+        self.upstream = upstream
+        self.own = own
+        self.passthrough = passthrough
+
+
 class Call:
-    """One request, with what an endpoint needs of it. `release` it in the end."""
+    """One request, with what an endpoint needs of it. `release` it in the end.
+
+    Attributes:
+        hf: the sessions of the caller's tenant.
+        caller: who asks.
+        principal: as whom.
+
+    Args:
+        scope: of the request.
+        receive: gives its body.
+        hf: the server's own.
+        intake: how bodies are read.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, hf: Holdfast, intake: Intake) -> None:
         self.request = Request(scope, receive)
-        self.hf = hf
+        # Where nobody is asked who they are, nobody is anybody.
+        nobody = Caller(Principal(tenant=hf.tenant, role="read"), hf)
+        self.caller: Caller = scope.get("state", {}).get("caller") or nobody
+        self.hf = self.caller.hf
+        self.principal = self.caller.principal
         self._intake = intake
         self._held = Held()
         self._query: dict[str, str] | None = None
@@ -87,8 +132,11 @@ class Call:
     # -- parameters --------------------------------------------------------
 
     def text(self, name: str) -> str | None:
-        """A query parameter, or None. Raises `InvalidRequest` for one that is no UTF-8, or is given twice."""
-        return self._parameters().get(name) or None
+        """A query parameter, or None. Raises `InvalidRequest` for one that is no UTF-8, is given twice, or says nothing."""
+        value = self._parameters().get(name)
+        if value == "":
+            raise errors.InvalidRequest(f"{name} is empty; give it a value, or leave it out", param=name)
+        return value
 
     def _parameters(self) -> Mapping[str, str]:
         if self._query is None:
@@ -119,11 +167,50 @@ class Call:
             )
         return value
 
+    # -- who -----------------------------------------------------------------
+
+    def owner(self, named: str | None) -> str | None:
+        """Whose sessions are meant, where the request names a user or None. None: anybody's.
+
+        Raises:
+            UserNotFound: the key is another user's, whether or not there is one of that name.
+        """
+        own = self.principal.user_id
+        if own is None or named is None or named == own:
+            return named if own is None else own
+        raise errors.UserNotFound(named)
+
+    def user(self, said: str | None) -> str | None:
+        """Whose turn it is, where `said` is what a chat request says of its end user: the key's user comes before it.
+
+        That of a passed-through upstream key does, too. None: nobody says.
+        """
+        if self.principal.user_id is not None:
+            return self.principal.user_id
+        if self.caller.upstream is not None:
+            return upstream_user(self.principal.tenant, self.caller.upstream)
+        return said or None
+
+    @property
+    def handed(self) -> Mapping[str, str]:
+        """Headers that are handed on to the model. Raises `Refused` where the caller has to bring a key, and has not."""
+        if self.caller.upstream is not None:
+            return Handed(authorization=f"Bearer {self.caller.upstream}")
+        if self.caller.passthrough:
+            raise not_handed()
+        return Handed()
+
     # -- sessions ----------------------------------------------------------
 
     async def session(self) -> Session:
         """The session that the path names: the `user_id`'s of the query, else the only one of that id."""
-        return await named_session(self.hf, self.path["session_id"], self.text("user_id"))
+        return await named_session(self.hf, self.path["session_id"], self.owner(self.text("user_id")))
+
+
+def not_handed() -> Refused:
+    """Who brings no key of the model's gets no answer, where it has to be the client's."""
+    message = "this server calls the model with your own key: send it as Authorization: Bearer, beside X-Holdfast-Key"
+    return Refused(401, "upstream_key_missing", message, www_authenticate="Bearer")
 
 
 async def named_session(hf: Holdfast, session_id: str, user_id: str | None) -> Session:
@@ -212,23 +299,23 @@ class Endpoint:
         self._parameters = parameters or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._post is not None and scope["method"] == "POST":
-            await self._post(scope, receive, send)
-            return
-        handler = self._handlers.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        post = self._post if method == "POST" else None
+        handler = self._handlers.get(method)
         try:
-            if handler is None:
-                known = [*self._handlers, *(["POST"] if self._post else [])]
-                reply = _not_allowed(scope["method"], known)
-            else:
+            if handler is not None or post is not None:
+                permit(scope, method)
+            if post is None:
                 reply = await self._answered(handler, Call(scope, receive, self._hf(), self._intake))
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
-            reply = failure(exc, self._hf().guard)
-        await respond(reply)(scope, receive, send)
+            reply, post = failure(exc, self._hf().guard), None
+        await (post or respond(reply))(scope, receive, send)
 
-    async def _answered(self, handler: Handler, call: Call) -> Reply:
+    async def _answered(self, handler: Handler | None, call: Call) -> Reply:
+        if handler is None:
+            return _not_allowed(call.request.method, [*self._handlers, *(["POST"] if self._post else [])])
         try:
             method = call.request.method
             if method in self._parameters:
@@ -236,6 +323,22 @@ class Endpoint:
             return await handler(call)
         finally:
             call.release()
+
+
+def permit(scope: Scope, method: str) -> None:
+    """Refuse a request whose caller may not do that. Raises `Refused`."""
+    caller = scope.get("state", {}).get("caller")
+    needed = PERMISSIONS.get((method, scope["route"].path))
+    if needed == "public":
+        return
+    if needed is None or caller is None:
+        raise Refused(403, "forbidden", "nobody may do that")
+    principal: Principal = caller.principal
+    role = "admin" if needed == "server" else needed
+    if not principal.may(role):
+        raise Refused(403, "forbidden", f"this key's role is {principal.role!r}; that needs {role!r}")
+    if needed == "server" and not caller.own:
+        raise Refused(403, "forbidden", "that needs an admin key of the server's own tenant, without a user")
 
 
 def respond(reply: Reply) -> Response:
@@ -321,15 +424,28 @@ def _failure(exc: Exception) -> Reply:
         return _model_failure(exc)
     if isinstance(exc, Refused):
         kind = "server_error" if exc.status >= 500 else "invalid_request_error"
+        kind = "rate_limit_error" if exc.status == _TOO_MANY else kind
         return Reply(error_body(str(exc), kind=kind, code=exc.code), exc.status, exc.headers)
     for error, status, kind in _STATUS:
         if isinstance(exc, error):
             if status >= 500:  # not the caller's fault: whoever owns the server has to know
                 _log.error("%s: %s", exc.code, exc)
             param = getattr(exc, "param", None)
-            return Reply(error_body(str(exc), kind=kind, code=exc.code, param=param), status)
+            return Reply(error_body(str(exc), kind=kind, code=exc.code, param=param), status, _retrying(exc))
     _log.error("a request failed unexpectedly", exc_info=exc)
     return Reply(error_body("the server failed; its log says how", kind="server_error", code="internal_error"), 500)
+
+
+def _retrying(exc: errors.HoldfastError) -> dict[str, str]:
+    """When to try again: whose turn it is not soon; whoever was interrupted never, for it would interrupt in its turn."""
+    if isinstance(exc, errors.SessionBusy):
+        return {"retry-after": "1"}
+    if isinstance(exc, errors.TurnInterrupted | errors.TurnLost):
+        return {"x-should-retry": "false"}
+    return {}
+
+
+_TOO_MANY = 429
 
 
 def _model_failure(exc: errors.ModelError) -> Reply:

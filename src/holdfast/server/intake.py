@@ -12,8 +12,9 @@ import anyio.to_thread
 import msgspec
 from starlette.requests import Request
 
-from holdfast.errors import TooLarge
+from holdfast.errors import HoldfastError, TooLarge
 from holdfast.limits import BODIES, MESSAGE_BYTES, Limits
+from holdfast.media.checks import check_media, without_data
 from holdfast.server.strict import decoded
 
 _SMALL: Final = 64 * 1024
@@ -85,9 +86,16 @@ class Intake:
         _check_kind(request.headers)
         body = await self._bytes(request, held)
         held.keep(len(body))
-        if len(body) < _THREAD_BYTES:
-            return _understood(body, self.limits)
-        return await anyio.to_thread.run_sync(_understood, body, self.limits)
+        try:
+            if len(body) < _THREAD_BYTES:
+                return _understood(body, self.limits)
+            return await anyio.to_thread.run_sync(_understood, body, self.limits)
+        except HoldfastError as exc:
+            # The frames of its traceback hold the body, and a thread's error holds them until the collector comes.
+            exc.__context__ = exc.__cause__ = None
+            raise exc.with_traceback(None)  # noqa: B904  # there is none to be had
+        finally:
+            del body
 
     async def _bytes(self, request: Request, held: Held) -> bytes:
         said = declared(request.headers)
@@ -181,6 +189,7 @@ def _understood(body: bytes, limits: Limits) -> Any:
     data = decoded(body)
     if isinstance(data, dict):
         _check_counts(data, limits)
+        check_media(data, limits)
         if len(body) > limits.message:
             _check_sizes(data, min(limits.message, MESSAGE_BYTES))
     return data
@@ -205,7 +214,7 @@ def _at_most(value: Any, most: int, param: str, key: str) -> None:
 def _check_sizes(body: Mapping[str, Any], most: int) -> None:
     for name in ("messages", "system_messages"):
         for at, message in enumerate(_list(body.get(name))):
-            size = len(_encode(message))
+            size = len(_encode(without_data(message) if isinstance(message, dict) else message))
             if size > most:
                 place = f"{name}[{at}]"
                 raise TooLarge(f"{place} has {size} bytes; the server's gateway.max_message is {most}", param=place)

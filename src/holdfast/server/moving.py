@@ -31,7 +31,10 @@ async def install(call: Call) -> Reply:
     Importing what is there already, just so, changes nothing: `imported` is false then. Else its version goes on from that of
     the one it replaces, whose artifacts go with it.
     """
-    arrival = await call.hf.import_(await call.body(), session_id=call.path["session_id"], user_id=call.text("user_id"))
+    body, user = await call.body(), call.owner(call.text("user_id"))
+    if call.text("user_id") is None and isinstance(body.get("user_id"), str):
+        user = call.owner(body["user_id"])
+    arrival = await call.hf.import_(body, session_id=call.path["session_id"], user_id=user)
     return Reply({**session_to(arrival.session), "imported": arrival.changed})
 
 
@@ -69,7 +72,7 @@ async def delete(call: Call) -> Reply:
     try:
         ref = (await call.session()).ref
     except SessionNotFound:  # time may have taken it, and left what is kept elsewhere
-        ref = SessionRef(call.text("user_id") or DEFAULT_USER, session_id)
+        ref = SessionRef(call.owner(call.text("user_id")) or DEFAULT_USER, session_id)
     receipt = await call.hf.remove(ref)
     if receipt is None:
         raise SessionNotFound(session_id)
@@ -79,6 +82,7 @@ async def delete(call: Call) -> Reply:
 async def delete_user(call: Call) -> Reply:
     """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody, that is nothing."""
     user_id = call.path["user_id"]
+    call.owner(user_id)
     receipt = await call.hf.delete_user(user_id)
     return Reply({"id": user_id, "object": "user", **_gone(receipt.to_wire())})
 

@@ -7,6 +7,7 @@ from typing import Final, get_args
 from holdfast.receipts import Receipt
 from holdfast.server.shapes import ID, TIME, Schema, array, asked, free, nullable, record, ref, text, whole
 from holdfast.session import EndReason
+from holdfast.wire.past import MEDIA_LISTS
 
 _MEDIUM: Final = record(
     "A medium in a message; it travels inside of that.",
@@ -17,8 +18,26 @@ _MEDIUM: Final = record(
         "mime_type": text(),
         "name": text(),
         "url": text("where it lies, if that is elsewhere"),
+        "sha256": text("of its data, hexadecimal; of what is no base64, `raw:` and that of the text"),
+        "bytes": whole("of its data"),
+        "size": array(whole(), description="of an image: width and height, pixels"),
+        "frames": whole("of a video that came as images: how many"),
+        "fps": {"description": "of such a video, as it came"},
+        "total_num_frames": {"description": "of such a video, as it came"},
+        "sampled_indices": {"description": "of such a video, as it came"},
     },
-    optional=("mime_type", "name", "url"),
+    optional=(
+        "mime_type",
+        "name",
+        "url",
+        "sha256",
+        "bytes",
+        "size",
+        "frames",
+        "fps",
+        "total_num_frames",
+        "sampled_indices",
+    ),
 )
 _CALL: Final = record(
     "A model call.",
@@ -39,8 +58,7 @@ PAST: Final[dict[str, Schema]] = {
 }
 EXPORT: Final[dict[str, Schema]] = {
     "messages": array(ref("Entry")),
-    "images": array(_MEDIUM),
-    "videos": array(_MEDIUM),
+    **{name: array(_MEDIUM) for name in MEDIA_LISTS},
     "artifacts": array(free("what there is of each: name, version, type, size, hash; the content is not part of it")),
     "calls": array(_CALL, description="with `calls=true` alone"),
 }

@@ -12,13 +12,15 @@ import msgspec
 from holdfast._version import __version__
 from holdfast.limits import ARTIFACT_METADATA_BYTES, PAGE
 from holdfast.server.artifact_schemas import CONTENT, NAME
+from holdfast.server.permissions import PERMISSIONS, Access
 from holdfast.server.schemas import COMPONENTS
 from holdfast.server.shapes import ID, Schema, ref, text, whole
 
 JSON: Final = "application/json"
 _ABOUT: Final = {
     400: "The request cannot be right: what it says, or one of its parameters.",
-    403: "The request names a host, or comes from a page, that this server does not answer.",
+    401: "There is no API key, or none that is valid: the same answer for one that is unknown, expired or revoked.",
+    403: "The request names a host, or comes from a page, that this server does not answer; or the key's role does not suffice.",
     404: "There is nothing of that name.",
     408: "The body took too long to arrive.",
     409: "It exists already, or several users have a session of that id: name one with `user_id`; of a compaction: there is"
@@ -29,7 +31,7 @@ _ABOUT: Final = {
     416: "None of the range is there; `Content-Range` says how many bytes are.",
     422: "The `Idempotency-Key` was used before with another body; or the server refuses secrets, and there is one"
     " (`secret_blocked`).",
-    429: "The model's provider asks to wait.",
+    429: "There were too many requests with this key, or the model's provider asks to wait; `Retry-After` says how long.",
     500: "The server failed, or what is stored is damaged (`store_corrupt`).",
     502: "The model could not be reached, or did not answer as one.",
     503: "The store cannot be written: the disk is full, the file locked or read-only, the database away. Nothing was stored, "
@@ -41,6 +43,8 @@ _BODY: Final = (400, 408, 413, 415)
 _STORE: Final = (400, 503)
 _OF_A_SESSION: Final = (*_STORE, 404, 409)
 _EVERY: Final = (403, 500)
+_ADMITTED: Final = (401, 429)
+"""Of every route that asks for a key."""
 
 
 def _query(name: str, schema: Schema, about: str) -> Schema:
@@ -70,6 +74,7 @@ _FLAG: Final[Schema] = {"type": "string", "enum": ["true", "false"]}
 _KEY = _header("Idempotency-Key", "1 to 512 bytes; a second request with the same key and body writes nothing again")
 _MATCH = _header("If-Match", "the version that the session must be at")
 _SESSION_HEADER = _header("X-Session-Id", "the session, percent-encoded; the same as `session_id` in the body")
+_MATCH_HEADER = _header("X-Session-Match", "`on` or `off`; the same as `session_match` in the body")
 _ETAG: Final[Schema] = {"ETag": {"description": "the session's version", "schema": text()}}
 _TOLD: Final[Schema] = {
     "X-Session-Id": {"description": "the session, percent-encoded where it is not printable ASCII", "schema": text()}
@@ -124,13 +129,13 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         {JSON: {"schema": ref("ChatCompletion")}, "text/event-stream": {"schema": ref("ChatChunk")}},
         "chat",
         "ChatRequest",
-        (_SESSION_HEADER, _KEY),
+        (_SESSION_HEADER, _MATCH_HEADER, _KEY),
         (*_BODY, 404, 409, 412, 422, 429, 502, 503, 504),
         headers=_TOLD,
     ),
     ("GET", "/v1/models"): Operation("ModelList", "chat"),
     ("GET", _SESSIONS): Operation("SessionList", parameters=(*_PAGING, *_FILTERS), failures=_OF_A_SESSION),
-    ("POST", _SESSIONS): Operation("Session", body="NewSession", failures=(*_BODY, 409, 422, 503), status=201),
+    ("POST", _SESSIONS): Operation("Session", body="NewSession", failures=(*_BODY, 404, 409, 422, 503), status=201),
     ("GET", _ONE): Operation(
         "SessionExport",
         parameters=(
@@ -152,8 +157,10 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         failures=(*_BODY, *_OF_A_SESSION, 412),
         headers=_ETAG,
     ),
-    ("DELETE", "/v1/users/{user_id}"): Operation("DeletedUser", failures=_STORE),
-    ("PUT", _ONE): Operation("ImportedSession", body="SessionImport", parameters=(_USER,), failures=(*_BODY, 422, 503)),
+    ("DELETE", "/v1/users/{user_id}"): Operation("DeletedUser", failures=(*_STORE, 404)),
+    ("PUT", _ONE): Operation(
+        "ImportedSession", body="SessionImport", parameters=(_USER,), failures=(*_BODY, 404, 422, 503)
+    ),
     ("PATCH", _ONE): Operation(
         "Session", body="SessionChanges", parameters=(_USER, _MATCH), failures=(*_BODY, *_OF_A_SESSION, 412, 422)
     ),
@@ -280,11 +287,30 @@ def parameters_of(path: str) -> Mapping[str, frozenset[str]]:
     }
 
 
-def describe(table: Mapping[str, Mapping[str, Callable[..., Any]]]) -> Schema:
-    """The OpenAPI document of a table of routes and of the gateway."""
-    paths: dict[str, Schema] = {CHAT[1]: {"post": _operation(*CHAT, None)}}
+_SECURITY: Final[Schema] = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key, as `holdfast keys create` shows it, or a token of the configured issuer. Where the server"
+        " hands the client's key on to the model, that one; then the API key goes into X-Holdfast-Key.",
+    },
+    "holdfastKey": {"type": "apiKey", "in": "header", "name": "X-Holdfast-Key"},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+
+
+def describe(table: Mapping[str, Mapping[str, Callable[..., Any]]], *, asks: bool = True) -> Schema:
+    """The OpenAPI document of a table of routes and of the gateway.
+
+    Args:
+        table: the handlers, by path and method.
+        asks: whether a key is asked for.
+    """
+    paths: dict[str, Schema] = {CHAT[1]: {"post": _operation(*CHAT, None, asks=asks)}}
     for path, handlers in table.items():
-        paths[path] = {method.lower(): _operation(method, path, handler) for method, handler in handlers.items()}
+        paths[path] = {
+            method.lower(): _operation(method, path, handler, asks=asks) for method, handler in handlers.items()
+        }
     return {
         "openapi": "3.1.0",
         "info": {
@@ -295,11 +321,11 @@ def describe(table: Mapping[str, Mapping[str, Callable[..., Any]]]) -> Schema:
         },
         "tags": [{"name": name, "description": about} for name, about in _TAGS.items()],
         "paths": paths,
-        "components": {"schemas": COMPONENTS},
+        "components": {"schemas": COMPONENTS, "securitySchemes": _SECURITY},
     }
 
 
-def _operation(method: str, path: str, handler: Callable[..., Any] | None) -> Schema:
+def _operation(method: str, path: str, handler: Callable[..., Any] | None, *, asks: bool) -> Schema:
     about = (inspect.getdoc(handler) if handler else None) or "Answer a conversation, with the session's memory in it."
     operation = OPERATIONS[method, path]
     summary, _, description = about.partition("\n")
@@ -309,7 +335,8 @@ def _operation(method: str, path: str, handler: Callable[..., Any] | None) -> Sc
         "operationId": f"{method.lower()}_{re.sub(r'[^a-z0-9]+', '_', path.lower()).strip('_') or 'home'}",
         "tags": [operation.tag],
         "parameters": [*_path_parameters(path), *operation.parameters],
-        "responses": _responses(operation, chat=(method, path) == CHAT),
+        "responses": _responses(operation, PERMISSIONS[method, path], chat=(method, path) == CHAT),
+        **_asked(PERMISSIONS[method, path], asks=asks),
     }
     if operation.body is not None:
         body = operation.body
@@ -318,11 +345,19 @@ def _operation(method: str, path: str, handler: Callable[..., Any] | None) -> Sc
     return told
 
 
-def _responses(operation: Operation, *, chat: bool) -> Schema:
+def _asked(access: Access, *, asks: bool) -> Schema:
+    """Which keys an operation takes, and what they must be good for."""
+    if access == "public":
+        return {"security": []}
+    role = "admin" if access == "server" else access
+    return {"security": [*({name: []} for name in _SECURITY), *([] if asks else [{}])], "x-holdfast-role": role}
+
+
+def _responses(operation: Operation, access: Access, *, chat: bool) -> Schema:
     answer = operation.answer
     content = {JSON: {"schema": ref(answer)}} if isinstance(answer, str) else answer
     good = {"description": "Done.", "content": content, **({"headers": operation.headers} if operation.headers else {})}
-    failures = sorted({*operation.failures, *_EVERY})
+    failures = sorted({*operation.failures, *_EVERY, *(_ADMITTED if access != "public" else ())})
     error = {JSON: {"schema": ref("Error")}}
     told = {str(status): {"description": _ABOUT[status], "content": error} for status in failures}
     if chat:

@@ -7,7 +7,7 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,16 +28,21 @@ from holdfast.config import (
     mask_url,
     upstream_of,
 )
+from holdfast.config.gateway import Gateway
 from holdfast.config.hooks import hooks_of
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import OpenAIModel, ProviderCounter, endpoint_of
 from holdfast.secrets import Guard, guard_of
+from holdfast.server.access import Access
+from holdfast.server.addressing import Matching
 from holdfast.server.app import make_app
+from holdfast.server.jwks import Tokens
 from holdfast.server.observe import JsonLines
 from holdfast.server.protocol import Protocol
 from holdfast.stores.sqlite import MEMORY, path_of
 from holdfast.tokens import STORED
+from holdfast.tools.tool import Tool, ToolLimits
 
 _COLLECT_EVERY = (7_000, 5, 2)
 """New objects until the collector goes through the young ones, and how many such passes until the middle and all."""
@@ -58,6 +63,7 @@ def roster_of(config: Config) -> Roster:
             instruction=agent.instruction,
             description=agent.description,
             context=settings,
+            tools=agent.tools,
         )
     return Roster(llms, agents, config.context)
 
@@ -78,6 +84,7 @@ def _llm(name: str, settings: LLMSettings) -> Llm:
         client=client,
         context_window=settings.context_window,
         max_tokens=settings.max_tokens,
+        inputs=None if settings.inputs is None else frozenset(settings.inputs),
         params={key: value for key, value in settings.params.items() if key != "prompt_cache_key"},
         cache_key=_takes_cache_key(settings),
         count=_counting(settings) if settings.count == "provider" else None,
@@ -98,21 +105,25 @@ def _takes_cache_key(settings: LLMSettings) -> bool:
     return is_loopback(host) or any(host == known or host.endswith(f".{known}") for known in _CACHE_KEY_HOSTS)
 
 
-def serve(settings: ServerSettings) -> int:
+def tool_limits_of(gateway: Gateway) -> ToolLimits:
+    """How far the tools of a turn may go, as configured."""
+    return ToolLimits(rounds=gateway.max_tool_rounds, result=gateway.max_tool_result, timeout=gateway.tool_timeout)
+
+
+def serve(settings: ServerSettings, *, tools: Iterable[Callable[..., Any] | Tool] = ()) -> int:
     """Run the server until it is told to stop; its exit code.
 
     Prints where it listens, which model answers, where data lies, and one command to try.
+
+    Args:
+        settings: see `holdfast.config.settings_from`.
+        tools: what the model may call, and runs in this process; see `Holdfast`.
 
     Raises:
         ConfigError: the configuration cannot be served.
         StoreUnavailable: the store cannot be opened.
     """
-    if not is_loopback(settings.host):
-        raise ConfigError(
-            [
-                f"host {settings.host!r} is not loopback: without API keys this version serves 127.0.0.1, ::1 or localhost only"
-            ]
-        )
+    _check_bind(settings)
     guard = guard_of(settings.config.redaction, settings.config.secret_guard)
     hf = Holdfast(
         settings.store,
@@ -121,11 +132,40 @@ def serve(settings: ServerSettings) -> int:
         artifacts=artifacts_of(settings.config),
         hooks=hooks_of(settings.config.hooks, settings.config.redaction),
         life=life_of(settings.config, sweep=True),
+        tools=tools,
+        tool_limits=tool_limits_of(settings.config.gateway),
+        session_queue=settings.config.gateway.session_queue,
+        queue_timeout=settings.config.gateway.queue_timeout,
     )
     log_to(sys.stderr, guard)
     _make_room(settings.store)
     with asyncio.Runner(loop_factory=_loop) as runner:
         return runner.run(_serve(hf, settings))
+
+
+def _check_bind(settings: ServerSettings) -> None:
+    """Refuse to listen where others may come in without a key, as far as that can be told before anything is opened."""
+    auth, store = settings.config.auth, settings.store
+    if is_loopback(settings.host):
+        return
+    if auth.required is False:
+        raise exposed(settings, "auth.required is false")
+    if auth.kind == "keys" and store.startswith("sqlite:") and not Path(path_of(store)).exists():
+        raise exposed(settings, "there are no API keys")
+
+
+def exposed(settings: ServerSettings, why: str) -> ConfigError:
+    """What is said to whoever would let others in without a key."""
+    remedy = "`holdfast keys create` makes a key, auth.jwt takes tokens; or listen on 127.0.0.1"
+    return ConfigError(
+        [f"host {settings.host!r} is not loopback, and {why}: others could read every session. {remedy}"]
+    )
+
+
+def access_of(hf: Holdfast, config: Config) -> Access:
+    """Who may come in, as configured. Raises `MissingExtra`."""
+    tokens = None if config.auth.jwt is None else Tokens(config.auth.jwt, hf.tenant, hf.clock)
+    return Access(lambda: hf, config.auth, passthrough=config.gateway.upstream_auth == "passthrough", tokens=tokens)
 
 
 def _make_room(url: str) -> None:
@@ -149,12 +189,24 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
     listening = _listen(settings.host, settings.port)
-    gateway = settings.config.gateway
+    gateway, access = settings.config.gateway, access_of(hf, settings.config)
     async with hf:
         await hf.store.ping()
+        await access.begin()
+        if not await access.asking() and not is_loopback(settings.host):
+            raise exposed(settings, "there are no API keys")
         # Loading the tokenizer takes a fifth of a second: not the first request's.
         await anyio.to_thread.run_sync(STORED.text, "ready")
-        app = make_app(hf, limits=gateway.limits, close=False)
+        matching = Matching(gateway.match == "on", gateway.match_system)
+        app = make_app(
+            hf,
+            limits=gateway.limits,
+            matching=matching,
+            access=access,
+            hosts=gateway.allowed_hosts,
+            origins=gateway.cors_origins,
+            close=False,
+        )
         config = uvicorn.Config(
             app,
             http=Protocol,
@@ -165,7 +217,7 @@ async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
             date_header=True,
             timeout_graceful_shutdown=max(1, int(gateway.shutdown_grace)),
         )
-        server = _Server(config, banner(settings, hf, listening.getsockname()[1]))
+        server = _Server(config, banner(settings, hf, listening.getsockname()[1], asks=access.asks))
         await server.serve(sockets=[listening])
         # Turns that the grace did not suffice for, or that a second signal does not wait for, write down what arrived.
         for task in (unfinished := list(server.server_state.tasks)):
@@ -230,13 +282,14 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def banner(settings: ServerSettings, hf: Holdfast, port: int) -> str:
-    """What `serve` prints: address, model, data, and one command to try."""
+def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> str:
+    """What `serve` prints: address, model, data, who may come in, and one command to try."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{port}"
     llm = hf.roster.llm(None)
     where = "" if llm.model == "offline" else f" at {upstream_of(settings.config).base_url}"
     note = " (built in; set OPENAI_API_KEY or OPENAI_BASE_URL for a real one)" if llm.model == "offline" else ""
+    key = ' -H "authorization: Bearer $HOLDFAST_KEY"' if asks else ""
     body = '{"session_id":"try-it","messages":[{"role":"user","content":"What do you see?"}]}'
     return "\n".join(
         [
@@ -244,8 +297,9 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int) -> str:
             f"  model   {llm.model}{where}{note}",
             f"  data    {mask_url(settings.store)}",
             f"  config  {settings.file or 'none, defaults'}",
+            f"  access  {'whoever has a key' if asks else 'anybody on this machine; `holdfast keys create` makes a key'}",
             f"  base    {address}/v1  (any OpenAI client)",
-            "  try     " + f"curl {address}/v1/chat/completions -H 'content-type: application/json' -d '{body}'",
+            "  try     " + f"curl {address}/v1/chat/completions -H 'content-type: application/json'{key} -d '{body}'",
         ]
     )
 

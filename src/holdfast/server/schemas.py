@@ -98,7 +98,8 @@ SESSION_FIELDS: Final[dict[str, Schema]] = {
 }
 
 
-_RELATIONS: Final = ["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced"]
+_BESIDE: Final[Schema] = {"anyOf": [free("names its message by `seq`, or has frames"), text("base64")]}
+_RELATIONS: Final = ["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"]
 _CHAT_OUT: Final = {
     "session_id": text("of a request to this gateway: the session; in a stream, in the chunks behind the last word"),
     "session": ref("TurnSummary"),
@@ -196,8 +197,8 @@ COMPONENTS: Final[dict[str, Schema]] = {
             **SESSION_FIELDS,
             **PAST,
             "messages": array(ref("NewMessage")),
-            "images": array(free("names its message by `seq`: media are imported inside of theirs")),
-            "videos": array(free("the same")),
+            "images": array(_BESIDE, description="of an export; or as mistral.rs has them, one for each placeholder"),
+            "videos": array(_BESIDE, description="the same"),
         },
         "messages",
         more=True,
@@ -280,13 +281,24 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "max_tokens": nullable(whole("of the reply", 1)),
             "max_completion_tokens": nullable(whole("of the reply", 1)),
             "user": nullable(text("whose session; unset: `default`")),
-            "session_id": nullable(text("also as header X-Session-Id; without one a session is made")),
+            "session_id": nullable(
+                text("also as header X-Session-Id; without one the messages tell which session they continue")
+            ),
             "session_mode": {
                 "type": ["string", "null"],
                 "enum": ["auto", "transcript", "delta", None],
                 "description": "how the messages relate to the log",
             },
-            "session_match": {"type": ["string", "null"], "enum": ["on", "off", None], "description": "not used yet"},
+            "session_queue": {
+                "type": ["string", "null"],
+                "enum": ["queue", "reject", "interrupt", None],
+                "description": "while another turn of the session runs: wait, be refused with 409, or end that one",
+            },
+            "session_match": {
+                "type": ["string", "null"],
+                "enum": ["on", "off", None],
+                "description": "off: without a session_id a session is made, whatever was said before",
+            },
             "agent": nullable(text("an agent of the configuration")),
         },
         "messages",
@@ -323,11 +335,13 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "turn": whole("of the session, from 0", None),
             "version": whole("the session's"),
             "reconciled": {"type": "string", "enum": _RELATIONS, "description": "what the messages were to the log"},
+            "edited_at": whole("seq of the first message that was replaced or taken back"),
+            "interrupted": boolean("in a stream: another turn ended this reply before its end"),
             "working_set": record(
                 "What the model was sent.",
                 {**WORKING_SET, "messages": whole("how many"), "kept": KEPT},
             ),
         },
-        optional=("reconciled", "working_set"),
+        optional=("reconciled", "edited_at", "interrupted", "working_set"),
     ),
 }

@@ -16,6 +16,7 @@ from holdfast.context.settings import parse
 from holdfast.handles import SessionHandle
 from holdfast.holdfast import DEFAULT_USER
 from holdfast.looking import Look, looked, told
+from holdfast.media.leaving import whole_entries
 from holdfast.prompting import counted
 from holdfast.server.http import Call, Reply, named_session, refuse_unknown, without_secrets
 from holdfast.session import Session, erased
@@ -49,7 +50,7 @@ async def create(call: Call) -> Reply:
     call.hf.roster.voice(agent=agent)
     session = await call.hf.create(
         optional(body, "id", str, "a string"),
-        user_id=_user(optional(body, "user_id", str, "a string")),
+        user_id=_user(call.owner(optional(body, "user_id", str, "a string"))),
         agent=agent,
         system_messages=system_messages_from(body.get("system_messages") or []),
         state=optional(body, "state", dict, "an object") or {},
@@ -75,7 +76,7 @@ async def short_get(call: Call) -> Reply:
     """One session in the short form, with its messages."""
     session = await call.session()
     entries = await call.hf.store.entries(session.ref)
-    messages = [message_to(entry.message) for entry in entries]
+    messages = [message_to(entry.message) for entry in await whole_entries(call.hf.store, session.ref, entries)]
     return Reply({**_short(session), "messages": messages, "state": session.state})
 
 
@@ -86,11 +87,11 @@ def _short(session: Session) -> dict[str, Any]:
 
 async def _page(call: Call, limit: int = PAGE) -> Any:
     after = call.text("after")
-    user = call.text("user_id")
+    user, after_user = call.owner(call.text("user_id")), call.owner(call.text("after_user"))
     at = None
     if after is not None:
         # Without a `user_id` several users may have a session of that id: `after_user` says whose is meant.
-        at = (await named_session(call.hf, after, user or call.text("after_user"))).ref
+        at = (await named_session(call.hf, after, user or after_user)).ref
     return await call.hf.sessions(
         user_id=user,
         agent=call.text("agent"),
@@ -151,7 +152,7 @@ async def append(call: Call) -> Reply:
         fingerprint=hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=16).digest() if key else b"",
     )
     written = await call.hf.store.append(session.ref, write)
-    told_entries = [entry_to(entry) for entry in written.entries]
+    told_entries = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, written.entries)]
     version = written.session.version
     return Reply(listed(told_entries, has_more=False, version=version), headers={"etag": f'"{version}"'})
 
@@ -169,7 +170,7 @@ async def page(call: Call) -> Reply:
     found = await call.hf.store.entries(
         session.ref, start=start, stop=stop, limit=limit + 1, descending=descending, retired=retired
     )
-    items = [entry_to(entry) for entry in found[:limit]]
+    items = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, found[:limit])]
     return Reply(listed(items, has_more=len(found) > limit, version=session.version))
 
 
@@ -181,7 +182,7 @@ async def annotate(call: Call) -> Reply:
     session = await call.session()
     importance = own.get("importance") if "importance" in body else UNSET
     entry = await call.hf.store.annotate(session.ref, _seq(call), pinned=own.get("pinned"), importance=importance)
-    return Reply(entry_to(entry))
+    return Reply(entry_to((await whole_entries(call.hf.store, session.ref, [entry]))[0]))
 
 
 async def erase(call: Call) -> Reply:
@@ -212,7 +213,10 @@ async def context(call: Call) -> Reply:
     agent, model = (optional(body, name, str, "a string") for name in ("agent", "model"))
     explain = optional(body, "explain", bool, "true or false")
     handle = call.hf.handle(session, agent=agent, model=model)
-    found = await looked(call.hf.engine, session.ref, _look(handle, body, options))
+    look = _look(handle, body, options)
+    if not call.principal.may("write"):  # a look alone must not keep a session alive
+        look = msgspec.structs.replace(look, touch=False)
+    found = await looked(call.hf.engine, session.ref, look)
     shown = told(found)
     reply = {
         "object": "context",

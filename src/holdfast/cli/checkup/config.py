@@ -44,6 +44,14 @@ def host(settings: ServerSettings) -> Finding:
     where = f"{settings.host}, port {settings.port or 'any free one'}"
     if is_loopback(settings.host):
         return ok("host", f"{where}: reached from this machine only")
+    kind = settings.config.auth.kind
+    if kind == "always":
+        return ok("host", f"{where}: other machines reach it, with a key")
+    if kind == "keys":
+        remedy = "`holdfast keys create` makes a key"
+        return warn(
+            "host", f"{where}: other machines reach it, with a key; it is not served before there is one", remedy
+        )
     return fail("host", f"{where}: other machines would reach it without a key", "set gateway.host to 127.0.0.1")
 
 

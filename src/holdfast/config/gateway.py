@@ -1,0 +1,92 @@
+"""The section `gateway`: how the server listens, what a request may bring, and how turns are served."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
+
+from holdfast.config.kinds import Most, Names, Port, Settings, Size, Text, Timeout
+from holdfast.limits import MESSAGE_BYTES, Limits
+
+
+class Timeouts(Settings, frozen=True, kw_only=True):
+    """How long an upstream may take. A plain duration instead of the mapping is `total`."""
+
+    connect: Timeout = 10.0
+    """Seconds to reach it."""
+    read: Timeout = 300.0
+    """Seconds of silence, before the first token or between two."""
+    total: Timeout = 1800.0
+    """Seconds for the whole call."""
+
+
+_LIMITS: Final = Limits()
+
+
+class Gateway(Settings, frozen=True, kw_only=True):
+    """The HTTP server."""
+
+    host: Text = "127.0.0.1"
+    port: Port = 8377
+    """0: any free one."""
+    max_body: Size = _LIMITS.body
+    """Largest request, bytes."""
+    max_message: Annotated[int, Meta(ge=1 << 10, le=MESSAGE_BYTES, extra={"form": "size"})] = _LIMITS.message
+    """Largest message in it, bytes."""
+    max_messages: Most = _LIMITS.messages
+    """Messages in a request."""
+    max_parts: Most = _LIMITS.parts
+    """Parts of a message's content."""
+    max_tool_calls: Most = _LIMITS.tool_calls
+    """Tool calls of a message."""
+    max_tools: Most = _LIMITS.tools
+    """Tools in a request."""
+    max_media: Annotated[int, Meta(ge=1 << 10, le=MESSAGE_BYTES, extra={"form": "size"})] = _LIMITS.media
+    """Largest image, recording, video or file in a message, bytes."""
+    max_media_count: Most = _LIMITS.media_count
+    """How many of them there may be in a request."""
+    max_pixels: Annotated[int, Meta(ge=1, le=10**10)] = _LIMITS.pixels
+    """Width times height of an image, by its header."""
+    body_timeout: Timeout = _LIMITS.body_timeout
+    """Seconds a request's body may take to arrive."""
+    upstream_timeout: Timeouts = Timeouts()
+    """For every llm that has no `timeout`."""
+    shutdown_grace: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 10.0
+    """Seconds that running turns get to end."""
+    upstream_auth: Literal["server", "passthrough"] = "server"
+    """Whose key the upstream is called with: the server's own, or the client's bearer token."""
+    match: Literal["on", "off"] = "on"
+    """Whether a request that names no session is recognised by what it says; `session_match` of a request decides for it."""
+    match_system: Literal["rank", "strict"] = "rank"
+    """What another system prompt means to that: a lower rank, or that it is not the session."""
+    session_queue: Literal["queue", "reject", "interrupt"] = "queue"
+    """What becomes of a request while a turn of its session runs: it waits, is refused, or ends that turn."""
+    queue_timeout: Timeout = 300.0
+    """Seconds that a request waits for its session's turn."""
+    max_tool_rounds: Annotated[int, Meta(ge=0, le=1000)] = 25
+    """Calls of the model in a turn whose tools run here, after which it answers without them; 0: no tool runs here."""
+    max_tool_result: Size = 64 * 1024
+    """Bytes of a tool's result; of a longer one the model is given head and tail."""
+    tool_timeout: Timeout = 60.0
+    """Seconds that a tool may run."""
+    allowed_hosts: Names = ()
+    """Names by which this server may be called; loopback's always. Unset: with keys any."""
+    cors_origins: Names = ()
+    """Origins of pages that may call it, like `https://app.example.com`."""
+
+    @property
+    def limits(self) -> Limits:
+        """What a request may bring."""
+        return Limits(
+            body=self.max_body,
+            message=self.max_message,
+            messages=self.max_messages,
+            parts=self.max_parts,
+            tool_calls=self.max_tool_calls,
+            tools=self.max_tools,
+            media=self.max_media,
+            media_count=self.max_media_count,
+            pixels=self.max_pixels,
+            body_timeout=self.body_timeout,
+        )

@@ -1,0 +1,341 @@
+"""Who asks: a request's key or token becomes a principal, before anything else of the request is looked at.
+
+    Admitted -> Access.caller -> key, token, upstream key, or nobody where nobody is asked
+
+What is wrong with a key is told to nobody: one that is unknown, expired or revoked gets the same answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.access import Principal, id_in, is_key, opens, principal_of, upstream_user
+from holdfast.access import hash_of as hashed
+from holdfast.config.auth import Auth
+from holdfast.errors import HoldfastError, TooLarge
+from holdfast.holdfast import Holdfast
+from holdfast.limits import KEYS_REMEMBERED, TOKEN_CHARS
+from holdfast.server.http import Caller, failure, not_handed, respond
+from holdfast.server.intake import Refused, declared
+from holdfast.server.jwks import BadToken, Tokens
+from holdfast.server.permissions import PUBLIC
+from holdfast.stores.keys import ApiKey, KeyStore
+
+_log = logging.getLogger("holdfast.access")
+REMEMBERED: Final = 3_000
+"""Milliseconds for which a key is taken for what it was when it was looked up."""
+NOTICED: Final = 2_000
+"""Milliseconds after which a server that has no keys looks whether there are some."""
+USED: Final = 60_000
+"""Milliseconds between two notes that a key was used."""
+_DOTS: Final = 2
+"""In a token."""
+_MISSING: Final = "this server wants an API key: send it as Authorization: Bearer, or as X-Holdfast-Key"
+_WRONG: Final = "the API key is not valid"
+
+
+class Shown(NamedTuple):
+    """What a request shows of who it is from."""
+
+    own: str | None
+    """An API key or a token for Holdfast."""
+    upstream: str | None
+    """A key for the upstream."""
+
+    def __repr__(self) -> str:
+        return f"Shown({self.own is not None}, {self.upstream is not None})"
+
+
+class Access:
+    """Decides as whom each request is made.
+
+    Attributes:
+        passthrough: whether the upstream is called with its client's own key.
+
+    Args:
+        hf: whose tenant is the server's own.
+        settings: `auth`.
+        passthrough: see the attribute.
+        tokens: who takes tokens; None: nobody.
+        keys: where keys are kept; None: in the store of `hf`.
+    """
+
+    def __init__(
+        self,
+        hf: Callable[[], Holdfast],
+        settings: Auth | None = None,
+        *,
+        passthrough: bool = False,
+        tokens: Tokens | None = None,
+        keys: Callable[[], KeyStore] | None = None,
+    ) -> None:
+        self._hf = hf
+        self._settings = settings or Auth()
+        self.passthrough = passthrough
+        self._tokens = tokens
+        self._kept = _Kept(keys or (lambda: hf().store), lambda: hf().clock())
+        self._rates = Rates(self._settings.rate, self._settings.burst, lambda: hf().clock())
+        self._asks = self._settings.kind == "always"
+
+    @property
+    def asks(self) -> bool:
+        """Whether nobody comes in without a key, by what is known so far."""
+        return self._asks
+
+    async def begin(self) -> None:
+        """Get ready before the first request comes. Raises `ConfigError` for a file of keys that is none."""
+        if self._tokens is not None:
+            await self._tokens.begin()
+
+    async def asking(self) -> bool:
+        """The same, by what the store says now or has said within seconds. Once it is so, it stays so."""
+        if not self._asks and self._settings.kind == "keys":
+            self._notice(await self._kept.any())
+        return self._asks
+
+    def _notice(self, there_are: bool) -> None:  # noqa: FBT001 - a sentence with its name
+        """Close the door for good, where there are keys."""
+        if there_are and not self._asks:
+            self._asks = True
+            _log.info("there are API keys: from now on every request needs one")
+
+    async def caller(self, headers: Mapping[str, str]) -> tuple[Principal, str | None]:
+        """As whom a request is made, and the key that its upstream is called with, if that is the client's.
+
+        Raises:
+            Refused: without a key, with one that is not valid, or too often.
+        """
+        shown = self._shown(headers)
+        principal = await self._principal(shown)
+        wait = self._rates.wait(principal)
+        if wait:
+            message = "too many requests with this key; Retry-After says in how many seconds the next one is answered"
+            raise Refused(429, "rate_limit_exceeded", message, retry_after=str(wait))
+        return principal, shown.upstream
+
+    def _shown(self, headers: Mapping[str, str]) -> Shown:
+        scheme, _, value = headers.get("authorization", "").partition(" ")
+        bearer = value.strip() if scheme.lower() == "bearer" else None
+        upstream = bearer if self.passthrough and bearer and not is_key(bearer) else None
+        if upstream is not None and len(upstream) > TOKEN_CHARS:
+            raise denied(_WRONG)
+        given = [headers.get("x-holdfast-key"), None if upstream else bearer, headers.get("x-api-key")]
+        shown = [value.strip() for value in given if value]
+        # Some clients send a key of somebody else's beside ours.
+        return Shown(next((value for value in shown if is_key(value)), next(iter(shown), None)), upstream)
+
+    async def _principal(self, shown: Shown) -> Principal:
+        own = shown.own
+        if own is not None and is_key(own):
+            kept = await self._kept.valid(own)
+            if kept is None:
+                raise denied(_WRONG)
+            self._notice(self._settings.kind == "keys")
+            return principal_of(kept)
+        if own is not None and self._tokens is not None and (self._asks or own.count(".") == _DOTS):
+            try:
+                return await self._tokens.principal(own)
+            except BadToken as exc:
+                _log.info("a token was refused: %s", exc)
+                raise denied(_WRONG) from exc
+        if await self.asking():
+            raise denied(_MISSING if own is None else _WRONG)
+        tenant = self._hf().tenant
+        if shown.upstream is not None:
+            user = upstream_user(tenant, shown.upstream)
+            return Principal(tenant=tenant, user_id=user, role="write", key_id="upstream")
+        if self.passthrough:  # else whoever leaves the key out would be everybody
+            raise not_handed()
+        return Principal(tenant=tenant, role="admin")
+
+
+def denied(message: str) -> Refused:
+    """Nobody comes in like that."""
+    return Refused(401, "invalid_api_key", message, www_authenticate="Bearer")
+
+
+# -- keys --------------------------------------------------------------------
+
+
+class _Remembered(NamedTuple):
+    """A key as it was looked up."""
+
+    key: ApiKey
+    at: int
+
+
+class _Kept:
+    """The keys of the store, each remembered for some seconds, so that a turn pays no look-up.
+
+    What is not there is not remembered: a key opens as soon as it is made.
+    """
+
+    def __init__(self, store: Callable[[], KeyStore], clock: Callable[[], int]) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: OrderedDict[bytes, _Remembered] = OrderedDict()
+        self._looked: int | None = None
+        self._noted: OrderedDict[str, int] = OrderedDict()
+        self._notes: set[asyncio.Task[None]] = set()
+
+    async def any(self) -> bool:
+        """Whether there are keys, revoked ones too; asked now and then."""
+        now = self._clock()
+        if self._looked is not None and 0 <= now - self._looked < NOTICED:
+            return False
+        found = await self._store().keys(limit=1)
+        self._looked = now
+        return bool(found)
+
+    async def valid(self, text: str) -> ApiKey | None:
+        """The key, if it is one and may be used."""
+        if id_in(text) is None:
+            return None
+        now, name = self._clock(), hashed(text)
+        known = self._known.get(name)
+        if known is None or not 0 <= now - known.at < REMEMBERED:
+            found = await self._store().key_of(name)
+            if found is None:
+                self._known.pop(name, None)
+                return None
+            # From before the look-up: what is revoked while it is on its way is not taken for valid any longer.
+            known = self._known[name] = _Remembered(found, now)
+            _trim(self._known, name)
+        if not opens(known.key, text, now):
+            return None
+        self._note(known.key.id, now)
+        return known.key
+
+    def _note(self, key_id: str, now: int) -> None:
+        """Have it written down that a key was used, now and then, behind the request's back."""
+        if 0 <= now - self._noted.get(key_id, -USED) < USED:
+            return
+        self._noted[key_id] = now
+        _trim(self._noted, key_id)
+        task = asyncio.ensure_future(self._used(key_id, now))
+        self._notes.add(task)
+        task.add_done_callback(self._notes.discard)
+
+    async def _used(self, key_id: str, now: int) -> None:
+        try:
+            await self._store().use_key(key_id, timestamp=now)
+        except (HoldfastError, RuntimeError) as exc:  # RuntimeError: the server has ended in between
+            _log.warning("the use of key %s could not be noted: %s", key_id, exc)
+
+
+def _trim(known: OrderedDict[Any, Any], newest: object) -> None:
+    known.move_to_end(newest)
+    while len(known) > KEYS_REMEMBERED:
+        known.popitem(last=False)
+
+
+# -- rates -------------------------------------------------------------------
+
+
+class _Bucket(NamedTuple):
+    left: float
+    at: int
+
+
+class Rates:
+    """How often each caller may ask: a bucket that fills evenly, and holds as many requests as may come at once.
+
+    Args:
+        rate: requests a minute for whoever has none of their own; 0: any number.
+        burst: how many may come at once; 0: those of a quarter of a minute.
+        clock: milliseconds since the epoch.
+    """
+
+    def __init__(self, rate: int, burst: int, clock: Callable[[], int]) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[tuple[str | None, ...], _Bucket] = OrderedDict()
+
+    def wait(self, principal: Principal) -> int:
+        """Seconds until the next request is answered; 0: this one is, and is counted."""
+        if principal.key_id is None:
+            return 0
+        rate = self._rate if principal.rate is None else principal.rate
+        if not rate:
+            return 0
+        size = max(1, self._burst or math.ceil(rate / 4))
+        # Tokens and upstream keys are known by whom they stand for.
+        name = (principal.key_id, principal.tenant, principal.user_id)
+        now = self._clock()
+        bucket = self._buckets.get(name, _Bucket(size, now))
+        left = min(size, bucket.left + max(0, now - bucket.at) * rate / 60_000)
+        told = left >= 1
+        self._buckets[name] = _Bucket(left - told, now)
+        _trim(self._buckets, name)
+        return 0 if told else math.ceil((1 - left) * 60 / rate)
+
+
+# -- at the door -------------------------------------------------------------
+
+
+class Admitted:
+    """ASGI middleware: lets in who may come in, as whom they are; see `Caller` in the request's state.
+
+    The tenant's memories stay open until the reply has gone.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, hf: Callable[[], Holdfast]) -> None:
+        self._app = app
+        self._access = access
+        self._hf = hf
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in PUBLIC:
+            await self._app(scope, receive, send)
+            return
+        try:
+            principal, upstream = await self._access.caller(_headers(scope))
+            if principal.max_body is not None:
+                receive = _bounded(scope, receive, principal.max_body)
+        except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
+            await respond(failure(exc, self._hf().guard))(scope, receive, send)
+            return
+        async with self._hf().serving(principal.tenant) as hf:
+            own = principal.user_id is None and principal.tenant == self._hf().tenant
+            scope.setdefault("state", {})["caller"] = Caller(
+                principal, hf, upstream, own=own, passthrough=self._access.passthrough
+            )
+            await self._app(scope, receive, send)
+
+
+def _headers(scope: Scope) -> Mapping[str, str]:
+    """A request's headers. Raises `Refused` for two answers to who it is from."""
+    found: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        name = raw.decode("latin-1")
+        if name in found and name in ("authorization", "x-api-key", "x-holdfast-key"):
+            raise denied(_WRONG)
+        found[name] = value.decode("latin-1")
+    return found
+
+
+def _bounded(scope: Scope, receive: Receive, most: int) -> Receive:
+    """`receive`, for a body of at most so many bytes. Raises `TooLarge`, now or when it has become more."""
+    too_large = TooLarge(f"the body is larger than {most} bytes, the most that this key may send")
+    said = declared(dict(_headers(scope)))
+    if said is not None and said > most:
+        raise too_large
+    size = 0
+
+    async def bounded() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > most:
+            raise too_large
+        return message
+
+    return bounded

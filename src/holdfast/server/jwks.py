@@ -1,0 +1,256 @@
+"""Tokens of somebody else's: JSON Web Tokens, checked with the public keys of whoever issues them.
+
+PyJWT is imported here only, by the first server that takes tokens. The keys come from the operator's own address or file, never
+from where a token says. What is wrong with a token is logged in a word, and told to nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+import msgspec
+
+from holdfast.access import ROLES, Principal
+from holdfast.config.auth import Jwt
+from holdfast.errors import ConfigError, InvalidRequest, MissingExtra
+from holdfast.limits import JWKS_BYTES, TOKEN_CHARS
+from holdfast.models.http import proxy_for
+from holdfast.server.intake import Refused
+from holdfast.stores.checks import check_id
+
+if TYPE_CHECKING:
+    import jwt
+
+_log = logging.getLogger("holdfast.access")
+HOUR: Final = 3_600_000
+FRESH: Final = HOUR
+"""Milliseconds after which the keys are asked for again."""
+KEPT: Final = 24 * HOUR
+"""Milliseconds for which they hold where that fails."""
+PAUSE: Final = 60_000
+"""Milliseconds between two times that they are asked for because of a key that is not known."""
+RETRY: Final = 5_000
+"""The same while there are none at all."""
+FETCH_SECONDS: Final = 10.0
+
+
+class BadToken(Exception):
+    """A token is not to be believed; says why, for the server's log."""
+
+
+class Tokens:
+    """Who a token's bearer is.
+
+    Args:
+        settings: `auth.jwt`.
+        tenant: the server's own.
+        clock: milliseconds since the epoch.
+        fetch: gives the key set as JSON; None: from the configured address or file.
+
+    Raises:
+        MissingExtra: PyJWT is not installed.
+    """
+
+    def __init__(
+        self,
+        settings: Jwt,
+        tenant: str,
+        clock: Callable[[], int],
+        *,
+        fetch: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> None:
+        try:
+            import cryptography  # noqa: F401 - what signatures are checked with
+            import jwt
+        except ImportError as exc:
+            raise MissingExtra("auth.jwt", "jwt") from exc
+        self._jwt = jwt
+        self._settings = settings
+        self._tenant = settings.tenant or tenant
+        self._clock = clock
+        self._keys = _Keys(fetch or (lambda: fetched(settings)), clock)
+
+    async def begin(self) -> None:
+        """Get the keys before the first token comes. Raises `ConfigError` where a file has none; an address may have some later."""
+        await self._keys.refresh()
+        if self._settings.jwks_file is not None and not self._keys.known:
+            raise ConfigError([f"auth.jwt.jwks_file: {self._settings.jwks_file} holds no key set that can be used"])
+
+    async def principal(self, token: str) -> Principal:
+        """As whom the bearer of a token makes requests.
+
+        Raises:
+            BadToken: it is not to be believed.
+            Refused: there is nothing to check it with.
+        """
+        if len(token) > TOKEN_CHARS:
+            raise BadToken("too long")
+        key = await self._key(token)
+        settings = self._settings
+        try:
+            claims = self._jwt.decode(
+                token,
+                key,
+                algorithms=[key.algorithm_name],
+                audience=settings.audience,
+                issuer=settings.issuer,
+                options=_CHECKS,
+            )
+        except self._jwt.PyJWTError as exc:
+            raise BadToken(type(exc).__name__) from exc
+        self._check_times(claims)
+        return self._principal(claims)
+
+    async def _key(self, token: str) -> jwt.PyJWK:
+        """The key that a token says it is signed with, for the way it says it is."""
+        try:
+            header = self._jwt.get_unverified_header(token)
+        except self._jwt.PyJWTError as exc:
+            raise BadToken(type(exc).__name__) from exc
+        algorithm, kid = header.get("alg"), header.get("kid")
+        if algorithm not in self._settings.algorithms or not isinstance(kid, str | None):
+            raise BadToken("an algorithm that is not taken, or no key's name")
+        data = await self._keys.get(kid)
+        if data is None:
+            raise BadToken("an unknown key")
+        if data.get("alg") not in (None, algorithm) or data.get("use") not in (None, "sig"):
+            raise BadToken("a key that is not for that")
+        if _KINDS.get(algorithm[:2]) != data.get("kty"):
+            raise BadToken("a key of another kind")
+        try:
+            return self._jwt.PyJWK(data, algorithm=algorithm)
+        except self._jwt.PyJWTError as exc:
+            raise BadToken(type(exc).__name__) from exc
+
+    def _check_times(self, claims: Mapping[str, Any]) -> None:
+        """Refuse what is over, or not begun, by the server's clock."""
+        now, leeway = self._clock() / 1000, self._settings.leeway
+        times = {name: claims[name] for name in ("exp", "nbf", "iat") if name in claims}
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in times.values()):
+            raise BadToken("a time that is none")
+        if now >= times["exp"] + leeway:
+            raise BadToken("expired")
+        if any(times.get(name, now) > now + leeway for name in ("nbf", "iat")):
+            raise BadToken("not valid yet")
+
+    def _principal(self, claims: Mapping[str, Any]) -> Principal:
+        settings = self._settings
+        user = _id(claims, settings.user_claim)
+        tenant = self._tenant if settings.tenant_claim is None else _id(claims, settings.tenant_claim)
+        said = None if settings.role_claim is None else claims.get(settings.role_claim)
+        if said is None:
+            return Principal(tenant=tenant, user_id=user, role=settings.role, key_id="jwt")
+        names = said if isinstance(said, list) else [said]
+        roles = [role for role in ROLES if role in names]
+        if not roles:
+            raise BadToken("no role that is one")
+        return Principal(tenant=tenant, user_id=user, role=roles[-1], key_id="jwt")
+
+
+_CHECKS: Final[Any] = {
+    "require": ["exp", "iss", "aud"],
+    # Checked here, by the server's clock.
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+}
+_KINDS: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+"""Kinds of keys by how the names of their algorithms begin."""
+
+
+def _id(claims: Mapping[str, Any], name: str) -> str:
+    value = claims.get(name)
+    if not isinstance(value, str):
+        raise BadToken(f"{name} names nobody")
+    try:
+        check_id(value, name)
+    except InvalidRequest as exc:
+        raise BadToken(f"{name} names nobody") from exc
+    return value
+
+
+class _Keys:
+    """A key set, asked for when it is needed."""
+
+    def __init__(self, fetch: Callable[[], Awaitable[bytes]], clock: Callable[[], int]) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self.known: dict[str | None, dict[str, Any]] = {}
+        self._got = 0
+        self._asked: int | None = None
+        self._asking = asyncio.Lock()
+
+    async def get(self, kid: str | None) -> dict[str, Any] | None:
+        """The key of that name; without one, the only one there is. Raises `Refused` where there are none."""
+        found = self._of(kid)
+        if found is None or not self._young(self._got, FRESH):
+            await self.refresh(pause=PAUSE if self.known else RETRY)
+            found = self._of(kid)
+        if not self.known or not self._young(self._got, KEPT):
+            raise Refused(503, "tokens_unavailable", "the server cannot check tokens now; try again", retry_after="5")
+        return found
+
+    def _of(self, kid: str | None) -> dict[str, Any] | None:
+        if kid is None and len(self.known) == 1:
+            return next(iter(self.known.values()))
+        return self.known.get(kid)
+
+    def _young(self, since: int | None, most: int) -> bool:
+        return since is not None and 0 <= self._clock() - since < most
+
+    async def refresh(self, *, pause: int = 0) -> None:
+        """Ask for the keys, unless that was done less than `pause` milliseconds ago."""
+        async with self._asking:
+            if self._young(self._asked, pause):
+                return
+            self._asked = self._clock()
+            try:
+                self.known = _set_of(await self._fetch())
+                self._got = self._clock()
+            except _FAILURES as exc:
+                _log.warning("the key set for tokens could not be had: %s: %s", type(exc).__name__, exc)
+
+
+_FAILURES: Final = (OSError, ValueError, TimeoutError, msgspec.MsgspecError)
+
+
+def _set_of(content: bytes) -> dict[str | None, dict[str, Any]]:
+    """Public keys by name. Those that are no public keys (a shared secret) are none. Raises `ValueError`."""
+    data = msgspec.json.decode(content)
+    keys = data.get("keys") if isinstance(data, dict) else None
+    if not isinstance(keys, list):
+        raise ValueError("it is no key set: there is no list of keys")  # noqa: TRY004 - what is wrong is the content
+    found = [one for one in keys if isinstance(one, dict) and one.get("kty") in _KINDS.values()]
+    if not found:
+        raise ValueError("there is no public key in it")
+    return {one["kid"] if isinstance(one.get("kid"), str) else None: one for one in found}
+
+
+async def fetched(settings: Jwt) -> bytes:
+    """The key set as it stands at the configured place. Raises `OSError`, `ValueError`."""
+    if settings.jwks_file is not None:
+        return await anyio.to_thread.run_sync(Path(settings.jwks_file).read_bytes)
+    import aiohttp
+
+    url = settings.jwks_url or ""
+    timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as pool,
+            pool.get(url, allow_redirects=False, proxy=proxy_for(url)) as response,
+        ):
+            if response.status != 200:
+                raise ValueError(f"its address answered {response.status}")
+            content = await response.content.read(JWKS_BYTES + 1)
+            while len(content) <= JWKS_BYTES and (piece := await response.content.read(JWKS_BYTES)):
+                content += piece
+    except aiohttp.ClientError as exc:
+        raise OSError(f"its address cannot be reached: {type(exc).__name__}") from exc
+    if len(content) > JWKS_BYTES:
+        raise ValueError(f"it has more than {JWKS_BYTES} bytes")
+    return content

@@ -1,0 +1,75 @@
+"""API keys and tokens for the tests of who may what."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from itertools import count
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from holdfast.access import ID_RANDOM, SECRET_RANDOM, new_key
+from holdfast.holdfast import Holdfast
+from holdfast.stores.keys import ApiKey
+
+NOW = 1_700_000_000_000
+ISSUER, AUDIENCE = "https://issuer.example", "holdfast"
+_numbers = count(1)
+
+
+class Stopped:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> int:
+        return self.now
+
+
+async def made(hf: Holdfast, **fields: Any) -> str:
+    """A key that the store of `hf` keeps: its text."""
+    key = new_key(next(_numbers).to_bytes(ID_RANDOM + SECRET_RANDOM, "little"))
+    known = {"tenant": hf.tenant, "created_at": NOW, **fields}
+    await hf.store.add_key(ApiKey(id=key.id, hash=key.hash, **known))
+    return key.text
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that shows a key."""
+    return {"authorization": f"Bearer {key}"}
+
+
+# -- tokens ------------------------------------------------------------------
+
+
+@cache
+def signing_key(kind: str = "RS256") -> Any:
+    """A private key of that kind; the same one each time."""
+    if kind == "ES256":
+        return ec.generate_private_key(ec.SECP256R1())
+    if kind == "EdDSA":
+        return ed25519.Ed25519PrivateKey.generate()
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def public_key(kind: str = "RS256", *, kid: str | None = "k1", **more: Any) -> dict[str, Any]:
+    """The public half as a JSON Web Key."""
+    made_by: Any = jwt.get_algorithm_by_name(kind)
+    data = made_by.to_jwk(signing_key(kind).public_key(), as_dict=True)
+    return {**data, **({"kid": kid} if kid is not None else {}), **more}
+
+
+def key_set(*keys: dict[str, Any]) -> bytes:
+    """A key set with these keys."""
+    return json.dumps({"keys": list(keys or (public_key(),))}).encode()
+
+
+def token(kind: str = "RS256", *, kid: str | None = "k1", now: int = NOW, **claims: Any) -> str:
+    """A token of the issuer; a claim of None is left out."""
+    known = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": now // 1000 + 600, **claims}
+    said = {name: value for name, value in known.items() if value is not None}
+    headers = {} if kid is None else {"kid": kid}
+    return jwt.encode(said, signing_key(kind), algorithm=kind, headers=headers)

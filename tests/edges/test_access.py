@@ -1,0 +1,368 @@
+"""Keys over time, how often and how much may be sent with one, and where a request may come from."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import errors
+from holdfast.access import Principal
+from holdfast.cli import commands
+from holdfast.server.access import NOTICED, REMEMBERED, USED, Rates, Shown
+from holdfast.server.observe import JsonLines
+from tests.edges.keys import NOW, Stopped, bearer, made
+from tests.edges.server import PROGRAM, Process, Served, gateway
+
+TURN: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "session_id": "s"}
+FEW_SECONDS = 5_000
+"""Milliseconds within which what becomes of a key is noticed."""
+
+
+async def status(served: Served, key: str | None = None, url: str = "/v1/models", **headers: str) -> int:
+    """What a request with that key is answered."""
+    shown = {**(bearer(key) if key else {}), **headers}
+    return int((await served.http.get(url, headers=shown)).status_code)
+
+
+def counting(served: Served, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the store is asked for keys from now on."""
+    counts, inner = Counter[str](), served.hf.store.inner  # type: ignore[attr-defined]
+
+    def counted(name: str) -> Callable[..., Any]:
+        method = getattr(inner, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            counts[name] += 1
+            return await method(*args, **kwargs)
+
+        return call
+
+    for name in ("key_of", "keys", "use_key"):
+        monkeypatch.setattr(inner, name, counted(name), raising=False)
+    return counts
+
+
+# -- keys over time ----------------------------------------------------------
+
+
+async def test_the_first_key_closes_the_door_for_good() -> None:
+    """Within seconds, while the server runs; and revoking the only key does not open it again."""
+    clock = Stopped()
+    async with gateway([], clock=clock) as (served, _):
+        assert await status(served) == 200
+        key = await made(served.hf)
+        clock.now += FEW_SECONDS
+        assert await status(served) == 401
+        assert await status(served, key) == 200
+        await served.hf.store.revoke_key(key.split("_")[1], timestamp=clock.now)
+        clock.now += FEW_SECONDS
+        assert [await status(served), await status(served, key)] == [401, 401]
+
+
+async def test_a_server_that_starts_with_a_revoked_key_is_closed(tmp_path: Path) -> None:
+    """Taking the last key away locks, and does not open."""
+    store = f"sqlite:///{tmp_path}/s.db"
+    async with gateway([], store=store) as (served, _):
+        key = await made(served.hf)
+        await served.hf.store.revoke_key(key.split("_")[1], timestamp=NOW)
+    async with gateway([], store=store) as (served, _):
+        assert await status(served) == 401
+
+
+async def test_a_key_is_valid_at_once_and_its_end_is_noticed_within_seconds() -> None:
+    """Made: now. Revoked: after what is remembered of it. Expired: at its time, remembered or not."""
+    clock = Stopped()
+    async with gateway([], clock=clock) as (served, _):
+        key, brief = await made(served.hf), await made(served.hf, expires_at=NOW + 1000)
+        assert [await status(served, one) for one in (key, brief)] == [200, 200]
+        clock.now += 1000
+        assert [await status(served, one) for one in (key, brief)] == [200, 401]
+        await served.hf.store.revoke_key(key.split("_")[1], timestamp=clock.now)
+        clock.now += FEW_SECONDS
+        assert await status(served, key) == 401
+        assert await status(served, await made(served.hf)) == 200
+
+
+async def test_a_turn_pays_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that is in use is looked up once in some seconds, however many requests there are; so is whether there is one."""
+    clock = Stopped()
+    async with gateway(lambda _: "ok", clock=clock) as (served, _):
+        counts = counting(served, monkeypatch)
+        for _ in range(20):
+            await status(served)
+        assert counts == {"keys": 1}
+        key = await made(served.hf)
+        clock.now += NOTICED
+        counts.clear()
+        for _ in range(20):
+            assert (await served.http.post("/v1/chat/completions", json=TURN, headers=bearer(key))).status_code == 200
+        assert counts == {"key_of": 1, "use_key": 1}
+        clock.now += REMEMBERED
+        await status(served, key)
+        assert counts == {"key_of": 2, "use_key": 1}
+        clock.now += USED
+        await status(served, key)
+        assert counts == {"key_of": 3, "use_key": 2}
+        assert counts["keys"] == 0
+
+
+async def test_a_key_that_looks_like_none_costs_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nonsense is refused by its form."""
+    async with gateway([]) as (served, _):
+        await made(served.hf)
+        counts = counting(served, monkeypatch)
+        for nonsense in ("hf_", "hf_x_y", "hf_" + "a" * 9000):
+            assert await status(served, nonsense) == 401
+        assert counts["key_of"] == 0
+
+
+async def test_a_clock_that_goes_back_believes_nothing_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was remembered in the future is looked up again."""
+    clock = Stopped()
+    async with gateway([], clock=clock) as (served, _):
+        key = await made(served.hf)
+        assert await status(served, key) == 200
+        await served.hf.store.revoke_key(key.split("_")[1], timestamp=NOW)
+        clock.now -= 3_600_000
+        assert await status(served, key) == 401
+
+
+async def test_the_use_of_a_key_is_noted() -> None:
+    """By the minute, behind the request's back."""
+    clock = Stopped()
+    async with gateway([], clock=clock) as (served, _):
+        key = await made(served.hf)
+        assert (await served.hf.store.keys())[0].used_at is None
+        assert await status(served, key) == 200
+        while (await served.hf.store.keys())[0].used_at is None:  # noqa: ASYNC110 - a task of the server's, told by nobody
+            await asyncio.sleep(0)
+        assert (await served.hf.store.keys())[0].used_at == NOW
+
+
+async def test_a_store_that_cannot_be_asked_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not knowing whether there are keys is not the same as having none."""
+    async with gateway([]) as (served, _):
+
+        async def away(**_: Any) -> Any:
+            raise errors.StoreUnavailable("away")
+
+        monkeypatch.setattr(served.hf.store.inner, "keys", away, raising=False)  # type: ignore[attr-defined]
+        assert await status(served) == 503
+        assert await status(served, url="/healthz") == 200
+
+
+@pytest.mark.parametrize(("required", "wanted"), [("true", 401), ("false", 200)])
+async def test_whether_a_key_is_needed_can_be_said(required: str, wanted: int) -> None:
+    """`required` decides, whatever the store has; who shows a key of ours is its owner all the same."""
+    async with gateway([], f"auth: {{required: {required}}}") as (served, _):
+        assert await status(served) == wanted
+        key = await made(served.hf, role="read", user_id="ada")
+        assert await status(served, "sk-anything") == wanted
+        assert await status(served, key) == 200
+        assert await status(served, "hf_wrong") == 401
+        headers = bearer(key)
+        assert (await served.http.post("/v1/sessions", json={}, headers=headers)).status_code == 403
+        assert (await served.http.get("/v1/sessions?user_id=bob", headers=headers)).status_code == 404
+
+
+# -- how often, how much -----------------------------------------------------
+
+
+async def test_a_key_has_a_rate() -> None:
+    """Its own or the server's; 429 says when to come again, and then the next one is answered."""
+    clock = Stopped()
+    async with gateway([], "auth: {rate: 60, burst: 2}", clock=clock) as (served, _):
+        key, slow = await made(served.hf), await made(served.hf, rate=1)
+        assert [await status(served, key) for _ in range(3)] == [200, 200, 429]
+        answer = await served.http.get("/v1/models", headers=bearer(key))
+        assert answer.headers["retry-after"] == "1"
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+        assert [await status(served, slow) for _ in range(3)] == [200, 200, 429]
+        assert (await served.http.get("/v1/models", headers=bearer(slow))).headers["retry-after"] == "60"
+        clock.now += 1000
+        assert [await status(served, key) for _ in range(2)] == [200, 429]
+        assert await status(served, url="/healthz") == 200
+
+
+class Asked:
+    """How often a caller with that rate was let in."""
+
+    def __init__(self, rate: int, burst: int) -> None:
+        self.clock = Stopped()
+        self.rates = Rates(rate, burst, self.clock)
+        self.principal = Principal(tenant="t", role="read", key_id="k")
+
+
+@given(
+    st.integers(1, 1000), st.integers(0, 50), st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 20)), max_size=50)
+)
+def test_no_more_than_the_rate_over_any_time(rate: int, burst: int, steps: list[tuple[int, int]]) -> None:
+    """Whatever the pattern, what is let in is at most what came at once and what the time allows; who waits is let in."""
+    asked = Asked(rate, burst)
+    size, told = max(1, burst or -(-rate // 4)), 0
+    for pause, times in steps:
+        asked.clock.now += pause
+        for _ in range(times):
+            wait = asked.rates.wait(asked.principal)
+            told += not wait
+            assert told <= size + (asked.clock.now - NOW) * rate / 60_000 + 1e-6
+            if wait:
+                asked.clock.now += wait * 1000
+                assert asked.rates.wait(asked.principal) == 0
+                told += 1
+
+
+@given(st.integers(1, 1000), st.integers(1, 50), st.integers(0, 10**9))
+def test_a_long_silence_saves_nothing_up(rate: int, burst: int, pause: int) -> None:
+    """However long nobody asked, no more come at once than may."""
+    asked = Asked(rate, burst)
+    asked.rates.wait(asked.principal)
+    asked.clock.now += pause
+    assert sum(not asked.rates.wait(asked.principal) for _ in range(burst + 5)) <= burst
+
+
+def test_callers_have_rates_of_their_own() -> None:
+    """One user of a token does not use up what another one may; where no key is asked for nothing is counted."""
+    rates = Rates(1, 1, Stopped())
+    users = [Principal(tenant="t", role="read", key_id="jwt", user_id=user) for user in ("a", "b")]
+    assert [rates.wait(one) > 0 for one in (*users, *users)] == [False, False, True, True]
+    nobody = Principal(tenant="t", role="admin")
+    assert [rates.wait(nobody) for _ in range(5)] == [0] * 5
+
+
+async def test_a_key_has_a_largest_body() -> None:
+    """413 by what is said, and by what comes; the server's own limit holds as well."""
+    async with gateway(lambda _: "ok", "gateway: {max_body: 4KiB}") as (served, _):
+        small, other = await made(served.hf, max_body=300), await made(served.hf, max_body=10_000)
+
+        async def pieces() -> Any:
+            for _ in range(10):
+                yield b" " * 100
+
+        for content in (b" " * 301, pieces()):
+            answer = await served.http.post("/v1/sessions", content=content, headers=bearer(small))
+            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+            assert "300 bytes" in answer.json()["error"]["message"]
+        assert (await served.http.post("/v1/chat/completions", json=TURN, headers=bearer(small))).status_code == 200
+        big = {**TURN, "user": "x" * 5000}
+        assert (await served.http.post("/v1/chat/completions", json=big, headers=bearer(other))).status_code == 413
+        put = await served.http.put("/v1/sessions/s/artifacts/a.txt", content=b"x" * 301, headers=bearer(small))
+        assert put.status_code == 413
+
+
+# -- where from --------------------------------------------------------------
+
+
+async def test_hosts() -> None:
+    """Without keys only loopback's names and those that are allowed; with keys any, unless some are allowed."""
+    async with gateway([], "gateway: {allowed_hosts: chat.example.com}") as (served, _):
+        hosts = {"127.0.0.1": 200, "localhost:99": 200, "Chat.Example.com:8377": 200, "evil.example": 403}
+        for host, wanted in hosts.items():
+            assert await status(served, host=host) == wanted
+        key = await made(served.hf)
+        assert await status(served, key) == 200
+        for host, wanted in hosts.items():
+            assert await status(served, key, host=host) == wanted
+    async with gateway([], "auth: {required: true}") as (served, _):
+        key = await made(served.hf)
+        assert await status(served, key, host="any.example") == 200
+        assert await status(served, key, host="any.example", origin="https://any.example") == 200
+
+
+async def test_pages_of_other_origins() -> None:
+    """An allowed origin may ask first without a key, and is told what it may read; another one is told nothing."""
+    ours, theirs = "https://app.example.com", "https://evil.example"
+    async with gateway([], f"gateway: {{cors_origins: '{ours}'}}", "auth: {required: true}") as (served, _):
+        key = await made(served.hf)
+        first = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        asked = await served.http.options("/v1/chat/completions", headers={"origin": ours, **first})
+        assert asked.status_code == 200
+        assert asked.headers["access-control-allow-origin"] == ours
+        assert "authorization" in asked.headers["access-control-allow-headers"]
+        refused = await served.http.options("/v1/chat/completions", headers={"origin": theirs, **first})
+        assert refused.status_code == 400
+        assert "access-control-allow-origin" not in refused.headers
+        for origin, told in ((ours, ours), (theirs, None)):
+            answer = await served.http.get("/v1/models", headers={**bearer(key), "origin": origin})
+            assert answer.headers.get("access-control-allow-origin") == told
+            assert "access-control-allow-credentials" not in answer.headers
+        denied = await served.http.get("/v1/models", headers={"origin": ours})
+        assert (denied.status_code, denied.headers["access-control-allow-origin"]) == (401, ours)
+
+
+async def test_pages_and_a_server_without_keys() -> None:
+    """An allowed origin may call it; any other page is refused, whatever it asks."""
+    ours = "https://app.example.com"
+    async with gateway([], f"gateway: {{cors_origins: ['{ours}']}}") as (served, _):
+        assert await status(served, origin=ours) == 200
+        for origin in ("https://evil.example", "null", "https://app.example.com.evil.example"):
+            assert await status(served, origin=origin) == 403
+
+
+# -- what is told ------------------------------------------------------------
+
+
+async def test_a_log_line_names_key_and_tenant_and_never_the_key(caplog: pytest.LogCaptureFixture) -> None:
+    """The id is enough to find whose it is."""
+    caplog.set_level(logging.INFO, "holdfast")
+    async with gateway([]) as (served, _):
+        key = await made(served.hf, tenant="t2", user_id="ada")
+        await served.http.get("/v1/models", headers=bearer(key))
+        await served.http.get("/v1/models", headers=bearer(key[:-1] + ("a" if key[-1] != "a" else "q")))
+    lines = [JsonLines().format(record) for record in caplog.records]
+    told = [json.loads(line) for line in lines if '"message": "request"' in line]
+    assert [(one.get("key"), one.get("tenant"), one["status"]) for one in told] == [
+        (key.split("_")[1], "t2", 200),
+        (None, None, 401),
+    ]
+    assert not any(key.rpartition("_")[2][:20] in line for line in lines)
+    assert "hf_" not in repr(Shown(key, key))
+
+
+# -- the process -------------------------------------------------------------
+
+
+def refused(env: dict[str, str], config: Path | None = None) -> str:
+    """What a server says that does not start."""
+    more = {"HOLDFAST_CONFIG": str(config)} if config else {}
+    done = subprocess.run([sys.executable, *PROGRAM], env={**env, **more}, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_no_other_address_without_a_key(tmp_path: Path) -> None:
+    """It is refused with what to do, though the database is there; with a key it is served; never without being asked."""
+    store = f"sqlite:///{tmp_path}/s.db"
+    env = {"HOLDFAST_HOST": "0.0.0.0", "HOLDFAST_PORT": "0", "HOLDFAST_STORE": store}
+    made_first = CliRunner().invoke(commands, ["sessions", "import", "--store", store, "-"], input='{"messages":[]}')
+    assert made_first.exit_code == 0, made_first.output
+    said = refused(env)
+    assert "`holdfast keys create`" in said
+    assert "not loopback" in said
+    key = CliRunner().invoke(commands, ["keys", "create", "--store", store]).stdout.strip()
+    config = tmp_path / "holdfast.yaml"
+    config.write_text("auth: {required: false}")
+    assert "auth.required is false" in refused(env, config)
+    with Process(store, env=env) as server:
+        url = server.url.replace("0.0.0.0", "127.0.0.1")
+        for headers, wanted in (({}, 401), (bearer(key), 200)):
+            assert _status(f"{url}/v1/models", headers) == wanted
+        assert _status(f"{url}/healthz", {}) == 200
+
+
+def _status(url: str, headers: dict[str, str]) -> int:
+    import httpx2
+
+    return int(httpx2.get(url, headers=headers, trust_env=False).status_code)

@@ -1,0 +1,396 @@
+"""Who may what: every route for every kind of caller against a table, and other people's objects in every parameter."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from starlette.routing import Route
+
+from holdfast.server.app import make_app
+from holdfast.server.http import Call
+from holdfast.server.openapi import OPERATIONS
+from holdfast.server.permissions import METHODS, PERMISSIONS, REST
+from holdfast.session import NewCompaction, SessionRef
+from holdfast.stores.base import Append
+from tests.edges.keys import AUDIENCE, ISSUER, NOW, Stopped, bearer, key_set, made, token
+from tests.edges.server import Served, gateway
+
+CHAT = ("POST", "/v1/chat/completions")
+TURN: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+LOG = [{"role": "user", "content": "ada's secret"}, {"role": "assistant", "content": "kept"}]
+BODIES: dict[tuple[str, str], Any] = {
+    CHAT: {**TURN, "session_id": "s"},
+    ("POST", "/v1/sessions"): {},
+    ("PUT", "/v1/sessions/{session_id}"): {"messages": LOG},
+    ("PATCH", "/v1/sessions/{session_id}"): {"metadata": {"a": 1}},
+    ("POST", "/v1/sessions/{session_id}/fork"): {},
+    ("POST", "/v1/sessions/{session_id}/rewind"): {"at_turn": 0},
+    ("POST", "/v1/sessions/{session_id}/messages"): TURN,
+    ("PATCH", "/v1/sessions/{session_id}/messages/{seq}"): {"pinned": True},
+    ("POST", "/v1/sessions/{session_id}/context"): {},
+    ("POST", "/v1/sessions/{session_id}/compactions"): {"preview": True},
+}
+"""A body that is taken, where one is needed."""
+ROUTES: Final = sorted(set(PERMISSIONS) - {(method, REST) for method in METHODS})
+OWN: Final = {"POST /v1/chat/completions", "PUT /v1/sessions/{session_id}"}
+"""Routes that make a session of that name where the caller has none: they never reach another one's."""
+
+IN, NO_KEY, NO_ROLE, NOT_THERE = "in", "401", "403", "404"
+UNKNOWN: Final = {"public": IN, "read": NO_KEY, "write": NO_KEY, "admin": NO_KEY, "server": NO_KEY}
+READER: Final = {"public": IN, "read": IN, "write": NO_ROLE, "admin": NO_ROLE, "server": NO_ROLE}
+WRITER: Final = {"public": IN, "read": IN, "write": IN, "admin": NO_ROLE, "server": NO_ROLE}
+EXPECTED: dict[str, dict[str, str]] = {
+    "nobody": UNKNOWN,
+    "bad": UNKNOWN,
+    "malformed": UNKNOWN,
+    "expired": UNKNOWN,
+    "revoked": UNKNOWN,
+    "forged": UNKNOWN,
+    "read": READER,
+    "read of ada": READER,
+    "reading token": READER,
+    "write": WRITER,
+    "write of ada": WRITER,
+    "token": WRITER,
+    "admin": {"public": IN, "read": IN, "write": IN, "admin": IN, "server": IN},
+    # An admin of one user is no admin of the server.
+    "admin of ada": {"public": IN, "read": IN, "write": IN, "admin": IN, "server": NO_ROLE},
+    "bob": {"public": IN, "read": NOT_THERE, "write": NOT_THERE, "admin": NOT_THERE, "server": NO_ROLE},
+    "other tenant": {"public": IN, "read": NOT_THERE, "write": NOT_THERE, "admin": IN, "server": NO_ROLE},
+    "ada of another tenant": {"public": IN, "read": NOT_THERE, "write": NOT_THERE, "admin": IN, "server": NO_ROLE},
+}
+"""What becomes of a request for ada's session, by caller and by what its route asks. `404`: as if it were not there."""
+
+
+def auth(folder: Path) -> str:
+    """The configuration: keys and tokens."""
+    file = folder / "jwks.json"
+    file.write_bytes(key_set())
+    said = {"jwks_file": str(file), "issuer": ISSUER, "audience": AUDIENCE, "role_claim": "role"}
+    return f"auth: {json.dumps({'jwt': said})}"
+
+
+async def callers(served: Served) -> dict[str, dict[str, str]]:
+    """The headers of each kind of caller."""
+    hf = served.hf
+    await hf.store.revoke_key((revoked := await made(hf)).split("_")[1], timestamp=NOW)
+    keys = {
+        "bad": "hf_" + "a" * 16 + "_" + "b" * 52,
+        "malformed": "hf_nonsense",
+        "expired": await made(hf, expires_at=NOW),
+        "revoked": revoked,
+        "forged": token()[:-6] + "AAAAAA",
+        "read": await made(hf, role="read"),
+        "read of ada": await made(hf, role="read", user_id="ada"),
+        "reading token": token(role="read"),
+        "write": await made(hf),
+        "write of ada": await made(hf, user_id="ada"),
+        "token": token(),
+        "admin": await made(hf, role="admin"),
+        "admin of ada": await made(hf, role="admin", user_id="ada"),
+        "bob": await made(hf, role="admin", user_id="bob"),
+        "other tenant": await made(hf, role="admin", tenant="t2"),
+        "ada of another tenant": await made(hf, role="admin", tenant="t2", user_id="ada"),
+    }
+    return {"nobody": {}, **{name: bearer(key) for name, key in keys.items()}}
+
+
+@asynccontextmanager
+async def server(folder: Path) -> AsyncIterator[Served]:
+    """A server that takes keys and tokens, with a clock that stands."""
+    async with gateway(lambda _: "ok", auth(folder), clock=Stopped()) as (served, _):
+        yield served
+
+
+async def furnish(served: Served, user: str = "ada") -> None:
+    """Ada's session, with all that a route may name."""
+    hf, ref = served.hf, SessionRef(user, "s")
+    for tenant in (hf.tenant, "t2"):
+        async with hf.serving(tenant) as one:
+            for session in (await one.sessions()).sessions:
+                await one.remove(session.ref)
+    await hf.import_({"messages": LOG}, session_id="s", user_id=user)
+    await hf.artifacts.save(ref, "a.txt", b"ada's artifact", mime_type="text/plain")
+    session = await hf.store.get(ref)
+    laid = NewCompaction(
+        view="v",
+        first=0,
+        last=1,
+        through=1,
+        total=session.tail.total,
+        kind="summary",
+        text="ada's summary",
+        tokens=3,
+        source_tokens=9,
+        created_at=NOW,
+    )
+    await hf.store.append(ref, Append(entries=[], timestamp=NOW, expect=session.version, compactions=[laid]))
+
+
+def url(path: str, **names: str) -> str:
+    """A route with its parameters filled in."""
+    known = {"session_id": "s", "seq": "0", "compaction_id": "1", "name": "a.txt", "user_id": "ada", **names}
+    return re.sub(r"{(\w+)}", lambda found: known[found[1]], path)
+
+
+async def ask(served: Served, route: tuple[str, str], headers: dict[str, str], query: str = "", **names: str) -> Any:
+    """A request of that route that is right but for who asks."""
+    method, path = route
+    content = b"x" if route == ("PUT", "/v1/sessions/{session_id}/artifacts/{name}") else None
+    if route in BODIES:
+        content = json.dumps(BODIES[route]).encode()
+    return await served.http.request(method, url(path, **names) + query, headers=headers, content=content)
+
+
+def expected(caller: str, route: tuple[str, str]) -> str:
+    """See `EXPECTED`; what names no session of ada's is anybody's own."""
+    found, (method, path) = EXPECTED[caller][PERMISSIONS[route]], route
+    names_hers = "{session_id}" in path and f"{method} {path}" not in OWN
+    if path == "/v1/users/{user_id}" or found != NOT_THERE:
+        return found
+    return NOT_THERE if names_hers else IN
+
+
+@pytest.mark.parametrize("caller", EXPECTED)
+async def test_every_route_for_every_caller(tmp_path: Path, caller: str) -> None:
+    """Each answer is as the table says, whatever else is there."""
+    async with server(tmp_path) as served:
+        headers = (await callers(served))[caller]
+        document = (await served.http.get("/openapi.json")).json()["paths"]
+        for route in ROUTES:
+            await furnish(served)
+            response = await ask(served, route, headers)
+            wanted = expected(caller, route)
+            told = f"{caller}: {route} -> {response.status_code} {response.text[:200]}"
+            if wanted == IN:
+                assert response.is_success or response.json()["error"]["code"] == "nothing_to_compact", told
+            else:
+                assert str(response.status_code) == wanted, told
+                assert wanted in document[route[1]][route[0].lower()]["responses"], "it is described"
+                assert "ada's" not in response.text
+            assert ("www-authenticate" in response.headers) is (wanted == NO_KEY)
+            if route == CHAT and wanted == IN:
+                assert "ada's" not in response.text
+
+
+async def test_a_look_goes_as_its_head_does(tmp_path: Path) -> None:
+    """HEAD asks what GET asks."""
+    async with server(tmp_path) as served:
+        known = await callers(served)
+        await furnish(served)
+        for caller in ("nobody", "read", "bob"):
+            for method, path in ROUTES:
+                if method == "GET":
+                    looked = await ask(served, ("GET", path), known[caller])
+                    assert (await ask(served, ("HEAD", path), known[caller])).status_code == looked.status_code
+
+
+async def test_what_is_not_there_is_told_to_nobody_without_a_key(tmp_path: Path) -> None:
+    """Neither unknown routes nor methods tell anything before a key."""
+    async with server(tmp_path) as served:
+        known = await callers(served)
+        for method, path in (
+            ("GET", "/v1/nothing"),
+            ("PATCH", "/v1/models"),
+            ("OPTIONS", "/v1/sessions"),
+            ("POST", "/x"),
+        ):
+            assert (await served.http.request(method, path)).status_code == 401
+            assert (await served.http.request(method, path, headers=known["read"])).status_code in (404, 405)
+
+
+async def test_why_a_key_is_not_valid_is_told_to_nobody(tmp_path: Path) -> None:
+    """Unknown, expired, revoked, forged: one answer."""
+    async with server(tmp_path) as served:
+        known = await callers(served)
+        wrong = ("bad", "malformed", "expired", "revoked", "forged")
+        answers = {(await served.http.get("/v1/sessions", headers=known[name])).text for name in wrong}
+        assert len(answers) == 1
+
+
+async def test_keys_go_into_either_header(tmp_path: Path) -> None:
+    """As bearer, as X-API-Key, as X-Holdfast-Key; ours is found beside somebody else's; twice is once too often."""
+    async with server(tmp_path) as served:
+        key = (await callers(served))["write"]["authorization"].removeprefix("Bearer ")
+        for good in (
+            {"authorization": f"bearer {key}"},
+            {"x-api-key": key},
+            {"x-holdfast-key": key},
+            {"x-api-key": "sk-other", "authorization": f"Bearer {key}"},
+        ):
+            assert (await served.http.get("/v1/sessions", headers=good)).status_code == 200
+        for bad in ({"authorization": f"Basic {key}"}, {"authorization": key}, {"cookie": f"key={key}"}):
+            assert (await served.http.get("/v1/sessions", headers=bad)).status_code == 401
+        assert (await served.http.get(f"/v1/sessions?key={key}")).status_code == 401
+        twice = [("x-holdfast-key", key), ("x-holdfast-key", key)]
+        assert (await served.http.get("/v1/sessions", headers=twice)).status_code == 401
+
+
+# -- the table ---------------------------------------------------------------
+
+
+async def test_the_table_is_that_of_the_live_app(tmp_path: Path) -> None:
+    """Each route and method of the app is in it, and it has no others; what it says is described."""
+    async with server(tmp_path) as served:
+        app = make_app(served.hf, close=False)
+        routes = [route for route in app.routes if isinstance(route, Route)]
+        assert len(routes) == len(app.routes)
+        found = {(method, route.path) for route in routes for method in methods_of(route)}
+        assert found == set(PERMISSIONS)
+        document = (await served.http.get("/openapi.json")).json()
+        assert set(document["components"]["securitySchemes"]) == {"bearer", "holdfastKey", "apiKey"}
+        for method, path in OPERATIONS:
+            operation = document["paths"][path][method.lower()]
+            asks = PERMISSIONS[method, path] != "public"
+            assert bool(operation["security"]) is asks
+            assert {} not in operation["security"]
+            assert {"401", "429"} & set(operation["responses"]) == ({"401", "429"} if asks else set())
+
+
+def methods_of(route: Route) -> set[str]:
+    """What a route answers, as the endpoint behind it has it."""
+    endpoint: Any = route.endpoint
+    return {*endpoint._handlers, *(["POST"] if endpoint._post else [])}
+
+
+async def test_a_route_that_is_not_in_the_table_is_answered_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even to an admin."""
+    async with server(tmp_path) as served:
+        admin = (await callers(served))["admin"]
+        left = {route: access for route, access in PERMISSIONS.items() if route != ("GET", "/v1/models")}
+        monkeypatch.setattr("holdfast.server.http.PERMISSIONS", left)
+        assert (await served.http.get("/v1/models", headers=admin)).status_code == 403
+
+
+# -- other people's objects --------------------------------------------------
+
+POSITIONS = ("", "?user_id=ada", "?user_id=nobody")
+"""What a session route may say of its user."""
+
+
+@pytest.mark.parametrize("caller", ["bob", "other tenant", "ada of another tenant"])
+async def test_other_peoples_objects_are_not_there(tmp_path: Path, caller: str) -> None:
+    """In each parameter of each route, the answer is the one for what does not exist, word for word; and nothing changes."""
+    async with server(tmp_path) as served:
+        known = await callers(served)
+        await furnish(served)
+        before = await everything(served)
+        for route in ROUTES:
+            method, path = route
+            if "{session_id}" not in path or f"{method} {path}" in OWN:
+                continue
+            for query in POSITIONS:
+                there = await ask(served, route, known[caller], query)
+                gone = await ask(served, route, known[caller], query, session_id="q")
+                assert (there.status_code, same(there)) == (404, same(gone)), (route, query, there.text)
+        assert await everything(served) == before
+
+
+async def everything(served: Served) -> Any:
+    """All that ada has in the server's own tenant."""
+    ref = SessionRef("ada", "s")
+    return (
+        await served.hf.export(ref, retired=True, calls=True, digests=True),
+        await served.hf.store.compactions(ref),
+        (await served.hf.artifacts.page(ref)).artifacts,
+    )
+
+
+def same(response: Any) -> str:
+    """An answer, whichever name it was asked for."""
+    return str(response.text).replace("'q'", "'s'")
+
+
+async def test_a_user_is_named_by_the_key(tmp_path: Path) -> None:
+    """Another one in a parameter or a body of the REST API is a 404, whether there is one; in a chat it is overruled."""
+    async with server(tmp_path) as served:
+        bob = (await callers(served))["bob"]
+        await furnish(served)
+        http = served.http
+        for name in ("ada", "nobody"):
+            told = [
+                await http.get(f"/v1/sessions?user_id={name}", headers=bob),
+                await http.get(f"/v1/sessions?after=s&after_user={name}", headers=bob),
+                await http.get(f"/sessions?user_id={name}", headers=bob),
+                await http.post("/v1/sessions", json={"user_id": name}, headers=bob),
+                await http.put(f"/v1/sessions/s?user_id={name}", json=TURN, headers=bob),
+                await http.put("/v1/sessions/s", json={**TURN, "user_id": name}, headers=bob),
+                await http.delete(f"/v1/users/{name}", headers=bob),
+            ]
+            for answer in told:
+                assert (answer.status_code, answer.json()["error"]["message"]) == (404, f"no user '{name}'")
+        assert (await http.get("/v1/sessions?after=s", headers=bob)).status_code == 404
+        assert (await http.get("/v1/sessions", headers=bob)).json()["data"] == []
+        body = {**TURN, "session_id": "s", "user": "ada"}
+        for headers in (bob, {**bob, "x-session-id": "s"}):
+            answer = await http.post("/v1/chat/completions", json=body, headers=headers)
+            assert (answer.status_code, answer.json()["session_id"]) == (200, "s")
+        assert await served.log("s", "ada") == [(one["role"], one["content"]) for one in LOG]
+        assert (await served.log("s", "bob"))[0] == ("user", "hi")
+        own = await http.post("/v1/sessions", json={"id": "mine", "user_id": "bob"}, headers=bob)
+        assert (own.status_code, own.json()["user_id"]) == (201, "bob")
+        exported = (await http.get("/v1/sessions/mine", headers=bob)).json()
+        assert (await http.put("/v1/sessions/copy", json=exported, headers=bob)).json()["user_id"] == "bob"
+
+
+async def test_a_key_of_a_tenant_finds_the_only_one_of_a_name(tmp_path: Path) -> None:
+    """Without a user of its own it looks among all users; one with a user never does, even where it is the only one."""
+    async with server(tmp_path) as served:
+        known = await callers(served)
+        await furnish(served)
+        assert (await served.http.get("/v1/sessions/s", headers=known["read"])).json()["user_id"] == "ada"
+        assert (await served.http.get("/v1/sessions/s", headers=known["bob"])).status_code == 404
+        answer = await served.http.post("/v1/sessions", json={"id": "s"}, headers=known["bob"])
+        assert (answer.status_code, answer.json()["user_id"]) == (201, "bob")
+
+
+async def test_a_retry_is_its_own_callers(tmp_path: Path) -> None:
+    """One idempotency key of two users, and of two tenants, is two: nobody gets another one's answer."""
+    async with server(tmp_path) as served:
+        known = await callers(served)
+        found = set()
+        for caller in ("write of ada", "bob", "ada of another tenant", "other tenant"):
+            headers = {**known[caller], "idempotency-key": "k"}
+            answer = await served.http.post("/v1/chat/completions", json=TURN, headers=headers)
+            again = await served.http.post("/v1/chat/completions", json=TURN, headers=headers)
+            assert answer.json()["session_id"] == again.json()["session_id"]
+            assert again.json()["session"]["reconciled"] == "replayed"
+            found.add((caller, answer.json()["session_id"]))
+        assert len(found) == 4
+        async with served.hf.serving("t2") as other:
+            assert {one.user_id for one in (await other.sessions()).sessions} == {"ada", "default"}
+        assert {one.user_id for one in (await served.hf.sessions()).sessions} == {"ada", "bob"}
+
+
+async def test_a_look_of_a_reader_keeps_nothing_alive(tmp_path: Path) -> None:
+    """A working set without a call notes the session's use, but not for a key that may only look."""
+    clock = Stopped()
+    async with gateway(lambda _: "ok", auth(tmp_path), clock=clock) as (served, _):
+        known = await callers(served)
+        await furnish(served)
+        ref = SessionRef("ada", "s")
+        before = (await served.hf.store.get(ref)).accessed_at
+        clock.now += 3_600_000
+        route = ("POST", "/v1/sessions/{session_id}/context")
+        assert (await ask(served, route, known["read"])).status_code == 200
+        assert (await served.hf.store.get(ref)).accessed_at == before
+        assert (await ask(served, route, known["write"])).status_code == 200
+        assert (await served.hf.store.get(ref)).accessed_at > before
+
+
+def test_a_call_that_nobody_made_is_nobodys() -> None:
+    """A request that did not come by the door may do nothing but look at what is public."""
+
+    class Nothing:
+        tenant = "t"
+
+    call = Call({"type": "http"}, None, Nothing(), None)  # type: ignore[arg-type]
+    assert (call.principal.role, call.principal.key_id) == ("read", None)

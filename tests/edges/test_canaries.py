@@ -1,0 +1,223 @@
+"""Five tenants with two users each, all naming everything alike: nothing of one ever reaches another.
+
+Whatever a user writes holds that user's marker. Random operations follow, some at once, good ones and such that reach for
+others; no answer holds a foreign marker, and in the end no log line, no metric and no prompt does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from holdfast.server.observe import JsonLines
+from tests.edges.keys import Stopped, bearer, made
+from tests.edges.server import Served, gateway
+
+TENANTS = ("default", "t1", "t2", "t3", "t4")
+USERS = ("ada", "bob")
+SESSIONS = ("s0", "s1", "s2")
+MARKER = re.compile(r"canary-\w+-\w+-x")
+OPERATIONS, AT_ONCE = 350, 7
+
+
+class Who(NamedTuple):
+    """One caller."""
+
+    tenant: str
+    user: str | None
+    key: str
+
+    @property
+    def marker(self) -> str:
+        """What this caller writes."""
+        return f"canary-{self.tenant}-{self.user or 'any'}-x"
+
+    @property
+    def may_see(self) -> set[str]:
+        """The markers that may be in an answer. A key of the whole tenant writes in the sessions of all its users."""
+        users = ("any", *(USERS if self.user is None else (self.user,)))
+        return {f"canary-{self.tenant}-{user}-x" for user in users}
+
+
+class World:
+    """The server, its callers, and chance."""
+
+    def __init__(self, served: Served, seed: int) -> None:
+        self.served = served
+        self.chance = random.Random(seed)
+        self.callers: list[Who] = []
+
+    async def fill(self) -> None:
+        """A key for each user, and one a tenant that is for all of them."""
+        for tenant in TENANTS:
+            for user in (*USERS, None):
+                role = "admin" if user is None else "write"
+                key = await made(self.served.hf, tenant=tenant, user_id=user, role=role)
+                self.callers.append(Who(tenant, user, key))
+
+    async def ask(self, who: Who, method: str, url: str, body: Any = None, **headers: str) -> str:
+        """A request of that caller; whatever the answer is, there is nothing foreign in it."""
+        content = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
+        response = await self.served.http.request(method, url, headers={**bearer(who.key), **headers}, **content)
+        told = response.text + str(dict(response.headers))
+        assert response.status_code < 500, (who, method, url, told)
+        assert set(MARKER.findall(told)) <= who.may_see, (who, method, url, told)
+        return str(response.text)
+
+    def session(self) -> str:
+        """The path of a session, sometimes said to be somebody's."""
+        query = self.chance.choice(["", "", "", "?user_id=ada", "?user_id=bob", "?user_id=nobody"])
+        return f"/v1/sessions/{self.chance.choice(SESSIONS)}{{}}{query}"
+
+
+Operation = Callable[[World, Who], Awaitable[Any]]
+
+
+async def chat(world: World, who: Who) -> None:
+    """A turn, in a session by name."""
+    body = {
+        "messages": [{"role": "user", "content": f"hello {who.marker}"}],
+        "session_id": world.chance.choice(SESSIONS),
+        "user": world.chance.choice(USERS),
+        "stream": world.chance.random() < 0.3,
+    }
+    if who.user is None:  # then it is the named user who writes
+        body["messages"] = [{"role": "user", "content": f"hello canary-{who.tenant}-{body['user']}-x"}]
+    await world.ask(who, "POST", "/v1/chat/completions", body)
+
+
+async def talk(world: World, who: Who) -> None:
+    """A conversation that names no session and begins as everybody's does, resent with each turn."""
+    said: list[dict[str, Any]] = [{"role": "user", "content": "hello"}]
+    user = world.chance.choice(USERS) if who.user is None else who.user
+    for _ in range(2):
+        await world.ask(who, "POST", "/v1/chat/completions", {"messages": said, "user": user})
+        marker = f"canary-{who.tenant}-{user}-x"
+        said += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": marker}]
+
+
+async def append(world: World, who: Who) -> None:
+    """Messages; a key of the whole tenant writes in the sessions of any."""
+    body = {"messages": [{"role": "user", "content": who.marker, "metadata": {"m": who.marker}}]}
+    await world.ask(who, "POST", world.session().format("/messages"), body)
+
+
+async def change(world: World, who: Who) -> None:
+    """State, metadata and system messages."""
+    body = {"state": {"k": who.marker}, "metadata": {who.marker: 1}, "system_messages": [who.marker]}
+    await world.ask(who, "PATCH", world.session().format(""), body)
+
+
+async def install(world: World, who: Who) -> None:
+    """A session whole."""
+    messages = [{"role": role, "content": f"{who.marker} {'word ' * 50}"} for role in ("user", "assistant")] * 3
+    await world.ask(who, "PUT", world.session().format(""), {"messages": messages})
+
+
+async def create(world: World, who: Who) -> None:
+    body = {"id": world.chance.choice(SESSIONS), "state": {"k": who.marker}}
+    if world.chance.random() < 0.5:
+        body["user_id"] = world.chance.choice(USERS)
+    await world.ask(who, "POST", "/v1/sessions", body)
+
+
+async def move(world: World, who: Who) -> None:
+    """Whatever takes a session somewhere."""
+    path, body = world.chance.choice(
+        [("/fork", {}), ("/fork", {"id": "s2"}), ("/rewind", {"at_turn": 0}), ("/close", None), ("/context", {})]
+    )
+    await world.ask(who, "POST", world.session().format(path), body)
+
+
+async def summarize(world: World, who: Who) -> None:
+    body = {"preview": world.chance.random() < 0.5, "budget": 120, "target": 0.3}
+    await world.ask(who, "POST", world.session().format("/compactions"), body)
+
+
+async def keep(world: World, who: Who) -> None:
+    """An artifact of a session, or of a user."""
+    name = world.chance.choice(["a.txt", "user:a.txt"])
+    url = world.session().format(f"/artifacts/{name}")
+    await world.ask(who, "PUT", url, who.marker.encode(), **{"content-type": "text/plain"})
+
+
+async def look(world: World, who: Who) -> None:
+    """Everything that tells something."""
+    whose = world.chance.choice(["", "?user_id=ada", "?user_id=bob", "?after=s0", "?after=s1&after_user=ada"])
+    pages = [f"{path}{whose}" for path in ("/v1/sessions", "/sessions")]
+    tails = ["", "/messages", "/history", "/compactions", "/compactions/1"]
+    tails += ["/artifacts", "/artifacts/a.txt", "/artifacts/user:a.txt", "/artifacts/a.txt/versions"]
+    url = world.chance.choice([*pages, *(world.session().format(tail) for tail in tails), "/v1/models"])
+    await world.ask(who, "GET", url)
+
+
+async def remove(world: World, who: Who) -> None:
+    """A session, a message, an artifact, everything of a user."""
+    tails = ("", "/messages/0", "/artifacts/user:a.txt", "/compactions/1")
+    url = world.chance.choice(
+        [*(world.session().format(tail) for tail in tails), f"/v1/users/{world.chance.choice(USERS)}"]
+    )
+    await world.ask(who, "DELETE", url)
+
+
+KINDS: tuple[tuple[Operation, int], ...] = (
+    (chat, 5),
+    (talk, 2),
+    (append, 2),
+    (change, 2),
+    (install, 2),
+    (create, 1),
+    (move, 2),
+    (summarize, 1),
+    (keep, 2),
+    (look, 8),
+    (remove, 1),
+)
+"""Each with its weight."""
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_nothing_of_one_reaches_another(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    """See the module."""
+    caplog.set_level(logging.INFO, "holdfast")
+    async with gateway(lambda _: "ok", clock=Stopped()) as (served, upstream):
+        world = World(served, seed)
+        await world.fill()
+        await served.hf.sweep()
+        operations, weights = zip(*KINDS, strict=True)
+        for _ in range(OPERATIONS // AT_ONCE):
+            kinds = world.chance.choices(operations, weights, k=AT_ONCE)
+            await asyncio.gather(*(kind(world, world.chance.choice(world.callers)) for kind in kinds))
+        metrics = await world.ask(world.callers[2], "GET", "/metrics")
+        assert "holdfast_requests_total" in metrics
+        assert not MARKER.findall(metrics)
+        await logs_are_apart(served)
+        # A key of the whole tenant may write into any of its sessions; a prompt is of one tenant all the same.
+        for request in upstream.requests:
+            markers = set(MARKER.findall(request.raw.decode()))
+            assert len({marker.split("-")[1] for marker in markers}) <= 1, markers
+            assert len({marker.split("-")[2] for marker in markers} - {"any"}) <= 1, markers
+        assert len(upstream.requests) > OPERATIONS / 10
+    lines = [JsonLines().format(record) for record in caplog.records]
+    assert len(lines) > OPERATIONS
+    assert not [line for line in lines if MARKER.search(line)]
+
+
+async def logs_are_apart(served: Served) -> None:
+    """What is stored of each user holds no marker of another one's."""
+    stored = 0
+    for tenant in TENANTS:
+        async with served.hf.serving(tenant) as one:
+            page = await one.sessions(limit=1000)
+            assert not page.has_more
+            for session in page.sessions:
+                found = set(MARKER.findall(str(await one.export(session.ref, retired=True))))
+                assert found <= {f"canary-{tenant}-{user}-x" for user in (session.user_id, "any")}
+                stored += len(found)
+    assert stored

@@ -1,0 +1,139 @@
+"""`holdfast keys`: a key is shown once, and says on the server what it was made to say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.access import hash_of
+from holdfast.cli import commands
+from holdfast.stores import open_store
+from tests.edges.keys import bearer
+from tests.edges.server import gateway
+
+KEY = re.compile(r"hf_[a-z2-7]{16}_[a-z2-7]{52}")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/s.db"
+
+
+def keys(*args: str) -> Result:
+    return CliRunner().invoke(commands, ["keys", *args])
+
+
+def told(*args: str) -> Any:
+    """What a command says as JSON."""
+    result = keys(*args, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_key_is_shown_once(store: str, tmp_path: Path) -> None:
+    """Alone on stdout, for a pipe; then it is nowhere: not in the list, not in the file."""
+    made = keys("create", "--store", store, "--name", "laptop")
+    assert made.exit_code == 0
+    key = made.stdout.strip()
+    assert KEY.fullmatch(key)
+    assert "not shown again" in made.stderr
+    listed = keys("list", "--store", store)
+    assert key.split("_")[1] in listed.stdout
+    assert "laptop" in listed.stdout
+    secret = key.rpartition("_")[2]
+    for text in (listed.output, json.dumps(told("list", "--store", store))):
+        assert secret not in text
+        assert hash_of(key).hex() not in text
+    for file in tmp_path.iterdir():
+        assert secret.encode() not in file.read_bytes()
+
+
+def test_what_a_key_may_be_is_said(store: str) -> None:
+    """Each option is in the key."""
+    options = ["--tenant", "t2", "--user", "ada", "--role", "read", "--name", "n", "--rate", "5", "--max-body", "1MiB"]
+    made = told("create", "--store", store, *options, "--expires", "90d")
+    (row,) = told("list", "--store", store)
+    assert {name: made[name] for name in row} == row
+    assert (row["tenant"], row["user_id"], row["role"], row["name"]) == ("t2", "ada", "read", "n")
+    assert (row["rate"], row["max_body"], row["status"]) == (5, 1 << 20, "valid")
+    assert row["expires_at"] - row["created_at"] == 90 * 86_400_000
+    plain = told("create", "--store", store)
+    assert (plain["tenant"], plain["user_id"], plain["role"], plain["expires_at"]) == ("default", None, "write", None)
+
+
+def test_many_keys_are_all_listed(store: str) -> None:
+    """In order of their ids, over pages."""
+    made = {told("create", "--store", store)["id"] for _ in range(3)}
+    assert [row["id"] for row in told("list", "--store", store)] == sorted(made)
+
+
+def test_revoking_is_for_good(store: str) -> None:
+    """By id, or by the key itself; twice is fine; the key stays in the list."""
+    one, two = told("create", "--store", store), told("create", "--store", store)
+    assert keys("revoke", one["id"], "--store", store).stdout == f"Revoked {one['id']}.\n"
+    again = told("revoke", one["id"], "--store", store)
+    assert (again["status"], told("revoke", two["key"], "--store", store)["id"]) == ("revoked", two["id"])
+    assert {row["status"] for row in told("list", "--store", store)} == {"revoked"}
+    assert [row["revoked_at"] for row in told("list", "--store", store) if row["id"] == one["id"]] == [
+        again["revoked_at"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["create", "--expires", "soon"], 2, "--expires: expected a duration"),
+        (["create", "--expires", "0"], 2, "--expires: expected a duration"),
+        (["create", "--max-body", "much"], 2, "--max-body: expected a size"),
+        (["create", "--role", "owner"], 2, "owner"),
+        (["create", "--rate", "0"], 2, "rate"),
+        (["create", "--user", ""], 2, "--user must have 1 to 512 bytes"),
+        (["create", "--tenant", "x" * 513], 2, "--tenant must have 1 to 512 bytes"),
+        (["revoke", "nobody"], 1, "there is no API key 'nobody'"),
+    ],
+)
+def test_mistakes_are_one_clear_line(store: str, args: list[str], code: int, said: str) -> None:
+    keys("create", "--store", store)
+    result = keys(*args, "--store", store)
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert len(told("list", "--store", store)) == 1
+
+
+def test_without_a_database(store: str, tmp_path: Path) -> None:
+    """A list of what is not there is a mistake and makes nothing; a key in memory would be gone at once."""
+    assert keys("list", "--store", store).exit_code == 1
+    assert keys("revoke", "x", "--store", store).exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+    result = keys("create", "--store", "sqlite://:memory:")
+    assert (result.exit_code, "in memory" in result.stderr) == (1, True)
+
+
+def test_no_keys(store: str) -> None:
+    """An empty list says what that means, beside the output."""
+    told("create", "--store", store)
+    assert keys("list", "--store", store).exit_code == 0
+
+
+async def test_a_running_server_takes_a_key_that_is_made_beside_it(store: str) -> None:
+    """And the next one asks for it: the command line and the server need nothing but the database in common."""
+    import anyio.to_thread
+
+    async with gateway([], store=store) as (served, _):
+        assert (await served.http.get("/v1/models")).status_code == 200
+        made = await anyio.to_thread.run_sync(lambda: told("create", "--store", store, "--role", "read"))
+        assert (await served.http.get("/v1/models", headers=bearer(made["key"]))).status_code == 200
+        # The clock of this server goes on by a second each time it is read.
+        answers = [(await served.http.get("/v1/models")).status_code for _ in range(5)]
+        assert answers[-1] == 401
+        await anyio.to_thread.run_sync(lambda: told("revoke", made["id"], "--store", store))
+        answers = [(await served.http.get("/v1/models", headers=bearer(made["key"]))).status_code for _ in range(5)]
+        assert answers[-1] == 401
+    opened = await open_store(store, tenant="default")
+    assert [key.id for key in await opened.keys()] == [made["id"]]
+    await opened.close()

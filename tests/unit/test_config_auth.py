@@ -1,0 +1,71 @@
+"""The section `auth` of the configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.config import load
+from holdfast.config.auth import Auth
+from holdfast.errors import ConfigError
+
+JWT = "issuer: https://i, audience: a"
+
+
+def auth(text: str) -> Auth:
+    return load(f"auth: {text}", env={}).auth
+
+
+def test_nothing_said() -> None:
+    """A key is asked for as soon as there is one, and may be used as often as anybody likes."""
+    found = load("", env={}).auth
+    assert (found.required, found.rate, found.burst, found.jwt, found.kind) == (None, 0, 0, None, "keys")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("{required: true}", "always"),
+        ("{required: false}", "never"),
+        (f"{{jwt: {{{JWT}, jwks_file: f}}}}", "always"),
+        (f"{{required: false, jwt: {{{JWT}, jwks_file: f}}}}", "never"),
+        ("{rate: 60, burst: 5}", "keys"),
+    ],
+)
+def test_when_somebody_is_asked(text: str, kind: str) -> None:
+    assert auth(text).kind == kind
+
+
+def test_tokens() -> None:
+    """One audience may stand without a list; only ways to sign that keep the key with the issuer are there."""
+    found = auth(f"{{jwt: {{{JWT}, jwks_url: 'https://i/keys', algorithms: [PS256], leeway: 1m}}}}").jwt
+    assert found is not None
+    assert (found.audience, found.algorithms, found.leeway) == (("a",), ("PS256",), 60.0)
+    assert (found.user_claim, found.tenant_claim, found.role_claim, found.role) == ("sub", None, None, "write")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (f"{JWT}", "jwks_url: give one of"),
+        (f"{JWT}, jwks_url: 'https://i', jwks_file: f", "jwks_url: give one of"),
+        (f"{JWT}, jwks_url: 'http://i/keys'", "must begin with https://"),
+        (f"{JWT}, jwks_url: 'ftp://i/keys'", "jwks_url: expected a URL"),
+        (f"{JWT}, jwks_file: f, algorithms: [HS256]", "'HS256' is none of"),
+        (f"{JWT}, jwks_file: f, algorithms: [none]", "'none' is none of"),
+        (f"{JWT}, jwks_file: f, algorithms: []", "algorithms: is empty"),
+        (f"{JWT}, jwks_file: f, tenant: t, tenant_claim: org", "the claim says it"),
+        (f"{JWT}, jwks_file: f, tenant: {'x' * 513}", "more than 512 bytes"),
+        (f"{JWT}, jwks_file: f, role: owner", "one of admin, read, write"),
+        ("issuer: i, jwks_file: f", "audience: missing"),
+        ("audience: a, jwks_file: f", "issuer: missing"),
+    ],
+)
+def test_mistakes(text: str, place: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        auth(f"{{jwt: {{{text}}}}}")
+    assert place in str(told.value)
+
+
+def test_loopback_needs_no_encryption() -> None:
+    """An issuer beside the server may be asked in the clear."""
+    assert auth(f"{{jwt: {{{JWT}, jwks_url: 'http://127.0.0.1:9/keys'}}}}").jwt
