@@ -38,11 +38,11 @@ async def measure(run: Run) -> list[Table]:
 
 
 async def _table(run: Run, folder: Path, name: str, where: str, notes: tuple[str, ...]) -> Table:
-    async with _upstream() as upstream:
-        text = _configuration(upstream)
+    async with upstream_process() as upstream:
+        text = configuration(upstream)
         store = f"sqlite:///{folder}/gateway.db"
         counts = await _fill(run, text, store, [SHORT, FULL, run.longest])
-        async with _serving(folder, text, store) as gateway:
+        async with serving(folder, text, store) as gateway:
             rows, drive = await _rows(run, upstream, gateway, counts)
     clear(folder, "gateway*")
     title = f"The gateway before an instant upstream, latency of one client; {where}"
@@ -105,7 +105,8 @@ def _row(what: str, alone: list[Report], many: list[Report], base: list[Report])
 # -- the processes -----------------------------------------------------------
 
 
-def _configuration(upstream: str) -> str:
+def configuration(upstream: str) -> str:
+    """A file for a server before that upstream."""
     llm = f"{{base_url: '{upstream}/v1', model: gpt-4o, api_key: unused, context_window: 2000000}}"
     return f"llms: {{default: {llm}}}\ncontext: {{strategy: {STRATEGY}, budget: {BUDGET}}}\n"
 
@@ -126,14 +127,15 @@ async def _fill(run: Run, text: str, store: str, lengths: list[int]) -> dict[int
 
 
 @asynccontextmanager
-async def _upstream() -> AsyncIterator[str]:
-    async with _process(None, "-m", "benchmarks.upstream") as process:
+async def upstream_process(*arguments: str) -> AsyncIterator[str]:
+    """An upstream's URL; see `benchmarks.upstream` for the arguments."""
+    async with _process(None, "-m", "benchmarks.upstream", *arguments) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(await process.stdout.readline())}"
 
 
 @asynccontextmanager
-async def _serving(folder: Path, text: str, store: str) -> AsyncIterator[str]:
+async def serving(folder: Path, text: str, store: str) -> AsyncIterator[str]:
     """`holdfast serve`, as anybody runs it."""
     file = folder / "gateway.yaml"
     file.write_text(text, encoding="utf-8")

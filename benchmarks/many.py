@@ -68,7 +68,7 @@ async def measure(run: Run) -> list[Table]:
     ]
 
 
-async def _each(count: int, make: Callable[[int], Awaitable[object]]) -> None:
+async def each(count: int, make: Callable[[int], Awaitable[object]]) -> None:
     """`make` for each number, so many at once."""
     numbers = iter(range(count))
 
@@ -92,7 +92,7 @@ async def _lists(url: str, run: Run) -> dict[str, Figure]:
             session = NewSession(id=f"s{number:06}", user_id=f"u{number % 100}", timestamp=began + number)
             await hf.store.replace(session, new)
 
-        await _each(count, make)
+        await each(count, make)
 
         async def page(after: int | None, user_id: str | None = None) -> float:
             at = None if after is None else SessionRef(f"u{after % 100}", f"s{after:06}")
@@ -127,7 +127,7 @@ async def _sweep(url: str, run: Run) -> dict[str, Figure]:
             session = NewSession(id=f"s{number:06}", user_id="u", timestamp=now - (2 * DAY if old else 0))
             await hf.store.create(session)
 
-        await _each(count, make)
+        await each(count, make)
         handles = [await hf.session(f"busy{at}", user_id="u") for at in range(TASKS)]
 
         async def turn(at: int, text: str) -> None:

@@ -73,11 +73,11 @@ class Trimmer:
     def exact(self, messages: Sequence[BaseMessage]) -> int:
         """The exact (o200k) counter: the very one that Holdfast counts with."""
         if self._counts is None:
-            return sum(STORED.message(self.said[int(message.id)]) for message in messages)
-        for message in messages:
-            if message.id not in self._counts:
-                self._counts[message.id] = STORED.message(self.said[int(message.id)])
-        return sum(self._counts[message.id] for message in messages)
+            return sum(STORED.message(self.said[int(str(message.id))]) for message in messages)
+        for name in (names := [str(message.id) for message in messages]):
+            if name not in self._counts:
+                self._counts[name] = STORED.message(self.said[int(name)])
+        return sum(self._counts[name] for name in names)
 
     def trimmed(self, max_tokens: int, *, exact: bool) -> list[Message]:
         """What `trim_messages` keeps within `max_tokens`, the system message included."""
@@ -88,7 +88,7 @@ class Trimmer:
             strategy="last",
             include_system=True,
         )
-        return [self.said[int(message.id)] for message in kept]
+        return [self.said[int(str(message.id))] for message in kept]
 
 
 # -- openai-agents -----------------------------------------------------------

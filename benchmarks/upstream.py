@@ -1,10 +1,14 @@
-"""An upstream that answers at once, in a process of its own: `python -m benchmarks.upstream` prints its port."""
+"""An upstream in a process of its own: `python -m benchmarks.upstream` prints its port. It answers at once, or at a pace.
+
+With `PIECES SECONDS` behind it, what is streamed comes in so many pieces over so long.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+import sys
 from contextlib import suppress
 
 TEXT = "I have looked it up: it was sent on Monday."
@@ -46,8 +50,20 @@ STREAMED = _answer(
 )
 
 
+def paced(pieces: int) -> list[bytes]:
+    """The head of a streamed answer that ends with its connection, its pieces, and its end."""
+    words = [_chunk([{"index": 0, "delta": {"content": f"word {at} "}, "finish_reason": None}]) for at in range(pieces)]
+    end = _chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}]) + _chunk([], usage=_USAGE) + "data: [DONE]\n\n"
+    lengths = sum(map(len, [*words, end]))
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {lengths}\r\n\r\n"
+    return [part.encode() for part in (head, *words, end)]
+
+
 class Instant(asyncio.Protocol):
     """Reads a request by its length, looks whether it is to be streamed, and writes one of two answers."""
+
+    pace: tuple[list[bytes], float] | None = None
+    """What is streamed piece by piece, and the seconds between two."""
 
     def __init__(self) -> None:
         self._seen = bytearray()
@@ -67,11 +83,25 @@ class Instant(asyncio.Protocol):
             streamed = _STREAM.search(self._seen, head, end)
             del self._seen[:end]
             assert self._transport is not None
-            self._transport.write(STREAMED if streamed else WHOLE)
+            if streamed and self.pace is not None:
+                self._next(0)
+            else:
+                self._transport.write(STREAMED if streamed else WHOLE)
+
+    def _next(self, at: int) -> None:
+        assert self._transport is not None
+        assert self.pace is not None
+        pieces, pause = self.pace
+        if at < len(pieces) and not self._transport.is_closing():
+            self._transport.write(pieces[at])
+            asyncio.get_running_loop().call_later(pause, self._next, at + 1)
 
 
 async def main() -> None:
     """Listen until killed."""
+    if len(sys.argv) > 2:  # pieces and seconds
+        count, seconds = int(sys.argv[1]), float(sys.argv[2])
+        Instant.pace = (paced(count), seconds / count)
     server = await asyncio.get_running_loop().create_server(Instant, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
