@@ -1,11 +1,12 @@
 # Holdfast in a container.
 #
 #   docker build -t holdfast .
-#   docker run --rm --network host -v holdfast-data:/data -e OPENAI_API_KEY holdfast
+#   docker run --rm -v holdfast-data:/data holdfast keys create
+#   docker run --rm -v holdfast-data:/data -e OPENAI_API_KEY -e HOLDFAST_HOST=0.0.0.0 -p 8377:8377 holdfast
 #
-# --network host, because Holdfast listens on loopback only until it has API keys, and a container's own loopback
-# cannot be reached from outside by --publish. With it, the server is at http://127.0.0.1:8377 of the host, and no one
-# else's. (Without it the server runs, is healthy, and is reachable from inside the container alone.)
+# The first command makes an API key; with one, any address is served to whoever has it (docs/access.md). Without one
+# Holdfast listens on loopback only, and a container's own cannot be reached by --publish: then `--network host` instead of
+# the last two options puts the server at http://127.0.0.1:8377 of the host, and no one else's.
 
 FROM python:3.13-slim AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from holdfast.looking import Context
     from holdfast.messages import Message
     from holdfast.models import OpenAIModel
+    from holdfast.tools.context import ToolContext
+    from holdfast.tools.functions import tool_from
+    from holdfast.tools.tool import Tool, ToolLimits
 
 __all__ = [
     "Agent",
@@ -44,10 +47,14 @@ __all__ = [
     "OpenTurn",
     "Roster",
     "SessionHandle",
+    "Tool",
+    "ToolContext",
+    "ToolLimits",
     "Transcripts",
     "Webhook",
     "__version__",
     "open",
+    "tool_from",
 ]
 
 _HOMES = {
@@ -65,9 +72,13 @@ _HOMES = {
     "OpenTurn": "holdfast.handles",
     "Roster": "holdfast.agents",
     "SessionHandle": "holdfast.handles",
+    "Tool": "holdfast.tools.tool",
+    "ToolContext": "holdfast.tools.context",
+    "ToolLimits": "holdfast.tools.tool",
     "Transcripts": "holdfast.hooks.transcripts",
     "Webhook": "holdfast.hooks.webhook",
     "open": "holdfast.holdfast:open_holdfast",
+    "tool_from": "holdfast.tools.functions",
 }
 
 

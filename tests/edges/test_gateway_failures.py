@@ -208,8 +208,7 @@ async def test_a_client_that_goes_away(after: int, stream: bool) -> None:
             *(entry.message.content for entry in partial),
             "go on",
         ]
-        assert served.hf.engine._queues == {}
-        assert served.hf.engine._settling == {}
+        assert served.hf.engine.queues.empty
 
 
 async def heard(client: httpx2.AsyncClient, body: dict[str, Any], text: str | None, upstream: ScriptedUpstream) -> None:
@@ -248,7 +247,7 @@ async def test_a_client_that_goes_while_it_waits_in_the_queue() -> None:
         await first
         sent = await goes_on(served, upstream)
         assert {message["content"] for message in sent} <= {"a", "first", "never", "go on"}
-        assert served.hf.engine._queues == {}
+        assert served.hf.engine.queues.empty
 
 
 async def test_a_client_that_goes_before_its_body_is_whole() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,9 @@ async def test_an_export_says_all_of_it() -> None:
         full = await whole(served, "?retired=true&calls=true&digests=true")
         assert len(full["messages"][4].pop("digest")) == 32
         assert full == exported
-        assert exported["images"] == [{"seq": 6, "part": 0, "type": "image_url", "mime_type": "image/png"}]
+        (image,) = exported["images"]
+        assert image.pop("sha256") == hashlib.sha256(b"\x89PNG\r\n\x1a\n").hexdigest()
+        assert image == {"seq": 6, "part": 0, "type": "image_url", "mime_type": "image/png", "bytes": 8}
         assert exported["usage"]["prompt_tokens"] == exported["calls"][0]["prompt_tokens"] == 10
         assert (exported["artifacts"], exported["ended_at"], exported["end_reason"]) == ([], None, None)
         live = await whole(served, "")

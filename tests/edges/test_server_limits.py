@@ -19,13 +19,13 @@ from starlette.requests import Request
 
 from holdfast import limits
 from holdfast.config import load
-from holdfast.config.model import Gateway
+from holdfast.config.gateway import Gateway
 from holdfast.limits import Limits
 from holdfast.server.intake import Held, Intake, Refused, Room
 from tests.edges.server import Process, Served, gateway
 from tests.edges.test_rest_bad_input import BODIES, HI, is_error, raw, with_session
 
-SMALL = Limits(body=200_000, message=50_000, messages=20, parts=5, tool_calls=4, tools=3)
+SMALL = Limits(body=200_000, message=50_000, media=50_000, messages=20, parts=5, tool_calls=4, tools=3)
 HASTY = msgspec.structs.replace(SMALL, body_timeout=0.2)
 
 
@@ -45,8 +45,8 @@ OVER: dict[str, tuple[list[dict[str, Any]], str, str]] = {
     "tool calls": ([calls(5)], "messages[0].tool_calls", "4"),
     "a message": ([{"role": "user", "content": "x" * 60_000}], "messages[0]", "50000"),
     "base64": (
-        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x;base64," + "A" * 60_000}}]}],
-        "messages[0]",
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x;base64," + "A" * 80_000}}]}],
+        "messages[0].content[0]",
         "50000",
     ),
 }
@@ -412,7 +412,7 @@ def written(name: str, value: float) -> str:
     """A number as the page has it."""
     if name == "body_timeout" or "_SECONDS" in name:
         return f"{value:g} s"
-    if name in ("body", "message") or name.endswith("_BYTES"):
+    if name in ("body", "media", "message") or name.endswith("_BYTES"):
         for unit, size in (("MiB", MIB), ("KiB", 1024)):
             if value % size == 0:
                 return f"{int(value) // size} {unit}"

@@ -126,16 +126,23 @@ async def test_looking_revives_nobody(place: str, clock: Clock) -> None:
 async def test_every_read_of_a_session_in_memory_finds_it_gone(clock: Clock) -> None:
     """Also those that do not give the session itself."""
     async with life(MEMORY, clock, session_ttl=1000) as hf:
-        for ask in ("entries", "spine", "compactions", "calls"):
+        for ask in ("entries", "compactions", "calls"):
             await talk(hf, "a")
             clock.now += 1000
             with pytest.raises(SessionNotFound):
                 await getattr(hf.store, ask)(ref("a"))
         await talk(hf, "a")
+        (first, *_) = await hf.store.entries(ref("a"))
+        assert len(await hf.store.sightings("default", [first.digest])) == 1
+        clock.now += 1000
+        assert await hf.store.sightings("default", [first.digest]) == ()
+        await talk(hf, "a")
         clock.now += 1000
         for call in (
             hf.store.annotate(ref("a"), 0, pinned=True),
             hf.store.window(ref("a"), None),
+            hf.store.media(ref("a"), [b"h" * 32]),
+            hf.store.want(ref("a"), "one"),
             hf.store.update(ref("a"), SessionPatch(metadata={"a": 1}), timestamp=clock.now),
             hf.store.append(ref("a"), Append(timestamp=clock.now, state_delta={"a": 1})),
             hf.close_session(ref("a")),

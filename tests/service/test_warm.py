@@ -140,7 +140,7 @@ async def test_a_warm_turn_reads_nothing() -> None:
         await session.send("hello")
         asked: list[str] = []
         store = side.hf.store
-        for name in ("get", "entries", "window", "spine", "append"):
+        for name in ("get", "entries", "window", "sightings", "append"):
             _noted(store, name, asked)
         await session.send("hello again")
         assert asked == ["append", "append"]

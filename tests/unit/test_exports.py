@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -124,7 +125,14 @@ def test_media_are_listed_by_their_place() -> None:
     log, _ = extend(Tail(), [NewEntry(message=one, tokens=1, timestamp=1) for one in read.messages])
     exported = export_to(session(log), log)
     assert exported["images"] == [
-        {"seq": 1, "part": 1, "type": "image_url", "mime_type": "image/png"},
+        {
+            "seq": 1,
+            "part": 1,
+            "type": "image_url",
+            "mime_type": "image/png",
+            "sha256": hashlib.sha256(b"\0\0\0").hexdigest(),
+            "bytes": 3,
+        },
         {"seq": 1, "part": 2, "type": "image_url", "mime_type": "image/jpeg", "url": "https://example.com/a.jpg"},
     ]
     assert [one["part"] for one in exported["videos"]] == [3]
@@ -170,7 +178,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**EXPORT, "calls": [{"model": "m", "through": -2}]}, "calls[0].through"),
     ({**EXPORT, "calls": [{"model": "m", "hash": "xy"}]}, "calls[0]"),
     ({**EXPORT, "calls": [{"model": "m", "build": "!"}]}, "calls[0]"),
-    ({"messages": [MESSAGE], "images": ["iVBORw0KGgo="]}, "images[0]"),
+    ({"messages": [MESSAGE], "images": ["iVBORw0KGgo="]}, "images"),
+    ({"messages": [MESSAGE], "images": ["iVBORw0KGgo=", {"seq": 0}]}, "images[0]"),
     ({"messages": [MESSAGE], "videos": {"frames": []}}, "videos"),
 ]
 

@@ -1,0 +1,158 @@
+"""Bodies made to hurt: as large as they may be, and deep, wide or strange. 4xx, the memory flat, and others served meanwhile.
+
+What each is refused with is in `test_rest_bad_input.py` and `test_rest_json.py`; here they come many at a time, and as texts in
+places where a text is JSON itself: the arguments of tool calls, which a model may write as badly as it likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.limits import Limits
+from holdfast.testing import Reply
+from tests.edges.server import Process, Served, gateway
+from tests.edges.test_rest_bad_input import BODIES, is_error, with_session
+from tests.edges.test_server_limits import peak
+
+MIB = 1 << 20
+SIZE = Limits().body - MIB
+"""Bytes of a body, nearly as many as there may be."""
+GROWTH = 700 * MIB
+"""What a server may grow by that reads a few bodies of the largest size at a time: far less than all of them decoded."""
+AT_ONCE = 12
+
+
+def filled(start: bytes, unit: bytes, end: bytes = b"") -> bytes:
+    """A body of the largest size."""
+    return start + unit * ((SIZE - len(start) - len(end)) // len(unit)) + end
+
+
+def keys() -> bytes:
+    """Distinct keys, as many as go in."""
+    return b"{" + b",".join(b'"%x":0' % at for at in range(SIZE // 12)) + b"}"
+
+
+BOMBS: dict[str, bytes] = {
+    "open lists": filled(b'{"messages":', b"["),
+    "nested lists": b'{"metadata":' + b"[" * (SIZE // 2) + b"]" * (SIZE // 2 - 20) + b"}",
+    "open objects": filled(b"", b'{"a":'),
+    "keys": keys(),
+    "the same key": filled(b"{", b'"a":0,', b'"b":0}'),
+    "empty objects": filled(b'{"messages":[', b"{},", b"{}]}"),
+    "messages": filled(b'{"messages":[', b'{"role":"user","content":""},', b'{"role":"user","content":""}]}'),
+    "parts": filled(b'{"messages":[{"role":"user","content":[', b'{"type":"text","text":""},', b"0]}]}"),
+    "a number": filled(b'{"ttl":', b"9", b"}"),
+    "a number with an exponent": filled(b'{"ttl":1e', b"9", b"}"),
+    "numbers": filled(b'{"metadata":{"k":[', b"1,", b"1]}}"),
+    "lone surrogates": filled(b'{"metadata":{"k":"', b"\\ud800", b'"}}'),
+    "escapes": filled(b'{"id":"', b"\\u0041", b'"}'),
+    "NaN": filled(b'{"metadata":{"k":[', b"NaN,", b"NaN]}}"),
+    "white space": filled(b"", b" "),
+    "zeros": filled(b"", b"\x00"),
+    "a text without end": filled(b'{"id":"', b"a"),
+}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak memory of a process is told on Linux only")
+async def test_bombs_leave_the_memory_flat(tmp_path: Path) -> None:
+    """Each of them on every route that reads a body, a dozen at a time: refused, and the server hardly grows."""
+    with Process(f"sqlite:///{tmp_path}/s.db") as server:
+        pid = server.process.pid
+        limit = httpx2.Limits(max_connections=AT_ONCE)
+        async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=120, limits=limit) as http:
+            assert (await http.put("/v1/sessions/s", json={"messages": []})).status_code == 200
+            before, room = peak(pid), asyncio.Semaphore(AT_ONCE)
+
+            async def send(name: str, method: str, url: str) -> None:
+                async with room:
+                    response = await http.request(method, url, content=BOMBS[name])
+                assert 400 <= response.status_code < 500 or response.status_code == 503, (
+                    name,
+                    url,
+                    response.text[:200],
+                )
+                assert len(response.content) < 10_000
+
+            routes = [BODIES[0], BODIES[1], BODIES[4]]
+            await asyncio.gather(*(send(name, *route) for name in BOMBS for route in routes))
+            assert peak(pid) - before < GROWTH
+            answer = await http.post("/v1/sessions/s/messages", json={"messages": [{"role": "user", "content": "hi"}]})
+            assert answer.status_code == 200
+            assert len((await http.get("/v1/sessions/s/messages")).json()["data"]) == 1
+
+
+# -- JSON in texts --------------------------------------------------------------------
+
+ARGUMENTS: dict[str, str] = {
+    "deep": "[" * 20_000,
+    "deep and closed": '{"a":' * 5_000 + "1" + "}" * 5_000,
+    "wide": "{" + ",".join(f'"k{at}":{at}' for at in range(3_000)) + "}",
+    "a key twice": '{"a": 1, "a": 2}',
+    "NaN": '{"a": NaN, "b": -Infinity, "c": 1e999}',
+    "a huge number": '{"a": ' + "9" * 5_000 + "}",
+    "a lone surrogate": '{"a": "\\ud800"}',
+    "no JSON": "find the thing, please \\ud800 {",
+    "nothing": "",
+    "NUL": '{"a": "\x00\\u0000"}',
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+async def test_what_a_model_writes_as_arguments(name: str) -> None:
+    """It is the client's, to the letter; resent, it is the same call, and the log verifies."""
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": ARGUMENTS[name]}}
+    async with gateway([Reply(tool_calls=[call]), "done", "more"]) as (served, upstream):
+        first = await served.chat("go")
+        assert first["status"] == 200
+        said = first["choices"][0]["message"]
+        assert said["tool_calls"][0]["function"]["arguments"] == ARGUMENTS[name]
+        history = [{"role": "user", "content": "go"}, said, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
+        second = await served.chat(history)
+        assert (second["status"], second["session"]["reconciled"]) == (200, "continued")
+        third = await served.chat([*history, second["choices"][0]["message"], {"role": "user", "content": "and"}])
+        assert (third["status"], third["session"]["reconciled"]) == (200, "continued")
+        assert [role for role, _ in await served.log()] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+            "user",
+            "assistant",
+        ]
+        told = upstream.requests[-1].body["messages"][1]["tool_calls"][0]["function"]["arguments"]
+        assert told == ARGUMENTS[name]
+        await verified(served)
+
+
+async def verified(served: Served) -> None:
+    session = await served.hf.session("s")
+    assert await session.verify() == 6
+
+
+STRANGE: list[Any] = [
+    {"role": "user", "content": "\ud800"},
+    {"role": "user", "content": [{"type": "text", "text": "\udfff"}]},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "\ud800", "type": "function", "function": {"name": "f"}}],
+    },
+    {"role": "user", "content": "x", "extra": {"\ud800": 1}},
+]
+
+
+@pytest.mark.parametrize("message", STRANGE, ids=range(len(STRANGE)))
+async def test_half_a_character(message: Any) -> None:
+    """A lone surrogate, wherever it stands, is no text: 400, and nothing is written."""
+    async with gateway([]) as (served, upstream):
+        await with_session(served)
+        for method, url in BODIES:
+            is_error(await served.http.request(method, url, content=json.dumps({"messages": [message]}).encode()), 400)
+        assert await served.log() == [("user", "hi")]
+        assert upstream.requests == []

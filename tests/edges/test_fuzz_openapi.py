@@ -1,0 +1,186 @@
+"""Requests made up from the server's own description: whatever comes, no 5xx, and every answer is as described.
+
+Schemathesis makes them, in process: well-formed ones, and ones that break the description in one place. The seed is fixed, the
+number of examples bounded. What the requests name is there about half of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, Self
+
+import httpx2
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from holdfast.holdfast import Holdfast
+from holdfast.server.app import make_app
+
+Data = dict[str, Any]
+Operation = APIOperation[Any, Any, Any, Any]
+Request = Case[Any]
+EXAMPLES = {"thorough": 1000, "ci": 60}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 30)
+"""For each operation and mode."""
+BASE = "http://127.0.0.1"
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+LOG: list[Data] = [
+    {"role": "user", "content": "hi"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "c", "content": "found"},
+    {"role": "assistant", "content": "hello"},
+    {"role": "user", "content": [{"type": "text", "text": "and now?"}]},
+    {"role": "assistant", "content": "nothing"},
+]
+THERE = {"session_id": "s", "user_id": "default", "seq": "0", "compaction_id": "1", "name": "note"}
+"""Values of path parameters for which there is something."""
+EXTENSION = "x-"
+
+
+def described() -> Data:
+    """The description of the app."""
+
+    async def fetched() -> Data:
+        async with Place() as place:
+            return dict((await place.http.get("/openapi.json")).json())
+
+    return asyncio.run(fetched())
+
+
+class Place:
+    """A server in process, with the session `s` and its artifact `note` in it."""
+
+    def __init__(self) -> None:
+        self._hf = Holdfast("sqlite://:memory:")
+        transport = httpx2.ASGITransport(app=make_app(self._hf, close=False), raise_app_exceptions=True)
+        self.http = httpx2.AsyncClient(transport=transport, base_url=BASE, trust_env=False)
+
+    async def __aenter__(self) -> Self:
+        await self._hf.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.http.aclose()
+        await self._hf.close()
+
+    async def again(self) -> None:
+        """Put back what is to be there."""
+        assert (await self.http.put("/v1/sessions/s", json={"messages": LOG})).status_code == 200
+        kind = {"content-type": "text/plain"}
+        saved = await self.http.put("/v1/sessions/s/artifacts/note", content=b"x", headers=kind)
+        assert saved.status_code in (200, 201), saved.text
+
+    async def ask(self, request: requests.PreparedRequest) -> httpx2.Response:
+        """Send a request as it was prepared for the wire."""
+        headers = dict(request.headers)
+        assert request.method is not None
+        assert request.url is not None
+        return await self.http.request(request.method, request.url, content=request.body, headers=headers)  # type: ignore[arg-type]  # bytes, text or nothing
+
+
+SCHEMA = schemathesis.openapi.from_dict(described())
+OPERATIONS: dict[str, Operation] = {
+    f"{operation.method.upper()} {operation.path}": operation
+    for operation in (found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok))
+}
+
+
+def breakable(operation: Operation) -> bool:
+    """Whether a request for it can break the description: in its body, or in a query or header that is more than a text."""
+    given = [*operation.query, *operation.headers]
+    return bool(list(operation.body)) or any(
+        parameter.definition.get("schema") != {"type": "string"} for parameter in given
+    )
+
+
+CASES = [(name, GenerationMode.POSITIVE) for name in OPERATIONS] + [
+    (name, GenerationMode.NEGATIVE) for name, operation in OPERATIONS.items() if breakable(operation)
+]
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    """An event loop for all examples."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def place(runner: asyncio.Runner) -> Iterator[Place]:
+    place = Place()
+    runner.run(place.__aenter__())
+    yield place
+    runner.run(place.__aexit__())
+
+
+def case_of(operation: Operation, mode: GenerationMode) -> st.SearchStrategy[Request]:
+    """Requests for an operation; half of them name what is there."""
+    names = [parameter.name for parameter in operation.path_parameters]
+    known = {name: THERE[name] for name in names if name in THERE}
+    made = operation.as_strategy(generation_mode=mode)
+    if not known or mode is GenerationMode.NEGATIVE:
+        return made
+    return made | operation.as_strategy(generation_mode=mode, path_parameters=known)
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES, ids=lambda one: one if isinstance(one, str) else one.value)
+def test_an_operation(name: str, mode: GenerationMode, runner: asyncio.Runner, place: Place) -> None:
+    """No 5xx; status, kind, headers and body as described; what the description forbids is refused."""
+    operation = OPERATIONS[name]
+    checks = CHECKS if mode is GenerationMode.POSITIVE else [*CHECKS, negative_data_rejection]
+
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case_of(operation, mode))
+    def one(case: Request) -> None:
+        request = requests.Request(**sendable(case)).prepare()
+        runner.run(place.again())
+        response = runner.run(place.ask(request))
+        case.validate_response(response, checks=checks)
+
+    one()
+
+
+def sendable(case: Request) -> Data:
+    """What `requests` needs to prepare it."""
+    names = ("method", "url", "headers", "params", "json", "data", "cookies", "files")
+    given = case.as_transport_kwargs(base_url=BASE)
+    return {name: given[name] for name in names if given.get(name) is not None}
+
+
+def test_every_route_is_described() -> None:
+    """The description that requests are made from has every route of the app."""
+    assert len(OPERATIONS) >= 30
+    assert json.dumps(SCHEMA.raw_schema).count('"operationId"') in (0, len(OPERATIONS))

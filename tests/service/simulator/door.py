@@ -1,0 +1,188 @@
+"""The gateway's ASGI app in the test's own process, a model that the test speaks for, and a client that may hang up.
+
+No socket: thousands of requests in seconds, and a client goes away at the very message that a test says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.agents import Llm, Roster
+from holdfast.errors import ModelUnavailable
+from holdfast.holdfast import Holdfast
+from holdfast.models import Collector, as_chunks
+from holdfast.server.app import make_app
+from holdfast.session import Entry, SessionRef
+
+Data = dict[str, Any]
+CHAT = "/v1/chat/completions"
+
+
+class Speaker:
+    """A model that answers with the message that `say` makes of a request's body, word by word.
+
+    Where `breaks` is a number, the next answer breaks off after so many chunks, once.
+    """
+
+    name = "speaker"
+
+    def __init__(self, say: Callable[[Data], Data | str]) -> None:
+        self.say = say
+        self.prompts: list[list[Data]] = []
+        """What was sent upstream, oldest first."""
+        self.breaks: int | None = None
+
+    async def stream(self, request: Data, *, headers: Mapping[str, str] | None = None) -> AsyncIterator[Data]:
+        """See `Model.stream`."""
+        self.prompts.append(request["messages"])
+        said = self.say(request)
+        message = {"role": "assistant", "content": said} if isinstance(said, str) else {"role": "assistant", **said}
+        reason = "tool_calls" if message.get("tool_calls") else "stop"
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        breaks, self.breaks = self.breaks, None
+        for at, chunk in enumerate(as_chunks({"id": "x", "model": "speaker", "choices": [choice]}, by_word=True)):
+            if at == breaks:
+                raise ModelUnavailable("the model went away")
+            yield chunk
+
+    async def close(self) -> None:
+        """See `Model.close`."""
+
+
+@dataclass(kw_only=True)
+class Answer:
+    """What a client got."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body) if self.body else None
+
+    @property
+    def events(self) -> list[Data]:
+        """What a stream said, error events too."""
+        lines = [line.removeprefix(b"data: ") for line in self.body.split(b"\n") if line.startswith(b"data: ")]
+        return [json.loads(line) for line in lines if line != b"[DONE]"]
+
+    @property
+    def streamed(self) -> bool:
+        return self.headers.get("content-type", "").startswith("text/event-stream")
+
+    @property
+    def last(self) -> Data:
+        """The completion, or the last event: where the session is told."""
+        said: Data = self.events[-1] if self.streamed else self.json
+        return said
+
+    @property
+    def session_id(self) -> str:
+        return self.headers["x-session-id"]
+
+    @property
+    def session(self) -> Data:
+        """The field `session`."""
+        return dict(self.last["session"])
+
+    @property
+    def message(self) -> Data:
+        """The assistant's message, as a client collects it."""
+        if not self.streamed:
+            return dict(self.json["choices"][0]["message"])
+        collector = Collector()
+        for event in self.events:
+            if "error" not in event:
+                collector.add(event)
+        completion = collector.completion() if collector.finished else collector.partial()
+        return dict(completion["choices"][0]["message"])
+
+
+class Door:
+    """A `Holdfast`, the app before it and the model behind it."""
+
+    def __init__(self, hf: Holdfast, speaker: Speaker) -> None:
+        self.hf = hf
+        self.speaker = speaker
+        self.app = make_app(hf, close=False)
+
+    async def __call__(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        hang_up: int | None = None,
+    ) -> Answer:
+        """One request; with `hang_up` the client goes away after so many messages of the answer."""
+        answer, gone, sent = Answer(), asyncio.Event(), 0
+        path, _, query = path.partition("?")
+        content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        given = {"host": "127.0.0.1", "content-length": str(len(content)), **(headers or {})}
+        if content:
+            given.setdefault("content-type", "application/json")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+            "state": {},
+        }
+        pending = [{"type": "http.request", "body": content, "more_body": False}]
+
+        async def receive() -> Data:
+            if pending:
+                return pending.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            nonlocal sent
+            if gone.is_set():
+                return
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            else:
+                answer.body += message.get("body", b"")
+            sent += 1
+            if sent == hang_up:
+                gone.set()
+                await asyncio.sleep(0)
+
+        await self.app(scope, receive, send)
+        return answer
+
+    async def chat(self, messages: Sequence[Data], *, headers: Mapping[str, str] | None = None, **body: Any) -> Answer:
+        """A request to the gateway."""
+        return await self("POST", CHAT, {"model": "m", "messages": list(messages), **body}, headers)
+
+    async def log(self, session_id: str, user: str = "default", *, retired: bool = False) -> tuple[Entry, ...]:
+        """A session's entries: the live path, or all."""
+        return await self.hf.store.entries(SessionRef(user, session_id), retired=retired)
+
+
+@asynccontextmanager
+async def opened(
+    say: Callable[[Data], Data | str] = lambda _: "r", url: str = "sqlite://:memory:", **settings: Any
+) -> AsyncIterator[Door]:
+    """A door with a model that says what `say` makes of each request."""
+    speaker = Speaker(say)
+    roster = Roster({"default": Llm(name="default", model="gpt-4o", client=speaker)})
+    async with Holdfast(url, roster=roster, **settings) as hf:
+        yield Door(hf, speaker)

@@ -1,0 +1,322 @@
+"""Which session a request belongs to, and what becomes of its log: slow and obvious, by comparing everything with everything.
+
+Written from `DESIGN.md`, section 6, alone. It knows no digests and no store: each message of a log has the path that led to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Data = dict[str, Any]
+RUN = 3
+"""Visible messages that a run in the middle of a log has at least, where no session is named."""
+
+
+def text(message: Data) -> str:
+    """The words of a message, without white space behind them."""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(part.get("text") or "" for part in content)
+    return (content or "").rstrip()
+
+
+def images(message: Data) -> list[str]:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    return [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+
+
+def visible(message: Data) -> bool:
+    return message["role"] != "tool" and not message.get("tool_calls")
+
+
+def said(message: Data) -> Any:
+    """What a message says, without ids of calls."""
+    calls = [
+        (one["function"]["name"], json.loads(one["function"]["arguments"])) for one in message.get("tool_calls") or ()
+    ]
+    return [message["role"], text(message), images(message), calls]
+
+
+@dataclass
+class Entry:
+    """A message in a log."""
+
+    seq: int
+    message: Data
+    path: tuple[int, ...]
+    """`seq` of all that leads to it, itself included."""
+    cut: bool = False
+    """An interrupted reply, of which a client may have seen less."""
+
+    def same(self, sent: Data) -> bool:
+        """Whether a client may have sent this message like that."""
+        if said(self.message) == said(sent):
+            return True
+        if self.message["role"] != sent["role"] or not visible(sent) or not visible(self.message):
+            return False
+        if images(self.message) and not images(sent):
+            return text(self.message) == text(sent)
+        return self.cut and text(sent) != "" and text(self.message).startswith(text(sent))
+
+
+@dataclass
+class Log:
+    """A session as it should be."""
+
+    owner: tuple[str, str]
+    """Tenant and user."""
+    id: str
+    system: str | None = None
+    entries: dict[int, Entry] = field(default_factory=dict)
+    live: tuple[int, ...] = ()
+    used: int = 0
+
+    def messages(self, path: Sequence[int]) -> list[Data]:
+        return [self.entries[seq].message for seq in path]
+
+    def seen(self, path: Sequence[int]) -> list[Entry]:
+        """The visible entries of a path."""
+        return [self.entries[seq] for seq in path if visible(self.entries[seq].message)]
+
+    def without_open_calls(self, tools: tuple[int, ...]) -> tuple[int, ...]:
+        """Tool messages up to the last one whose calls all have a result."""
+        starts = [at for at, seq in enumerate(tools) if self.entries[seq].message.get("tool_calls")]
+        if not starts:
+            return tools
+        calls, *told = self.messages(tools[starts[-1] :])
+        wanted = sorted(call["id"] for call in calls["tool_calls"])
+        return tools if wanted == sorted(one["tool_call_id"] for one in told) else tools[: starts[-1]]
+
+    def tools_behind(self, entry: Entry) -> tuple[int, ...]:
+        """Tool messages that follow an entry: on the live path, else on the branch that was written last."""
+        paths = [self.live] if entry.seq in self.live else [one.path for one in self.entries.values()]
+        found: tuple[int, ...] = ()
+        for path in paths:
+            if entry.seq not in path:
+                continue
+            behind = path[path.index(entry.seq) + 1 :]
+            stop = next((at for at, seq in enumerate(behind) if visible(self.entries[seq].message)), len(behind))
+            found = max(found, behind[:stop], key=lambda some: (max(some, default=-1), len(some)))
+        return found
+
+
+@dataclass
+class Landing:
+    """Where a request comes to, and what is expected of it."""
+
+    log: Log | None
+    """None: a new session."""
+    relations: set[str]
+    """What it may be called."""
+    live: list[Data]
+    """The live path when the request was taken in."""
+    retires: bool = False
+
+
+@dataclass(frozen=True)
+class Common:
+    """The last message that both share."""
+
+    log: Log
+    entry: Entry
+    shared: int
+    """Visible messages of the request, up to it."""
+    run: int = 0
+    """Messages of a run in the middle that lead up to it."""
+    sure: bool = True
+    """Whether the run has a reply that was not cut, and is word for word: else whether it is found is left open."""
+
+
+def land(
+    logs: Sequence[Log], sent: list[Data], system: str | None, *, named: Log | None, mode: str = "auto"
+) -> list[Landing]:
+    """What the rules say of a request; several where they leave it open which of equal sessions it is.
+
+    Args:
+        logs: those of the request's owner; none where matching is off.
+        sent: its messages without the leading system messages.
+        system: its system prompt.
+        named: the session that it names.
+        mode: `session_mode`.
+    """
+    told = any(message["role"] == "assistant" for message in sent)
+    if named is not None and mode == "auto" and not told:
+        return [_delta(named, sent)]
+    if named is not None:
+        return _in_session(named, sent, system, mode)
+    prefix = _prefix(logs, sent, system, any_=False)
+    runs = _runs(logs, sent, prefix) if mode != "transcript" else []
+    most, begun = max((run.run for run in runs), default=0), prefix.shared if prefix else 0
+    found: list[Landing] = []
+    if runs and most >= begun:
+        ends = {max(run.shared for run in some) for some in (runs, [run for run in runs if run.sure]) if some}
+        found = [one for run in runs if run.shared in ends for one in _in_session(run.log, sent, system, mode)]
+        if most > begun and all(run.sure for run in runs):
+            return found
+    if prefix is not None:
+        found += _in_session(prefix.log, sent, system, mode)
+        # Of several that have as much of the beginning, the one that has the end as well will do.
+        for log in logs:
+            other = _prefix([log], sent, system, any_=False)
+            if other and log is not prefix.log and other.shared == prefix.shared and _run(log, sent, other, least=1):
+                found += _in_session(log, sent, system, mode)
+        shared = prefix.log.seen(prefix.entry.path)
+        if any(entry.message["role"] == "assistant" for entry in shared):
+            return found
+        # Only calls are in common: recognised as long as the log has not gone on behind them, else open.
+    return [*found, Landing(None, {"new"}, sent)]
+
+
+def _runs(logs: Sequence[Log], sent: list[Data], prefix: Common | None) -> list[Common]:
+    """Where a request goes on that leaves something out; not looked for where all replies in it are in common already."""
+    shown = [message for message in sent if visible(message)]
+    if prefix and all(message["role"] != "assistant" for message in shown[prefix.shared :]):
+        return []
+    return [run for log in logs if (run := _run(log, sent, None, least=RUN))]
+
+
+def _in_session(log: Log, sent: list[Data], system: str | None, mode: str) -> list[Landing]:
+    """What becomes of a log; first what is wanted, then what may be as well."""
+    common = _goes_on(log, sent) or _prefix([log], sent, system, any_=True)
+    run = _run(log, sent, common, least=1) if mode != "transcript" else None
+    ways = [run] if run and run.sure else [run, common] if run else [common]
+    return [
+        _merged(way, sent)
+        if way is not None
+        else Landing(log, {"replaced" if log.live else "new"}, sent, retires=bool(log.live))
+        for way in ways
+    ]
+
+
+def _goes_on(log: Log, sent: list[Data]) -> Common | None:
+    """The whole live path, where nothing but new words follow it: then no other branch is looked for."""
+    shown, path = [message for message in sent if visible(message)], log.seen(log.live)
+    more = shown[len(path) :]
+    if not path or len(path) > len(shown) or any(message["role"] == "assistant" for message in more):
+        return None
+    if any(said(one.message) != said(message) for one, message in zip(path, shown, strict=False)):
+        return None
+    return Common(log, path[-1], len(path))
+
+
+def _delta(log: Log, sent: list[Data]) -> Landing:
+    last = log.messages(log.live)[-len(sent) :]
+    if [said(one) for one in last] == [said(one) for one in sent] and all(one["role"] != "assistant" for one in sent):
+        return Landing(log, {"replayed"}, log.messages(log.live))
+    return Landing(log, {"delta" if log.live else "new"}, log.messages(log.live) + sent)
+
+
+def _prefix(logs: Sequence[Log], sent: list[Data], system: str | None, *, any_: bool) -> Common | None:
+    """The longest common beginning; then an equal system prompt, one that goes on, the one used last."""
+    shown = [message for message in sent if visible(message)]
+    best: tuple[Any, Common] | None = None
+    for log in logs:
+        for entry in log.entries.values():
+            path = log.seen(entry.path)
+            if not visible(entry.message) or len(path) > len(shown):
+                continue
+            if not all(one.same(message) for one, message in zip(path, shown, strict=False)):
+                continue
+            asked = _calls_in_common(log, entry, sent)
+            if not any_ and not asked and not any(one.message["role"] == "assistant" for one in path):
+                continue
+            equal = log.system is None or system is None or log.system == system
+            goes_on = log.seen(log.live)[-1:] == [entry]
+            exact = sum(said(one.message) == said(message) for one, message in zip(path, shown, strict=False))
+            rank = (len(path), exact, equal, goes_on, log.used, entry.seq in log.live, entry.seq)
+            if best is None or rank > best[0]:
+                best = rank, Common(log, entry, len(path))
+    return best[1] if best else None
+
+
+def _calls_in_common(log: Log, entry: Entry, sent: list[Data]) -> int:
+    """How many assistant messages with tool calls both have, each behind the same visible message."""
+    there = [log.entries[seq].message for seq in (*entry.path, *log.tools_behind(entry))]
+    count = sum(visible(message) for message in there)
+    ours, theirs = _between(there, count), _between(sent, count)
+    return sum(
+        said(one) == said(other)
+        for some, more in zip(ours, theirs, strict=True)
+        for one, other in zip(some, more, strict=False)
+    )
+
+
+def _between(messages: list[Data], count: int) -> list[list[Data]]:
+    """The messages with calls behind each of the first visible messages."""
+    found: list[list[Data]] = [[] for _ in range(count + 1)]
+    at = 0
+    for message in messages:
+        at += visible(message)
+        if at > count:
+            break
+        if message.get("tool_calls"):
+            found[at].append(message)
+    return found
+
+
+def _run(log: Log, sent: list[Data], prefix: Common | None, *, least: int) -> Common | None:
+    """A run in the middle of a live path: the client left something out before it.
+
+    It begins with the request, or skips more than the request has in its place. It is held by a reply.
+    """
+    shown, path = [message for message in sent if visible(message)], log.seen(log.live)
+    start, head = prefix.shared if prefix else 0, 0
+    if prefix:
+        if prefix.entry not in path:
+            return None
+        head = path.index(prefix.entry) + 1
+    found: tuple[Any, Common] | None = None
+    for at in range(start, len(shown)):
+        for place in range(head, len(path)):
+            pairs = list(zip(path[place:], shown[at:], strict=False))
+            length = next((n for n, (one, message) in enumerate(pairs) if not one.same(message)), len(pairs))
+            replies = [n for n in range(length) if shown[at + n]["role"] == "assistant"]
+            users = any(shown[at + n]["role"] == "user" for n in range(length))
+            unknown, skipped = at - start, place - head
+            if not replies or length < least or (least > 1 and not users):
+                continue
+            if skipped == 0 or not (at == 0 or skipped > unknown):
+                continue
+            if unknown and length == 1 and place + 1 < len(path):
+                continue  # one reply, like "OK", may stand anywhere
+            intact = [n for n in replies if not path[place + n].cut]
+            exact = all(said(path[place + n].message) == said(shown[at + n]) for n in range(length))
+            sure = bool(intact) and exact and not (unknown and intact[-1] == 0 and place + 1 < len(path))
+            rank = (bool(intact), at + (intact or replies)[-1], length, place)
+            if found is None or rank > found[0]:
+                found = rank, Common(log, path[place + length - 1], at + length, length, sure)
+    return found[1] if found else None
+
+
+def _merged(common: Common, sent: list[Data]) -> Landing:
+    log, entry = common.log, common.entry
+    behind = [at for at, message in enumerate(sent) if visible(message)][common.shared - 1] + 1
+    rest, tools = sent[behind:], log.tools_behind(entry)
+    kept = tools
+    if rest and not visible(rest[0]):
+        equal = 0
+        for seq, message in zip(tools, rest, strict=False):
+            if visible(message) or not _same_tool(log.entries[seq].message, message):
+                break
+            equal += 1
+        rest = rest[equal:]
+        kept = tools[:equal] if rest and not visible(rest[0]) else tools
+    if not rest:
+        kept = log.without_open_calls(kept)  # nobody answers them: the reply is wanted anew
+    base = (*entry.path, *kept)
+    retires = log.live != base[: len(log.live)]
+    if log.live[: len(base)] == base:
+        relation = {"edited" if retires else "continued"} if rest else {"regenerated" if retires else "replayed"}
+    else:
+        # A branch that was left, and is taken up again.
+        relation = {"continued", "edited"} if rest else {"replayed", "regenerated"}
+    return Landing(log, relation, log.messages(base) + rest, retires=retires)
+
+
+def _same_tool(stored: Data, message: Data) -> bool:
+    """Ids aside: clients make new ones."""
+    return bool(said(stored) == said(message))

@@ -1,0 +1,66 @@
+"""What the tests of the reference tables share: sessions with a given log, and what has become of them."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from typing import Any
+
+from tests.service.simulator.door import Answer, Door
+from tests.service.simulator.notation import messages, words
+
+Data = dict[str, Any]
+
+
+async def stored(door: Door, log: str, session_id: str = "s", user: str = "default", system: str | None = None) -> None:
+    """A session whose log is that."""
+    session = await door.hf.session(session_id, user_id=user, system=system)
+    if log:
+        await session.append(messages(log))
+
+
+async def live(door: Door, session_id: str = "s", user: str = "default") -> str:
+    return words(await door.log(session_id, user))
+
+
+async def whole(door: Door, session_id: str = "s", user: str = "default") -> str:
+    """Retired messages too."""
+    return words(await door.log(session_id, user, retired=True))
+
+
+def good(answer: Answer) -> Answer:
+    assert answer.status == 200, answer.body
+    return answer
+
+
+def picture(red: int) -> Data:
+    """A part with an image of one pixel."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)
+    pixel = zlib.compress(bytes([0, red, 0, 0]))
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixel) + chunk(b"IEND", b"")
+    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(data).decode()}}
+
+
+def shown(word: str, *parts: Data) -> Data:
+    """A user's message with pictures."""
+    return {"role": "user", "content": [{"type": "text", "text": word}, *parts]}
+
+
+def pictures(prompt: list[Data]) -> list[str]:
+    """The images in a prompt."""
+    parts = [part for one in prompt if isinstance(one["content"], list) for part in one["content"]]
+    return [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+
+
+ONE, OTHER = picture(1), picture(2)
+URLS = [ONE["image_url"]["url"], OTHER["image_url"]["url"]]
+
+
+async def with_picture(door: Door, *more: str) -> None:
+    session = await door.hf.session("s")
+    await session.append([shown("u1", ONE), *messages(" ".join(more))])

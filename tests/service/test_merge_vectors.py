@@ -1,0 +1,171 @@
+"""What a request does to a log: the tables of what mistral.rs does and promises, as tests of the gateway.
+
+Rows are those of `mistralrs-and-nexo.md`, 1.5 and 1.9b (merge, media, write-back), by their promised side; where `DESIGN.md`, section 6, says otherwise, it holds,
+and the test says so. Words are those of the tables; `r` is what the model answers to the request of the row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.service.simulator.door import opened
+from tests.service.simulator.notation import message, messages, words
+from tests.service.simulator.vectors import ONE, OTHER, URLS, good, live, pictures, shown, stored, whole, with_picture
+
+Data = dict[str, Any]
+
+# -- merge (1.5) ---------------------------------------------------------------
+
+TWO = "u1 tc1 t1 a1 u2 tc2 t2"
+MERGED: dict[str, tuple[str, str, str, str, str]] = {
+    "1": ("u1 tc1 t1", "u1 a1 u2", "auto", "u1 tc1 t1 a1 u2", "continued"),
+    "2": (TWO, "u1 a1 u2 a2 u3", "auto", f"{TWO} a2 u3", "continued"),
+    "3": (TWO, "u1 a1 u2'", "auto", "u1 tc1 t1 a1 u2'", "edited"),
+    "4": (TWO, "u1'", "transcript", "u1'", "replaced"),
+    # Section 6, 4: without an assistant's message it is a delta, unless the request says it is a transcript.
+    "4, auto": (TWO, "u1'", "auto", f"{TWO} u1'", "delta"),
+    "5": (TWO, "u1 a1' u2", "auto", "u1 tc1 t1 a1' u2", "edited"),
+    "6": (TWO, "u1", "transcript", "u1 tc1 t1", "regenerated"),
+    "6, auto": (TWO, "u1", "auto", f"{TWO} u1", "delta"),
+    "7": (TWO + " a2", "u1 a1 u2", "auto", TWO, "regenerated"),
+    "7, unanswered": (TWO, "u1 a1 u2", "auto", TWO, "replayed"),
+    "8": (TWO, "u3", "auto", f"{TWO} u3", "delta"),
+    "8, delta": (TWO, "u3", "delta", f"{TWO} u3", "delta"),
+    "8, transcript": (TWO, "u3", "transcript", "u3", "replaced"),
+    "9": ("u1 tc1 t1", "u1 tc1 t1 a1 u2", "auto", "u1 tc1 t1 a1 u2", "continued"),
+    "9, later": (TWO, "u1 tc1 t1 a1 u2 tc2 t2 a2 u3", "auto", f"{TWO} a2 u3", "continued"),
+    "9, the last only": (TWO, "u1 a1 u2 tc2 t2 a2 u3", "auto", f"{TWO} a2 u3", "continued"),
+    "9, the first only": (TWO, "u1 tc1 t1 a1 u2 a2 u3", "auto", f"{TWO} a2 u3", "continued"),
+    "11": ("u1 tc1 t1", "u1 u2", "transcript", "u1 tc1 t1 u2", "continued"),
+    "11, answered": ("u1 tc1 t1 a1", "u1 u2", "transcript", "u1 tc1 t1 u2", "edited"),
+    "11, auto": ("u1 tc1 t1", "u1 u2", "auto", "u1 tc1 t1 u1 u2", "delta"),
+    "12": ("", "u1 a1 u2", "auto", "u1 a1 u2", "new"),
+    "12, a delta": ("", "u1", "auto", "u1", "new"),
+}
+
+
+@pytest.mark.parametrize("row", MERGED)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_row_of_the_merge_table(row: str, stream: bool) -> None:
+    """By its session's id: the live path, what the answer says of it, the prompt, and nothing lost."""
+    log, sent, mode, wanted, relation = MERGED[row]
+    async with opened() as door:
+        await stored(door, log)
+        answer = good(await door.chat(messages(sent), session_id="s", session_mode=mode, stream=stream))
+        assert await live(door) == f"{wanted} r"
+        assert answer.session["reconciled"] == relation
+        assert answer.session_id == answer.last["session_id"] == "s"
+        assert set((await whole(door)).split()) == {*log.split(), *sent.split(), "r"}
+        assert words(door.speaker.prompts[-1]) == wanted
+        await (await door.hf.session("s")).verify()
+        retired = [entry.seq for entry in await door.log("s", retired=True) if entry.retired_by is not None]
+        assert answer.session.get("edited_at") == (retired[0] if retired else None)
+
+
+UNNAMED = {row: case for row, case in MERGED.items() if case[2] == "auto" and row in ("2", "3", "7", "9, later")}
+
+
+@pytest.mark.parametrize("row", UNNAMED)
+async def test_a_row_without_an_id(row: str) -> None:
+    """The same rows where the session is found by what was said: an assistant's message is in common."""
+    log, sent, _, wanted, relation = UNNAMED[row]
+    async with opened() as door:
+        await stored(door, log)
+        answer = good(await door.chat(messages(sent)))
+        assert answer.session_id == "s"
+        assert (await live(door), answer.session["reconciled"]) == (f"{wanted} r", relation)
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_row_10_a_system_message_beside_the_log(named: bool) -> None:
+    """System prompts stand beside the log: one that was put there does not hide the tool history."""
+    async with opened() as door:
+        await stored(door, "u1 tc1 t1 a1", system="sys")
+        answer = good(await door.chat(messages("u1 a1 u2"), session_id="s" if named else None))
+        assert answer.session_id == "s"
+        assert await live(door) == "u1 tc1 t1 a1 u2 r"
+        assert words(door.speaker.prompts[-1]) == "sys u1 tc1 t1 a1 u2"
+
+
+# -- media (1.5, 4 and 1.9b) -----------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_text_alone_gets_its_picture_back(named: bool) -> None:
+    """A client that drops images from its history: the message keeps the one it came with."""
+    async with opened() as door:
+        await with_picture(door, "a1")
+        answer = good(await door.chat(messages("u1 a1 u2"), session_id="s" if named else None))
+        assert (answer.session_id, answer.session["reconciled"]) == ("s", "continued")
+        assert await live(door) == "u1 a1 u2 r"
+        assert pictures(door.speaker.prompts[-1]) == URLS[:1]
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_picture_is_added_to_the_one_that_is_resent(named: bool) -> None:
+    """Neither takes the other's place."""
+    async with opened() as door:
+        await with_picture(door, "a1")
+        sent = [shown("u1", ONE), message("a1"), shown("u2", OTHER)]
+        answer = good(await door.chat(sent, session_id="s" if named else None))
+        assert answer.session_id == "s"
+        assert pictures(door.speaker.prompts[-1]) == URLS
+        assert len(await door.log("s")) == 4
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_the_same_text_with_another_picture(named: bool) -> None:
+    """Another message: without an id nothing is in common, with one it is an edit."""
+    async with opened() as door:
+        await with_picture(door, "a1 u2 a2")
+        sent = [shown("u1", OTHER), *messages("a1 u3")]
+        answer = good(await door.chat(sent, session_id="s" if named else None))
+        assert (answer.session_id == "s") == named
+        assert pictures(door.speaker.prompts[-1]) == URLS[1:]
+        assert len(await door.log("s")) == 4
+
+
+async def test_a_picture_goes_with_its_message() -> None:
+    """An edit before it: it is not shown any more, and stays in the log."""
+    async with opened() as door:
+        session = await door.hf.session("s")
+        await session.append([*messages("u1 a1"), shown("u2", ONE), *messages("a2")])
+        good(await door.chat(messages("u1 a1 u2' a3 u4"), session_id="s"))
+        assert pictures(door.speaker.prompts[-1]) == []
+        assert await live(door) == "u1 a1 u2' a3 u4 r"
+        assert await whole(door) == "u1 a1 u2 a2 u2' a3 u4 r"
+
+
+# -- write-back (1.9b) ---------------------------------------------------------
+
+
+async def test_a_turn_with_a_tool_of_the_client_is_stored_with_its_last_word() -> None:
+    """Call, result and reply; the next request with the same id sees them all."""
+    calls = message("tc1")
+
+    def say(request: Data) -> Data | str:
+        return calls if words(request["messages"]) == "u1" else "a1"
+
+    async with opened(say) as door:
+        tools = [{"type": "function", "function": {"name": "find"}}]
+        first = good(await door.chat(messages("u1"), session_id="s", tools=tools))
+        assert first.message["tool_calls"] == calls["tool_calls"]
+        good(await door.chat(messages("t1"), session_id="s", tools=tools))
+        assert await live(door) == "u1 tc1 t1 a1"
+        good(await door.chat(messages("u1 a1 u2"), session_id="s"))
+        assert words(door.speaker.prompts[-1]) == "u1 tc1 t1 a1 u2"
+        assert len({entry.turn_id for entry in (await door.log("s"))[:4]}) == 1
+
+
+async def test_a_model_that_fails() -> None:
+    """Not "nothing stored", as with mistral.rs: the user's message is durable first (section 3), and a retry adds nothing."""
+    async with opened() as door:
+        await stored(door, "u1 a1")
+        door.speaker.breaks = 0
+        assert (await door.chat(messages("u1 a1 u2"), session_id="s")).status >= 500
+        assert await live(door) == "u1 a1 u2"
+        answer = good(await door.chat(messages("u1 a1 u2"), session_id="s"))
+        assert answer.session["reconciled"] == "replayed"
+        assert await whole(door) == "u1 a1 u2 r"

@@ -1,0 +1,240 @@
+"""How long sessions live, how they move and fork: the tables of what mistral.rs does and promises, as tests of the gateway.
+
+Rows are those of `mistralrs-and-nexo.md`, 1.9b (round trip, HTTP, fork, store), by their promised side; where `DESIGN.md`, section 6, says otherwise, it holds,
+and the test says so. Words are those of the tables; `r` is what the model answers to the request of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.life import LifeSettings
+from holdfast.session import SessionRef
+from tests.service.simulator.door import Door, opened
+from tests.service.simulator.notation import message, messages, words
+from tests.service.simulator.vectors import URLS, good, live, pictures, shown, stored, whole, with_picture
+
+Data = dict[str, Any]
+
+# -- round trip (1.9b) -----------------------------------------------------------
+
+
+async def test_an_export_is_installed_under_a_new_id() -> None:
+    """Equal messages and images; what belongs to a call or to a process is not in it."""
+    async with opened() as door:
+        await with_picture(door, "tc1 t1 a1")
+        good(
+            await door.chat(
+                messages("u2"),
+                session_id="s",
+                temperature=0.5,
+                tools=[{"type": "function", "function": {"name": "find"}}],
+            )
+        )
+        exported = good(await door("GET", "/v1/sessions/s")).json
+        assert not {"temperature", "tools", "interpreter"} & set(exported)
+        assert (await door("PUT", "/v1/sessions/t", exported)).status in (200, 201)
+        again = good(await door("GET", "/v1/sessions/t")).json
+        plain = [{name: one.get(name) for name in ("role", "content", "tool_calls")} for one in exported["messages"]]
+        assert plain == [
+            {name: one.get(name) for name in ("role", "content", "tool_calls")} for one in again["messages"]
+        ]
+        assert exported["images"] == again["images"]
+        assert len(exported["images"]) == 1
+        good(await door.chat(messages("u3"), session_id="t"))
+        assert pictures(door.speaker.prompts[-1]) == URLS[:1]
+
+
+async def test_what_an_import_takes() -> None:
+    """Messages are required, and may be none; unknown keys stay out of the way."""
+    async with opened() as door:
+        assert 400 <= (await door("PUT", "/v1/sessions/s", {})).status < 500
+        assert (await door("GET", "/v1/sessions/s")).status == 404
+        assert (await door("PUT", "/v1/sessions/s", {"messages": [], "files": [], "x_unknown": 1})).status == 200
+        assert await live(door) == ""
+        shape = {"messages": [shown("u1", {"type": "image"})], "images": ["!no base64!"]}
+        refused = await door("PUT", "/v1/sessions/t", shape)
+        assert refused.status == 400
+        assert "base64" in refused.json["error"]["message"]
+
+
+async def test_an_import_in_their_shape() -> None:
+    """`images` stand in the order of the placeholders in the messages."""
+    data = [url.partition(",")[2] for url in URLS]
+    shape = {
+        "messages": [shown("u1", {"type": "image"}), message("a1"), shown("u2", {"type": "image"})],
+        "images": data,
+        "videos": [],
+    }
+    async with opened() as door:
+        assert (await door("PUT", "/v1/sessions/s", shape)).status == 200
+        good(await door.chat(messages("u3"), session_id="s"))
+        assert [url.partition(",")[2] for url in pictures(door.speaker.prompts[-1])] == data
+
+
+# -- HTTP (1.9b) -----------------------------------------------------------------
+
+
+async def test_their_routes() -> None:
+    """GET, PUT, DELETE of a session."""
+    async with opened() as door:
+        assert (await door("GET", "/v1/sessions/s")).status == 404
+        assert (await door("PUT", "/v1/sessions/s", {"messages": messages("u1 a1")})).status == 200
+        assert (await door("PUT", "/v1/sessions/s", {"messages": messages("u2 a2")})).status == 200
+        exported = good(await door("GET", "/v1/sessions/s")).json["messages"]
+        assert words([{"role": one["role"], "content": one["content"]} for one in exported]) == "u2 a2"
+        assert await whole(door) == "u2 a2"
+        assert (await door("DELETE", "/v1/sessions/s")).status == 200
+        assert (await door("GET", "/v1/sessions/s")).status == 404
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_session_is_named_in_the_answer(stream: bool) -> None:
+    """In the body, of a stream in the final chunk only; an id that was made can be used again."""
+    async with opened() as door:
+        answer = good(await door.chat(messages("u1"), stream=stream))
+        named = answer.last["session_id"]
+        if stream:
+            assert ["session_id" in event for event in answer.events] == [False] * (len(answer.events) - 1) + [True]
+        assert (await door.hf.store.get(SessionRef("default", named))).messages == 2
+        again = good(await door.chat(messages("u2"), session_id=named))
+        assert again.session_id == named
+        assert await live(door, named) == "u1 r u2 r"
+
+
+# -- fork (1.9b) -------------------------------------------------------------------
+
+FORKED = {"one turn": (0, "u1 tc1 t1 a1"), "two turns": (1, "u1 tc1 t1 a1 u2 a2"), "all": (None, "u1 tc1 t1 a1 u2 a2")}
+
+
+@pytest.mark.parametrize("how", FORKED)
+async def test_a_fork(how: str) -> None:
+    """Whole turns; an edit of the fork leaves the source alone."""
+    at_turn, wanted = FORKED[how]
+    async with opened() as door:
+        await stored(door, "u1 tc1 t1 a1 u2 a2")
+        body = {"id": "f", **({"at_turn": at_turn} if at_turn is not None else {})}
+        assert (await door("POST", "/v1/sessions/s/fork", body)).status == 201
+        assert await live(door, "f") == wanted
+        good(await door.chat(messages("u1 a1' u9"), session_id="f"))
+        assert await live(door, "f") == "u1 tc1 t1 a1' u9 r"
+        assert await whole(door) == "u1 tc1 t1 a1 u2 a2"
+
+
+@pytest.mark.parametrize("at_turn", [-1, 8])
+async def test_a_fork_at_a_turn_that_is_not_there(at_turn: int) -> None:
+    """Refused: neither all nor nothing is what was asked for."""
+    async with opened() as door:
+        await stored(door, "u1 a1 u2 a2")
+        assert (await door("POST", "/v1/sessions/s/fork", {"at_turn": at_turn, "id": "f"})).status == 400
+        assert (await door("GET", "/v1/sessions/f")).status == 404
+
+
+async def test_a_fork_of_nothing() -> None:
+    async with opened() as door:
+        assert (await door("POST", "/v1/sessions/none/fork", {})).status == 404
+
+
+# -- store (1.9b) -----------------------------------------------------------------
+
+CAP, TTL = 128, 1_800_000
+
+
+class Seconds:
+    """A clock that stands where a test puts it."""
+
+    def __init__(self) -> None:
+        self.now = 10**12
+
+    def __call__(self) -> int:
+        return self.now
+
+    def at(self, seconds: int) -> None:
+        self.now = 10**12 + seconds * 1000
+
+
+async def names(door: Door) -> set[str]:
+    """Sessions that are there."""
+    await door.hf.sweep()
+    page = await door.hf.sessions(limit=1000)
+    return {session.id for session in page.sessions if session.status == "active"}
+
+
+@asynccontextmanager
+async def theirs() -> AsyncIterator[tuple[Door, Seconds]]:
+    """Their sizes, and a clock."""
+    clock = Seconds()
+    async with opened(life=LifeSettings.of("mistralrs"), clock=clock) as door:
+        yield door, clock
+
+
+async def full(door: Door, clock: Seconds) -> None:
+    """s0 to s127, a second apart."""
+    for at in range(CAP):
+        clock.at(at)
+        await stored(door, "u1 a1", f"s{at}")
+
+
+async def test_one_more_than_there_may_be() -> None:
+    """The one that was not used for the longest goes."""
+    async with theirs() as (door, clock):
+        await full(door, clock)
+        clock.at(200)
+        await stored(door, "u1 a1", "new")
+        assert await names(door) == {f"s{at}" for at in range(1, CAP)} | {"new"}
+
+
+async def test_one_that_was_used_stays() -> None:
+    """A working set for a call is use; an export, a list and a look are not (section 8)."""
+    async with theirs() as (door, clock):
+        await full(door, clock)
+        clock.at(300)
+        await (await door.hf.session("s0")).context()
+        for path in ("/v1/sessions/s1", "/v1/sessions", "/v1/sessions/s1/messages"):
+            good(await door("GET", path))
+        await stored(door, "u1 a1", "new")
+        assert await names(door) == {f"s{at}" for at in range(CAP) if at != 1} | {"new"}
+
+
+async def test_saving_what_is_there_evicts_nobody() -> None:
+    """At the cap."""
+    async with theirs() as (door, clock):
+        await full(door, clock)
+        clock.at(200)
+        await (await door.hf.session("s127")).append(messages("u2"))
+        assert await names(door) == {f"s{at}" for at in range(CAP)}
+
+
+async def test_idle_for_as_long_as_it_may_be() -> None:
+    """Alive while it was idle for less; then it is gone, whether or not anybody saved anything."""
+    async with theirs() as (door, clock):
+        clock.at(0)
+        await stored(door, "u1 a1", "a")
+        clock.at(TTL // 1000 - 1)
+        await stored(door, "u1 a1", "b")
+        assert (await door("GET", "/v1/sessions/a")).status == 200
+        clock.at(TTL // 1000)
+        assert (await door("GET", "/v1/sessions/a")).status == 404
+        assert (await door("GET", "/v1/sessions/b")).status == 200
+        assert await names(door) == {"b"}
+
+
+async def test_one_that_has_expired_is_not_recognised() -> None:
+    """In memory it is gone: what continues it is a new session."""
+    async with theirs() as (door, clock):
+        clock.at(0)
+        await stored(door, "u1 a1", "A")
+        clock.at(TTL // 1000)
+        assert good(await door.chat(messages("u1 a1 u2"))).session["reconciled"] == "new"
+
+
+async def test_deleting_twice() -> None:
+    """The second time there is nothing."""
+    async with theirs() as (door, _):
+        await stored(door, "u1 a1")
+        ref = SessionRef("default", "s")
+        assert [await door.hf.delete(ref), await door.hf.delete(ref)] == [True, False]

@@ -1,0 +1,111 @@
+"""Thousands of conversations by clients that do what clients do, each request held against the rules of `DESIGN.md`, section 6.
+
+What is checked of every request: it came to the session that the rules say, or to a new one; the live path is what was said, with
+its tool messages; no other session of anybody has changed; nothing is lost; the prompt is legal and is the live path; and the
+answer says what became of it. `HYPOTHESIS_PROFILE=thorough` takes thousands of conversations, `make test` a few hundred.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from tests.service.simulator.behaviours import BEHAVIOURS, OPENINGS, resend_all
+from tests.service.simulator.reference import text
+from tests.service.simulator.world import TENANTS, Ask, Person, World, world
+
+Step = tuple[int, str, int]
+OWNERS = [(TENANTS[0], "ada"), (TENANTS[0], "ada"), (TENANTS[0], "bob"), (TENANTS[1], "ada")]
+"""Whose clients there are: two of one user, and two whose users have a name or a tenant in common with that one."""
+steps = st.lists(
+    st.tuples(st.integers(0, len(OWNERS) - 1), st.sampled_from(sorted(BEHAVIOURS)), st.integers(0, 2**20)),
+    min_size=3,
+    max_size=14,
+)
+alone = st.lists(
+    st.tuples(st.just(0), st.sampled_from(sorted(BEHAVIOURS)), st.integers(0, 2**20)), min_size=10, max_size=30
+)
+
+
+def reply_to(person: Person, ask: Ask, chance: Random) -> dict[str, object] | str:
+    """The model's next words: to the common opening the common reply, else words of their own or calls."""
+    if [text(one) for one in ask.sent] == [OPENINGS[0]]:
+        return OPENINGS[1]
+    word = f"re {person.word()} and more"
+    if chance.random() < 0.2:
+        names = [f"call_{person.name}_{person.count}_{at}" for at in range(chance.randint(1, 2))]
+        return {
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": name,
+                    "type": "function",
+                    "function": {"name": "find", "arguments": f'{{"a": 1, "deep": {{"word": "{word}"}}}}'},
+                }
+                for name in names
+            ],
+        }
+    return word
+
+
+async def play(there: World, people: list[Person], steps: list[Step], *, twice: bool) -> None:
+    """One step after the other; a client that cannot do what it is to do goes on as usual."""
+    for at, (who, name, seed) in enumerate(steps):
+        person, chance = people[who], Random(seed)
+        ask = BEHAVIOURS[name](person, chance) or resend_all(person, chance)
+        # Which of two sessions with the same words a second try means, only their names could say.
+        clear = ask.named or len(there.logs.get(person.owner, ())) < 2
+        ask.key = f"{person.name}-{at}" if twice and clear and chance.random() < 0.5 else None
+        note(f"{name}: {person.name} of {person.owner}")
+        reply = reply_to(person, ask, chance)
+        answer = await there.ask(person, ask, reply)
+        if ask.key is not None:
+            await there.again(person, ask, answer, reply)
+    await there.verify()
+
+
+def run(people: list[Person], steps: list[Step], *, twice: bool = False) -> None:
+    """Play in an event loop and a world of its own; with `twice` many requests come once more, with the same key."""
+
+    async def playing() -> None:
+        async with world() as there:
+            await play(there, people, steps, twice=twice)
+
+    asyncio.run(playing())
+
+
+def clients(name: str) -> list[Person]:
+    """A client for each owner; each other one shows no images but the newest."""
+    return [Person(owner=owner, name=name.format(at), drops=at % 2 == 1) for at, owner in enumerate(OWNERS)]
+
+
+many = settings(max_examples=4 * settings().max_examples)
+
+
+@many
+@given(steps)
+def test_every_request_comes_to_its_own(steps: list[Step]) -> None:
+    """Clients of one user, of two and of two tenants, in turns; each has words of its own but for the opening."""
+    run(clients("p{}"), steps)
+
+
+@many
+@given(steps)
+def test_everybody_says_the_same(steps: list[Step]) -> None:
+    """The same, where all clients use the same words, and the model answers them alike."""
+    run(clients("x"), steps)
+
+
+@given(alone)
+def test_a_long_conversation(steps: list[Step]) -> None:
+    """One client that changes its habits with every request."""
+    run(clients("x")[:1], steps)
+
+
+@given(steps)
+def test_a_request_that_comes_twice(steps: list[Step]) -> None:
+    """With the same `Idempotency-Key`: the same answer, and nothing is written or asked again; where the first broke, it goes on."""
+    run(clients("p{}"), steps, twice=True)
