@@ -148,7 +148,15 @@ def land(
         return [_delta(named, sent)]
     if named is not None:
         return _in_session(named, sent, system, mode)
-    prefix = _prefix(logs, sent, system, any_=False)
+    found = _among(logs, sent, system, mode)
+    # What was resent word for word is found first: where that leads elsewhere, it will do as well.
+    return found + _among(logs, sent, system, mode, exactly=True)
+
+
+def _among(
+    logs: Sequence[Log], sent: list[Data], system: str | None, mode: str, *, exactly: bool = False
+) -> list[Landing]:
+    prefix = _prefix(logs, sent, system, any_=False, exactly=exactly)
     runs = _runs(logs, sent, prefix) if mode != "transcript" else []
     most, begun = max((run.run for run in runs), default=0), prefix.shared if prefix else 0
     found: list[Landing] = []
@@ -181,9 +189,15 @@ def _runs(logs: Sequence[Log], sent: list[Data], prefix: Common | None) -> list[
 
 def _in_session(log: Log, sent: list[Data], system: str | None, mode: str) -> list[Landing]:
     """What becomes of a log; first what is wanted, then what may be as well."""
-    common = _goes_on(log, sent) or _prefix([log], sent, system, any_=True)
-    run = _run(log, sent, common, least=1) if mode != "transcript" else None
-    ways = [run] if run and run.sure else [run, common] if run else [common]
+    ways: list[Common | None] = []
+    for exactly in (False, True):
+        common = _goes_on(log, sent) or _prefix([log], sent, system, any_=True, exactly=exactly)
+        run = _run(log, sent, common, least=1) if mode != "transcript" else None
+        ways += [run] if run and run.sure else [run, common] if run else [common]
+        if run:  # of two runs with something changed between them the second need not count
+            ways.append(_run(log, sent, common, least=1, first=True))
+    if any(ways):
+        ways = [way for way in ways if way is not None]
     return [
         _merged(way, sent)
         if way is not None
@@ -210,7 +224,9 @@ def _delta(log: Log, sent: list[Data]) -> Landing:
     return Landing(log, {"delta" if log.live else "new"}, log.messages(log.live) + sent)
 
 
-def _prefix(logs: Sequence[Log], sent: list[Data], system: str | None, *, any_: bool) -> Common | None:
+def _prefix(
+    logs: Sequence[Log], sent: list[Data], system: str | None, *, any_: bool, exactly: bool = False
+) -> Common | None:
     """The longest common beginning; then an equal system prompt, one that goes on, the one used last."""
     shown = [message for message in sent if visible(message)]
     best: tuple[Any, Common] | None = None
@@ -220,6 +236,10 @@ def _prefix(logs: Sequence[Log], sent: list[Data], system: str | None, *, any_: 
             if not visible(entry.message) or len(path) > len(shown):
                 continue
             if not all(one.same(message) for one, message in zip(path, shown, strict=False)):
+                continue
+            if exactly and not all(
+                said(one.message) == said(message) for one, message in zip(path, shown, strict=False)
+            ):
                 continue
             asked = _calls_in_common(log, entry, sent)
             if not any_ and not asked and not any(one.message["role"] == "assistant" for one in path):
@@ -258,7 +278,7 @@ def _between(messages: list[Data], count: int) -> list[list[Data]]:
     return found
 
 
-def _run(log: Log, sent: list[Data], prefix: Common | None, *, least: int) -> Common | None:
+def _run(log: Log, sent: list[Data], prefix: Common | None, *, least: int, first: bool = False) -> Common | None:
     """A run in the middle of a live path: the client left something out before it.
 
     It begins with the request, or skips more than the request has in its place. It is held by a reply.
@@ -287,7 +307,7 @@ def _run(log: Log, sent: list[Data], prefix: Common | None, *, least: int) -> Co
             exact = all(said(path[place + n].message) == said(shown[at + n]) for n in range(length))
             sure = bool(intact) and exact and not (unknown and intact[-1] == 0 and place + 1 < len(path))
             rank = (bool(intact), at + (intact or replies)[-1], length, place)
-            if found is None or rank > found[0]:
+            if found is None or (not first and rank > found[0]):
                 found = rank, Common(log, path[place + length - 1], at + length, length, sure)
     return found[1] if found else None
 

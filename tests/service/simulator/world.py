@@ -89,9 +89,7 @@ class World:
         if not broken:
             assert answer.status == 200, answer.body
         session_id = answer.headers.get("x-session-id") or await self._changed(person)
-        possible = [one for one in landings if one.log is not None and one.log.id == session_id] or landings[-1:]
-        told = None if broken else answer.session["reconciled"]
-        landing = next((one for one in possible if told in one.relations), possible[0])
+        landing = await self._which(landings, person, session_id)
         log = self._landed(person, landing, session_id, ask)
         if not broken:
             assert answer.session["reconciled"] in landing.relations, answer.session
@@ -126,6 +124,21 @@ class World:
         finished = len(self.speaker.prompts) == prompts  # whoever hung up had missed the last bytes only
         await self._check(person, log, Landing(log, set(), before), broken=finished)
         person.view = [*ask.view, {**answer.message, "role": "assistant"}]
+
+    async def _which(self, landings: list[Landing], person: Person, session_id: str) -> Landing:
+        """Of what the rules leave open that which happened; what they want first where it is none of it."""
+        if len(landings) == 1:
+            return landings[0]
+        tenant, user = person.owner
+        live = [said(message_to(entry.message)) for entry in await self.doors[tenant].log(session_id, user)]
+        known = {log.id for log in self.logs[person.owner]}
+        there = [one for one in landings if (session_id not in known if one.log is None else one.log.id == session_id)]
+        fits = [
+            one
+            for one in there
+            if len(live) <= len(one.live) + 1 and live[: len(one.live)] == [said(message) for message in one.live]
+        ]
+        return (fits or there or landings)[0]
 
     def _named(self, person: Person, ask: Ask) -> Log | None:
         if not ask.named or person.session_id is None:
