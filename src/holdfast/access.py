@@ -24,6 +24,8 @@ SECRET_RANDOM: Final = 32
 """Random bytes of its secret."""
 _KEY: Final = re.compile(r"hf_([a-z2-7]{16})_[a-z2-7]{52}")
 _PREFIX: Final = "hf_"
+_MEANT: Final = re.compile(r"hf_[a-z2-7]{16}_")
+"""What begins like one of ours: others' keys begin with `hf_` too."""
 _USER_KEY: Final = b"holdfast upstream user"
 """Keys the hash by which an upstream key is a user, so that it is no other hash of that key."""
 
@@ -81,7 +83,7 @@ def _spelt(data: bytes) -> str:
 
 def is_key(text: str) -> bool:
     """Whether that is meant for a key of Holdfast's, right or wrong: then it goes to nobody else."""
-    return text.startswith(_PREFIX)
+    return _MEANT.match(text) is not None
 
 
 def id_in(text: str) -> str | None:

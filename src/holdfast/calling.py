@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.budget import STEP_DOWN
 from holdfast.context.explain import encode_record
-from holdfast.errors import BudgetTooSmall, ContextTooLong, InvalidRequest
+from holdfast.errors import BudgetTooSmall, ContextTooLong, InvalidRequest, ModelError
 from holdfast.models import closing, given_up, opening
 from holdfast.prompting import Turn, build_prompt, sendable
 from holdfast.session import ModelCall, Session
@@ -78,9 +78,13 @@ async def _called(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
         body["max_tokens"] = llm.max_tokens
     if llm.cache_key:
         body.setdefault("prompt_cache_key", cache_key(turn.session))
-    async with closing(llm.client.stream(body, headers=turn.request.headers or None)) as chunks:
-        async for chunk in turn.hold.passed(chunks):
-            yield chunk
+    try:
+        async with closing(llm.client.stream(body, headers=turn.request.headers or None)) as chunks:
+            async for chunk in turn.hold.passed(chunks):
+                yield chunk
+    except ModelError as exc:
+        exc.handed = bool(turn.request.headers)
+        raise
 
 
 def made_call(turn: Turn, model: object, usage: object) -> ModelCall:

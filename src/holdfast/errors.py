@@ -384,6 +384,8 @@ class ModelError(HoldfastError):
         self.status = status
         self.body = body
         self.retry_after = retry_after
+        self.handed = False
+        """Whether the model was called with the caller's own key."""
 
 
 class ModelUnavailable(ModelError):

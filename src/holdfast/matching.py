@@ -22,6 +22,8 @@ from holdfast.stores.matching import Sighting
 
 _ANCHORS: Final = 4
 """Replies of a request, from the last one, that are tried as the end of a run in the middle of a log."""
+_PLACES: Final = 16
+"""Places that are tried for each of them."""
 PAGE: Final = 32
 """Entries that are read at a time where words are compared."""
 
@@ -213,23 +215,29 @@ async def _followed(trail: Trail, start: int, digest: bytes, *, first: int) -> L
 async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> tuple[Sequence[Sighting], int]:
     """All places of the last message that is shared, and how many messages lead up to it.
 
+    Each message is chained once, but for a few behind each that the client resends otherwise than it is stored.
+
     Args:
         trail: the request.
         start: the first message to be found.
         digest: the chain before it.
         first: the first message that is a place to stop at.
     """
-    chains, places, count = {digest}, tuple[Sighting, ...](), start
+    chains, places, count, window = {digest}, tuple[Sighting, ...](), start, len(trail.messages)
     while count < len(trail.messages):
-        straight = [(at, mark) for link in chains for at, mark in _chained(trail, count, link) if at >= first]
+        straight = [(at, mark) for link in chains for at, mark in _chained(trail, count, link, window) if at >= first]
         straight.sort(key=lambda one: one[0])
         found = await trail.look([mark for _, mark in straight])
         if found:
             at = straight[found[0].mark][0]
+            whole = at + 1 == count + window
             places, count, chains = found, at + 1, {found[0].digest}
-        if count == len(trail.messages) or not (trail.replies(count) or any(not one.last for one in places)):
+            if whole and count < len(trail.messages):
+                window *= 2
+                continue
+        if count == len(trail.messages) or (places and not trail.replies(count) and all(one.last for one in places)):
             break
-        strays = [stray for link in chains for stray in _strays(trail, count, link)]
+        strays = [stray for link in chains for stray in _strays(trail, count, link, max(count, first))]
         strays.sort(key=lambda one: one[0])
         told = await trail.look([mark for _, mark in strays], alias=True)
         if not told:
@@ -238,23 +246,23 @@ async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> t
         told = await _checked(trail, told, at)
         if not told:
             break
-        places, count, chains = told, at + 1, {one.digest for one in told}
+        places, count, chains, window = told, at + 1, {one.digest for one in told}, PAGE
     return places, count
 
 
-def _chained(trail: Trail, start: int, digest: bytes) -> list[tuple[int, bytes]]:
-    """The chain over the messages from `start` on."""
+def _chained(trail: Trail, start: int, digest: bytes, count: int) -> list[tuple[int, bytes]]:
+    """The chain over so many messages from `start` on."""
     found = []
-    for at in range(start, len(trail.messages)):
+    for at in range(start, min(start + count, len(trail.messages))):
         digest = chain(digest, trail.messages[at])
         found.append((at, digest))
     return found
 
 
-def _strays(trail: Trail, start: int, digest: bytes) -> list[tuple[int, bytes]]:
-    """By what the first message that the client resends otherwise than it is stored would be found, wherever it stands."""
+def _strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tuple[int, bytes]]:
+    """By what the first message that the client resends otherwise than it is stored would be found, from `start` to `last`."""
     found = []
-    for at in range(start, len(trail.messages)):
+    for at in range(start, min(last + 1, len(trail.messages))):
         message = trail.messages[at]
         if message.role == "assistant":
             found.append((at, cut_off(digest)))
@@ -293,7 +301,7 @@ async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> Landing
     floor = _count(trail, prefix)
     replies = [(at, mark) for at in trail.replies(floor) if (mark := said(trail.messages[at]))]
     for _ in range(_ANCHORS):
-        places = await trail.look([mark for _, mark in replies], alias=True)
+        places = await trail.look([mark for _, mark in replies], alias=True, limit=_PLACES)
         if not places:
             return None
         at = replies[places[0].mark][0]
@@ -318,26 +326,27 @@ async def _run_to(trail: Trail, place: Sighting, at: int, prefix: Landing | None
     live = [one for one in further if one.live]
     place, count = (live[-1], count) if live else (place, at + 1)
     users = any(message.role == "user" for message in trail.messages[begins:count])
-    if count - begins < run or (run > 1 and not users):
-        return None
+    if count - begins < run or (run > 1 and not users) or trail.replies(count):
+        return None  # replies that the log should have behind it make it an edit
     return trail.landing(place, count, floor + count - begins)
 
 
 async def _behind_a_cut(trail: Trail, session: Session, prefix: Landing | None) -> Landing | None:
-    """The landing behind the reply that the log ends with, where it was interrupted: no digest tells how much was seen of it."""
-    last = await trail.store.entries(session.ref, limit=1, descending=True)
-    if not last or last[0].kind != "assistant":
-        return None
-    for at in reversed(trail.replies(_count(trail, prefix))):
-        if saw(last[0], trail.messages[at]):
+    """The landing behind one of the last replies, where it was interrupted: no digest tells how much was seen of it."""
+    page = await trail.store.entries(session.ref, limit=PAGE, descending=True)
+    visible = [entry for entry in page if entry.message.visible]
+    for number, entry in enumerate(visible):
+        for at in trail.replies(_count(trail, prefix))[-1:]:
+            if not saw(entry, trail.messages[at]):
+                continue
             place = Sighting(
                 ref=session.ref,
                 identity=session.identity,
                 mark=at,
-                seq=last[0].seq,
-                digest=last[0].digest,
+                seq=entry.seq,
+                digest=entry.digest,
                 live=True,
-                last=True,
+                last=number == 0,
                 updated_at=session.updated_at,
             )
             return await _run_to(trail, place, at, prefix, 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import dropwhile, islice
 from typing import Any
 
 import anyio.to_thread
@@ -146,11 +147,11 @@ class Turn:
     def as_sent(self, plan: Plan) -> tuple[Message, ...]:
         """What a plan appends as it came: the store's guard looks at it, counts and tells."""
         sent = self._sent[len(self._sent) - len(plan.append) :]
-        if not plan.renamed:
+        results = len(plan.append) - len(list(dropwhile(lambda one: one.role == "tool", plan.append)))
+        if not plan.renamed or not results:
             return sent
-        return tuple(
-            one.evolve(tool_call_id=plan.renamed.get(one.tool_call_id or "", one.tool_call_id)) for one in sent
-        )
+        named = (one.evolve(tool_call_id=plan.renamed.get(one.tool_call_id or "", one.tool_call_id)) for one in sent)
+        return (*islice(named, results), *sent[results:])
 
     # -- writing -----------------------------------------------------------
 

@@ -47,7 +47,7 @@ async def recognised(
     trail = Trail(store, user_id, incoming)
     replies = trail.replies(0)
     if not replies:
-        return await _by_calls(trail, incoming)
+        return await _by_calls(trail, incoming, system, strict=match_system == "strict")
     places, count = await places_of(trail, 0, GENESIS, first=replies[0])
     prefix = await _best(store, places, system, strict=match_system == "strict") if count > replies[0] else None
     found = trail.landing(prefix, count, count) if prefix else None
@@ -66,25 +66,35 @@ async def _shared(trail: Trail, run: Landing) -> int:
     return run.shared + (count if before else 0)
 
 
-async def _by_calls(trail: Trail, incoming: Sequence[Message]) -> Landing | None:
-    """The session whose first reply is still under way, with tools that the client runs: found by what the model asked for."""
-    digest, at, sent, marks = GENESIS, 0, 0, list[tuple[bytes, int, int]]()
+async def _by_calls(
+    trail: Trail, incoming: Sequence[Message], system: Sequence[Message], *, strict: bool
+) -> Landing | None:
+    """The session whose first reply is still under way, with tools that the client runs: found by what the model asked for.
+
+    One that has the very ids of the calls comes first: clients that keep them say so which of two like ones they mean.
+    """
+    digest, at, sent, marks = GENESIS, 0, 0, list[tuple[bytes, int, int, Message]]()
     for place, message in enumerate(incoming):
         if message.visible:
             digest, at, sent = chain(digest, message), at + 1, place + 1
         elif message.tool_calls:
-            marks.append((asked(digest, message), at, sent))
-    places = await trail.look([mark for mark, _, _ in marks], alias=True, limit=_OPEN)
-    found: list[Landing] = []
-    for sighting in sorted(places, key=lambda one: one.updated_at, reverse=True):
-        _, shared, sent = marks[sighting.mark]
+            marks.append((asked(digest, message), at, sent, message))
+    places = await trail.look([mark for mark, _, _, _ in marks], alias=True, limit=_OPEN)
+    found: list[tuple[bool, Landing]] = []
+    for sighting in places:
+        _, shared, sent, calls = marks[sighting.mark]
         first = await _first_tool(trail.store, sighting) if sighting.live else None
         if first is None:
             continue
         tools = await behind(trail.store, sighting.ref, first - 1)
         if resent(tools, incoming[sent:]):
-            found.append(Landing(evolve(sighting, last=tools.visible is None), sent, shared))
-    return next((one for one in found if one.place.last), found[0] if found else None)
+            ids = {call.id for tool in tools.tools for call in tool.message.tool_calls}
+            exact = all(call.id in ids for call in calls.tool_calls)
+            found.append((exact, Landing(evolve(sighting, last=tools.visible is None), sent, shared)))
+    best = any(exact for exact, _ in found)
+    landings = {one.place.ref: one for exact, one in found if exact or not best}
+    chosen = await _best(trail.store, [one.place for one in landings.values()], system, strict=strict)
+    return landings[chosen.ref] if chosen else None
 
 
 async def _first_tool(store: Store, place: Sighting) -> int:

@@ -27,7 +27,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     restore: tuple[Entry, ...] = ()
     """Retired entries that are written again before `append`: the branch that the request goes on with."""
     renamed: Mapping[str, str] = {}
-    """Ids of tool calls as the request has them, and as the log has them, for results in `append`."""
+    """Ids of tool calls as the request has them, and as the log has them, for the results that `append` begins with."""
 
     @property
     def edited_at(self) -> int | None:
@@ -132,7 +132,7 @@ def _aligned(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int, int
     renamed: dict[str, str] = {}
     while kept < len(messages) and used < len(sent) and _same_calls(messages[kept], sent[used]):
         calls = zip(sent[used].tool_calls, messages[kept].tool_calls, strict=True)
-        renamed |= {theirs.id: ours.id for theirs, ours in calls if theirs.id != ours.id}
+        renamed = {theirs.id: ours.id for theirs, ours in calls}  # of this round alone: clients use ids again
         kept, used = kept + 1, used + 1
         results = _run(messages[kept:])
         told = _run(sent[used:])

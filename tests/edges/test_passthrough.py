@@ -102,6 +102,18 @@ async def test_the_key_is_nowhere_else(tmp_path: Path, caplog: pytest.LogCapture
         assert KEY not in answer.text + json.dumps(dict(answer.headers))
 
 
+async def test_a_wrong_key_of_the_clients_is_the_clients_own_affair() -> None:
+    """It is told so, and does not try again; with the server's own key it would be the owner's."""
+    refusal = Reply(status=401, error="Incorrect API key provided")
+    async with passing([refusal]) as (served, upstream):
+        answer = await chat(served, bearer(KEY))
+        assert answer.status_code == 401
+        assert "Incorrect API key" in answer.json()["error"]["message"]
+        assert len(upstream.requests) == 1
+    async with gateway([refusal]) as (served, _):
+        assert (await chat(served, {})).status_code == 502
+
+
 async def test_users_are_apart_by_their_keys() -> None:
     """One name of a session is two of two keys; neither sees the other's, whatever it says of its user."""
     async with passing() as (served, _):

@@ -179,6 +179,16 @@ MERGES = {
         "edited",
         "auto",
     ),
+    "a picture left out while tools run": Merge(
+        [picture("1"), tc("x")], [u("1"), tc("x"), t("x")], [picture("1"), tc("x"), t("x")], "continued"
+    ),
+    "edited in place, between replies that are alike": Merge(
+        [u("q0"), a("Hello."), u("q1"), a("Done."), u("q2"), a("Done.")],
+        [u("q0"), a("Hello."), u("else"), a("Done."), u("q2"), a("Done."), u("new")],
+        [u("q0"), a("Hello."), u("else"), a("Done."), u("q2"), a("Done."), u("new")],
+        "edited",
+        "auto",
+    ),
     "nothing in common": Merge(
         ROUND_2, [u("else"), a("else"), u("new")], [u("else"), a("else"), u("new")], "replaced", "auto"
     ),
@@ -335,6 +345,23 @@ def test_a_text_before_a_call_belongs_to_the_reply() -> None:
     at_a_desk(work)
 
 
+def test_a_short_history_behind_a_cut_reply_is_no_new_beginning() -> None:
+    """Whether it is the last reply or another message came after it."""
+
+    async def work(desk: Desk) -> None:
+        cut = {"interrupted": True}
+        await desk.tell(LONG)
+        await desk.add([u("cut")])
+        await desk.add([a("one two")], metadata=cut)
+        turn = await desk.send([a("one"), u("2")])
+        assert turn.summary()["reconciled"] == "continued"
+        turn = await desk.send([a("one"), u("2"), u("3")])
+        assert turn.summary()["reconciled"] == "continued"
+        assert (await desk.live())[-3:] == [a("one two"), u("2"), u("3")]
+
+    at_a_desk(work)
+
+
 # -- recognised by what is said -------------------------------------------------------
 
 
@@ -374,6 +401,49 @@ def test_calls_are_in_common_while_the_first_reply_is_under_way() -> None:
         assert await desk.found(asked) == "done", "made anew"
         assert await desk.found([u("1"), tc("1", name="h"), t("1")]) is None
         assert await desk.found([u("2"), tc("1"), t("1")]) is None
+
+    at_a_desk(work)
+
+
+def test_of_like_calls_the_ids_tell_which_session() -> None:
+    """And the system prompt, where there is one."""
+
+    async def work(desk: Desk) -> None:
+        for name in ("p", "q"):
+            prompt = (Message(role="system", content=name),)
+            await desk.tell([u("1"), tc(name)], SessionRef("ada", name), system_messages=prompt)
+        assert await desk.found([u("1"), tc("p"), t("p")]) == "p"
+        assert await desk.found([u("1"), tc("q"), t("q")]) == "q"
+        assert await desk.found([u("1"), tc("else"), t("else")], "p") == "p"
+        assert await desk.found([u("1"), tc("else"), t("else")], "other", match_system="strict") is None
+
+    at_a_desk(work)
+
+
+def test_replies_that_are_alike_do_not_hide_an_edit() -> None:
+    """Whichever message is edited, the log is then what was sent."""
+
+    async def work(desk: Desk) -> None:
+        log = [message for at in range(6) for message in (u(f"q{at}"), a("Done." if at % 2 else "OK"))]
+        await desk.tell(log)
+        for at in range(0, len(log), 2):
+            sent = [*log[:at], u(f"else {at}"), *log[at + 1 :], u("new")]
+            await desk.send(sent)
+            assert seen(await desk.live()) == seen(sent)
+
+    at_a_desk(work)
+
+
+def test_pictures_left_out_of_a_long_history() -> None:
+    """Each costs a look-up of its own, and the words behind it are not gone over again and again."""
+
+    async def work(desk: Desk) -> None:
+        log = [message for at in range(150) for message in (picture(f"q{at}"), a(f"a{at}"))]
+        await desk.tell(log)
+        sent = [u(one.text) if one.role == "user" else one for one in log]
+        turn = await desk.send([*sent, u("new")])
+        assert turn.summary()["reconciled"] == "continued"
+        assert await desk.live() == [*log, u("new")]
 
     at_a_desk(work)
 

@@ -82,7 +82,7 @@ def clients(name: str) -> list[Person]:
     return [Person(owner=owner, name=name.format(at), drops=at % 2 == 1) for at, owner in enumerate(OWNERS)]
 
 
-many = settings(max_examples=4 * settings().max_examples)
+many = settings(max_examples=3 * settings().max_examples)
 
 
 @many

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -163,6 +164,20 @@ async def test_all_kinds_of_callables() -> None:
     tool = tool_from(Desk(), name="desk")
     assert await tool.call(context(), {"n": 1}) == 2
     assert tool_from(functools.partial(order, most=1), name="few").name == "few"
+
+
+async def test_a_tool_does_not_end_the_process() -> None:
+    """Parsers of command lines do, for arguments that are wrong: here the model chooses them."""
+
+    def parser() -> str:
+        sys.exit(2)
+
+    async def later() -> str:
+        raise SystemExit("no")
+
+    for function in (parser, later):
+        content = (await outcome(function, {})).content
+        assert "wanted to end the process" in content
 
 
 class Model:

@@ -42,6 +42,7 @@ def test_a_key_is_text_with_its_id_and_256_random_bits(random: bytes) -> None:
     made = new_key(random)
     assert re.fullmatch(r"hf_[a-z2-7]{16}_[a-z2-7]{52}", made.text)
     assert is_key(made.text)
+    assert not is_key("hf_AbCdEfGhIjKlMnOpQrStUvWxYz"), "others' keys begin like ours"
     assert id_in(made.text) == made.id
     assert made.hash == hash_of(made.text) == hashlib.sha256(made.text.encode()).digest()
     assert made.text not in repr(made)

@@ -45,6 +45,13 @@ class Asked(NamedTuple):
     key: str | None
     """The idempotency key."""
     mode: Mode = "auto"
+    queue: str | None = None
+    """What it wants done while a turn of its session runs."""
+
+    @property
+    def yields(self) -> bool:
+        """Whether it goes elsewhere, rather than edit what is being answered: not to end that turn, nor sent again by its key."""
+        return self.queue != "interrupt" and self.key is None
 
 
 class Addressed(NamedTuple):
@@ -74,7 +81,7 @@ async def addressed(call: Call, body: Mapping[str, Any], asked: Asked, matching:
     check_body(hf.roster.voice(agent=body.get("agent"), model=body.get("model")), body)
     if not asked.incoming:
         raise errors.InvalidRequest(NOTHING, param="messages")
-    if matches and (session_id is None or keyed):
+    if matches and (session_id is None or keyed) and asked.mode != "delta":
         found = await _recognised(hf, user or DEFAULT_USER, asked, matching)
         if found is not None:
             return found
@@ -87,21 +94,31 @@ async def _recognised(hf: Holdfast, user: str, asked: Asked, matching: Matching)
     """The session of a user that a request continues. One that is being answered is not edited meanwhile: a copy is."""
     told = await masked(hf.guard, (*asked.system, *asked.incoming))
     system, incoming = told[: len(asked.system)], told[len(asked.system) :]
-    landing = await recognised(
-        hf.store, user, incoming, system, match_system=matching.system, whole=asked.mode == "transcript"
-    )
-    if landing is None:
-        return None
+    whole = asked.mode == "transcript"
     try:
+        landing = await recognised(hf.store, user, incoming, system, match_system=matching.system, whole=whole)
+        if landing is None:
+            return None
         session = await hf.store.get(landing.place.ref)
-    except errors.SessionNotFound:  # gone since
+        if not landing.place.last and asked.yields and _answered(hf, session):
+            return Addressed(await _fork(hf, session, landing), forked=True)
+    except errors.SessionNotFound:  # one of those that were looked at has gone since
         return None
-    if hf.engine.busy(session.ref) and landing.place.live and not landing.place.last:
-        return Addressed(await _fork(hf, session, landing), forked=True)
     return Addressed(session)
 
 
+def _answered(hf: Holdfast, session: Session) -> bool:
+    """Whether a turn of the session runs, on this server or another one."""
+    claim = session.claim
+    return hf.engine.busy(session.ref) or (claim is not None and claim.until > hf.clock())
+
+
 async def _fork(hf: Holdfast, session: Session, landing: Landing) -> Session:
+    """A new session with what is in common; of a retired branch nothing is copied, the request brings what it has."""
+    if not landing.place.live:
+        return await hf.create(
+            user_id=session.user_id, agent=session.agent, system_messages=session.system_messages, ttl=session.ttl
+        )
     common = await behind(hf.store, session.ref, landing.place.seq)
     stop = common.tools[-1].seq + 1 if common.tools else landing.place.seq + 1
     return await copied(hf.engine, session, stop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ from holdfast import errors
 from holdfast.calling import PROGRESS
 from holdfast.holdfast import Holdfast
 from holdfast.media.store import taken_apart
+from holdfast.messages import Message
 from holdfast.models import Collector, closing
 from holdfast.prompting import Turn, TurnRequest
 from holdfast.queueing import checked_mode
@@ -76,6 +77,7 @@ async def opened(call: Call, body: dict[str, Any], matching: Matching) -> tuple[
     check(body)
     hf = call.hf
     messages = messages_from(body.get("messages"))
+    _check_said(messages)
     system, incoming = split_system(messages)
     handed = call.handed
     key = call.header("idempotency-key") or None
@@ -87,7 +89,7 @@ async def opened(call: Call, body: dict[str, Any], matching: Matching) -> tuple[
     body["messages"] = ()
     del messages, incoming, said  # a reply takes long, and they may be large
     session, is_fork = await addressed(
-        call, body, Asked(system, apart, key, body.get("session_mode") or "auto"), matching
+        call, body, Asked(system, apart, key, body.get("session_mode") or "auto", _queue(hf, body)), matching
     )
     voice = hf.voice(session, agent=body.get("agent"), model=body.get("model"))
     request = TurnRequest(
@@ -105,6 +107,19 @@ async def opened(call: Call, body: dict[str, Any], matching: Matching) -> tuple[
         headers=handed,
     )
     return Turn(hf.engine, request), session
+
+
+def _check_said(messages: Sequence[Message]) -> None:
+    """Refuse a user's message that says nothing: no provider takes one, and in a log it would be sent again and again."""
+    for at, message in enumerate(messages):
+        if message.role == "user" and not message.text and not message.media:
+            param = f"messages[{at}].content"
+            raise errors.InvalidMessage(f"{param} is empty: a user's message has text, or media", param=param)
+
+
+def _queue(hf: Holdfast, body: Mapping[str, Any]) -> str:
+    """What a request wants done while a turn of its session runs."""
+    return checked_mode(body.get("session_queue")) or hf.queueing.mode
 
 
 def check(body: Mapping[str, Any]) -> None:

@@ -454,7 +454,8 @@ def _model_failure(exc: errors.ModelError) -> Reply:
     param = told.get("param") if isinstance(told, dict) else None
     code = told.get("code") if isinstance(told, dict) else None
     headers = {"retry-after": str(math.ceil(exc.retry_after))} if exc.retry_after is not None else {}
-    if isinstance(exc, errors.ModelRejected) and exc.status not in (401, 403, 407):
+    mine = (407,) if exc.handed else (401, 403, 407)
+    if isinstance(exc, errors.ModelRejected) and exc.status not in mine:
         body = error_body(str(exc), kind="invalid_request_error", code=_text(code) or exc.code, param=_text(param))
         return Reply(body, exc.status or 400, headers)
     status = {429: 429, 503: 503, 504: 504}.get(exc.status or 0, 502)

@@ -79,7 +79,10 @@ async def run(tools: Toolset, call: ToolCall, context: ToolContext) -> Outcome:
 
 
 async def _awaited(tool: Tool, context: ToolContext, arguments: dict[str, Any]) -> Any:
-    return await tool.call(context, arguments)
+    try:
+        return await tool.call(context, arguments)
+    except SystemExit as exc:  # of a command line's parser, say: the model's arguments must not end the process
+        raise RuntimeError(f"the tool wanted to end the process, with {exc.code!r}") from None
 
 
 async def _stopped(work: asyncio.Task[Any], *, grace: float = 0) -> None:

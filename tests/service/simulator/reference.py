@@ -6,7 +6,7 @@ Written from `DESIGN.md`, section 6, alone. It knows no digests and no store: ea
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,19 +150,20 @@ def land(
         return _in_session(named, sent, system, mode)
     found = _among(logs, sent, system, mode)
     # What was resent word for word is found first: where that leads elsewhere, it will do as well.
-    return found + _among(logs, sent, system, mode, exactly=True)
+    return found + _among(logs, sent, system, mode, like=said)
 
 
 def _among(
-    logs: Sequence[Log], sent: list[Data], system: str | None, mode: str, *, exactly: bool = False
+    logs: Sequence[Log], sent: list[Data], system: str | None, mode: str, *, like: Callable[[Data], Any] | None = None
 ) -> list[Landing]:
-    prefix = _prefix(logs, sent, system, any_=False, exactly=exactly)
+    prefix = _prefix(logs, sent, system, any_=False, like=like)
     runs = _runs(logs, sent, prefix) if mode != "transcript" else []
     most, begun = max((run.run for run in runs), default=0), prefix.shared if prefix else 0
     found: list[Landing] = []
     if runs and most >= begun:
-        ends = {max(run.shared for run in some) for some in (runs, [run for run in runs if run.sure]) if some}
-        found = [one for run in runs if run.shared in ends for one in _in_session(run.log, sent, system, mode)]
+        # The same words may stand in several sessions: the one that has most of them is wanted, any of them will do.
+        runs.sort(key=lambda run: (run.shared, run.run), reverse=True)
+        found = [one for run in runs for one in _in_session(run.log, sent, system, mode)]
         if most > begun and all(run.sure for run in runs):
             return found
     if prefix is not None:
@@ -184,20 +185,20 @@ def _runs(logs: Sequence[Log], sent: list[Data], prefix: Common | None) -> list[
     shown = [message for message in sent if visible(message)]
     if prefix and all(message["role"] != "assistant" for message in shown[prefix.shared :]):
         return []
-    return [run for log in logs if (run := _run(log, sent, None, least=RUN))]
+    return [run for log in logs for run in _run(log, sent, None, least=RUN)[:1]]
 
 
 def _in_session(log: Log, sent: list[Data], system: str | None, mode: str) -> list[Landing]:
     """What becomes of a log; first what is wanted, then what may be as well."""
     ways: list[Common | None] = []
-    for exactly in (False, True):
-        common = _goes_on(log, sent) or _prefix([log], sent, system, any_=True, exactly=exactly)
-        run = _run(log, sent, common, least=1) if mode != "transcript" else None
-        ways += [run] if run and run.sure else [run, common] if run else [common]
-        if run:  # of two runs with something changed between them the second need not count
-            ways.append(_run(log, sent, common, least=1, first=True))
-    if any(ways):
-        ways = [way for way in ways if way is not None]
+    for like in (None, images):
+        common = _goes_on(log, sent) or _prefix([log], sent, system, any_=True, like=like)
+        runs = _run(log, sent, common, least=1) if mode != "transcript" else []
+        # Where the log says the same twice, any of them will do; and of two runs with something changed between them
+        # the second need not count.
+        told = [said(entry.message) for entry in log.seen(log.live)]
+        ways += runs if any(told.count(one) > 1 for one in told) else [*runs[:1], *runs[-1:]]
+        ways += [] if runs and runs[0].sure else [common]
     return [
         _merged(way, sent)
         if way is not None
@@ -225,9 +226,22 @@ def _delta(log: Log, sent: list[Data]) -> Landing:
 
 
 def _prefix(
-    logs: Sequence[Log], sent: list[Data], system: str | None, *, any_: bool, exactly: bool = False
+    logs: Sequence[Log],
+    sent: list[Data],
+    system: str | None,
+    *,
+    any_: bool,
+    like: Callable[[Data], Any] | None = None,
 ) -> Common | None:
-    """The longest common beginning; then an equal system prompt, one that goes on, the one used last."""
+    """The longest common beginning; then an equal system prompt, one that goes on, the one used last.
+
+    Args:
+        logs: where it is looked for.
+        sent: the request.
+        system: its system prompt.
+        any_: whether it need not have a reply in it.
+        like: what has to be equal in each message, where a client may have changed it.
+    """
     shown = [message for message in sent if visible(message)]
     best: tuple[Any, Common] | None = None
     for log in logs:
@@ -237,9 +251,7 @@ def _prefix(
                 continue
             if not all(one.same(message) for one, message in zip(path, shown, strict=False)):
                 continue
-            if exactly and not all(
-                said(one.message) == said(message) for one, message in zip(path, shown, strict=False)
-            ):
+            if like and any(like(one.message) != like(message) for one, message in zip(path, shown, strict=False)):
                 continue
             asked = _calls_in_common(log, entry, sent)
             if not any_ and not asked and not any(one.message["role"] == "assistant" for one in path):
@@ -278,18 +290,18 @@ def _between(messages: list[Data], count: int) -> list[list[Data]]:
     return found
 
 
-def _run(log: Log, sent: list[Data], prefix: Common | None, *, least: int, first: bool = False) -> Common | None:
-    """A run in the middle of a live path: the client left something out before it.
+def _run(log: Log, sent: list[Data], prefix: Common | None, *, least: int) -> list[Common]:
+    """Runs in the middle of a live path: the client left something out before them. Those that are best to go on from first.
 
-    It begins with the request, or skips more than the request has in its place. It is held by a reply.
+    One begins with the request, or skips more than the request has in its place. It has all replies that are left.
     """
     shown, path = [message for message in sent if visible(message)], log.seen(log.live)
     start, head = prefix.shared if prefix else 0, 0
     if prefix:
         if prefix.entry not in path:
-            return None
+            return []
         head = path.index(prefix.entry) + 1
-    found: tuple[Any, Common] | None = None
+    found: list[tuple[Any, Common]] = []
     for at in range(start, len(shown)):
         for place in range(head, len(path)):
             pairs = list(zip(path[place:], shown[at:], strict=False))
@@ -297,6 +309,8 @@ def _run(log: Log, sent: list[Data], prefix: Common | None, *, least: int, first
             replies = [n for n in range(length) if shown[at + n]["role"] == "assistant"]
             users = any(shown[at + n]["role"] == "user" for n in range(length))
             unknown, skipped = at - start, place - head
+            if any(message["role"] == "assistant" for message in shown[at + length :]):
+                continue  # replies that the log does not have behind it make it an edit
             if not replies or length < least or (least > 1 and not users):
                 continue
             if skipped == 0 or not (at == 0 or skipped > unknown):
@@ -307,9 +321,8 @@ def _run(log: Log, sent: list[Data], prefix: Common | None, *, least: int, first
             exact = all(said(path[place + n].message) == said(shown[at + n]) for n in range(length))
             sure = bool(intact) and exact and not (unknown and intact[-1] == 0 and place + 1 < len(path))
             rank = (bool(intact), at + (intact or replies)[-1], length, place)
-            if found is None or (not first and rank > found[0]):
-                found = rank, Common(log, path[place + length - 1], at + length, length, sure)
-    return found[1] if found else None
+            found.append((rank, Common(log, path[place + length - 1], at + length, length, sure)))
+    return [common for _, common in sorted(found, key=lambda one: one[0], reverse=True)]
 
 
 def _merged(common: Common, sent: list[Data]) -> Landing:

@@ -100,6 +100,8 @@ class World:
         seen = answer.message if answer.status == 200 and answer.body else {}
         if broken:
             seen.pop("tool_calls", None)  # half a call is shown by nobody
+            if seen.get("content") and self.clock % 2:  # the last word that was sent need not have been shown
+                seen["content"] = " ".join(seen["content"].split()[:-1])
         if seen.get("content") or seen.get("tool_calls"):
             person.view.append({**seen, "role": "assistant"})
         return answer
