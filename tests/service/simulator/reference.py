@@ -177,6 +177,8 @@ def _among(
         if any(entry.message["role"] == "assistant" for entry in shared):
             return found
         # Only calls are in common: recognised as long as the log has not gone on behind them, else open.
+        same = [one for log in logs if (one := _prefix([log], sent, system, any_=False)) is not None]
+        found += [one for other in same for one in _in_session(other.log, sent, system, mode)]
     return [*found, Landing(None, {"new"}, sent)]
 
 
