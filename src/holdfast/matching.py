@@ -8,6 +8,7 @@ messages, a run in the middle that is compared word for word.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -19,13 +20,14 @@ from holdfast.reconcile import Behind, same, saw
 from holdfast.session import Entry, Session, SessionRef
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
+from holdfast.stores.walk import ENTRIES, entries_to
 
 _ANCHORS: Final = 4
 """Replies of a request, from the last one, that are tried as the end of a run in the middle of a log."""
 _PLACES: Final = 16
 """Places that are tried for each of them."""
-PAGE: Final = 32
-"""Entries that are read at a time where words are compared."""
+_WINDOW: Final = 32
+"""Messages that are looked for at first behind one that came back changed: twice as many each time that all are there."""
 
 
 class Landing(NamedTuple):
@@ -95,7 +97,7 @@ async def landed(store: Store, session: Session, incoming: Sequence[Message], *,
         whole: the request is the whole truth: what it leaves out is gone.
     """
     trail = Trail(store, session.user_id, incoming, session.ref)
-    prefix = await _followed(trail, 0, GENESIS, first=0)
+    prefix = await _followed(trail)
     if whole or not trail.replies(_count(trail, prefix)) or not (prefix is None or prefix.place.live):
         return prefix
     return await omitting(trail, prefix, run=1) or await _behind_a_cut(trail, session, prefix) or prefix
@@ -118,30 +120,20 @@ def goes_on(session: Session, incoming: Sequence[Message]) -> int | None:
 
 async def at_end(store: Store, session: Session) -> Behind:
     """What the live path ends with, behind its last visible message."""
-    tools: list[Entry] = []
-    stop = session.tail.next_seq if session.tail.last_kind in {"calls", "result"} else 0
-    while stop > 0:
-        page = await store.entries(session.ref, stop=stop, limit=PAGE, descending=True)
-        for entry in page:
-            if entry.message.visible:
-                return Behind(tools[::-1], None)
-            tools.append(entry)
-        stop = page[-1].seq if len(page) == PAGE else 0
+    if session.tail.last_kind not in {"calls", "result"}:
+        return Behind((), None)
+    tools, _ = await entries_to(store, session.ref, _visible, stop=session.tail.next_seq, descending=True)
     return Behind(tools[::-1], None)
 
 
 async def behind(store: Store, ref: SessionRef, seq: int) -> Behind:
     """What the live path has behind `seq`, up to its next visible message."""
-    tools: list[Entry] = []
-    while True:
-        start = tools[-1].seq + 1 if tools else seq + 1
-        page = await store.entries(ref, start=start, limit=PAGE)
-        for entry in page:
-            if entry.message.visible:
-                return Behind(tools, entry.seq)
-            tools.append(entry)
-        if len(page) < PAGE:
-            return Behind(tools, None)
+    tools, following = await entries_to(store, ref, _visible, start=seq + 1)
+    return Behind(tools, following.seq if following else None)
+
+
+def _visible(entry: Entry) -> bool:
+    return entry.message.visible
 
 
 class Branch(NamedTuple):
@@ -159,40 +151,28 @@ class Branch(NamedTuple):
 
 async def branch(store: Store, ref: SessionRef, seq: int) -> Branch:
     """The branch of the retired entry `seq`. Costs what has been written since it left the live path."""
-    path: list[Entry] = []
-    joined, stop = -1, seq + 1
-    while joined < 0 and stop > 0:
-        page = await store.entries(ref, stop=stop, limit=PAGE, descending=True, retired=True)
-        for entry in page:
-            if entry.retired_by is None:  # what is live was live then
-                joined = entry.seq
-                break
-            if entry.retired_by > seq:
-                path.append(entry)
-        if len(page) < PAGE:
-            break
-        stop = page[-1].seq
+    path, joined = await entries_to(
+        store,
+        ref,
+        lambda entry: entry.retired_by is None,  # what is live was live then
+        keep=lambda entry: entry.retired_by is not None and entry.retired_by > seq,
+        stop=seq + 1,
+        descending=True,
+        retired=True,
+    )
     path.reverse()
-    tools, ends = await _ending(store, ref, path[-1])
-    live = await store.entries(ref, start=joined + 1, limit=1)
-    return Branch(path, tools, live[0].seq if live else None, ends)
-
-
-async def _ending(store: Store, ref: SessionRef, end: Entry) -> tuple[list[Entry], bool]:
-    """The tool messages that stood behind the end of a branch when it was retired, and whether nothing else did."""
-    tools: list[Entry] = []
-    start = end.seq + 1
-    while True:
-        page = await store.entries(ref, start=start, stop=end.retired_by, limit=PAGE, retired=True)
-        for entry in page:
-            if entry.retired_by != end.retired_by:  # of a branch that was left before
-                continue
-            if entry.message.visible:
-                return tools, False
-            tools.append(entry)
-        if len(page) < PAGE:
-            return tools, True
-        start = page[-1].seq + 1
+    end = path[-1]
+    tools, following = await entries_to(
+        store,
+        ref,
+        lambda entry: entry.retired_by == end.retired_by and entry.message.visible,
+        keep=lambda entry: entry.retired_by == end.retired_by,  # not of a branch that was left before
+        start=seq + 1,
+        stop=end.retired_by,
+        retired=True,
+    )
+    live = await store.entries(ref, start=joined.seq + 1 if joined else 0, limit=1)
+    return Branch(path, tools, live[0].seq if live else None, following is None)
 
 
 # -- message by message ----------------------------------------------------------------
@@ -203,9 +183,9 @@ def _count(trail: Trail, landing: Landing | None) -> int:
     return 0 if landing is None else sum(1 for at in trail.at if at < landing.sent)
 
 
-async def _followed(trail: Trail, start: int, digest: bytes, *, first: int) -> Landing | None:
-    """Within one session: how far the messages from `start` on go together with it, from `digest` on."""
-    places, count = await places_of(trail, start, digest, first=first)
+async def _followed(trail: Trail) -> Landing | None:
+    """Within one session: how far the request goes together with it from the beginning on."""
+    places, count = await places_of(trail, 0, GENESIS, first=0)
     if not places:
         return None
     live = [place for place in places if place.live]
@@ -246,7 +226,7 @@ async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> t
         told = await _checked(trail, told, at)
         if not told:
             break
-        places, count, chains, window = told, at + 1, {one.digest for one in told}, PAGE
+        places, count, chains, window = told, at + 1, {one.digest for one in told}, _WINDOW
     return places, count
 
 
@@ -333,53 +313,47 @@ async def _run_to(trail: Trail, place: Sighting, at: int, prefix: Landing | None
 
 async def _behind_a_cut(trail: Trail, session: Session, prefix: Landing | None) -> Landing | None:
     """The landing behind one of the last replies, where it was interrupted: no digest tells how much was seen of it."""
-    page = await trail.store.entries(session.ref, limit=PAGE, descending=True)
+    at = trail.replies(0)[-1]
+    page = await trail.store.entries(session.ref, limit=ENTRIES, descending=True)
     visible = [entry for entry in page if entry.message.visible]
-    for number, entry in enumerate(visible):
-        for at in trail.replies(_count(trail, prefix))[-1:]:
-            if not saw(entry, trail.messages[at]):
-                continue
-            place = Sighting(
-                ref=session.ref,
-                identity=session.identity,
-                mark=at,
-                seq=entry.seq,
-                digest=entry.digest,
-                live=True,
-                last=number == 0,
-                updated_at=session.updated_at,
-            )
-            return await _run_to(trail, place, at, prefix, 1)
-    return None
+    cut = next((entry for entry in visible if saw(entry, trail.messages[at])), None)
+    if cut is None:
+        return None
+    place = Sighting(
+        ref=session.ref,
+        identity=session.identity,
+        mark=at,
+        seq=cut.seq,
+        digest=cut.digest,
+        live=True,
+        last=cut is visible[0],
+        updated_at=session.updated_at,
+    )
+    return await _run_to(trail, place, at, prefix, 1)
 
 
 async def _run_before(trail: Trail, place: Sighting, at: int, floor: int) -> list[Entry]:
     """The live visible entries, newest first, up to `place` that are the request's messages up to `at`."""
-    found: list[Entry] = []
-    stop = place.seq + 1
-    while stop > 0 and at - len(found) >= floor:
-        page = await trail.store.entries(place.ref, stop=stop, limit=PAGE, descending=True)
-        for entry in page:
-            if not entry.message.visible:
-                continue
-            if at - len(found) < floor or not same(entry, trail.messages[at - len(found)]):
-                return found
-            found.append(entry)
-        if len(page) < PAGE:
-            break
-        stop = page[-1].seq
+    expected = iter(trail.messages[floor : at + 1][::-1])
+
+    def differs(entry: Entry) -> bool:
+        if not entry.message.visible:
+            return False
+        message = next(expected, None)
+        return message is None or not same(entry, message)
+
+    found, _ = await entries_to(trail.store, place.ref, differs, keep=_visible, stop=place.seq + 1, descending=True)
     return found
 
 
-async def _more_than(trail: Trail, ref: SessionRef, after: int, stop: int, count: int) -> bool:
-    """Whether more than `count` visible messages stand on the live path between two places."""
-    seen = 0
-    while stop > after + 1:
-        page = await trail.store.entries(ref, start=after + 1, stop=stop, limit=PAGE, descending=True)
-        seen += sum(entry.message.visible for entry in page)
-        if seen > count:
-            return True
-        if len(page) < PAGE:
-            break
-        stop = page[-1].seq
-    return False
+async def _more_than(trail: Trail, ref: SessionRef, after: int, stop: int, most: int) -> bool:
+    """Whether more than `most` visible messages stand on the live path between two places."""
+    numbers = itertools.count(1)
+
+    def too_many(entry: Entry) -> bool:
+        return entry.message.visible and next(numbers) > most
+
+    _, one_more = await entries_to(
+        trail.store, ref, too_many, keep=lambda _: False, start=after + 1, stop=stop, descending=True
+    )
+    return one_more is not None

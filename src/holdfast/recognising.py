@@ -8,12 +8,13 @@ from typing import Final, Literal
 from msgspec.structs import replace as evolve
 
 from holdfast.limits import SIGHTINGS
-from holdfast.matching import PAGE, Landing, Trail, behind, omitting, places_of
+from holdfast.matching import Landing, Trail, behind, omitting, places_of
 from holdfast.messages import GENESIS, Message, asked, canonical, chain
 from holdfast.reconcile import resent
 from holdfast.session import SessionRef
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
+from holdfast.stores.walk import entries_to
 
 _RUN: Final = 3
 """Visible messages that a run in the middle of a log has at least, where the request leaves out what is before it."""
@@ -99,17 +100,8 @@ async def _by_calls(
 
 async def _first_tool(store: Store, place: Sighting) -> int:
     """The first tool message of those that `place` is one of, behind the last visible message before it."""
-    first, stop = place.seq, place.seq
-    while stop > 0:
-        page = await store.entries(place.ref, stop=stop, limit=PAGE, descending=True)
-        for entry in page:
-            if entry.message.visible:
-                return first
-            first = entry.seq
-        if len(page) < PAGE:
-            break
-        stop = first
-    return first
+    tools, _ = await entries_to(store, place.ref, lambda entry: entry.message.visible, stop=place.seq, descending=True)
+    return tools[-1].seq if tools else place.seq
 
 
 async def _best(

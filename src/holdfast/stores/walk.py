@@ -1,14 +1,17 @@
-"""All sessions of a tenant, however many, in pages and while others write."""
+"""All sessions of a tenant, and the entries of a log up to one, however many, in pages and while others write."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
 
 from holdfast.errors import SessionNotFound
-from holdfast.session import Session, SessionRef
+from holdfast.session import Entry, Session, SessionRef
 from holdfast.stores.base import MAX_PAGE, SessionPage, Store
+
+ENTRIES: Final = 32
+"""Entries that are read at a time."""
 
 
 async def pages(store: Store, *, size: int | None = None, **filters: Any) -> AsyncIterator[tuple[Session, ...]]:
@@ -66,6 +69,43 @@ async def as_it_was(store: Store, session: Session) -> bool:
     except SessionNotFound:
         return False
     return (now.version, now.accessed_at) == (session.version, session.accessed_at)
+
+
+async def entries_to(
+    store: Store,
+    ref: SessionRef,
+    ends: Callable[[Entry], bool],
+    *,
+    keep: Callable[[Entry], bool] = lambda _: True,
+    start: int = 0,
+    stop: int | None = None,
+    descending: bool = False,
+    retired: bool = False,
+) -> tuple[list[Entry], Entry | None]:
+    """A log's entries, in small pages, to the first one with which it `ends`: those before it, and that one if there is one.
+
+    Args:
+        store: where it is.
+        ref: whose log.
+        ends: asked of each entry once, in order.
+        keep: which of those before it are wanted.
+        start: as in `Store.entries`, and so are the rest.
+    """
+    found: list[Entry] = []
+    while stop is None or start < stop:
+        page = await store.entries(ref, start=start, stop=stop, limit=ENTRIES, descending=descending, retired=retired)
+        for entry in page:
+            if ends(entry):
+                return found, entry
+            if keep(entry):
+                found.append(entry)
+        if len(page) < ENTRIES:
+            break
+        if descending:
+            stop = page[-1].seq
+        else:
+            start = page[-1].seq + 1
+    return found, None
 
 
 class Seen:
