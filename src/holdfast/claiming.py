@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import SessionBusy, SessionNotFound, StaleSession, StoreError, TurnLost
+from holdfast.repeating import Repeated
 from holdfast.session import Claim, Session, SessionRef
 from holdfast.stores.base import Append, Appended, Store
 
@@ -74,8 +75,7 @@ class Claiming:
         self._version = 0
         self._writing = asyncio.Lock()
         self._over = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._keeping: asyncio.Task[None] | None = None
+        self._keeping = Repeated(self.keep)
 
     # -- writing -----------------------------------------------------------
 
@@ -144,8 +144,8 @@ class Claiming:
             return
         self.until, self.left = claim.until, True
         self._identity, self._version = session.identity, session.version
-        if self._timer is None and not self._over:
-            self._again(self._every)
+        if not (self._keeping.begun or self._over):
+            self._keeping.begin(self._every)
         if claim.wanted:
             self._told()
 
@@ -185,21 +185,9 @@ class Claiming:
 
     # -- while a model is thinking -----------------------------------------
 
-    def _again(self, pause: int) -> None:
-        self._timer = asyncio.get_running_loop().call_later(pause / 1000, self._due)
-
-    def _due(self) -> None:
-        self._keeping = asyncio.ensure_future(self._keep())
-
-    async def _keep(self) -> None:
-        pause = await self.keep()
-        if pause and not self._over and self.until:
-            self._again(pause)
-
     def _stop(self) -> None:
         """No more looks; one that is under way comes to its end: what was written then is known."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._keeping.stop(midway=False)
 
     async def keep(self) -> int:
         """Renew the claim if it is time, or look whether the turn is wanted; milliseconds until the next time, 0: none."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import uuid
 from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Self
@@ -21,6 +21,7 @@ from holdfast.durations import milliseconds_of
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreError
 from holdfast.hooks.callbacks import Hooks
 from holdfast.limits import HISTORY_TURNS, SERVED
+from holdfast.repeating import Repeated
 from holdfast.session import Ending, EndReason, Session, SessionRef
 from holdfast.stores.base import Store
 from holdfast.telling import Teller
@@ -217,13 +218,13 @@ class Life:
         Other processes see it by notes of use; a block that ends before the first of them is due costs none.
         """
         self._using[ref] += 1
-        kept = _Kept(partial(self._note_use, ref))
+        kept = Repeated(partial(self._note_use, ref))
         if self.shortest:
             kept.begin(touch_every(self.shortest))
         try:
             yield
         finally:
-            kept.stop()
+            kept.stop(midway=True)
             self._using[ref] -= 1
             if not self._using[ref]:
                 del self._using[ref]
@@ -472,32 +473,6 @@ class Life:
     async def _read_oldest(self) -> None:
         limit = min(_CANDIDATES + len(self._using) + 1, 1000)
         self._oldest.extend(await self.store.oldest(limit=limit))
-
-
-class _Kept:
-    """Does something again and again, after pauses that it says itself, until it is stopped."""
-
-    def __init__(self, do: Callable[[], Awaitable[int]]) -> None:
-        self._do = do
-        self._waiting: asyncio.TimerHandle | asyncio.Task[None] | None = None
-
-    def begin(self, pause: int) -> None:
-        """Do it in that many milliseconds for the first time; a task is made only then."""
-        self._waiting = asyncio.get_running_loop().call_later(pause / 1000, self._begun)
-
-    def _begun(self) -> None:
-        self._waiting = asyncio.ensure_future(self._run())
-
-    async def _run(self) -> None:
-        pause = await self._do()
-        while pause:
-            await asyncio.sleep(pause / 1000)
-            pause = await self._do()
-
-    def stop(self) -> None:
-        """Not any more."""
-        if self._waiting is not None:
-            self._waiting.cancel()
 
 
 def _put(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, most: int) -> None:

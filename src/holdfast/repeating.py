@@ -1,0 +1,45 @@
+"""Something that is done again and again beside what it belongs to, after pauses that it says itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+
+class Repeated:
+    """Does something until it is stopped; it costs a task only when the first pause is over.
+
+    Args:
+        do: gives the milliseconds until the next time; 0: that was the last one.
+    """
+
+    def __init__(self, do: Callable[[], Awaitable[int]]) -> None:
+        self._do = do
+        self._waiting: asyncio.TimerHandle | None = None
+        self._doing: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether it ever began."""
+        return self._waiting is not None
+
+    def begin(self, pause: int) -> None:
+        """Do it in that many milliseconds for the first time."""
+        self._waiting = asyncio.get_running_loop().call_later(pause / 1000, self._due)
+
+    def _due(self) -> None:
+        self._doing = asyncio.ensure_future(self._once())
+
+    async def _once(self) -> None:
+        pause = await self._do()
+        if pause and not self._stopped:
+            self.begin(pause)
+
+    def stop(self, *, midway: bool) -> None:
+        """Not any more. `midway`: what is being done just now is given up, too; else it comes to its end."""
+        self._stopped = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if midway and self._doing is not None:
+            self._doing.cancel()
