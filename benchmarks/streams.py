@@ -62,9 +62,10 @@ async def measure(run: Run) -> list[Table]:
                     rows.append(_row(f"{length:,} entries", count, await _driven(gateway, length, count, run), direct))
     clear(run.folder, "gateway*")
     title = f"Open streams: a reply in {PIECES} pieces over {SECONDS:g} s, as many clients as streams"
+    longest = max(lengths)
     notes = (
         "Each client has a session of its own and sends its next message when the reply has ended; they begin evenly over a second.",
-        f"There are {_sessions(LENGTHS[1])} sessions of {LENGTHS[1]:,} entries: the figures are theirs, beside the others' streams.",
+        f"There are {_sessions(longest)} sessions of {longest:,} entries: the figures are theirs, beside the others' streams.",
     )
     return [Table("streams", title, _COLUMNS, rows, notes)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace as evolve
@@ -82,14 +83,7 @@ class LivePath:
 def old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
     """`entry` as it can be installed elsewhere; without `retired`, as one that is live."""
     return OldEntry(
-        message=entry.message,
-        tokens=entry.tokens,
-        timestamp=entry.timestamp,
-        metadata=entry.metadata,
-        agent=entry.agent,
-        importance=entry.importance,
-        pinned=entry.pinned,
-        turn_id=entry.turn_id,
+        **_said(entry),
         retired_by=entry.retired_by if retired else None,
         stands_for=entry.digest if entry.erased else None,
     )
@@ -97,16 +91,13 @@ def old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
 
 def again(entry: Entry) -> NewEntry:
     """`entry`, to be written once more at the end of its own log."""
-    return NewEntry(
-        message=entry.message,
-        tokens=entry.tokens,
-        timestamp=entry.timestamp,
-        metadata=entry.metadata,
-        agent=entry.agent,
-        importance=entry.importance,
-        pinned=entry.pinned,
-        turn_id=entry.turn_id,
-    )
+    return NewEntry(**_said(entry))
+
+
+def _said(entry: Entry) -> dict[str, Any]:
+    """What `NewEntry` says of an entry, wherever it stands."""
+    names = ("message", "tokens", "timestamp", "metadata", "agent", "importance", "pinned", "turn_id")
+    return {name: getattr(entry, name) for name in names}
 
 
 def relived(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:

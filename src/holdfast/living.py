@@ -75,19 +75,11 @@ class LivingStore(StoreWrapper):
         page = await self.inner.list(**{**filters, **self._life.when()})
         return msgspec.structs.replace(page, sessions=tuple(self._life.seen(session) for session in page.sessions))
 
-    async def sightings(
-        self,
-        user_id: str,
-        marks: Sequence[bytes],
-        *,
-        alias: bool = False,
-        session: SessionRef | None = None,
-        limit: int = 16,
-    ) -> tuple[Sighting, ...]:
+    async def sightings(self, user_id: str, marks: Sequence[bytes], **asked: Any) -> tuple[Sighting, ...]:
         """See `MatchingStore.sightings`."""
         if not self._life.durable:
             await self._sweep()
-        return await self.inner.sightings(user_id, marks, alias=alias, session=session, limit=limit)
+        return await self.inner.sightings(user_id, marks, **asked)
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
         """See `Store.window`."""

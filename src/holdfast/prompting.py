@@ -117,8 +117,8 @@ class Turn:
         told: dict[str, Any] = {"turn": tail.turn_id, "version": self.session.version}
         if self.plan is not None:
             told["reconciled"] = "forked" if self.request.forked else self.plan.relation
-            if self.plan.edited_at is not None:
-                told["edited_at"] = self.plan.edited_at
+            if self.plan.retire_from is not None:
+                told["edited_at"] = self.plan.retire_from
         if self.working_set is not None:
             built = self.working_set
             told["working_set"] = {

@@ -23,16 +23,11 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     relation: Relation
     append: tuple[Message, ...] = ()
     retire_from: int | None = None
-    """The first live `seq` that is retired, with all after it; None: nothing is."""
+    """The first live `seq` that is retired, with all after it, told as `edited_at`; None: nothing is."""
     restore: tuple[Entry, ...] = ()
     """Retired entries that are written again before `append`: the branch that the request goes on with."""
     renamed: Mapping[str, str] = {}
     """Ids of tool calls as the request has them, and as the log has them, for the results that `append` begins with."""
-
-    @property
-    def edited_at(self) -> int | None:
-        """The first message that leaves the live path; None: none does."""
-        return self.retire_from
 
 
 class Behind(NamedTuple):

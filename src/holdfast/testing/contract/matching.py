@@ -56,9 +56,10 @@ async def _seen(store: Store, *marks: bytes, user_id: str = "ann", **asked: Any)
     return _places(await store.sightings(user_id, marks, **asked))
 
 
-def _ending(ref: SessionRef) -> Ending:
+def _ending(ref: SessionRef, number: object = "") -> Ending:
+    """An end of a session, or of one of several that had the name."""
     return Ending(
-        id=f"end_{ref.id}",
+        id=f"end_{number or ref.id}",
         user_id=ref.user_id,
         session_id=ref.id,
         withdrawn=True,
@@ -357,22 +358,8 @@ async def _moved(store: Store, made: dict[SessionRef, int], move: tuple[Any, ...
         if more[0] < (await store.get(ref)).tail.next_seq:
             await store.erase(ref, more[0])
     else:
-        await (store.delete(ref) if kind == "delete" else store.end(_ending_of(ref, made[ref])))
+        await (store.delete(ref) if kind == "delete" else store.end(_ending(ref, f"of {made[ref]}")))
         del made[ref]
-
-
-def _ending_of(ref: SessionRef, number: int) -> Ending:
-    """An end of one of several sessions that had the name."""
-    return Ending(
-        id=f"end_{number}",
-        user_id=ref.user_id,
-        session_id=ref.id,
-        withdrawn=True,
-        reason="delete",
-        ended_at=9,
-        due_at=9,
-        hooks=("hook",),
-    )
 
 
 async def _searched(store: Store, made: dict[SessionRef, int], who: str, mark: bytes) -> list[tuple[SessionRef, Place]]:
