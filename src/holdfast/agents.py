@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.budget import Budget
 from holdfast.calibration import Learned, Measure
+from holdfast.context.dialects import Dialect
 from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
@@ -45,6 +46,12 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
 
     count: PromptCounter | None = None
     """Asks the provider for its count (`count: provider`); None: prompts are counted here alone."""
+    dialect: Dialect = "openai"
+    """Whose rules its prompts keep."""
+    records: bool = False
+    """Whether its messages are sent as voice records (seed 003, `vendor: custom`): with turn, time and metadata."""
+    fallbacks: tuple[str, ...] = ()
+    """Names of llms, or models, that are asked where this one does not answer, in this order."""
     inputs: frozenset[str] | None = None
     """What it takes: `text`, `image`, `audio`, `video`, `file`; other media are told to it in words. None: all of them."""
 
@@ -134,6 +141,12 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     context: ContextSettings = ContextSettings()
     tools: tuple[str, ...] | None = None
     """Names of those tools that it has; None: all."""
+    greeting: str | None = None
+    """What it says first, in a session that is made for it."""
+    failure_message: str | None = None
+    """What it says in place of a reply where no model answers; None: an error tells."""
+    silence_message: str | None = None
+    """What it says when nobody has said anything for a while."""
 
     @property
     def system(self) -> tuple[Message, ...]:

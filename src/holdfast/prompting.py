@@ -60,7 +60,8 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What becomes of it while another turn of the session runs; None: what holds for all."""
     body: Mapping[str, Any] = {}
     """The rest of the request: tools, sampling, fields nobody here knows. Travels upstream."""
-    dialect: Dialect = "openai"
+    dialect: Dialect | None = None
+    """Whose rules the prompt keeps; None: its model's."""
     idempotency_key: str | None = None
     fingerprint: bytes = b""
     headers: Mapping[str, str] = {}
@@ -312,7 +313,9 @@ async def provider_count(engine: Engine, ref: SessionRef, llm: Llm, built: Worki
 
 async def sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> list[dict[str, Any]]:
     """A prompt as Chat Completions messages, ready to send: its media in it, as far as the model takes them."""
-    return [message_to(message) for message in await for_model(engine.store, ref, built.messages, llm.inputs)]
+    as_chat = llm.dialect == "openai"
+    told = await for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
+    return [message_to(message) for message in told]
 
 
 def working_set_request(
@@ -338,7 +341,7 @@ def working_set_request(
         measure=voice.llm.measure(learned),
         system=(*instruction, *(request.system or session.system_messages)),
         tools=tools,
-        dialect=request.dialect,
+        dialect=request.dialect or voice.llm.dialect,
     )
 
 

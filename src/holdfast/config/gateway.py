@@ -54,6 +54,12 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """For every llm that has no `timeout`."""
     shutdown_grace: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 10.0
     """Seconds that running turns get to end."""
+    keep_alive: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 15.0
+    """Seconds without an event after which a stream says that it is still there; 0: it never does."""
+    on_disconnect: Literal["cut", "finish"] = "cut"
+    """What becomes of a reply whose client has gone: it is cut and marked, or made to its end. It is stored either way."""
+    send_timeout: Timeout = 60.0
+    """Seconds that a client may leave what it was sent unread; then it counts as gone."""
     upstream_auth: Literal["server", "passthrough"] = "server"
     """Whose key the upstream is called with: the server's own, or the client's bearer token."""
     match: Literal["on", "off"] = "on"

@@ -21,6 +21,7 @@ from holdfast.config.kinds import (
     Free,
     Hidden,
     Mistake,
+    Names,
     Secret,
     Settings,
     Size,
@@ -32,6 +33,7 @@ from holdfast.config.kinds import (
     key_mistakes,
     url_mistakes,
 )
+from holdfast.config.python import Python
 from holdfast.config.secrets import Redaction, SecretGuard
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
@@ -66,14 +68,15 @@ class LLM(Settings, frozen=True, kw_only=True):
 
     ALIASES: ClassVar[dict[str, str]] = {"vendor": "provider"}
 
-    provider: Literal["openai", "offline"] = "openai"
-    """`openai` is anything that speaks OpenAI's Chat Completions; `offline` is built in."""
+    provider: Literal["openai", "anthropic", "custom", "offline"] = "openai"
+    """`openai` is anything that speaks OpenAI's Chat Completions, `anthropic` Anthropic's Messages; `custom` is an `openai` that is
+    sent voice records (docs/voice.md); `offline` is built in."""
     model: Text | None = None
     """The model's name upstream; unset: the name of this entry."""
     base_url: Url | None = None
-    """Up to and with `/v1`; unset: `OPENAI_BASE_URL`, else OpenAI's."""
+    """Up to and with `/v1`; unset: `OPENAI_BASE_URL`, else OpenAI's; with `anthropic`, `ANTHROPIC_BASE_URL`, else Anthropic's."""
     api_key: Secret | None = None
-    """Unset: `OPENAI_API_KEY`, but only where `base_url` is unset too."""
+    """Unset: `OPENAI_API_KEY`, or `ANTHROPIC_API_KEY`, but only where `base_url` is unset too."""
     context_window: Tokens | None = None
     """Tokens; unset: what is known of the model."""
     count: Literal["local", "provider"] = "local"
@@ -90,6 +93,12 @@ class LLM(Settings, frozen=True, kw_only=True):
     """Sent with every call."""
     params: Free = {}
     """Sent in the body of every call that does not set them itself."""
+    fallbacks: Names = ()
+    """Names in `llms`, else models' names, that are asked in this order where this one does not answer."""
+    max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 1000
+    """Connections to it at once."""
+    max_requests: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    """Calls at once; further ones wait. 0: any number."""
 
     def mistakes(self) -> list[Mistake]:
         found = [*url_mistakes("base_url", self.base_url), *key_mistakes("api_key", self.api_key)]
@@ -111,7 +120,7 @@ class LLMSettings(Settings, frozen=True, kw_only=True):
     origin: str
     """Where it comes from: `llms.fast`, `environment` or `built-in`."""
     provider: str
-    """`openai` or `offline`."""
+    """As in `LLM.provider`."""
     model: str
     base_url: str
     """Without a slash at the end; empty for `offline`."""
@@ -127,6 +136,10 @@ class LLMSettings(Settings, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     params: dict[str, Any] = {}
     """Sent in every body that does not set them, `temperature` and `top_p` included."""
+    fallbacks: tuple[str, ...] = ()
+    max_connections: int = 1000
+    max_requests: int = 0
+    """Calls at once; 0: any number."""
 
 
 # -- storage ---------------------------------------------------------------------
@@ -340,6 +353,12 @@ class Agent(Settings, frozen=True, kw_only=True):
     """Unset: the top-level `context`. Without a `strategy` its keys are added to those of the top level."""
     tools: tuple[Text, ...] | None = None
     """Those of the tools that run here which it has; unset: all."""
+    greeting: Text | None = None
+    """What it says first, in a session that is made for it."""
+    failure_message: Text | None = None
+    """What it says in place of a reply where no model answers; unset: an error tells."""
+    silence_message: Text | None = None
+    """What it says when nobody has said anything for a while: `POST …/speak` with `source: silence`."""
     sub_agents: tuple[Text, ...] = ()
     search: Search | None = None
 
@@ -357,6 +376,7 @@ class Document(Settings, frozen=True, kw_only=True):
     short_term: ShortTerm = ShortTerm()
     agents: dict[str, Agent] = {}
     gateway: Gateway = Gateway()
+    python: Python = Python()
     redaction: Redaction = Redaction()
     secret_guard: SecretGuard | None = None
     embedders: dict[str, Embedder] = {}

@@ -99,6 +99,9 @@ def _settled(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSettings
         timeout=llm.timeout or config.gateway.upstream_timeout,
         headers=llm.headers,
         params={**llm.params, **sampling},
+        fallbacks=llm.fallbacks,
+        max_connections=llm.max_connections,
+        max_requests=llm.max_requests,
     )
 
 

@@ -16,6 +16,8 @@ from holdfast.server import artifacts, compactions, meta, moving, page, sessions
 from holdfast.server.access import Access, Admitted
 from holdfast.server.addressing import Matching
 from holdfast.server.chat import Chat
+from holdfast.server.doors.base import Door
+from holdfast.server.doors.openai import ChatCompletions
 from holdfast.server.http import Call, Endpoint, Handler, Reply, SentPath, no_route
 from holdfast.server.intake import Intake
 from holdfast.server.observe import Hosts, Metrics, Observed
@@ -55,7 +57,8 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/": {"GET": meta.home},
 }
 """Every route but the gateway's own, the metrics and the description, which need more than a call. One route a path."""
-CHAT = "/v1/chat/completions"
+DOORS: tuple[Door, ...] = (ChatCompletions(),)
+"""Where a reply is asked for."""
 
 
 def make_app(
@@ -104,10 +107,13 @@ def make_app(
         Route(path, Endpoint(handlers, current, intake, parameters=parameters_of(path)))
         for path, handlers in table.items()
     ]
-    chat = Endpoint({}, current, intake, post=Chat(current, intake, matching or Matching()))
+    chats = [Chat(door, current, intake, matching or Matching()) for door in DOORS]
+    doors = [
+        Route(door.path, Endpoint({}, current, intake, post=chat)) for door, chat in zip(DOORS, chats, strict=True)
+    ]
     rest = Endpoint(dict.fromkeys(METHODS, no_route), current, intake)
     return Starlette(
-        routes=[Route(CHAT, chat), *routes, Route(REST, rest)],
+        routes=[*doors, *routes, Route(REST, rest)],
         middleware=[
             Middleware(SentPath),
             Middleware(Observed, metrics),

@@ -64,6 +64,9 @@ def roster_of(config: Config) -> Roster:
             description=agent.description,
             context=settings,
             tools=agent.tools,
+            greeting=agent.greeting,
+            failure_message=agent.failure_message,
+            silence_message=agent.silence_message,
         )
     return Roster(llms, agents, config.context)
 
@@ -77,6 +80,7 @@ def _llm(name: str, settings: LLMSettings) -> Llm:
         connect_timeout=settings.timeout.connect,
         read_timeout=settings.timeout.read,
         headers=settings.headers,
+        max_connections=settings.max_connections,
     )
     return Llm(
         name=name,
@@ -84,6 +88,8 @@ def _llm(name: str, settings: LLMSettings) -> Llm:
         client=client,
         context_window=settings.context_window,
         max_tokens=settings.max_tokens,
+        records=settings.provider == "custom",
+        fallbacks=settings.fallbacks,
         inputs=None if settings.inputs is None else frozenset(settings.inputs),
         params={key: value for key, value in settings.params.items() if key != "prompt_cache_key"},
         cache_key=_takes_cache_key(settings),

@@ -1,0 +1,34 @@
+"""The section `python`: whether the model may run Python code, and how far that may go."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.config.kinds import Duration, Settings, Size, Text, Timeout
+
+
+class Python(Settings, frozen=True, kw_only=True):
+    """The tool `python`."""
+
+    enabled: bool = False
+    """Whether there is one. It runs what a model writes on this machine: docs/python.md says what holds it in."""
+    timeout: Timeout = 60.0
+    """Seconds that a call may run; then it is interrupted, and a little later killed."""
+    memory: Size = 1 << 30
+    """Bytes that its process may have."""
+    max_output: Size = 64 * 1024
+    """Bytes of output of a call that are kept."""
+    max_file: Size = 32 << 20
+    """Largest file that it may write, bytes."""
+    max_files: Annotated[int, Meta(ge=0, le=1000)] = 32
+    """Files that are kept of a call, as artifacts of the session."""
+    max_sessions: Annotated[int, Meta(ge=1, le=1000)] = 16
+    """Processes at once; past it the one that was idle longest is ended."""
+    idle: Duration = 3600.0
+    """Idle seconds after which a session's process is ended, and its variables with it."""
+    workdir: Text | None = None
+    """Where the sessions' work folders are made; unset: where temporary files are."""
+    interpreter: Text | None = None
+    """The Python that runs the code, whose packages it can import; unset: the server's own."""
