@@ -1,0 +1,53 @@
+"""What the work is done with failed: a hook, a process, the store."""
+
+from __future__ import annotations
+
+from holdfast.errors.base import HoldfastError
+
+
+class HookFailed(HoldfastError):
+    """A hook could not do its work; whoever told it tells it again.
+
+    Args:
+        message: what happened; neither content nor secrets.
+        retry_after: seconds it asks to be left alone for, if it does.
+    """
+
+    code = "hook_failed"
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class PythonUnavailable(HoldfastError):
+    """The process of the tool `python` cannot be started here, or not be held in; the message says what is missing."""
+
+    code = "python_unavailable"
+
+
+class StoreError(HoldfastError):
+    """The store could not do its work."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be opened or reached, is full or read-only."""
+
+    code = "store_unavailable"
+
+
+class StoreCorrupt(StoreError):
+    """What is stored does not verify; the message says where."""
+
+    code = "store_corrupt"
+
+
+class StoreClosed(StoreError):
+    """The store was used after it was closed."""
+
+    code = "store_closed"
+
+    def __init__(self) -> None:
+        super().__init__("the store is closed")

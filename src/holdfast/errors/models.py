@@ -1,0 +1,116 @@
+"""No prompt fits, or the model did not answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors.base import HoldfastError
+
+
+class BudgetTooSmall(HoldfastError):
+    """No legal working set fits the budget.
+
+    Args:
+        budget: tokens allowed.
+        needed: tokens the smallest legal working set takes.
+        what: what takes them, in words.
+    """
+
+    code = "budget_too_small"
+
+    def __init__(self, *, budget: int, needed: int, what: str) -> None:
+        super().__init__(f"a working set needs at least {needed} tokens ({what}), the budget is {budget}")
+        self.budget = budget
+        self.needed = needed
+
+
+class ModelError(HoldfastError):
+    """The upstream model did not answer; the user's message stays in the log.
+
+    Args:
+        message: what happened.
+        status: the upstream's HTTP status, if it gave one.
+        body: the upstream's own error object, if it gave one.
+        retry_after: seconds the upstream asked to wait, if it did.
+    """
+
+    code = "upstream_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        body: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = body
+        self.retry_after = retry_after
+        self.handed = False
+        """Whether the model was called with the caller's own key."""
+
+
+class ModelUnavailable(ModelError):
+    """Refused, unreachable, timed out, overloaded or 5xx: try again later."""
+
+    code = "upstream_unavailable"
+
+
+class ModelBusy(ModelUnavailable):
+    """As many calls of the model run as are allowed here, and none ended while this one waited.
+
+    Args:
+        name: what the model is called.
+        most: calls at once.
+        waited: seconds.
+    """
+
+    code = "upstream_busy"
+
+    def __init__(self, name: str, most: int, waited: float) -> None:
+        super().__init__(
+            f"{name} is busy: {most} calls run, which is as many as max_requests allows, and none ended within {waited:g} s",
+            status=503,
+            retry_after=1,
+        )
+
+
+class ModelRejected(ModelError):
+    """The upstream refused the request (4xx); its own words are in `body`."""
+
+    code = "upstream_rejected"
+
+
+class ContextTooLong(ModelRejected):
+    """The prompt, or prompt and reply together, do not fit the model's context window: send less.
+
+    Args:
+        message: what happened.
+        context_limit: the window in tokens, where the upstream said it; None where it did not.
+        requested: the prompt's tokens as the upstream counted them, without the reply, where it said so.
+        status, body, retry_after: as in `ModelError`.
+    """
+
+    code = "context_length_exceeded"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        context_limit: int | None = None,
+        requested: int | None = None,
+        status: int | None = None,
+        body: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, status=status, body=body, retry_after=retry_after)
+        self.context_limit = context_limit
+        self.requested = requested
+
+
+class ModelProtocolError(ModelError):
+    """The upstream answered with something that is not an answer."""
+
+    code = "upstream_protocol_error"
