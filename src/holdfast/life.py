@@ -135,6 +135,8 @@ class Life:
         self.shortest = settings.session_ttl
         """Milliseconds: the shortest ttl that this process has seen; 0: none yet."""
         self.on_shorter: Callable[[], None] = _nothing
+        self.on_over: Callable[[Session], None] = _nothing
+        """Called with each session that this process sees end, or give its name to another, of other tenants too."""
         self._hooks = hooks
         self._teller = teller
         self._clock = clock
@@ -163,12 +165,12 @@ class Life:
             return self._adopted[tenant]
         store = self.store.for_tenant(tenant)
         other = Life(store, self.settings, self._hooks, self._teller, self._clock, forget=_nothing, new_id=self._new_id)
-        other.ended = self.ended
+        other.ended, other.on_over = self.ended, self.on_over
         return other
 
     def adopt(self, other: Life) -> None:
         """From now on `other` is the life of its tenant's sessions here: somebody remembers more of them. See `let_go`."""
-        other.ended = self.ended
+        other.ended, other.on_over = self.ended, self.on_over
         other.on_shorter = lambda: self.heed(other.shortest)
         self._adopted[other.store.tenant] = other
 
@@ -324,6 +326,7 @@ class Life:
         """What this process knows of a session that has just ended."""
         ref = session.ref
         self._forget(ref)
+        self.on_over(session)
         self._served.pop(ref, None)
         self._touched.pop(ref, None)
         self.ended[reason] += 1

@@ -139,6 +139,7 @@ class LivingStore(StoreWrapper):
                 appended = await self._reopened(ref, write, exc.session)
             if appended.reopened:
                 life.grew(ref)
+                life.on_over(appended.session)  # it had ended, on whatever server
         if appended.replayed:
             return msgspec.structs.replace(appended, session=await self._living(appended.session))
         if write.entries:
@@ -206,6 +207,8 @@ class LivingStore(StoreWrapper):
                 was = False
                 life.tell(old, ending)
             life.grew(new.ref, now - was)
+            if old is not None and old.identity != installed.session.identity:
+                life.on_over(old)
         if now and not was:
             await life.evict(but=new.ref)
         return installed

@@ -104,10 +104,16 @@ class ArtifactService:
         metadata: Mapping[str, Any] | None = None,
         author: str | None = None,
         expect: int | None = None,
+        identity: str | None = None,
     ) -> Artifact:
-        """See `SessionArtifacts.save`."""
+        """See `SessionArtifacts.save`.
+
+        `identity`: the session's that it is meant for; another one of its name is `SessionNotFound`. None: whichever there is.
+        """
         name = checked_name(name)
         session = await self._store.get(ref)  # before its content is sent: there is nothing to name it in
+        if identity not in {None, session.identity}:
+            raise SessionNotFound(ref.id)
         key = self._key()
         async with aclosing(_chunks(data)) as chunks:
             content = Measured(chunks, self.settings.max_bytes)
@@ -300,11 +306,18 @@ class ArtifactService:
 
 
 class SessionArtifacts:
-    """The artifacts of one session: `session.artifacts`."""
+    """The artifacts of one session: `session.artifacts`.
 
-    def __init__(self, service: ArtifactService, ref: SessionRef) -> None:
+    Args:
+        service: those of its tenant.
+        ref: which session.
+        identity: its own; given, nothing is saved to another session that has taken its name.
+    """
+
+    def __init__(self, service: ArtifactService, ref: SessionRef, identity: str | None = None) -> None:
         self._service = service
         self._ref = ref
+        self._identity = identity
 
     async def save(
         self,
@@ -336,7 +349,14 @@ class SessionArtifacts:
             SessionNotFound: no such session.
         """
         return await self._service.save(
-            self._ref, name, data, mime_type=mime_type, metadata=metadata, author=author, expect=expect
+            self._ref,
+            name,
+            data,
+            mime_type=mime_type,
+            metadata=metadata,
+            author=author,
+            expect=expect,
+            identity=self._identity,
         )
 
     async def get(self, name: str, version: int | None = None) -> Artifact:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.artifacts import SessionArtifacts
 from holdfast.errors import InvalidRequest
+from holdfast.session import Entry
 
 TEMP: Final = "temp:"
 """Before keys of the state that are never stored."""
@@ -85,6 +86,24 @@ class State(MutableMapping[str, Any]):
         return self._delta
 
 
+async def _none(start: int, stop: int) -> Sequence[Entry]:
+    return ()
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A call, and where in its session it stands: for tools that keep something of a session elsewhere."""
+
+    id: str = ""
+    """The call's, as the log has it: another call of another message may have the same."""
+    tenant: str = ""
+    identity: str = ""
+    """See `Session.identity`."""
+    unit: int = 0
+    """`seq` of the message that calls."""
+    entries: Callable[[int, int], Awaitable[Sequence[Entry]]] = _none
+    """The live entries of the log from one `seq` to before another."""
+
+
 class ToolContext:
     """The session that a tool is called in. A parameter that is annotated with it gets it; the model never sees that one.
 
@@ -94,16 +113,25 @@ class ToolContext:
         agent: who answers; None: no agent.
         state: the session's state; see `State`.
         artifacts: the session's artifacts: save, load, list, versions, delete. Its methods are awaited.
+        call: the call itself.
     """
 
     def __init__(
-        self, *, session_id: str, user_id: str, agent: str | None, state: State, artifacts: SessionArtifacts
+        self,
+        *,
+        session_id: str,
+        user_id: str,
+        agent: str | None,
+        state: State,
+        artifacts: SessionArtifacts,
+        call: Call = Call(),  # noqa: B008  # frozen
     ) -> None:
         self.session_id = session_id
         self.user_id = user_id
         self.agent = agent
         self.state = state
         self.artifacts = artifacts
+        self.call = call
 
     def __repr__(self) -> str:
         return f"<context of a tool in session {self.session_id!r}>"

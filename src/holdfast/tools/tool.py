@@ -14,7 +14,9 @@ from holdfast.tools.context import ToolContext
 _NAME: Final = re.compile("[a-zA-Z0-9_-]{1,64}")
 _LEAST_RESULT: Final = 1024
 """Bytes: a result that is cut has its marker in it, and a few words of its own."""
-PLANNED: Final = frozenset({"load_artifact", "memory", "python", "save_artifact", "search", "search_conversations"})
+PYTHON: Final = "python"
+"""A built-in tool that is off unless it is turned on: an agent may name it either way."""
+PLANNED: Final = frozenset({"load_artifact", "memory", "save_artifact", "search", "search_conversations"})
 """Built-in tools that this version does not have yet: an agent may name them."""
 
 
@@ -112,7 +114,7 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         if names is None:
             return self if self.limits.rounds else Toolset(limits=self.limits)
         found = {name: self.tools[name] for name in names if name in self.tools and self.limits.rounds}
-        missing = tuple(name for name in names if name not in self.tools and name not in PLANNED)
+        missing = tuple(name for name in names if name not in {*self.tools, *PLANNED, PYTHON})
         return Toolset(tools=found, limits=self.limits, missing=missing)
 
     def check(self, body: Mapping[str, Any]) -> None:
@@ -146,8 +148,8 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def name_of(tool: Mapping[str, Any]) -> str | None:
-    """What a tool of a Chat Completions request is called; None where it has no name: the provider's own tools."""
-    told = tool.get("custom" if tool.get("type") == "custom" else "function")
+    """What a tool of a request is called; None where it has no name: a provider's own tools. Anthropic's have it outside."""
+    told = tool.get("custom" if tool.get("type") == "custom" else "function", tool)
     name = told.get("name") if isinstance(told, Mapping) else None
     return name if isinstance(name, str) else None
 

@@ -1,6 +1,6 @@
 """What `holdfast doctor` looks at: each check gives findings, and a finding that is not well says what to do.
 
-machine   Python, libraries, tokenizer, limits, open files, clock      store   the database and what it lies on
+machine   Python, libraries, tokenizer, open files, clock, sandbox     store   the database and what it lies on
 upstream  the models that are configured                               config  the file, and where the server listens
 """
 
@@ -23,7 +23,7 @@ def findings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Findi
         flags: `store` and `config`, as for the other commands.
         env: the environment.
     """
-    from holdfast.config import settings_from
+    from holdfast.config import python_of, settings_from
 
     yield machine.python()
     yield machine.libraries()
@@ -38,5 +38,6 @@ def findings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Findi
         return
     yield config.host(settings)
     yield config.limits(settings)
+    yield machine.sandbox(python_of(settings.config))
     yield from store.findings(settings.store)
     yield from upstream.findings(settings.config)

@@ -13,7 +13,8 @@ from importlib import metadata
 from holdfast._version import __version__
 from holdfast.cli.checkup.finding import Finding, fail, ok, warn
 from holdfast.cli.terminal import moment
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, PythonUnavailable
+from holdfast.tools.python.settings import PythonSettings
 
 FEWEST_FILES = 1024
 """Open files: a client takes one, and one more while its model is called."""
@@ -78,6 +79,25 @@ def open_files() -> Finding:
     return ok("files", message)
 
 
+def sandbox(settings: PythonSettings | None) -> Finding:
+    """What the system has to hold in the code of the tool `python`. None: the tool is off."""
+    from holdfast.tools.python.kernels import check_platform
+    from holdfast.tools.python.process import supported
+
+    found = supported()
+    held = f"Landlock {found.landlock or 'none'}, seccomp {_yes(found.seccomp)}, limits {_yes(found.limits)}"
+    if settings is None:
+        return ok("sandbox", f"the tool python is off; {held}")
+    try:
+        check_platform(settings)
+    except PythonUnavailable as error:
+        return fail("sandbox", str(error), "the server does not start so: docs/python.md, or python.enabled: false")
+    if not found.missing:
+        return ok("sandbox", f"the tool python is on; {held}")
+    message = f"the tool python is on; {held}: {'; '.join(found.missing)}"
+    return warn("sandbox", message, "let only those chat who might as well have an account on this machine")
+
+
 def clock() -> Finding:
     """Whether the time can be right."""
     now = time.time()
@@ -85,6 +105,10 @@ def clock() -> Finding:
     if EARLIEST <= now <= LATEST:
         return ok("clock", message)
     return fail("clock", f"{message}: that cannot be", "set the clock, or let NTP do it")
+
+
+def _yes(there: bool) -> str:  # noqa: FBT001  # one word for it
+    return "yes" if there else "no"
 
 
 def _required() -> Iterator[tuple[str, str, bool]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
@@ -12,6 +12,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from holdfast.cli.checkup.finding import Finding, fail, ok, warn
 from holdfast.cli.terminal import line
+from holdfast.models.http import anthropic_headers, anthropic_path
 
 if TYPE_CHECKING:
     from holdfast.config import Config, LLMSettings
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 CHECK = "upstream"
 SECONDS = 3.0
 """For each step of a look: to connect, and to the first line of the answer."""
-_OFFLINE = "set OPENAI_API_KEY or OPENAI_BASE_URL, or `llms` in holdfast.yaml, for a real one"
+_OFFLINE = "set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY, or `llms` in holdfast.yaml, for a real one"
 
 
 def findings(config: Config) -> Iterator[Finding]:
@@ -44,16 +45,23 @@ def findings(config: Config) -> Iterator[Finding]:
 
 
 def _places(config: Config) -> list[tuple[list[str], LLMSettings]]:
-    """Every address and key once, with the names of what is asked there."""
+    """Every address and key once, with the names of what is asked there, and of what it stands in for."""
     from holdfast.config import upstream_of
 
-    names = dict.fromkeys(["default", *config.llms, *(agent.llm for agent in config.agents.values() if agent.llm)])
+    for_whom: dict[str, list[str]] = {}
+    for name, entry in config.llms.items():
+        for fallback in entry.fallbacks:
+            if fallback != name:
+                for_whom.setdefault(fallback, []).append(name)
+    agents = (agent.llm for agent in config.agents.values() if agent.llm)
+    names = dict.fromkeys(["default", *config.llms, *agents, *for_whom])
     places: dict[tuple[Any, ...], tuple[list[str], LLMSettings]] = {}
     for name in names:
         llm = upstream_of(config, name)
         if llm.provider != "offline":
             key = (llm.base_url, llm.api_key, tuple(llm.headers.items()))
-            places.setdefault(key, ([], llm))[0].append(name)
+            stands_in = f" for {' and '.join(for_whom[name])}" if name in for_whom else ""
+            places.setdefault(key, ([], llm))[0].append(f"{name}{stands_in}")
     return list(places.values())
 
 
@@ -67,7 +75,7 @@ def _called(names: list[str], llm: LLMSettings) -> str:
 def _asked(names: list[str], llm: LLMSettings) -> Finding:
     where = _called(names, llm)
     try:
-        return _judged(_status(llm.base_url, llm.api_key, llm.headers), where, has_key=llm.api_key is not None)
+        return _judged(_status(llm), where, has_key=llm.api_key is not None)
     except URLError as error:
         return fail(CHECK, f"{where} cannot be reached: {_reason(error.reason)}", _unreachable(llm))
     except OSError as error:
@@ -96,7 +104,9 @@ def _judged(status: int, where: str, *, has_key: bool) -> Finding:
         return ok(CHECK, f"{where} answers")
     if status in (401, 403):
         said, remedy = ("refuses the key", "set another") if has_key else ("wants a key", "set one")
-        return fail(CHECK, f"{where} {said} ({status})", f"{remedy}: api_key of the llm, or OPENAI_API_KEY")
+        return fail(
+            CHECK, f"{where} {said} ({status})", f"{remedy}: api_key of the llm, or its variable, like OPENAI_API_KEY"
+        )
     if status < 400:
         return warn(
             CHECK, f"{where} redirects ({status})", "set base_url to where it leads: redirects are not followed"
@@ -115,11 +125,17 @@ class _NoRedirect(HTTPRedirectHandler):
         """None: the answer stands as it is."""
 
 
-def _status(base_url: str, api_key: str | None, headers: Mapping[str, str]) -> int:
+def _status(llm: LLMSettings) -> int:
     """The status of `GET /models`; the answer itself is not read."""
-    parts = urlsplit(base_url)
-    path = parts.path.rstrip("/").removesuffix("/chat/completions") + "/models"
-    sent = {"user-agent": "holdfast", **({"authorization": f"Bearer {api_key}"} if api_key else {}), **headers}
+    parts = urlsplit(llm.base_url)
+    path = parts.path.rstrip("/").removesuffix("/chat/completions")
+    sent = {"user-agent": "holdfast", **({"authorization": f"Bearer {llm.api_key}"} if llm.api_key else {})}
+    if llm.provider == "anthropic":
+        path, sent = (
+            anthropic_path(path),
+            {"user-agent": "holdfast", **anthropic_headers(parts.hostname or "", llm.api_key)},
+        )
+    path, sent = f"{path}/models", {**sent, **llm.headers}
     request = Request(urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")), headers=sent)  # noqa: S310  # http(s), as configured
     try:
         with build_opener(_NoRedirect).open(request, timeout=SECONDS) as response:

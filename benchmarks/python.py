@@ -1,0 +1,89 @@
+"""Calls of the tool `python`: the first of a session, which starts its process, and those behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from benchmarks.run import Run
+from benchmarks.tables import Column, Figure, Table, duration
+from benchmarks.timing import Samples, clock, settle
+from holdfast.artifacts import SessionArtifacts
+from holdfast.holdfast import Holdfast
+from holdfast.messages import ToolCall
+from holdfast.session import Entry, Session
+from holdfast.tools.context import Call, State, ToolContext
+from holdfast.tools.python.settings import PythonSettings
+from holdfast.tools.running import Outcome, run
+
+TRIVIAL, FILE, OUTPUT = "1 + 1", "open('a.txt', 'w').write('x' * 1024)", "print('x' * 60_000)"
+_COLUMNS = [Column("what", ""), Column("p50", "p50", duration), Column("p99", "p99", duration)]
+
+
+async def measure(run: Run) -> list[Table]:
+    """Through the tool, as a turn calls it, with a session in a file; the writing of the result is the turn's."""
+    settings = PythonSettings(workdir=str(run.folder), max_sessions=1000)
+    times = 20 if run.quick else 100
+    async with Holdfast(f"sqlite:///{run.folder}/python.db", python=settings) as hf:
+        settle()
+        rows = [_row("the first call of a session: its process starts", await _first(hf, times))]
+        context = await _context(hf, "warm")
+        await _called(hf, context, "0")
+        for what, code in (
+            (f"`{TRIVIAL}` in a warm one", TRIVIAL),
+            ("60,000 characters of output", OUTPUT),
+            ("a file of 1 KiB, kept as an artifact", FILE),
+        ):
+            rows.append(_row(what, await _repeated(lambda code=code: _called(hf, context, code), times * 5)))  # type: ignore[misc]  # bound at once
+    return [Table("python", "The tool `python`", _COLUMNS, rows)]
+
+
+def _row(what: str, samples: Samples) -> dict[str, Figure]:
+    return {"what": what, "p50": samples.median, "p99": samples.quantile(0.99)}
+
+
+async def _first(hf: Holdfast, times: int) -> Samples:
+    found = []
+    for number in range(times):
+        context = await _context(hf, f"first-{number}")
+        begun = clock()
+        await _called(hf, context, TRIVIAL)
+        found.append(clock() - begun)
+        await hf.close_session((await hf.session(context.session_id)).ref)
+    return Samples(found)
+
+
+async def _repeated(call: Callable[[], Awaitable[object]], times: int) -> Samples:
+    found = []
+    for _ in range(times):
+        begun = clock()
+        await call()
+        found.append(clock() - begun)
+    return Samples(found)
+
+
+async def _called(hf: Holdfast, context: ToolContext, code: str) -> Outcome:
+    call = ToolCall(id="c", name="python", arguments=f'{{"code": "{code}"}}')
+    outcome = await run(hf.roster.tools, call, context)
+    if outcome.failed or '"success"' not in outcome.content:
+        raise RuntimeError(outcome.content)
+    return outcome
+
+
+async def _context(hf: Holdfast, name: str) -> ToolContext:
+    """What a turn of a session would give the tool."""
+    session: Session = await hf.store.get((await hf.session(name)).ref)
+    ref = session.ref
+
+    async def entries(start: int, stop: int) -> Sequence[Entry]:
+        return await hf.store.entries(ref, start=start, stop=stop)
+
+    temp: dict[str, Any] = {}
+    return ToolContext(
+        session_id=ref.id,
+        user_id=ref.user_id,
+        agent=None,
+        state=State(dict, temp),
+        artifacts=SessionArtifacts(hf.artifacts, ref, session.identity),
+        call=Call(id="c", tenant=session.tenant, identity=session.identity, entries=entries),
+    )

@@ -1,0 +1,175 @@
+"""The tool `python`: what the model is offered, and what becomes of a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from holdfast.errors import InvalidRequest
+from holdfast.limits import (
+    PYTHON_CALLS_WAITING,
+    PYTHON_CODE_BYTES,
+    PYTHON_KEEP_SECONDS,
+    PYTHON_LOOKED_BACK,
+    PYTHON_START_SECONDS,
+)
+from holdfast.tools.context import Call, ToolContext
+from holdfast.tools.functions import tool_from
+from holdfast.tools.python.calls import Limits
+from holdfast.tools.python.files import Earlier, kept, restore
+from holdfast.tools.python.kernels import Kernel, Kernels, NoKernel
+from holdfast.tools.python.results import told
+from holdfast.tools.python.settings import PythonSettings
+from holdfast.tools.tool import PYTHON, Tool, Toolset
+
+FRESH: Final = "a fresh process: variables, functions and imports of earlier calls are gone; files of theirs that were kept are artifacts"
+RESTORED: Final = "{number} of these files are in the current folder again"
+LEFT: Final = "{number} are not, being too many or too large"
+ELSEWHERE: Final = (
+    "calls since the last one here ran in another process: what they did to variables and files is not to be seen here"
+)
+_NOT_RUN: Final = ('{"status":"not_run"', '{"error":"wrong arguments', '{"error":"code has more than')
+"""How results of calls begin whose code did not run: they left no process anything to know."""
+_DESCRIPTION: Final = """\
+Run Python code in a process that belongs to this conversation. Variables, functions and imports are kept from call to call. \
+The value of the last expression is returned, and what is printed. Files that the code writes to the current folder are kept \
+as artifacts (at most {files} a call, {file} each), and so are matplotlib figures that are open at its end. There is no \
+network, no other folder to write to, no subprocess and no input(). A call may take {seconds:g} s and {memory} of memory; \
+{output} of its output are kept. Calls run one after the other."""
+
+
+class PythonTool:
+    """Runs the calls of all sessions.
+
+    Args:
+        kernels: whose process is whose.
+        most: bytes of a result.
+    """
+
+    def __init__(self, kernels: Kernels, most: int) -> None:
+        self._kernels = kernels
+        self._most = most
+
+    async def python(
+        self,
+        context: ToolContext,
+        code: Annotated[str, Meta(min_length=1, description="Python code, of any number of lines.")],
+    ) -> dict[str, Any]:
+        """Run code in the session's process; what the model is told."""
+        if len(code.encode("utf-8", "replace")) > PYTHON_CODE_BYTES:
+            raise InvalidRequest(f"code has more than {PYTHON_CODE_BYTES:,} bytes: write it in parts")
+        call = context.call
+        try:
+            async with self._kernels.using((call.tenant, context.user_id, context.session_id), call.identity) as kernel:
+                return await self._in(kernel, context, code)
+        except NoKernel as exc:
+            return {"status": "not_run", "note": str(exc)}
+
+    async def _in(self, kernel: Kernel, context: ToolContext, code: str) -> dict[str, Any]:
+        notes = await _notes(kernel, context)
+        kernel.unit = context.call.unit
+        ran = await kernel.run(code)
+        most = self._kernels.settings.max_files
+        found = await kept(
+            kernel.folder, ran, context.artifacts, call_id=context.call.id, plots=kernel.plots, most=most
+        )
+        kernel.plots += len(ran.plots[:most])
+        return told(ran, found, [*notes, *([ran.note] if ran.note else [])], self._most)
+
+
+async def _notes(kernel: Kernel, context: ToolContext) -> list[str]:
+    """What the model should know of the process before a call; a fresh one gets the files of earlier ones back."""
+    call = context.call
+    if kernel.begun:
+        since = await _called(call, kernel.unit + 1)
+        return [ELSEWHERE] if since else []
+    found = Earlier()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PYTHON_START_SECONDS):
+            await restore(found, kernel.folder, context.artifacts)
+    kernel.begun, kernel.plots = True, found.plots
+    if not (found.restored or found.left or await _called(call, 0)):
+        return []
+    numbers = ((RESTORED, len(found.restored)), (LEFT, found.left))
+    return [FRESH, *(words.format(number=number) for words, number in numbers if number)]
+
+
+async def _called(call: Call, start: int) -> bool:
+    """Whether calls of the tool ran between entry `start` and the message of this one, of the newest that are looked at."""
+    start = max(start, call.unit - PYTHON_LOOKED_BACK)
+    if start >= call.unit:
+        return False
+    waiting: set[str] = set()
+    for entry in await call.entries(start, call.unit):
+        if entry.kind == "result":
+            if entry.message.tool_call_id in waiting and not entry.message.text.startswith(_NOT_RUN):
+                return True
+            waiting.discard(entry.message.tool_call_id or "")
+        elif waiting:  # without a result nobody knows
+            return True
+        else:
+            waiting = {made.id for made in entry.message.tool_calls if made.name == PYTHON}
+    return bool(waiting)
+
+
+def python_tool(kernels: Kernels, most: int) -> Tool:
+    """The tool.
+
+    Args:
+        kernels: whose process is whose; it says how far each may go.
+        most: bytes of a result, as `ToolLimits.result`.
+    """
+    settings = kernels.settings
+    return tool_from(
+        PythonTool(kernels, most).python, name=PYTHON, description=_described(settings), timeout=longest(settings)
+    )
+
+
+def with_python(
+    known: Toolset, settings: PythonSettings | None, clock: Callable[[], int]
+) -> tuple[Kernels | None, Toolset]:
+    """The kernels of a process, and its tools with `python` among them.
+
+    Args:
+        known: its other tools.
+        settings: how far it may go; None: there is no such tool, and there are no kernels.
+        clock: milliseconds since the epoch.
+
+    Raises:
+        InvalidRequest: another tool is called so, or `settings` are none.
+    """
+    given: Any = settings
+    if given is None:
+        return None, known
+    if not isinstance(given, PythonSettings):
+        raise InvalidRequest(f"python must be PythonSettings, not {type(given).__name__}", param="python")
+    kernels = Kernels(given, clock)
+    return kernels, Toolset.made([*known.tools.values(), python_tool(kernels, known.limits.result)], known.limits)
+
+
+def longest(settings: PythonSettings) -> float:
+    """Seconds that a call may take before it is given up: its own limits end it long before, and those that it waits for."""
+    one = settings.timeout + Limits().grace + PYTHON_START_SECONDS + PYTHON_KEEP_SECONDS
+    return one * (PYTHON_CALLS_WAITING + 1)
+
+
+def _described(settings: PythonSettings) -> str:
+    return _DESCRIPTION.format(
+        files=settings.max_files,
+        file=_size(settings.max_file),
+        seconds=settings.timeout,
+        memory=_size(settings.memory),
+        output=_size(settings.max_output),
+    )
+
+
+def _size(size: int) -> str:
+    """A size for people: `32 MiB`."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.3g} {name}"
+    return f"{size} bytes"

@@ -1,0 +1,861 @@
+"""The Python process behind the tool `python`: what it keeps, what it tells, how it is stopped, and what it may not take."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidRequest, PythonUnavailable
+from holdfast.tools.python import child, worker
+from holdfast.tools.python import process as process_module
+from holdfast.tools.python.calls import Limits
+from holdfast.tools.python.contents import look, open_file
+from holdfast.tools.python.process import PythonProcess
+from tests.service.pythonprocess import MISSING, Start, _start, gone, is_there, sandboxed, until
+
+__all__ = ["_start"]
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+open('begun', 'w').close()
+while True:
+    time.sleep(0.01)
+"""
+CATCHING = """
+import time
+while True:
+    try:
+        while True:
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+class TestCode:
+    """What a call gives back."""
+
+    async def test_variables_stay(self, start: Start) -> None:
+        process = start()
+        assert not process.alive
+        assert (await process.run("x = 20")).result is None
+        ran = await process.run("x * 2 + 2")
+        assert (ran.status, ran.result, ran.exception, ran.note, ran.restarted) == ("success", "42", None, None, False)
+        assert (await process.run("_")).result == "42"
+
+    async def test_classes_and_functions_stay(self, start: Start) -> None:
+        process = start()
+        await process.run("import pickle\nclass Point:\n    x = 3\ndef double(n): return n * 2")
+        assert (await process.run("double(pickle.loads(pickle.dumps(Point())).x)")).result == "6"
+
+    @pytest.mark.parametrize(
+        ("code", "result"),
+        [
+            ("", None),
+            ("# nothing", None),
+            ("None", None),
+            ("x = 1", None),
+            ("1; 2", "2"),
+            ("'é\\ud800'", "\"'é\\\\ud800'\""),
+            ("for i in range(3): pass\ni", "2"),
+            ("import asyncio\nawait asyncio.sleep(0, 'late')", "'late'"),
+            ("async def f(): return 5\nx = await f()\nx + 1", "6"),
+            ("__name__", "'__main__'"),
+            ("from __future__ import annotations\n(lambda: 3)()", "3"),
+        ],
+    )
+    async def test_the_last_expression_is_the_result(self, start: Start, code: str, result: str | None) -> None:
+        ran = await start().run(code)
+        expected = None if result is None else result.replace("\"'é", "'é").replace("'\"", "'").replace("\\\\", "\\")
+        assert (ran.status, ran.exception, ran.result) == ("success", None, expected)
+
+    async def test_tasks_of_an_await_go_on_with_the_next(self, start: Start) -> None:
+        process = start()
+        await process.run(
+            "import asyncio\ndone = []\nasync def later():\n    await asyncio.sleep(0)\n    done.append(1)"
+        )
+        await process.run("task = asyncio.ensure_future(later()) if False else None\nawait asyncio.sleep(0)")
+        await process.run(
+            "async def spawn():\n    return asyncio.get_running_loop().create_task(later())\nt = await spawn()"
+        )
+        assert (await process.run("await t\ndone")).result == "[1]"
+
+    async def test_prints_come_back(self, start: Start) -> None:
+        ran = await start().run(
+            "import os, sys\nprint('a')\nos.write(1, b'b')\nprint('c', file=sys.stderr)\nsys.stdout.buffer.write(b'd')\n0"
+        )
+        assert (ran.stdout, ran.stderr, ran.result) == ("a\nbd", "c\n", "0")
+
+    async def test_prints_of_c_code_come_back(self, start: Start) -> None:
+        ran = await start().run("import ctypes\nc = ctypes.CDLL(None)\nc.printf(b'from C')\nc.fflush(None)\nNone")
+        assert ran.stdout == "from C"
+
+    async def test_prints_that_are_no_text_come_back(self, start: Start) -> None:
+        ran = await start().run("import os\nos.write(1, b'\\xff\\x00')\nprint('\\ud800')")
+        assert ran.stdout == "�\x00\\ud800\n"
+        assert msgspec.json.decode(msgspec.json.encode(ran.stdout)) == ran.stdout
+
+    async def test_a_traceback_has_the_codes_own_lines_only(self, start: Start) -> None:
+        process = start()
+        await process.run("def f(n):\n    return 1 / n")
+        ran = await process.run("try:\n    f(0)\nexcept ZeroDivisionError as exc:\n    raise KeyError('k') from exc")
+        assert ran.status == "error"
+        assert ran.exception is not None
+        assert 'File "<call 1>", line 2, in f\n    return 1 / n' in ran.exception
+        assert 'File "<call 2>", line 4, in <module>' in ran.exception
+        assert ran.exception.endswith("KeyError: 'k'")
+        assert "child.py" not in ran.exception
+
+    async def test_a_syntax_error_says_where(self, start: Start) -> None:
+        ran = await start().run("x = 1\ny = = 2")
+        assert ran.exception == '  File "<call 1>", line 2\n    y = = 2\n        ^\nSyntaxError: invalid syntax'
+
+    @pytest.mark.parametrize(
+        ("code", "ending"),
+        [
+            ("input('name?')", "write the value into the code"),
+            ("import sys\nsys.stdin.read()", "write the value into the code"),
+            ("import sys\nsys.exit(3)", "SystemExit: 3"),
+            ("class E(Exception):\n    def __str__(self): 1 / 0\nraise E", "E: <exception str() failed>"),
+            ("class R:\n    def __repr__(self): raise ValueError('no')\nR()", "ValueError: no"),
+            ("def f(): f()\nf()", "RecursionError: maximum recursion depth exceeded"),
+            ("x = 'a\0b'", "SyntaxError: source code string cannot contain null bytes"),
+        ],
+    )
+    async def test_errors_are_told(self, start: Start, code: str, ending: str) -> None:
+        process = start()
+        ran = await process.run(code)
+        assert ran.status == "error"
+        assert ran.exception is not None
+        assert ran.exception.replace("ValueError: source", "SyntaxError: source").endswith(ending)
+        assert (await process.run("1")).result == "1"
+
+    async def test_an_exit_ends_the_code_and_not_the_process(self, start: Start) -> None:
+        process = start()
+        ran = await process.run("x = 1\nprint('so far')\nexit()\nprint('never')")
+        assert (ran.status, ran.stdout) == ("success", "so far\n")
+        assert ran.note == "the code ended itself by an exit; variables are kept"
+        assert (await process.run("print(x)")).stdout == "1\n"
+
+    async def test_what_code_leaves_behind_does_not_break_the_next(self, start: Start) -> None:
+        process = start()
+        await process.run("import os, sys, signal\nos.closerange(0, 50)\nsys.stdout = sys.stderr = sys.stdin = None")
+        await process.run(
+            "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.pthread_sigmask(signal.SIG_BLOCK, {2})\nprint = None"
+        )
+        await process.run("del print\nos.mkdir('x')\nos.chdir('x')\nos.rmdir('../x')")
+        ran = await process.run("print('here', os.getcwd() == os.environ['HOME'])\nos.write(2, b'there')\nNone")
+        assert (ran.stdout, ran.stderr) == ("here True\n", "there")
+
+    async def test_threads_go_on_and_their_output_stays_bounded(self, start: Start) -> None:
+        process = start(max_output=3000)
+        await process.run(
+            "import threading, time, sys\nstop = False\ncount = 0\n"
+            "def work():\n    global count\n    while not stop:\n        sys.stdout.write('t' * 1000)\n        count += 1\n"
+            "threading.Thread(target=work, daemon=True).start()"
+        )
+        ran = await process.run("before = count\nwhile count < before + 100: time.sleep(0.001)\n'mine'")
+        assert ran.result == "'mine'"
+        assert "bytes cut" in ran.stdout
+        assert len(ran.stdout) < 3100
+        assert (await process.run("stop = True\n1")).result == "1"
+
+    async def test_code_that_is_too_long_is_refused(self, start: Start) -> None:
+        with pytest.raises(InvalidRequest, match="longer than"):
+            await start().run("#" * (2 << 20))
+
+    async def test_code_with_half_a_character_is_run(self, start: Start) -> None:
+        assert (await start().run("'\ud800'")).result == "'?'"
+
+
+class TestFolder:
+    """Files that a call leaves."""
+
+    async def test_new_and_changed_files_are_told(self, start: Start) -> None:
+        process = start()
+        ran = await process.run("import os\nos.makedirs('a/b')\nfor name in ('z', 'a/b/c'): open(name, 'w').write('1')")
+        assert ran.files == ("a/b/c", "z")
+        assert (await process.run("open('z').read()")).files == ()
+        assert (await process.run("open('z', 'a').write('2')")).files == ("z",)
+        assert (await process.run("os.rename('z', 'y')\nos.remove('a/b/c')")).files == ("y",)
+
+    async def test_files_that_were_there_before_are_not(self, start: Start, tmp_path: Path) -> None:
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work" / "given.csv").write_text("1")
+        ran = await start().run("open('given.csv').read()")
+        assert (ran.result, ran.files) == ("'1'", ())
+
+    async def test_what_libraries_keep_is_not(self, start: Start) -> None:
+        ran = await start().run(
+            "import os, tempfile, pathlib\n"
+            "for name in ('XDG_CACHE_HOME', 'XDG_CONFIG_HOME', 'MPLCONFIGDIR'):\n"
+            "    pathlib.Path(os.environ[name]).mkdir(parents=True, exist_ok=True)\n"
+            "    pathlib.Path(os.environ[name], 'x').write_text('1')\n"
+            "tempfile.mkstemp()\nopen(os.path.expanduser('~/mine'), 'w').close()"
+        )
+        assert (ran.status, ran.files) == ("success", ("mine",))
+
+    async def test_modules_in_the_folder_can_be_imported(self, start: Start) -> None:
+        ran = await start().run("open('helpers.py', 'w').write('x = 7')\nimport helpers\nhelpers.x")
+        assert (ran.result, ran.files) == ("7", ("helpers.py",))
+
+    async def test_a_module_of_a_librarys_name_takes_nobodys_place(self, start: Start) -> None:
+        process = start()
+        await process.run("for name in ('json', 'asyncio', 'base64'): open(name + '.py', 'w').write('1 / 0')")
+        assert (await process.run("import asyncio\nawait asyncio.sleep(0, 1)")).result == "1"
+
+    async def test_odd_names_are_told_as_they_are(self, start: Start, tmp_path: Path) -> None:
+        process = start()
+        ran = await process.run("for name in (b'new\\nline', b'\\xff', 'ü'.encode()): open(name, 'w').write('1')")
+        assert set(ran.files) == {"new\nline", "\udcff", "ü"}
+        for name in ran.files:
+            opened = open_file(tmp_path / "work", name)
+            assert opened is not None
+            assert os.read(opened, 9) == b"1"
+            os.close(opened)
+
+    async def test_links_out_of_it_are_no_files(self, start: Start, tmp_path: Path) -> None:
+        (tmp_path / "secret").write_text("key")
+        process = start()
+        ran = await process.run(
+            "import os\nos.symlink('../secret', 'link')\nos.symlink('..', 'up')\nos.symlink('/', 'root')\nos.symlink('me', 'me')"
+        )
+        assert ran.status == "success"
+        assert ran.files == ()
+        folder = tmp_path / "work"
+        for name in ("link", "up/secret", "root/etc/passwd", "me", "../secret", "/etc/passwd", "", ".", "a\0b", "up"):
+            assert open_file(folder, name) is None
+
+    async def test_a_folder_that_became_a_link_is_not_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "work").mkdir()
+        (tmp_path / "real").mkdir()
+        (tmp_path / "real" / "file").write_text("x")
+        (tmp_path / "work" / "inner").symlink_to(tmp_path / "real")
+        assert open_file(tmp_path / "work", "inner/file") is None
+        assert look(tmp_path / "work", 100).files == {}
+
+    async def test_a_fifo_hangs_nobody(self, start: Start, tmp_path: Path) -> None:
+        process = start()
+        await process.run("1")
+        os.mkfifo(tmp_path / "work" / "pipe")
+        assert (await process.run("2")).files == ()
+        assert open_file(tmp_path / "work", "pipe") is None
+
+    async def test_a_file_that_nobody_may_read_hangs_nobody(self, start: Start) -> None:
+        ran = await start().run("import os\nos.close(os.open('no', os.O_CREAT | os.O_WRONLY, 0))\nos.mkdir('never', 0)")
+        assert (ran.status, ran.files) == ("success", ("no",))
+
+    async def test_a_file_that_grows_too_large_is_an_error_of_the_code(self, start: Start) -> None:
+        process = start(max_file=100_000)
+        ran = await process.run("open('big', 'wb').write(bytes(200_000))")
+        assert ran.exception is not None
+        assert ran.exception.endswith("OSError: [Errno 27] File too large")
+        assert (await process.run("import os\nos.path.getsize('big')")).result == "100000"
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "for i in range(10_000): open(f'f{i}', 'w').close()",
+            "import os\nfor i in range(300):\n    os.mkdir('d')\n    os.chdir('d')",
+            "for i in range(40): open(f'f{i}', 'wb').write(bytes(100_000))",
+            "import os\nfor i in range(900):\n    name = 'n' * 240 + str(i)\n    open(name, 'w').close()\n    os.mkdir('d' + name)",
+        ],
+    )
+    async def test_a_folder_that_is_too_full_is_emptied(self, start: Start, tmp_path: Path, code: str) -> None:
+        process = start(max_entries=1000, max_folder=2_000_000, max_file=200_000)
+        await process.run("x = 1\nopen('mine', 'w').close()")
+        ran = await process.run(code)
+        assert (ran.status, ran.files) == ("killed", ())
+        assert ran.note is not None
+        assert ran.note.startswith("the process filled its folder with more than 2,000,000 bytes, 1,000 entries")
+        assert ran.note.endswith("its variables are gone, its folder was emptied")
+        assert not (tmp_path / "work").exists()
+        again = await process.run("import os\nos.listdir('.')")
+        assert (again.result, again.restarted) == ("['.tmp']", True)
+
+    async def test_a_flood_of_files_is_stopped_while_it_goes_on(self, start: Start) -> None:
+        process = start(max_folder=20_000_000, max_file=2_000_000)
+        began = time.monotonic()
+        ran = await process.run("i = 0\nwhile True:\n    i += 1\n    open(f'f{i % 50}', 'wb').write(bytes(1_000_000))")
+        assert ran.status == "killed"
+        assert time.monotonic() - began < 10
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what another process has open")
+    async def test_files_without_a_name_count_as_long_as_they_are_open(self, start: Start) -> None:
+        process = start(max_folder=4 << 20)
+        hide = "def hide():\n    f = open('x', 'wb')\n    os.unlink('x')\n    f.write(bytes(1 << 20))\n    f.flush()\n    return f\n"
+        ran = await process.run(f"import os\n{hide}held = [hide() for _ in range(2)]")
+        assert ran.status == "success"
+        ran = await process.run("held += [hide() for _ in range(4)]")
+        assert ran.status == "killed"
+        assert ran.note is not None
+        assert ran.note.startswith("the process filled its folder with more than 4,194,304 bytes")
+
+    async def test_a_folder_that_takes_long_to_look_at_is_too_full(self, start: Start) -> None:
+        """Each folder is opened by all that it lies in: few entries, many steps."""
+        deep = "os.makedirs('/'.join(['d'] * 60))\nos.chdir('/'.join(['d'] * 60))"
+        ran = await start().run(f"import os\n{deep}\nfor i in range(2000): os.mkdir(str(i))")
+        assert ran.status == "killed"
+
+    async def test_a_file_with_holes_counts_what_it_takes(self, start: Start) -> None:
+        ran = await start(max_folder=1_000_000).run(
+            "import os\nwith open('holes', 'wb') as f: os.truncate(f.fileno(), 20_000_000)"
+        )
+        assert (ran.status, ran.files) == ("success", ("holes",))
+
+
+class TestPictures:
+    """Figures and images."""
+
+    async def test_open_figures_are_told_and_closed(self, start: Start) -> None:
+        process = start()
+        code = "import matplotlib.pyplot as plt\nfor i in range(2):\n    plt.figure()\n    plt.plot([1, 2])\nplt.show()"
+        ran = await process.run(code)
+        assert (ran.status, ran.stderr, ran.note, ran.files) == ("success", "", None, ())
+        assert len(ran.plots) == 2
+        assert all(plot.startswith(b"\x89PNG") for plot in ran.plots)
+        again = await process.run("plt.get_fignums()")
+        assert (again.result, again.plots) == ("[]", ())
+
+    async def test_there_may_be_so_many(self, start: Start) -> None:
+        ran = await start(max_plots=1).run(
+            "import matplotlib.pyplot as plt\nplt.figure(figsize=(1, 1))\nplt.figure(figsize=(1, 1))"
+        )
+        assert len(ran.plots) == 1
+        assert ran.note == "no more than 1 figures of a call are kept"
+
+    async def test_a_figure_of_a_call_that_fails_is_told(self, start: Start) -> None:
+        ran = await start().run("import matplotlib.pyplot as plt\nplt.figure(figsize=(1, 1))\n1 / 0")
+        assert (ran.status, len(ran.plots)) == ("error", 1)
+
+    async def test_one_that_cannot_be_drawn_is_said(self, start: Start) -> None:
+        ran = await start().run("import matplotlib.pyplot as plt\nplt.figure(figsize=(1e5, 1e5))\n1")
+        assert (ran.status, ran.plots) == ("success", ())
+        assert ran.note is not None
+        assert ran.note.startswith("a figure could not be drawn: ")
+
+    async def test_an_image_as_result_is_told(self, start: Start) -> None:
+        ran = await start().run("from PIL import Image\nImage.new('RGB', (3, 3))")
+        assert len(ran.plots) == 1
+        assert ran.result is not None
+        assert ran.result.startswith("<PIL.Image.Image")
+
+
+class TestTime:
+    """Code that does not end, and callers that do not wait."""
+
+    async def test_an_endless_loop_is_interrupted_and_keeps_its_variables(self, start: Start) -> None:
+        process = start(timeout=0.5)
+        ran = await process.run("x = 5\nprint('before')\nwhile True: x += 1")
+        assert (ran.status, ran.stdout, ran.note) == (
+            "timeout",
+            "before\n",
+            "interrupted after 0.5 s; variables are kept",
+        )
+        assert ran.exception is not None
+        assert ran.exception.endswith("KeyboardInterrupt")
+        assert 0.5 <= ran.seconds < 5
+        assert (await process.run("x > 5")).result == "True"
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "import time\ntime.sleep(60)",
+            "class R:\n    def __repr__(self):\n        while True: self.x = 1\nR()",
+            "import asyncio\nawait asyncio.sleep(60)",
+            "class E(Exception):\n    def __str__(self):\n        while True: self.x = 1\nraise E",
+        ],
+    )
+    async def test_so_is_whatever_else_takes_too_long(self, start: Start, code: str) -> None:
+        process = start(timeout=0.5)
+        ran = await process.run(code)
+        assert (ran.status, ran.restarted) == ("timeout", False)
+        again = await process.run("1")
+        assert (again.result, again.restarted) == ("1", False)
+
+    async def test_code_that_ends_well_when_interrupted_was_interrupted(self, start: Start) -> None:
+        ran = await start(timeout=0.3).run(
+            "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('tidy')\n'done'"
+        )
+        assert (ran.status, ran.result, ran.stdout) == ("timeout", "'done'", "tidy\n")
+
+    @pytest.mark.parametrize("code", [STUBBORN, CATCHING])
+    async def test_code_that_does_not_hear_is_killed(self, start: Start, code: str) -> None:
+        process = start(timeout=0.3, grace=0.4)
+        await process.run("x = 1\nopen('kept', 'w').close()")
+        pid = process.pid
+        assert pid is not None
+        ran = await process.run(f"print('so far')\n{code}")
+        assert (ran.status, ran.stdout) == ("killed", "so far\n")
+        assert ran.note == (
+            "the process ran longer than 0.3 s, did not end when interrupted, and was killed: its variables are gone, "
+            "files in its folder are kept"
+        )
+        assert gone(pid)
+        again = await process.run("import os\n'x' in globals(), os.path.exists('kept')")
+        assert (again.result, again.restarted) == ("(False, True)", True)
+        assert again.note is not None
+        assert again.note.startswith("this is a fresh process: the one before ran longer than 0.3 s")
+
+    async def test_cancelled_it_interrupts_the_code(self, start: Start) -> None:
+        process = start()
+        await process.run("x = 1")
+        task = asyncio.ensure_future(process.run("x = 2\nopen('begun', 'w').close()\nwhile True: pass"))
+        await self._begun(process)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not process.busy
+        ran = await process.run("x")
+        assert (ran.result, ran.restarted) == ("2", False)
+
+    async def test_cancelled_it_kills_code_that_does_not_hear(self, start: Start) -> None:
+        process = start(grace=0.4)
+        await process.run("1")
+        pid = process.pid
+        assert pid is not None
+        task = asyncio.ensure_future(process.run(STUBBORN))
+        await self._begun(process)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert gone(pid)
+        assert (await process.run("1")).restarted
+
+    async def test_cancelled_twice_it_goes_on_ending_unseen(self, start: Start) -> None:
+        process = start(grace=0.6)
+        await process.run("1")
+        task = asyncio.ensure_future(process.run(STUBBORN))
+        await self._begun(process)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert process.busy
+        ran = await process.run("2")
+        assert (ran.result, ran.restarted) == ("2", True)
+
+    async def test_cancelled_before_it_began_it_runs_nothing(self, start: Start, tmp_path: Path) -> None:
+        process = start()
+        task = asyncio.ensure_future(process.run("open('ran', 'w').close()"))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await process.run("1")).result == "1"
+        assert not (tmp_path / "work" / "ran").exists()
+
+    async def test_calls_come_one_after_the_other(self, start: Start) -> None:
+        process = start()
+        code = "order = globals().setdefault('order', [])\nimport time\norder.append({0})\ntime.sleep(0.02)\norder.append({0})"
+        await asyncio.gather(*(process.run(code.format(n)) for n in range(5)))
+        assert (await process.run("order")).result == str([n for n in range(5) for _ in range(2)])
+
+    async def test_one_that_waits_can_be_cancelled(self, start: Start) -> None:
+        process = start()
+        first = asyncio.ensure_future(process.run("import time\ntime.sleep(0.5)\n'first'"))
+        second = asyncio.ensure_future(process.run("'second'"))
+        await asyncio.sleep(0)
+        second.cancel()
+        assert (await first).result == "'first'"
+        await asyncio.wait({second})
+        assert second.cancelled()
+
+    @staticmethod
+    async def _begun(process: PythonProcess) -> None:
+        folder = process._folder
+        await until((folder / "begun").exists)
+
+
+class TestDeath:
+    """Processes that die, and what is left."""
+
+    @pytest.mark.parametrize(
+        ("code", "why"),
+        [
+            ("import os\nos._exit(3)", "the process ended itself with exit code 3"),
+            ("import ctypes\nctypes.string_at(0)", "the process crashed (SIGSEGV)"),
+            (
+                "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nimport time\ntime.sleep(9)",
+                "the process was ended by SIGTERM",
+            ),
+            ("import os\nos.abort()", "the process was ended by SIGABRT"),
+        ],
+    )
+    async def test_it_is_told_and_a_fresh_one_started(self, start: Start, code: str, why: str) -> None:
+        process = start()
+        await process.run("x = 1")
+        ran = await process.run(f"print('before')\nopen('left', 'w').close()\n{code}")
+        assert (ran.status, ran.stdout, ran.files, ran.result) == ("killed", "before\n", ("left",), None)
+        assert ran.note == f"{why}: its variables are gone, files in its folder are kept"
+        assert "child.py" not in ran.stderr
+        assert not process.alive
+        assert process.pid is None
+        again = await process.run("'x' in globals()")
+        assert (again.result, again.restarted) == ("False", True)
+        assert (
+            again.note
+            == f"this is a fresh process: {why.replace('the process', 'the one before', 1)}: its variables are gone, files in its folder are kept"
+        )
+        assert (await process.run("1")).note is None
+
+    async def test_one_that_dies_between_calls_is_told_with_the_next(self, start: Start) -> None:
+        process = start()
+        await process.run("import threading, os\nthreading.Timer(0.05, os._exit, (4,)).start()")
+        await until(lambda: not process.alive)
+        ran = await process.run("2")
+        assert (ran.result, ran.restarted) == ("2", True)
+        assert ran.note is not None
+        assert "exit code 4" in ran.note
+
+    async def test_closed_it_dies_with_the_call_that_runs(self, start: Start, tmp_path: Path) -> None:
+        process = start()
+        await process.run("open('mine', 'w').close()")
+        pid = process.pid
+        assert pid is not None
+        task = asyncio.ensure_future(process.run("while True: pass"))
+        await until(lambda: process.busy)
+        await process.close()
+        assert gone(pid)
+        assert (await task).status == "killed"
+        assert (tmp_path / "work" / "mine").exists()
+        with pytest.raises(PythonUnavailable, match="closed"):
+            await process.run("1")
+        await process.close()
+
+    async def test_a_closed_one_that_never_ran_is_fine(self, start: Start, tmp_path: Path) -> None:
+        process = start()
+        await process.close()
+        assert not (tmp_path / "work").exists()
+
+    async def test_it_dies_with_its_parent(self, tmp_path: Path) -> None:
+        code = f"""
+import asyncio, os
+from pathlib import Path
+from holdfast.tools.python.process import PythonProcess
+async def main():
+    process = PythonProcess(Path({str(tmp_path)!r}) / "work", unsandboxed={bool(MISSING)})
+    await process.run("1")
+    running = asyncio.ensure_future(process.run("while True: pass"))
+    await asyncio.sleep(0.1)
+    print(process.pid, flush=True)
+    await running
+asyncio.run(main())
+"""
+        with subprocess.Popen(  # noqa: ASYNC220 - it is read from at once, and killed
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+        ) as parent:
+            assert parent.stdout is not None
+            pid = int(parent.stdout.readline())
+            assert is_there(pid)
+            parent.kill()
+        await until(lambda: gone(pid))
+
+    async def test_a_folder_that_is_gone_is_made_again(self, start: Start, tmp_path: Path) -> None:
+        process = start()
+        await process.run("import os\nos._exit(0)")
+        (tmp_path / "work" / ".tmp").rmdir()
+        (tmp_path / "work").rmdir()
+        assert (await process.run("open('x', 'w').close()")).files == ("x",)
+
+
+class TestStart:
+    """Which Python, and how."""
+
+    async def test_a_python_that_is_not_there_is_said(self, start: Start) -> None:
+        with pytest.raises(PythonUnavailable, match="/no/python cannot be started: No such file or directory"):
+            await start(interpreter="/no/python").run("1")
+
+    async def test_one_that_is_too_old_says_so(self, start: Start, tmp_path: Path) -> None:
+        old = tmp_path / "old"
+        old.write_text("#!/bin/sh\necho this is Python 2.7: 3.9 or later is needed >&2\n")
+        old.chmod(0o700)
+        with pytest.raises(PythonUnavailable, match=r"did not come up: this is Python 2\.7: 3\.9 or later is needed"):
+            await start(interpreter=str(old)).run("1")
+
+    async def test_a_python_by_its_name_is_not_looked_for_in_the_folder(
+        self, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "python").symlink_to(sys.executable)
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work" / "python").write_text("#!/bin/sh\ntouch escaped")
+        (tmp_path / "work" / "python").chmod(0o700)
+        process = start(interpreter="./python")
+        assert (await process.run("import sys\nsys.executable")).result == repr(str(tmp_path / "python"))
+
+    async def test_something_that_is_no_python_is_said(self, start: Start) -> None:
+        with pytest.raises(PythonUnavailable, match="did not come up"):
+            await start(interpreter="/bin/cat").run("1")
+
+    async def test_another_python_may_run_it(self, start: Start) -> None:
+        other = sys.base_prefix + "/bin/python3"
+        ran = await start(interpreter=other).run("import sys\nsys.prefix == sys.base_prefix")
+        assert ran.result == "True"
+
+    def test_it_runs_under_uvloop_too(self, tmp_path: Path) -> None:
+        async def work() -> list[str | None]:
+            process = PythonProcess(tmp_path / "w", Limits(timeout=0.5), unsandboxed=bool(MISSING))
+            codes = ("x = 1\nprint('é')", "while True: pass", "x", "import os\nos._exit(1)", "2")
+            told = [(await process.run(code)) for code in codes]
+            pid = process.pid
+            await process.close()
+            assert pid is not None
+            assert gone(pid)
+            return [f"{ran.status} {ran.stdout}{ran.result}" for ran in told]
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            assert runner.run(work()) == ["success é\nNone", "timeout None", "success 1", "killed None", "success 2"]
+
+
+class TestMuch:
+    """Output and memory without end."""
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "for i in range(200_000): print('line', i)",
+            "print('x' * 100_000_000)",
+            "import sys\nsys.stdout.buffer.write(b'y' * 50_000_000)\nNone",
+            "import os\nfor i in range(300): os.write(1, b'z' * 10_000)",
+            "for i in range(9): print('é' * 10_000)",
+        ],
+    )
+    async def test_output_is_cut_at_both_ends(self, start: Start, code: str) -> None:
+        ran = await start(max_output=6000).run(f"print('FIRST')\n{code}\nprint('LAST')")
+        assert ran.status == "success"
+        assert ran.stdout.startswith("FIRST\n")
+        assert "bytes cut …]" in ran.stdout
+        assert len(ran.stdout.encode()) < 6100
+        assert ran.stdout.endswith("LAST\n") or "os.write" in code
+
+    async def test_what_is_missing_is_counted(self, start: Start) -> None:
+        ran = await start(max_output=3000).run("print('a' * 10_000, end='')")
+        assert ran.stdout == "a" * 2000 + "\n[… 7,000 of 10,000 bytes cut …]\n" + "a" * 1000
+
+    async def test_output_that_just_fits_is_whole(self, start: Start) -> None:
+        ran = await start(max_output=3000).run("import sys\nfor i in range(3000): sys.stdout.write(str(i % 10))\nNone")
+        assert ran.stdout == "0123456789" * 300
+
+    async def test_result_and_exception_are_cut(self, start: Start) -> None:
+        process = start(max_output=3000)
+        ran = await process.run("'r' * 10_000_000")
+        assert ran.result is not None
+        assert len(ran.result) < 3100
+        ran = await process.run("raise ValueError('e' * 10_000_000)")
+        assert ran.exception is not None
+        assert len(ran.exception) < 3100
+        assert ran.exception.startswith("Traceback")
+
+    async def test_a_flood_past_the_largest_file_ends_the_code(self, start: Start) -> None:
+        ran = await start().run("import os\nwhile True: os.write(2, b'z' * 1_000_000)")
+        assert ran.exception is not None
+        assert ran.exception.endswith("File too large")
+
+    async def test_an_endless_flood_is_interrupted(self, start: Start) -> None:
+        ran = await start(timeout=0.5, max_output=3000).run("while True: print('x' * 1000)")
+        assert (ran.status, len(ran.stdout) < 3100) == ("timeout", True)
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "bytearray(1 << 40)",
+            "l = []\nwhile True: l.append(bytearray(1 << 20))",
+            "l = []\nwhile True: l.append(object())",
+        ],
+    )
+    async def test_memory_ends(self, start: Start, code: str) -> None:
+        process = start(memory=300 << 20)
+        ran = await process.run(code)
+        if ran.status == "error":
+            assert ran.exception is not None
+            assert ran.exception.endswith("MemoryError")
+            assert ran.note == "this process may use 314,572,800 bytes: delete variables, or work in smaller parts"
+        else:
+            assert (ran.status, ran.note is not None) == ("killed", True)
+        assert (await process.run("l = None\n1")).result == "1"
+
+    async def test_a_gibibyte_is_enough_for_numpy(self, start: Start) -> None:
+        ran = await start().run("import numpy\nfloat((numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum())")
+        assert ran.result == "125000000.0"
+
+    async def test_threads_end(self, start: Start) -> None:
+        process = start(max_threads=20, timeout=30.0)
+        ran = await process.run(
+            "import threading, time\ndef wait():\n    time.sleep(60)\nfor i in range(40): threading.Thread(target=wait, daemon=True).start()\ntime.sleep(20)"
+        )
+        assert (ran.status, ran.seconds < 15) == ("killed", True)
+        assert ran.note is not None
+        assert ran.note.startswith("the process had more than 20 threads, and was killed")
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process's processor time")
+    async def test_a_thread_that_never_rests_uses_up_its_processor_time(
+        self, start: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(worker, "_SPARE_SECONDS", 0.0)
+        process = start(timeout=0.1, grace=0.1)
+        spin = "def spin():\n    while True: pass\n"
+        await process.run(f"import threading\n{spin}threading.Thread(target=spin, daemon=True).start()")
+        await until(lambda: not process.alive)
+        ran = await process.run("1")
+        assert ran.note is not None
+        assert ran.note.startswith("this is a fresh process: the one before used up its processor time")
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process's processor time")
+    async def test_one_that_does_not_heed_that_is_killed(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(worker, "_SPARE_SECONDS", 0.0)
+        monkeypatch.setattr(process_module, "_IDLE_SECONDS", 0.05)
+        process = start(timeout=0.1, grace=0.1)
+        spin = "signal.signal(signal.SIGXCPU, signal.SIG_IGN)\ndef spin():\n    while True: pass\n"
+        await process.run(f"import signal, threading\n{spin}threading.Thread(target=spin, daemon=True).start()")
+        await until(lambda: not process.alive)
+        ran = await process.run("1")
+        assert ran.note is not None
+        assert ran.note.startswith("this is a fresh process: the one before used up its processor time")
+
+    async def test_a_bomb_of_threads_ends(self, start: Start) -> None:
+        process = start()
+        ran = await process.run(
+            "import threading, time\ndef wait():\n    time.sleep(60)\nwhile True: threading.Thread(target=wait, daemon=True).start()"
+        )
+        assert ran.status in {"error", "killed"}
+        assert (await process.run("1")).result == "1"
+
+
+class TestCutting:
+    """Head, marker and tail of what was written."""
+
+    @given(st.text(max_size=400), st.integers(30, 300))
+    def test_a_cut_text_is_its_head_its_tail_and_the_count_of_the_rest(self, text: str, most: int) -> None:
+        said, size = child.cut(text, most), len(text.encode("utf-8", "backslashreplace"))
+        self._check(text.encode("utf-8", "backslashreplace").decode(), said, size, most)
+
+    @given(st.text("aé\n😀", max_size=400), st.lists(st.integers(0, 60), max_size=8), st.integers(30, 300))
+    def test_so_is_what_was_written_in_pieces(self, text: str, pieces: list[int], most: int) -> None:
+        with tempfile.TemporaryFile() as file:
+            output = child.Output(1, file.fileno(), most)
+            for size in (*pieces, len(text)):
+                output.write(text[:size])
+            written = "".join(text[:size] for size in (*pieces, len(text)))
+            tail, seen = output.told()
+            said = worker._joined(file.fileno(), base64.b64decode(tail), seen, most)
+        self._check(written, said, len(written.encode()), most)
+
+    @staticmethod
+    def _check(text: str, said: str, size: int, most: int) -> None:
+        if size <= most:
+            assert said == text
+            return
+        head, marker, tail = re.split(r"\n\[… ([\d,]+ of [\d,]+) bytes cut …\]\n", said)
+        missing, told = (int(number.replace(",", "")) for number in marker.split(" of "))
+        assert told == size
+        assert text.startswith(head.rstrip("�"))
+        assert text.endswith(tail.lstrip("�"))
+        assert missing + most - 1 <= size <= missing + most + 1
+
+
+@sandboxed
+class TestLies:
+    """A process that says what is not so."""
+
+    FORGED = """
+import os, json, struct
+def answer(**over):
+    told = {"id": ID, "status": "success", "interrupted": False, "result": "forged", "exception": None, "plots": [],
+            "notes": [], "stdout": ["", 0], "stderr": ["", 0], **over}
+    data = json.dumps(told).encode()
+    return struct.pack(">I", len(data)) + data
+def send(data):
+    os.write(OUT, data)
+OUT = 201  # as the process numbers its own pipes
+"""
+
+    async def _forge(self, start: Start, code: str, number: int = 2) -> PythonProcess:
+        process = start(timeout=5.0)
+        await process.run(self.FORGED.replace("ID", str(number)))
+        self.ran = await process.run(code)
+        return process
+
+    async def test_a_forged_answer_is_its_own_and_the_real_one_is_too_late(self, start: Start) -> None:
+        process = await self._forge(start, "send(answer())")
+        assert self.ran.result == "forged"
+        ran = await process.run("'honest'")
+        assert ran.status == "killed"
+        assert ran.note is not None
+        assert ran.note.startswith("the process sent something that is no answer, and was killed")
+        assert (await process.run("'honest'")).result == "'honest'"
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "send(b'\\xff\\xff\\xff\\xff')",
+            "send(b'\\0\\0\\0\\0')",
+            "send(struct.pack('>I', 5) + b'hello')",
+            "send(answer(id=99))",
+            "send(answer(status='fine'))",
+            "send(answer(plots=['?']))",
+            "send(answer(stdout=['', -1]))",
+            "send(answer(result=5))",
+            "send(answer(notes=None))",
+            "send(struct.pack('>I', 20_000_000) + b'[' * 20_000_000)",
+            "send(answer(notes=['a'] * 2_000_000))",
+            "send(answer(plots=['AAAA'] * 2_000_000))",
+        ],
+    )
+    async def test_what_is_no_answer_ends_it(self, start: Start, code: str) -> None:
+        process = await self._forge(start, code)
+        assert self.ran.status == "killed"
+        assert not process.alive
+        assert (await process.run("1")).result == "1"
+
+    async def test_half_an_answer_runs_out_of_time(self, start: Start) -> None:
+        process = start(timeout=0.5, grace=0.4)
+        await process.run(self.FORGED.replace("ID", "2"))
+        ran = await process.run("send(struct.pack('>I', 9000) + b'x')")
+        assert ran.status == "killed"
+        assert (await process.run("1")).result == "1"
+
+    async def test_too_much_of_everything_is_left_out(self, start: Start) -> None:
+        code = (
+            "import base64\npng = base64.b64encode(b'\\x89PNG\\r\\n\\x1a\\n').decode()\n"
+            "send(answer(result='r' * 9_000_000, notes=['n' * 10_000] * 100, plots=[png] * 100 + ['AAAA'], stdout=[base64.b64encode(b's' * 9_000_000).decode(), 2**50]))"
+        )
+        await self._forge(start, code)
+        assert self.ran.result is not None
+        assert self.ran.note is not None
+        assert len(self.ran.result) < 70_000
+        assert len(self.ran.note) < 6000
+        assert len(self.ran.stdout) < 70_000
+        assert len(self.ran.plots) == 16
+
+    async def test_one_that_closes_its_pipes_and_stays_is_killed(self, start: Start) -> None:
+        process = await self._forge(start, "import time\nos.closerange(200, 256)\nwhile True: time.sleep(1)")
+        assert self.ran.status == "killed"
+        assert (await process.run("1")).result == "1"
+
+    async def test_one_that_talks_between_calls_does_not_fill_memory(self, start: Start) -> None:
+        talking = "while not os.path.exists('quiet'): time.sleep(0.001)\n    for _ in range(1000): send(b'x' * 60_000)"
+        code = f"import threading, time\ndef talk():\n    {talking}\nthreading.Thread(target=talk, daemon=True).start()"
+        process = await self._forge(start, code)
+        assert self.ran.status == "success"
+        assert process._worker is not None
+        heard = process._worker._process.stdout
+        (process._folder / "quiet").touch()
+        await until(lambda: len(heard._buffer) > 120_000)  # type: ignore[union-attr] # asyncio's own
+        assert len(heard._buffer) < 1_000_000  # type: ignore[union-attr] # asyncio's own
+        assert (await process.run("1")).status == "killed"
+        assert (await process.run("1")).result == "1"

@@ -1,0 +1,147 @@
+"""The tool `python`: what files are called as artifacts, and results that are no longer than they may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.artifact import checked_name
+from holdfast.config import check, load, python_of
+from holdfast.errors import ConfigError, InvalidRequest
+from holdfast.tools.python.calls import Ran
+from holdfast.tools.python.files import Kept, artifact_name
+from holdfast.tools.python.results import fitted, told
+from holdfast.tools.python.settings import PythonSettings
+
+PARTS = st.text(st.characters(codec=None, exclude_characters="/\0"), min_size=1, max_size=300)
+"""Names in a folder, with surrogates for bytes that are no UTF-8."""
+PATHS = st.lists(PARTS, min_size=1, max_size=4).map("/".join)
+
+
+# -- names ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("out.csv", "out.csv"),
+        ("data/2024/out.csv", "data,2024,out.csv"),
+        ("Ünïcode ß.txt", "Ünïcode ß.txt"),
+        (".hidden", "hidden-"),
+        ("a\nb.txt", "a_b-"),
+        ("con.txt", "con-"),
+        ("user:all.txt", "user_all-"),
+        ("a,b.txt", "a,b-"),
+        ("plot-3.png", "plot-3-"),
+        ("\udcff.png", "_-"),
+        ("x" * 400 + ".json", "x" * 100),
+    ],
+)
+def test_what_a_file_is_called(path: str, name: str) -> None:
+    """By its path where that is a name, and else by what is left of it, with its ending."""
+    called = artifact_name(path)
+    assert called.startswith(name)
+    assert checked_name(called) == called
+    assert called.endswith(path[path.rindex(".") :] if path.count(".") == 1 and not path.startswith(".") else "")
+
+
+@given(PATHS, PATHS)
+def test_every_path_has_a_name_of_its_own(one: str, other: str) -> None:
+    """An artifact's name, whatever the path; never one of a plot; equal for equal paths alone."""
+    names = artifact_name(one), artifact_name(other)
+    for name in names:
+        assert checked_name(name) == name
+    assert (names[0] == names[1]) == (one == other)
+
+
+# -- results -------------------------------------------------------------------
+
+
+def ran(**fields: Any) -> Ran:
+    return Ran(**{"status": "success", "seconds": 0.01234, **fields})
+
+
+def test_nothing_empty_is_told() -> None:
+    """A result has what there is to say, and no more; zero is something."""
+    assert told(ran(result="0"), Kept(), [], 4096) == {"status": "success", "result": "0", "seconds": 0.012}
+    files = [{"name": "a", "bytes": 1, "version": 0}]
+    found = told(ran(status="killed", stdout="x"), Kept(files=files), ["one", "two"], 4096)
+    assert found == {"status": "killed", "stdout": "x", "files": files, "note": "one; two", "seconds": 0.012}
+
+
+def test_output_is_cut_before_the_traceback() -> None:
+    """The traceback says what went wrong: it stays whole as long as there is anything else to cut."""
+    trace = "Traceback\n" + "frame\n" * 200
+    found = told(ran(status="error", stdout="o" * 90_000, stderr="e" * 90_000, exception=trace), Kept(), [], 8192)
+    assert found["exception"] == trace
+    assert "bytes of this result cut" in found["stdout"]
+    assert "bytes of this result cut" in found["stderr"]
+    assert len(msgspec.json.encode(found)) <= 8192
+
+
+TEXTS = st.text(max_size=40).flatmap(lambda text: st.integers(0, 2000).map(lambda number: text * number))
+
+
+@given(TEXTS, TEXTS, TEXTS, TEXTS, st.integers(0, 2000), st.integers(8192, 65536))
+def test_a_result_is_no_longer_than_it_may_be(a: str, b: str, c: str, d: str, files: int, most: int) -> None:
+    """Whatever is in it, escapes included; and what is short enough is whole."""
+    listed = [{"name": f"{at}.txt", "bytes": at, "version": 0} for at in range(files)]
+    whole = {"status": "error", "stdout": a, "stderr": b, "result": c, "exception": d, "files": listed}
+    found = fitted(whole, most)
+    assert len(msgspec.json.encode(found)) <= most
+    assert found.get("more_files", 0) + len(found["files"]) == files
+    if len(msgspec.json.encode(whole)) <= most:
+        assert found == whole
+
+
+# -- settings ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("timeout", 0),
+        ("timeout", "60"),
+        ("memory", 1),
+        ("memory", 1.5),
+        ("max_output", True),
+        ("max_files", -1),
+        ("max_sessions", 0),
+        ("idle", -1),
+        ("workdir", ""),
+        ("interpreter", "a\0b"),
+        ("unsandboxed", "yes"),
+    ],
+)
+def test_settings_that_cannot_be(name: str, value: Any) -> None:
+    """Said at once, with the name, and what would be right."""
+    with pytest.raises(InvalidRequest) as caught:
+        PythonSettings(**{name: value})
+    assert caught.value.param == f"python.{name}"
+    assert name in str(caught.value)
+
+
+def test_the_configuration_turns_it_on() -> None:
+    """Off unless enabled; what is written is what holds."""
+    assert python_of(load("", env={})) is None
+    assert python_of(load("python: {timeout: 5s}", env={})) is None
+    text = "python: {enabled: true, timeout: 5s, memory: 256MiB, idle: 10m, max_sessions: 2, unsandboxed: true}"
+    settings = PythonSettings(timeout=5, memory=256 << 20, idle=600, max_sessions=2, unsandboxed=True)
+    assert python_of(load(text, env={})) == settings
+    assert python_of(load("python: {enabled: true}", env={})) == PythonSettings()
+    with pytest.raises(ConfigError):
+        load("python: {memory: 1MiB}", env={})
+
+
+@pytest.mark.parametrize(("enabled", "said"), [("true", []), ("false", ["python.enabled turns it on"])])
+def test_config_check_tells_of_an_agent_that_names_it(enabled: str, said: list[str]) -> None:
+    """Nothing where it is on; where it is off, what would turn it on."""
+    text = f"python: {{enabled: {enabled}}}\nagents: {{analyst: {{tools: [python]}}}}"
+    warnings = [warning for warning in check(load(text, env={})) if "python" in warning]
+    assert len(warnings) == len(said)
+    for warning, words in zip(warnings, said, strict=True):
+        assert words in warning
