@@ -1,43 +1,41 @@
-"""What a user of the library holds: one session, and one turn of it."""
+"""What a user of the library holds: one session."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Voice
 from holdfast.artifacts import SessionArtifacts
-from holdfast.calling import made_call
-from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect, checked
-from holdfast.context.explain import Run
 from holdfast.context.settings import parse
 from holdfast.engine import Engine
-from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.errors import InvalidRequest
+from holdfast.heard import heard_from
 from holdfast.looking import Context, Look, looked, told
 from holdfast.media.leaving import whole_entries
-from holdfast.messages import Message
 from holdfast.models import Collector
 from holdfast.moving import forked, rewound
+from holdfast.open_turn import OpenTurn, prompt_of
 from holdfast.opening import opened
-from holdfast.prompting import Turn, TurnRequest, build_prompt, counted, look_after, sendable, working_set_request
+from holdfast.prompting import Turn, TurnRequest, build_prompt, counted, look_after, working_set_request
 from holdfast.queueing import QueueMode, checked_mode
 from holdfast.reconcile import Mode
 from holdfast.removing import removed
-from holdfast.session import Entry, ModelCall, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
+from holdfast.sendable import Sendable, messages_of, own_of, text
+from holdfast.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
 from holdfast.stores.base import Append, Appended, SessionPatch
 from holdfast.stores.verify import verify
 from holdfast.tools.tool import Toolset
 from holdfast.turn import respond
+from holdfast.voicing import Interruption, Priority, Speech, SpeechSource, Spoken, history, interrupted, spoken
 from holdfast.wire.exports import own_fields
-from holdfast.wire.openai import entry_to, message_from, message_to, split_system
-
-Sendable = str | Mapping[str, Any] | Message | Any
-"""A user's text, a message as a dict, one of the SDK's own, or a `Message`."""
+from holdfast.wire.openai import entry_to, message_to, split_system
+from holdfast.wire.voice import contents, plain
 
 
 class SessionHandle:
@@ -102,7 +100,7 @@ class SessionHandle:
             IdempotencyConflict: the key was used with another fingerprint.
         """
         with self._engine.hushed():
-            made, own = _messages(messages), _own(messages)
+            made, own = messages_of(messages), own_of(messages)
         counts = await counted(made)
         now = self._engine.clock()
         entries = [
@@ -212,7 +210,7 @@ class SessionHandle:
         """
         checked_mode(session_queue)
         with self._engine.hushed():
-            system, incoming = split_system(_messages(messages) if messages is not None else [])
+            system, incoming = split_system(messages_of(messages) if messages is not None else [])
         request = TurnRequest(
             ref=self.ref,
             voice=msgspec.structs.replace(self.voice, tools=Toolset()),  # whoever calls the model runs its tools
@@ -254,7 +252,7 @@ class SessionHandle:
         """
         checked_mode(session_queue)
         with self._engine.hushed():
-            system, incoming = split_system(_messages(messages))
+            system, incoming = split_system(messages_of(messages))
         request = TurnRequest(
             ref=self.ref, voice=self.voice, incoming=tuple(incoming), system=system, queue=session_queue, body=body
         )
@@ -306,6 +304,67 @@ class SessionHandle:
         """The live path with all of Holdfast's own fields."""
         return [entry_to(entry) for entry in await self.entries()]
 
+    async def history(self, *, view: Literal["voice", "plain"] = "voice") -> list[dict[str, Any]]:
+        """What user and assistant said: as voice records, or role and content alone (`plain`). No tools, no system messages."""
+        if view not in ("voice", "plain"):
+            raise InvalidRequest("view must be voice or plain", param="view")
+        return await history(self._engine.store, self.ref, contents if view == "voice" else plain)
+
+    async def interrupt(
+        self,
+        content: str | None = None,
+        *,
+        chars: int | None = None,
+        ms: int | None = None,
+        total_ms: int | None = None,
+        timestamp: int | None = None,
+        turn_id: int | None = None,
+    ) -> Interruption:
+        """Stop the turn that runs, if one does, and keep of the last reply what was heard; see `holdfast.voicing.interrupted`.
+
+        Args:
+            content: the text that was heard; without it, `chars` and `ms`: all that there is.
+            chars: how many characters of it were heard.
+            ms: for how many milliseconds it was heard.
+            total_ms: how many milliseconds the whole would have taken.
+            timestamp: when that was, milliseconds since the epoch; None: now.
+            turn_id: the turn that the reply must be of.
+
+        Raises:
+            NoReply: there is none, or it is of another turn.
+            HeardMismatch: `content` is no beginning of it.
+            InvalidRequest: a parameter is not one, or a turn of the session is open in this task.
+            SessionBusy: the turn that runs has not ended for too long.
+        """
+        said = {"content": content, "chars": chars, "ms": ms, "total_ms": total_ms}
+        with self._engine.hushed():
+            heard = heard_from({**said, "timestamp": timestamp, "turn_id": turn_id})
+        return await interrupted(self._engine, self.ref, heard)
+
+    async def speak(
+        self,
+        text: str | None = None,
+        *,
+        priority: Priority = "INTERRUPT",
+        source: SpeechSource = "command",
+        interruptable: bool = True,
+    ) -> Spoken:
+        """Have the agent say something, in a turn of its own; see `holdfast.voicing.spoken`.
+
+        Args:
+            text: what; None: the agent's own words for a `greeting` or a `silence`.
+            priority: stop a turn that runs (`INTERRUPT`), wait for it (`APPEND`), or then say nothing (`IGNORE`).
+            source: `command`, `greeting` or `silence`.
+            interruptable: whether the user may interrupt it: it is told to an upstream that knows voice records.
+
+        Raises:
+            InvalidRequest: a parameter is not one, or a turn of the session is open in this task.
+            SessionBusy: the turn that runs has not ended for too long.
+            CallsOpen: with `APPEND`: tool calls wait for their results.
+        """
+        speech = Speech(text=text, priority=priority, source=source, interruptable=interruptable)
+        return await spoken(self._engine, self.ref, self.voice, speech)
+
     async def close(self) -> Session:
         """End the session; as it is then. The next message opens it again, but in memory, where it is gone.
 
@@ -337,158 +396,3 @@ class SessionHandle:
     async def verify(self) -> int:
         """Re-derive the log's order, totals and digest chain; how many entries were read. Raises `StoreCorrupt`."""
         return await verify(self._engine.store, self.ref)
-
-
-class OpenTurn:
-    """A turn under way.
-
-    Attributes:
-        messages: the working set, ready to send; made anew by `next`.
-    """
-
-    def __init__(self, turn: Turn, messages: list[dict[str, Any]]) -> None:
-        self._turn = turn
-        self._added: list[Message] = []
-        self._usage: Any = None
-        self._called: WorkingSet | None = None
-        self._ended = False
-        self.messages = messages
-
-    @property
-    def session(self) -> Session:
-        """The session as it was after the last write."""
-        return self._turn.session
-
-    def add(self, message: Sendable, *, usage: Any = None) -> None:
-        """Take a reply or a tool result in; it is written by `next`, and at the end of the turn.
-
-        Args:
-            message: a dict, one of the SDK's own messages, or text, which is an assistant's.
-            usage: of a reply: what the provider said it used, as Chat Completions has it, a dict or the SDK's own; the
-                session's usage counts it, and the model's counts are calibrated by it.
-
-        Raises:
-            InvalidMessage: it is no message.
-            SecretBlocked: a user's message holds a secret, and such are refused.
-            InvalidRequest: the turn has ended.
-            TurnInterrupted: another turn asked for its place: what was added before is written when the block ends, this is not.
-            TurnLost: another server took the session over; what was not written yet will not be.
-        """
-        if self._ended:
-            raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
-        self._turn.hold.check()
-        engine = self._turn.engine
-        with engine.hushed():
-            made = _message(message, "message", text_role="assistant")
-        if engine.guard is not None:
-            engine.guard.masked([made], place="added")  # what cannot be written must not come to the end of the turn
-        self._added.append(made)
-        if usage is not None:
-            self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
-
-    async def next(self) -> list[dict[str, Any]]:
-        """Write what was added, and build the working set for the next call: for turns with tools.
-
-        Raises:
-            TurnInterrupted, TurnLost: as in `add`.
-        """
-        self._turn.hold.check()
-        await self._turn.engine.settle(self._turn.request.ref, self.flush())
-        await self._turn.hold.interruptible(lambda: build_prompt(self._turn))
-        self.messages = await prompt_of(self._turn)
-        return self.messages
-
-    def end(self) -> None:
-        """Take nothing more in."""
-        self._ended = True
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether another turn waits for this one to stop: `add` and `next` raise from now on."""
-        return self._turn.hold.interrupted
-
-    async def flush(self, *, last: bool = False) -> None:
-        """Write what was added so far; the `last` write ends the turn."""
-        added, self._added = self._added, []
-        if not added:
-            return
-        try:
-            await self._turn.append(added, calls=self._call(added), last=last)
-        except Exception:
-            # Nothing was written: the end of the turn tries again.
-            self._added = [*added, *self._added]
-            raise
-
-    def _call(self, added: Sequence[Message]) -> list[ModelCall]:
-        """The call that a reply among `added` came from, where it is the first one behind its working set."""
-        built = self._turn.working_set
-        if built is None or built is self._called or not any(message.role == "assistant" for message in added):
-            return []
-        self._called, usage, self._usage = built, self._usage, None
-        return [made_call(self._turn, None, usage)]
-
-    def explain(self) -> str:
-        """What the last working set kept, what not, and why; a line a run of messages."""
-        built = self._turn.working_set
-        assert built is not None, "a turn begins with a working set"
-        head = f"{len(built.messages)} messages, {built.tokens} of {built.budget} tokens"
-        broke = (
-            f"the prompt before ends at its message {built.broken.message}: {built.broken.why}" if built.broken else ""
-        )
-        return "\n".join(filter(None, [head, broke, *(_line(run) for run in built.decisions())]))
-
-    def explanation(self) -> dict[str, Any]:
-        """How the last working set came about: policy, budget arithmetic, frontier, compactions, prefix, hash, decisions."""
-        built = self._turn.working_set
-        assert built is not None, "a turn begins with a working set"
-        counted = built.counted(self._turn.provider_count).to_wire()
-        return {**built.explanation(), "counted": counted, "decisions": [run.to_wire() for run in built.decisions()]}
-
-
-async def prompt_of(turn: Turn) -> list[dict[str, Any]]:
-    """The working set of a turn, ready to send."""
-    built = turn.working_set
-    return await sendable(turn.engine, turn.request.ref, turn.request.voice.llm, built) if built else []
-
-
-def _line(run: Run) -> str:
-    place = f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
-    return f"  {place:>11}  {run.decision:<9}  {run.tokens:>7} tokens  {run.reason}"
-
-
-def _messages(given: Sendable | Sequence[Sendable]) -> list[Message]:
-    """What was given as messages, each checked as if it came over the wire."""
-    one = _is_one(given)
-    if not one and not isinstance(given, Sequence):
-        raise InvalidRequest(f"a message is text, a dict or a Message, not {type(given).__name__}", param="messages")
-    if one:
-        return [_message(given, "message", text_role="user")]
-    items: Sequence[Any] = given  # type: ignore[assignment]  # `Any` among the kinds of one message hides what is left
-    return [_message(item, f"messages[{at}]", text_role="user") for at, item in enumerate(items)]
-
-
-def _own(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]:
-    """Holdfast's own fields of each message, where it is a dict."""
-    items: Sequence[Any] = [given] if _is_one(given) else given  # type: ignore[assignment]  # see _messages
-    return [own_fields(item, f"messages[{at}]") if isinstance(item, Mapping) else {} for at, item in enumerate(items)]
-
-
-def _is_one(given: Any) -> bool:
-    return isinstance(given, str | Message | Mapping) or hasattr(given, "model_dump")
-
-
-def _message(given: Sendable, where: str, *, text_role: str) -> Message:
-    if isinstance(given, str):
-        return message_from({"role": text_role, "content": given}, where)
-    if isinstance(given, Message):
-        try:
-            return message_from(message_to(given), where)
-        except (AttributeError, TypeError) as exc:
-            raise InvalidMessage(f"{where} is a Message whose fields are not of its types: {exc}", param=where) from exc
-    return message_from(given, where)
-
-
-def text(value: Any, name: str, *, none: bool = False) -> None:
-    """Refuse a parameter that is no text, by its name. Raises `InvalidRequest`."""
-    if not isinstance(value, str) and not (none and value is None):
-        raise InvalidRequest(f"{name} must be a string, not {type(value).__name__}", param=name)

@@ -105,7 +105,7 @@ async def there(store: Store, ref: SessionRef, read: Imported) -> tuple[Session,
         found = await exported(store, ref, retired=read.retired or calls, calls=calls, digests=True)
     except SessionNotFound:
         return None
-    return session, not same(read, import_from(found))
+    return session, not same(read, import_from(found, own=True))
 
 
 def check(ref: SessionRef, read: Imported) -> None:

@@ -61,14 +61,20 @@ class Hold:
         ref: whose queue.
         mode: what it does while a turn runs.
         turn: whether it is a turn; else it only waits, for as long as it takes, and is neither counted nor interrupted.
+        steady: whether nobody ends it: it is a turn to the others, and takes no longer than a write.
         interrupted: whether another turn asked for its place.
+        stopped: whether it asked another turn for its place.
     """
 
-    def __init__(self, queues: Queues, ref: SessionRef, mode: QueueMode, *, turn: bool = True) -> None:
+    def __init__(
+        self, queues: Queues, ref: SessionRef, mode: QueueMode, *, turn: bool = True, steady: bool = False
+    ) -> None:
         self.ref = ref
         self.mode = mode
         self.turn = turn
+        self.steady = steady
         self.interrupted = False
+        self.stopped = False
         self.task: asyncio.Task[Any] | None = None
         self.given: asyncio.Future[None] | None = None
         self._queues = queues
@@ -110,6 +116,8 @@ class Hold:
 
     def interrupt(self) -> None:
         """Cut the turn: now where it waits for a model or a tool, else when it would begin to. A second time changes nothing."""
+        if self.steady:
+            return
         self.interrupted = True
         self._give_up()
 
@@ -188,6 +196,7 @@ class Hold:
             except SessionBusy as busy:
                 if self.mode == "reject":
                     raise
+                self.stopped = self.stopped or self.mode == "interrupt"
                 await claiming.wait(busy, self._queues.pause, self.left, interrupt=self.mode == "interrupt")
         self.check()
 
@@ -220,6 +229,7 @@ class _Line:
             for earlier in (self.holder, *self.waiting[:at]):
                 if earlier.turn:
                     earlier.interrupt()
+                    hold.stopped = hold.stopped or not earlier.steady
         self.waiting.insert(at, hold)
 
 
@@ -260,6 +270,10 @@ class Queues:
     def turn(self, ref: SessionRef, mode: QueueMode | None = None) -> Hold:
         """A place for a turn; None: the `settings`' mode."""
         return Hold(self, ref, mode or self.settings.mode)
+
+    def steady(self, ref: SessionRef, mode: QueueMode) -> Hold:
+        """A place for a write that may come between the turns of a session on any server, and not between the writes of one."""
+        return Hold(self, ref, mode, steady=True)
 
     def alone(self, ref: SessionRef) -> Hold:
         """A place for something that is no turn, and may not come between the writes of one in this process."""

@@ -480,7 +480,7 @@ def test_a_write_without_text_is_passed_on(tmp_path: Path) -> None:
 
 async def test_an_import_that_is_there_already_is_left_alone(tmp_path: Path) -> None:
     data = {
-        "messages": [{**user(f"take {KEY}"), "metadata": {"original": KEY}}, assistant(KEY)],
+        "messages": [{**user(f"take {KEY}"), "metadata": {"note": KEY}}, assistant(KEY)],
         "system_messages": [f"be {KEY}"],
         "state": {"k": KEY},
         "metadata": {"k": KEY},

@@ -114,7 +114,7 @@ class Talk:
 
     async def _new(self, rest: str) -> Iterable[str]:
         old = await self.handle.info()
-        session = await self._hf.create(user_id=old.user_id, agent=old.agent)
+        session = await self._hf.create(user_id=old.user_id, agent=old.agent, greet=False)
         self.handle = SessionHandle(self._hf.engine, session.ref, self.handle.voice)
         self.working_set = None
         return []

@@ -264,7 +264,7 @@ def session_from(lines: Iterable[bytes], session_id: str, *, now: int = 0) -> Re
     gone = sum("retired_by" in entry for entry in entries)
     live = [entry for entry in entries if "retired_by" not in entry]
     whole = [entry.get("seq") for entry in entries] == list(range(len(entries)))
-    session = import_from(_export(header, entries if whole else live, session_id), now=now)
+    session = import_from(_export(header, entries if whole else live, session_id), now=now, own=True)
     times = [timestamp_of(data.get("timestamp")) for data in (live[-1:] or [header])]
     tenant = header.get("tenant")
     return Read(session, tenant if isinstance(tenant, str) else "", times[0] or 0, gone, unreadable, blank)
@@ -308,7 +308,7 @@ def _sound(data: Mapping[str, Any]) -> bool:
     try:
         message = message_of(data)
         message_from(message)
-        own_fields(message)
+        own_fields(message, voice=False)
         old_fields(message, "message")
     except (InvalidMessage, InvalidRequest):
         return False

@@ -27,6 +27,7 @@ from holdfast.wire.past import (
     stands_in,
     whole,
 )
+from holdfast.wire.voice import checked_metadata
 
 SCHEMA: Final = 1
 """Of exports, as `schema` in them. It grows when a release that is out would misread what this one writes."""
@@ -111,12 +112,13 @@ def export_to(
     }
 
 
-def import_from(data: Mapping[str, Any], *, now: int = 0) -> Imported:
+def import_from(data: Mapping[str, Any], *, now: int = 0, own: bool = False) -> Imported:
     """The session in an export, a recording or a bare `{"messages": […]}`. Keys that nobody knows are passed over.
 
     Args:
         data: what was sent.
         now: milliseconds since the epoch: what times an export leaves out are.
+        own: it is of a log of Holdfast's own: whatever its voice fields are, they were taken once.
 
     Raises:
         InvalidRequest: `messages` is missing, a field is not what it must be, or a later release wrote it; says which.
@@ -128,9 +130,9 @@ def import_from(data: Mapping[str, Any], *, now: int = 0) -> Imported:
         raise InvalidRequest("messages is missing: a session is imported with its messages", param="messages")
     raw = data["messages"]
     messages = messages_from(raw)
-    fields = [{**own_fields(item, where), **old_fields(item, where)} for item, where in _placed(raw)]
+    fields = [{**own_fields(item, where, voice=not own), **old_fields(item, where)} for item, where in _placed(raw)]
     given = data.get("system_messages")
-    if any("retired_by" in own for own in fields):
+    if any("retired_by" in found for found in fields):
         # Each one has its place, which those that were retired name: a system message among them is one of the log.
         given = given or ()
         _check_places(raw)
@@ -148,7 +150,7 @@ def import_from(data: Mapping[str, Any], *, now: int = 0) -> Imported:
         state=_optional(data, "state", dict, "an object") or {},
         metadata=_optional(data, "metadata", dict, "an object") or {},
         ttl=milliseconds(data, "ttl"),
-        messages=tuple(_left(message, own) for message, own in zip(rest, fields, strict=True)),
+        messages=tuple(_left(message, found) for message, found in zip(rest, fields, strict=True)),
         fields=tuple(fields),
         stood_in=frozenset(at for at, item in enumerate(raw[len(leading) :]) if stands_in(item)),
         past=past_from(data, now) if known else None,
@@ -245,10 +247,19 @@ def system_messages_from(value: Any) -> tuple[Message, ...]:
     return messages
 
 
-def own_fields(data: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Holdfast's own fields of a message that may be given from outside, as arguments of `NewEntry`."""
+def own_fields(data: Mapping[str, Any], where: str = "", *, voice: bool = True) -> dict[str, Any]:
+    """Holdfast's own fields of a message that may be given from outside, as arguments of `NewEntry`.
+
+    Args:
+        data: the message.
+        where: its place, for the error.
+        voice: whether its metadata have to be a voice record's.
+
+    Raises:
+        InvalidMessage: a field is not what it must be; as `InvalidMetadata`, one of a voice record's.
+    """
     prefix = f"{where}." if where else ""
-    found = {}
+    found: dict[str, Any] = {}
     for name, (fits, words) in _OWN.items():
         value = data.get(name)
         if value is None:
@@ -256,6 +267,8 @@ def own_fields(data: Mapping[str, Any], where: str = "") -> dict[str, Any]:
         if not fits(value):
             raise InvalidMessage(f"{prefix}{name} must be {words}, not {value!r}"[:300], param=prefix + name)
         found[name] = float(value) if name == "importance" else value
+    if voice and "metadata" in found:
+        found["metadata"] = checked_metadata(data.get("role"), found["metadata"], where)
     return found
 
 

@@ -1,0 +1,788 @@
+"""Interrupting, speaking and greeting: what is in the log then, in one process and over several, whatever else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast.agents import Agent, Roster
+from holdfast.errors import (
+    CallsOpen,
+    HeardMismatch,
+    InvalidMetadata,
+    InvalidRequest,
+    NoReply,
+    SessionBusy,
+    SessionExists,
+    SessionNotFound,
+    TooLarge,
+    TurnInterrupted,
+)
+from holdfast.handles import SessionHandle
+from holdfast.holdfast import Holdfast
+from holdfast.secrets import guard_of
+from holdfast.secrets.rules import RULES
+from holdfast.stores.base import MAX_PAGE
+from holdfast.stores.verify import verify
+from holdfast.voicing import Speech
+from tests.service.stage import REF, SHARED, START, at_once, begun, claim_of, log, looked, on_stage, place, say, waiting
+from tests.unit.seed_voice import CONTENTS, JOKE, PLAIN
+
+MEMORY = "sqlite://:memory:"
+NOW = START + 1
+HEARD = "Why did the scarecrow "
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def said(text: str | None, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **more}
+
+
+def calls(text: str | None = None, *ids: str) -> dict[str, Any]:
+    return said(text, tool_calls=[{**CALL, "id": name} for name in ids or ("c",)])
+
+
+def result(name: str = "c") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": name, "content": "done"}
+
+
+@asynccontextmanager
+async def opened(*messages: dict[str, Any], **settings: Any) -> AsyncIterator[SessionHandle]:
+    """A session with these messages, at a time that stands."""
+    async with holdfast.open(MEMORY, clock=lambda: NOW, **settings) as hf:
+        session = await hf.session("s")
+        if messages:
+            await session.append(list(messages))
+        yield session
+        await session.verify()
+
+
+async def told(session: SessionHandle) -> list[tuple[Any, ...]]:
+    """The live path in short: turn, role, text, and what was generated of what was cut."""
+    found = []
+    for entry in await session.entries():
+        original = (entry.metadata or {}).get("original")
+        found.append((entry.turn_id, entry.message.role, entry.message.text, *([original] if original else [])))
+    return found
+
+
+# -- records -------------------------------------------------------------------
+
+
+async def test_the_seeds_contents_are_a_history() -> None:
+    """Appended as they are, they are told as they were."""
+    async with opened(*CONTENTS) as session:
+        assert await session.history() == CONTENTS
+        assert await session.history(view="plain") == PLAIN
+        with pytest.raises(InvalidRequest):
+            await session.history(view="other")  # type: ignore[arg-type]  # what is tested
+
+
+async def test_nothing_is_half_written() -> None:
+    """A wrong source in the last message keeps all of them out, by every way in."""
+    wrong = [user("a"), user("b"), user("c"), {**user("d"), "metadata": {"source": "llm"}}]
+    async with opened() as session:
+        hf = session._engine
+        with pytest.raises(InvalidMetadata, match=r"messages\[3\]\.metadata\.source"):
+            await session.append(wrong)
+        assert (await session.info()).messages == 0
+        assert hf.queues.empty
+
+
+async def test_a_long_history_is_told_page_by_page() -> None:
+    """All of it, each once, in order."""
+    texts = [str(number) for number in range(2 * MAX_PAGE + 7)]
+    async with opened(*(user(text) for text in texts)) as session:
+        assert [record["content"] for record in await session.history()] == texts
+        await session.append([user("x")])
+
+
+async def test_a_history_is_that_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where somebody interrupts while its pages are read, it is read again: nothing is missing, nothing doubled."""
+    async with opened(*(user(str(number)) for number in range(MAX_PAGE)), said(JOKE)) as session:
+        store = session._engine.store
+        entries = store.entries
+        done: list[bool] = []
+
+        async def meanwhile(*args: Any, **kwargs: Any) -> Any:
+            found = await entries(*args, **kwargs)
+            if not done and kwargs.get("limit") == MAX_PAGE:
+                done.append(True)
+                await session.interrupt(HEARD)
+            return found
+
+        monkeypatch.setattr(store, "entries", meanwhile, raising=False)
+        history = await session.history(view="plain")
+        assert len(history) == MAX_PAGE + 1
+        assert history[-1]["content"] == HEARD
+
+
+# -- interrupting a reply that is there ---------------------------------------------
+
+
+async def test_what_was_heard_takes_the_replys_place() -> None:
+    """Same turn, same agent, same time; what was generated is known, and what came behind it follows."""
+    reply = said(JOKE, agent="bot", timestamp=7, metadata={"source": "llm", "x": 1}, pinned=True, importance=0.5)
+    async with opened(user("joke?"), reply, {**user("No."), "metadata": {"source": "asr"}}) as session:
+        done = await session.interrupt(HEARD, timestamp=99)
+        assert (done.interrupted, done.stopped) == (True, False)
+        assert await told(session) == [(0, "user", "joke?"), (0, "assistant", HEARD, JOKE), (1, "user", "No.")]
+        entry = (await session.entries())[1]
+        assert done.entry is not None
+        assert (entry.seq, entry.agent, entry.timestamp, entry.pinned, entry.importance) == (3, "bot", 7, True, 0.5)
+        assert done.entry.seq == entry.seq
+        marks = {"interrupted": True, "interrupt_timestamp": 99, "original": JOKE}
+        assert entry.metadata == {"source": "llm", "x": 1, **marks}
+        retired = [(one.seq, one.retired_by) for one in await session.entries(retired=True) if one.retired_by]
+        assert retired == [(1, 3), (2, 3)]
+        assert (await session.history())[2]["metadata"] == {"source": "asr"}
+
+
+async def test_the_next_turn_counts_on() -> None:
+    async with opened(user("a"), said(JOKE)) as session:
+        await session.interrupt(chars=3)
+        await session.append([user("b"), said("c")])
+        assert [turn for turn, *_ in await told(session)] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("how", [{"content": ""}, {"chars": 0}, {"ms": 0}, {"ms": 100}, {"content": " \n"}])
+async def test_nothing_heard_leaves_nothing(how: dict[str, Any]) -> None:
+    async with opened(user("a"), said(JOKE), user("b")) as session:
+        done = await session.interrupt(**how)
+        assert (done.entry, done.interrupted) == (None, True)
+        assert await told(session) == [(0, "user", "a"), (1, "user", "b")]
+
+
+@pytest.mark.parametrize("how", [{}, {"content": JOKE}, {"chars": 76}, {"chars": 999}, {"ms": 9, "total_ms": 9}])
+async def test_all_heard_changes_nothing(how: dict[str, Any]) -> None:
+    async with opened(user("a"), said(JOKE)) as session:
+        before = (await session.info()).version
+        done = await session.interrupt(**how)
+        assert (done.interrupted, done.stopped, done.session.version) == (False, False, before)
+        assert done.entry is not None
+        assert done.entry.message.text == JOKE
+
+
+async def test_a_second_time_shortens_alone() -> None:
+    """The same again writes nothing; more than was delivered does neither."""
+    async with opened(user("a"), said(JOKE)) as session:
+        first = await session.interrupt(HEARD)
+        for how in ({"content": HEARD}, {"chars": 30}, {"content": JOKE}, {}):
+            again = await session.interrupt(**how)
+            assert (again.session.version, again.interrupted) == (first.session.version, True)
+        await session.interrupt("Why did")
+        assert await told(session) == [(0, "user", "a"), (0, "assistant", "Why did", JOKE)]
+        await session.interrupt(chars=0)
+        assert await told(session) == [(0, "user", "a")]
+        with pytest.raises(NoReply):
+            await session.interrupt(chars=0)
+
+
+async def test_what_cannot_be_interrupted() -> None:
+    """No reply, another turn's, another text; nothing is written."""
+    async with opened() as session:
+        with pytest.raises(NoReply):
+            await session.interrupt()
+        await session.append([user("a")])
+        with pytest.raises(NoReply):
+            await session.interrupt(chars=1)
+        await session.append([said(JOKE)])
+        version = (await session.info()).version
+        with pytest.raises(NoReply, match="of turn 0, not of 7"):
+            await session.interrupt(chars=1, turn_id=7)
+        with pytest.raises(HeardMismatch):
+            await session.interrupt("Something else")
+        with pytest.raises(InvalidRequest):
+            await session.interrupt("Why", chars=3)
+        assert (await session.info()).version == version
+        assert session._engine.queues.empty
+
+
+async def test_a_session_that_is_not_there() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        session = await hf.session("s")
+        await session.delete()
+        for act in (session.interrupt, session.history, lambda: session.speak("x")):
+            with pytest.raises(SessionNotFound):
+                await act()
+        assert hf.engine.queues.empty
+
+
+async def test_the_last_thing_said_is_meant() -> None:
+    """A speech in a turn of its own is a reply of its own."""
+    async with opened(user("a"), said(JOKE)) as session:
+        await session.speak("Are you there?")
+        await session.interrupt(chars=3)
+        assert await told(session) == [
+            (0, "user", "a"),
+            (0, "assistant", JOKE),
+            (1, "assistant", "Are", "Are you there?"),
+        ]
+        assert (await session.history())[-1]["metadata"]["source"] == "command"
+
+
+async def test_tools_before_the_cut_stay_and_calls_that_were_cut_do_not() -> None:
+    tools = [user("a"), calls("Let me look."), result(), said("It is five.", metadata={"preface": "Let me look.\n\n"})]
+    async with opened(*tools) as session:
+        await session.interrupt("Let me look. It is")
+        assert [text for _, _, text, *_ in await told(session)] == ["a", "Let me look.", "done", "It is"]
+        await session.interrupt("Let me")
+        assert await told(session) == [(0, "user", "a"), (0, "assistant", "Let me", "Let me look.\n\nIt is five.")]
+
+
+async def test_no_call_is_left_open() -> None:
+    """A result that comes all the same finds no call: what is sent is legal."""
+    async with opened(user("a"), calls("Let me look.")) as session:
+        done = await session.interrupt()
+        assert done.interrupted
+        assert (await session.info()).tail.open_calls == ()
+        assert await told(session) == [(0, "user", "a"), (0, "assistant", "Let me look.", "Let me look.")]
+        await session.append([user("b"), calls()])
+        await session.interrupt()
+        assert (await told(session))[-1] == (1, "user", "b")
+
+
+async def test_a_picture_behind_it_stays() -> None:
+    """Contents that are kept apart come with what is written again."""
+    pixel = "data:image/png;base64," + "iVBORw0KGgo" * 300 + "AA=="
+    picture = {
+        "role": "user",
+        "content": [{"type": "image_url", "image_url": {"url": pixel}}, {"type": "text", "text": "?"}],
+    }
+    async with opened(user("a"), said(JOKE), picture) as session:
+        await session.interrupt(HEARD)
+        assert (await session.messages())[-1] == picture
+
+
+async def test_of_what_was_erased_nobody_can_tell() -> None:
+    async with opened(user("a"), said(JOKE)) as session:
+        await session._engine.store.erase(REF, 1, tokens=1)
+        with pytest.raises(NoReply, match="erased"):
+            await session.interrupt("Why")
+        assert not (await session.interrupt()).interrupted
+
+
+async def test_secrets_stay_out_of_it() -> None:
+    """What was heard is looked for as the log has it; an error quotes nothing."""
+    secret = "sk-" + "a1B2c3D4e5F6g7H8i9J0" * 2  # made up
+    text = f"The key is {secret} and that is all."
+    async with opened(user("a"), said(text), guard=_masking()) as session:
+        stored = (await session.entries())[1].message.text
+        assert secret not in stored
+        await session.interrupt(f"The key is {secret} and")
+        entry = (await session.entries())[1]
+        assert entry.message.text.endswith(" and")
+        assert entry.metadata is not None
+        assert secret not in str(entry)
+        assert entry.metadata["original"] == stored
+
+
+def _masking() -> Any:
+    from holdfast.config import load
+
+    found = load("redaction: {enabled: true}", env={})
+    assert RULES
+    return guard_of(found.redaction, found.secret_guard)
+
+
+async def test_somebody_who_writes_meanwhile_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place is looked for again, and what came in follows."""
+    async with opened(user("a"), said(JOKE)) as session:
+        store = session._engine.store
+        entries = store.entries
+        done: list[bool] = []
+
+        async def meanwhile(*args: Any, **kwargs: Any) -> Any:
+            found = await entries(*args, **kwargs)
+            if not done and kwargs.get("descending"):
+                done.append(True)
+                await session.append([user("b")])
+            return found
+
+        monkeypatch.setattr(store, "entries", meanwhile, raising=False)
+        await session.interrupt(HEARD)
+        assert [text for _, _, text, *_ in await told(session)] == ["a", HEARD, "b"]
+
+
+# -- the next request of a client -------------------------------------------------
+
+
+@pytest.mark.parametrize("knows", [HEARD, JOKE, "Why did the scarecrow win an award?", "Why did"])
+@pytest.mark.parametrize("more", [0, 1, 2])
+async def test_a_client_goes_on_whatever_it_knows_of_it(knows: str, more: int) -> None:
+    """With all of the reply, what was heard, or any beginning of it; also later, and where its next message was there before."""
+    async with opened(user("joke?"), said(JOKE), *([user("No.")] if more else [])) as session:
+        await session.interrupt(HEARD)
+        history = [user("joke?"), said(knows)]
+        if more:
+            history += [user("No.")]
+        if more == 2:
+            await session.append([said("Well.")])
+            history += [said("Well.")]
+        async with session.turn([*history, user("x")]) as turn:
+            turn.add(said("y"))
+        after = [one["content"] for one in history[2:]]
+        assert [text for _, _, text, *_ in await told(session)] == ["joke?", HEARD, *after, "x", "y"]
+
+
+async def test_a_client_that_names_no_session_is_known_again() -> None:
+    from holdfast.messages import Message
+    from holdfast.recognising import recognised
+
+    async with opened(user("joke?"), said(JOKE)) as session:
+        await session.interrupt(HEARD)
+        for knows in (HEARD, JOKE, "Why did the"):
+            sent = [
+                Message(role=role, content=text)
+                for role, text in (("user", "joke?"), ("assistant", knows), ("user", "x"))
+            ]
+            found = await recognised(session._engine.store, "default", sent)
+            assert found is not None, knows
+            assert (found.place.ref, found.place.live, found.sent) == (REF, True, 2)
+
+
+async def test_a_branch_that_was_edited_away_is_taken_up_again_all_the_same() -> None:
+    """What takes the place of a reply is no reason to forget what an edit retired."""
+    async with opened(user("joke?"), said("One."), user("more")) as session:
+        async with session.turn([user("joke?"), said("Two."), user("more")]) as turn:
+            turn.add("Two more.")
+        async with session.turn([user("joke?"), said("One."), user("other")]) as turn:
+            turn.add("Other.")
+        assert [text for _, _, text, *_ in await told(session)] == ["joke?", "One.", "other", "Other."]
+
+
+async def test_a_client_that_has_texts_of_tool_rounds_goes_on() -> None:
+    """It was sent one text of them all."""
+    sent = "Let me look.\n\nIt is five."
+    tools = [user("a"), calls("Let me look."), result(), said("It is five.", metadata={"preface": "Let me look.\n\n"})]
+    for knows in (sent, "Let me look.\n\nIt is", "Let me look."):
+        for heard in ("Let me look. It is", "Let me"):
+            async with opened(*tools) as session:
+                await session.interrupt(heard)
+                before = await told(session)
+                async with session.turn([user("a"), said(knows), user("b")]):
+                    pass
+                assert (await told(session)) == [*before, (1, "user", "b")], (knows, heard)
+
+
+# -- interrupting a turn that runs --------------------------------------------------
+
+
+async def test_a_turn_that_runs_is_stopped_first() -> None:
+    """Its part is in the log, and then shortened to what was heard."""
+    async with on_stage(MEMORY) as ([hf], stage):
+        running = await begun(hf, stage, "a")
+        session = hf.handle(await hf.store.get(REF))
+        done = await session.interrupt()
+        with pytest.raises(TurnInterrupted):
+            await running
+        assert (done.stopped, done.interrupted) == (True, True)
+        assert await log(hf) == ["a", "re:|"]
+        shorter = await session.interrupt("re")
+        assert (shorter.stopped, shorter.interrupted) == (False, True)
+        assert await told(session) == [(0, "user", "a"), (0, "assistant", "re", "re: ")]
+        assert hf.engine.queues.empty
+        assert (await hf.store.get(REF)).claim is None
+        await verify(hf.store, REF)
+
+
+async def test_what_was_heard_of_a_turn_that_runs() -> None:
+    async with on_stage(MEMORY) as ([hf], stage):
+        running = await begun(hf, stage, "a")
+        await hf.handle(await hf.store.get(REF)).interrupt(chars=2)
+        with pytest.raises(TurnInterrupted):
+            await running
+        assert await log(hf) == ["a", "re|"]
+
+
+async def test_turns_that_wait_come_afterwards() -> None:
+    """Whoever interrupts goes before them, and does not end them."""
+    async with on_stage(MEMORY) as ([hf], stage):
+        running = await begun(hf, stage, "a")
+        later = asyncio.create_task(say(hf, "b"))
+        await waiting(hf, 1, running, later)
+        await hf.handle(await hf.store.get(REF)).interrupt()
+        assert await later == "re: b"
+        await asyncio.wait([running])
+        assert await log(hf) == ["a", "re:|", "b", "re: b"]
+
+
+async def test_nobody_interrupts_an_interruption() -> None:
+    """Several at once, and a turn that interrupts: each is done."""
+    async with on_stage(MEMORY) as ([hf], stage):
+        running = await begun(hf, stage, "a")
+        session = hf.handle(await hf.store.get(REF))
+        both = [asyncio.create_task(session.interrupt()) for _ in range(2)]
+        turn = asyncio.create_task(say(hf, "b", session_queue="interrupt"))
+        done = await asyncio.gather(*both)
+        assert await turn == "re: b"
+        await asyncio.wait([running])
+        assert [one.stopped for one in done] == [True, True]
+        assert await log(hf) == ["a", "re:|", "b", "re: b"]
+
+
+async def test_a_turn_that_said_nothing_leaves_nothing() -> None:
+    """And the reply before it is not what is meant, unless its turn is named: then the turn that runs is left alone."""
+    async with on_stage(MEMORY) as ([hf], stage):
+        assert await say(hf, "x") == "re: x"
+        session = hf.handle(await hf.store.get(REF))
+        for how, error in (({}, None), ({"chars": 0}, None), ({"chars": 5}, None), ({"content": "re"}, HeardMismatch)):
+            inside = asyncio.Event()
+            quiet = asyncio.create_task(_silent(session, inside))
+            await inside.wait()
+            if error:
+                with pytest.raises(error):
+                    await session.interrupt(**how)
+            else:
+                done = await session.interrupt(**how)
+                assert (done.entry, done.interrupted, done.stopped) == (None, False, True)
+            await quiet
+        assert (await told(session))[1] == (0, "assistant", "re: x")
+        running = await begun(hf, stage, "y")
+        done = await session.interrupt("re", turn_id=0)
+        assert (done.stopped, done.interrupted) == (False, True)
+        assert (await told(session))[1] == (0, "assistant", "re", "re: x")
+        stage.go_on()
+        assert await running == "re: y"
+        assert (await told(session))[-1][1:] == ("assistant", "re: y")
+        await session.verify()
+
+
+async def _silent(session: SessionHandle, inside: asyncio.Event) -> None:
+    """A turn whose model says nothing until it is stopped."""
+    async with session.turn("hm") as turn:
+        inside.set()
+        while not turn.interrupted:  # noqa: ASYNC110 - a turn tells nobody
+            await asyncio.sleep(0)
+
+
+async def test_a_block_of_the_library_is_waited_for() -> None:
+    """Until it ends; inside of it one would wait for oneself."""
+    async with opened() as session:
+        async with session.turn("a") as turn:
+            with pytest.raises(InvalidRequest, match="open in this task"):
+                await session.interrupt()
+            with pytest.raises(InvalidRequest, match="open in this task"):
+                await session.speak("x")
+            turn.add("A")
+        assert [text for _, _, text, *_ in await told(session)] == ["a", "A"]
+
+
+@SHARED
+async def test_a_turn_of_another_server_is_stopped(kind: str, tmp_path: Any) -> None:
+    """Its part is stored there, and cut here; then both go on."""
+    with place(kind, tmp_path) as url:
+        async with on_stage(url, openings=2) as ([one, two], stage):
+            at_once(one, two)
+            running = await begun(one, stage, "a")
+            interrupting = asyncio.create_task(two.handle(await two.store.get(REF)).interrupt("re"))
+            while not (claim := await claim_of(one)) or not claim.wanted:  # noqa: ASYNC110 - a store tells nobody
+                await asyncio.sleep(0)
+            await looked(one)
+            done = await interrupting
+            with pytest.raises(TurnInterrupted):
+                await running
+            assert (done.stopped, done.interrupted) == (True, True)
+            assert await log(two) == ["a", "re|"]
+            stage.go_on()
+            assert await say(one, "b") == "re: b"
+            assert await log(two) == ["a", "re|", "b", "re: b"]
+            await verify(one.store, REF)
+
+
+@SHARED
+async def test_every_store_writes_it_so(kind: str, tmp_path: Any) -> None:
+    """The seed's log, interrupted again: order, turns and digests hold."""
+    with place(kind, tmp_path) as url:
+        async with holdfast.open(url, clock=lambda: NOW) as hf:
+            session = await hf.session("s")
+            messages = [*CONTENTS[:2], {**CONTENTS[2], "content": JOKE, "metadata": {"source": "llm"}}, CONTENTS[3]]
+            await session.append(messages)
+            await session.interrupt(HEARD, timestamp=1678905225)
+            await session.append([CONTENTS[4]])
+            await session.speak("Are you still there?")
+            found = await session.history()
+            assert found[:5] == CONTENTS[:5]
+            assert found[5] == {**CONTENTS[5], "timestamp": NOW}
+            await session.verify()
+
+
+# -- speaking ------------------------------------------------------------------
+
+
+async def test_a_speech_is_a_turn_of_its_own() -> None:
+    """Recorded with where it came from; the user's next message opens another one."""
+    async with opened(user("a"), said("A")) as session:
+        done = await session.speak("Are you still there?")
+        assert done.entry is not None
+        assert (done.entry.turn_id, done.entry.metadata, done.stopped) == (1, {"source": "command"}, False)
+        await session.append([user("b")])
+        assert [turn for turn, *_ in await told(session)] == [0, 0, 1, 2]
+        done = await session.speak("Mind the gap.", interruptable=False)
+        assert done.entry is not None
+        assert done.entry.metadata == {"source": "command", "interruptable": False}
+        assert (await session.history())[-1]["metadata"] == {"source": "command"}
+
+
+async def test_the_first_word_of_a_session() -> None:
+    async with opened() as session:
+        await session.speak("Hello.")
+        await session.append([user("a")])
+        assert await told(session) == [(0, "assistant", "Hello."), (1, "user", "a")]
+
+
+async def test_what_becomes_of_a_turn_that_runs() -> None:
+    """INTERRUPT ends it, APPEND waits for it, IGNORE says nothing."""
+    async with on_stage(MEMORY) as ([hf], stage):
+        session = hf.handle(await hf.store.get(REF))
+        running = await begun(hf, stage, "a")
+        ignored = await session.speak("x", priority="IGNORE")
+        assert (ignored.entry, ignored.stopped) == (None, False)
+        behind = asyncio.create_task(session.speak("y", priority="APPEND"))
+        await waiting(hf, 1, running, behind)
+        stage.go_on("a")
+        assert await running == "re: a"
+        assert (await behind).entry is not None
+        running = await begun(hf, stage, "b")
+        done = await session.speak("z")
+        with pytest.raises(TurnInterrupted):
+            await running
+        assert done.stopped
+        assert await log(hf) == ["a", "re: a", "y", "b", "re:|", "z"]
+        assert [turn for turn, *_ in await told(session)] == [0, 0, 1, 2, 2, 3]
+        assert (await session.speak("w", priority="IGNORE")).entry is not None
+        assert hf.engine.queues.empty
+        await session.verify()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_turn_of_another_server_counts(kind: str, tmp_path: Any) -> None:
+    with place(kind, tmp_path) as url:
+        async with on_stage(url, openings=2) as ([one, two], stage):
+            at_once(one, two)
+            session = two.handle(await two.store.get(REF))
+            running = await begun(one, stage, "a")
+            assert (await session.speak("x", priority="IGNORE")).entry is None
+            behind = asyncio.create_task(session.speak("y", priority="APPEND"))
+            stage.go_on("a")
+            await running
+            assert (await behind).entry is not None
+            assert await log(two) == ["a", "re: a", "y"]
+
+
+async def test_waiting_has_an_end() -> None:
+    async with on_stage(MEMORY, queue_timeout=0.001) as ([hf], stage):
+        session = hf.handle(await hf.store.get(REF))
+        running = await begun(hf, stage, "a")
+        with pytest.raises(SessionBusy):
+            await session.speak("x", priority="APPEND")
+        stage.go_on()
+        await running
+        assert await log(hf) == ["a", "re: a"]
+
+
+async def test_calls_that_wait_for_their_results_come_first() -> None:
+    """APPEND is refused, IGNORE says nothing, INTERRUPT drops them."""
+    async with opened(user("a"), calls("Let me look.")) as session:
+        with pytest.raises(CallsOpen):
+            await session.speak("x", priority="APPEND")
+        assert (await session.speak("x", priority="IGNORE")).entry is None
+        assert (await session.info()).messages == 2
+        await session.speak("Never mind.")
+        assert await told(session) == [
+            (0, "user", "a"),
+            (0, "assistant", "Let me look.", "Let me look."),
+            (1, "assistant", "Never mind."),
+        ]
+        assert (await session.info()).tail.open_calls == ()
+
+
+@pytest.mark.parametrize(
+    ("given_", "param"),
+    [
+        ({}, "text"),
+        ({"text": ""}, "text"),
+        ({"text": " "}, "text"),
+        ({"text": 5}, "text"),
+        ({"text": "a", "priority": "LATER"}, "priority"),
+        ({"text": "a", "source": "asr"}, "source"),
+        ({"text": "a", "source": "llm"}, "source"),
+        ({"text": "a", "interruptable": "no"}, "interruptable"),
+        ({"source": "greeting"}, "text"),
+        ({"source": "silence"}, "text"),
+    ],
+)
+async def test_what_cannot_be_said(given_: dict[str, Any], param: str) -> None:
+    async with opened() as session:
+        with pytest.raises(InvalidRequest) as refused:
+            await session.speak(**given_)
+        assert refused.value.param == param
+        assert (await session.info()).messages == 0
+
+
+def test_a_speech_has_a_size() -> None:
+    """In bytes, and the error has the number."""
+    Speech(text="ü" * 256).check_size(512)
+    with pytest.raises(TooLarge, match=r"514 bytes; gateway\.max_speech is 512"):
+        Speech(text="ü" * 257).check_size(512)
+
+
+# -- greeting ------------------------------------------------------------------
+
+
+BOT = Agent(name="bot", greeting="How can I help you today?", silence_message="Are you still there?")
+
+
+@asynccontextmanager
+async def with_bot(url: str = MEMORY, **settings: Any) -> AsyncIterator[Holdfast]:
+    roster = Roster(agents={"bot": BOT, "mute": Agent(name="mute")})
+    async with holdfast.open(url, roster=roster, clock=lambda: NOW, **settings) as hf:
+        yield hf
+
+
+async def test_a_session_begins_with_its_agents_greeting() -> None:
+    """Made by `session` or `create`; the user's first message is turn 1. One that is there already is not greeted again."""
+    async with with_bot() as hf:
+        for made in (await hf.session("a", agent="bot"), hf.handle(await hf.create("b", agent="bot"))):
+            (record,) = await made.history()
+            assert record == {
+                "role": "assistant",
+                "content": "How can I help you today?",
+                "turn_id": 0,
+                "timestamp": NOW,
+                "metadata": {"source": "greeting"},
+            }
+            await made.append([user("hi")])
+            assert (await told(made))[1] == (1, "user", "hi")
+            assert (await made.entries())[0].agent == "bot"
+            await made.verify()
+        assert len(await (await hf.session("a", agent="bot")).history()) == 2
+        with pytest.raises(SessionExists):
+            await hf.create("a", agent="bot")
+        for agent in (None, "mute"):
+            assert await (await hf.session(agent=agent)).history() == []
+
+
+async def test_the_agents_own_words() -> None:
+    """Said by their source, and recorded so."""
+    async with with_bot() as hf:
+        session = await hf.session("a", agent="bot")
+        await session.speak(source="silence")
+        await session.speak(source="greeting")
+        await session.speak("Hm?", source="silence")
+        records = [(one["content"], one["metadata"]["source"], one["turn_id"]) for one in await session.history()]
+        assert records == [
+            (BOT.greeting, "greeting", 0),
+            (BOT.silence_message, "silence", 1),
+            (BOT.greeting, "greeting", 2),
+            ("Hm?", "silence", 3),
+        ]
+        mute = await hf.session("b", agent="mute")
+        with pytest.raises(InvalidRequest, match="agent 'mute' has no silence_message"):
+            await mute.speak(source="silence")
+
+
+async def test_a_client_that_never_saw_the_greeting_goes_on() -> None:
+    """With its whole history, which begins with the user."""
+    async with with_bot() as hf:
+        session = await hf.session("a", agent="bot")
+        async with session.turn([user("hi")]) as turn:
+            turn.add("Hello.")
+        async with session.turn([user("hi"), said("Hello."), user("more")]) as turn:
+            turn.add("More.")
+        async with session.turn(
+            [said(BOT.greeting), user("hi"), said("Hello."), user("more"), said("More."), user("x")]
+        ):
+            pass
+        texts = [text for _, _, text, *_ in await told(session)]
+        assert texts == [BOT.greeting, "hi", "Hello.", "more", "More.", "x"]
+
+
+async def test_a_greeting_may_be_interrupted() -> None:
+    async with with_bot() as hf:
+        session = await hf.session("a", agent="bot")
+        await session.interrupt("How can I")
+        (record,) = await session.history()
+        assert (record["content"], record["turn_id"]) == ("How can I", 0)
+        assert record["metadata"]["source"] == "greeting"
+        assert record["metadata"]["original"] == BOT.greeting
+
+
+async def test_a_greeted_session_counts_and_ends_as_any_other() -> None:
+    """Among those that may be active, and in memory it expires."""
+    now = [NOW]
+    roster = Roster(agents={"bot": BOT})
+    async with holdfast.open(MEMORY, roster=roster, clock=lambda: now[0], session_ttl=10, max_sessions=2) as hf:
+        for name in "abc":
+            await hf.session(name, agent="bot")
+        assert {one.id for one in (await hf.sessions(status="active")).sessions} == {"b", "c"}
+        now[0] += 10_000
+        assert (await hf.sessions()).sessions == ()
+        again = await hf.session("b", agent="bot")
+        assert len(await again.history()) == 1
+
+
+# -- whatever is done ------------------------------------------------------------
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("user"), st.sampled_from(["hi", "and?"])),
+        st.tuples(st.just("reply"), st.sampled_from(["one two three", "four", "five six"])),
+        st.tuples(st.just("tools"), st.sampled_from(["", "look "])),
+        st.tuples(st.just("open"), st.sampled_from(["", "wait "])),
+        st.tuples(st.just("chars"), st.integers(0, 14)),
+        st.tuples(st.just("speak"), st.sampled_from(["ding", "dong"])),
+    ),
+    max_size=10,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(done=actions)
+def test_whatever_is_done_the_log_holds(done: list[tuple[str, Any]]) -> None:
+    """Digests, turns and units are right, no call is open behind an interruption, and the next prompt can be built."""
+
+    async def work() -> None:
+        async with opened() as session:
+            for number, (what, how) in enumerate(done):
+                await _do(session, what, how, number)
+            await session.append([user("end")])
+            turns = [turn for turn, *_ in await told(session)]
+            assert turns == sorted(turns)
+            context = await session.context("none", dialect="openai")
+            assert context.messages[-1]["content"] == "end"
+
+    asyncio.run(work())
+
+
+async def _do(session: SessionHandle, what: str, how: Any, number: int) -> None:
+    if what == "user":
+        await session.append([user(how)])
+    elif what == "reply":
+        await session.append([said(how)])
+    elif what == "tools":
+        await session.append([calls(how, f"c{number}"), result(f"c{number}")])
+    elif what == "open":
+        await session.append([calls(how, f"c{number}")])
+    elif what == "speak":
+        await session.speak(how)
+        assert (await session.info()).tail.open_calls == ()
+    else:
+        try:
+            await session.interrupt(chars=how)
+        except NoReply:
+            return
+        last = next((one for one in reversed(await session.entries()) if one.kind not in ("user", "system")), None)
+        assert last is None or last.kind != "calls"

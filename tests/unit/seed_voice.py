@@ -1,0 +1,24 @@
+"""The records of seed 003."""
+
+from __future__ import annotations
+
+from typing import Any
+
+JOKE = "Why did the scarecrow win an award? Because he was outstanding in his field!"
+STORY = "Once upon a time in a land far away, there lived a brave knight who fought dragons and saved princesses."
+CUT: dict[str, Any] = {"interrupted": True, "interrupt_timestamp": 1678905225, "original": JOKE, "source": "llm"}
+
+
+def _record(role: str, content: str, turn_id: int, timestamp: int, **metadata: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, "turn_id": turn_id, "timestamp": timestamp, "metadata": metadata}
+
+
+CONTENTS: list[dict[str, Any]] = [
+    _record("assistant", "How can I help you today?", 1, 1678901234, source="greeting"),
+    _record("user", "Can you tell me a joke?", 2, 1678901235, source="asr", user="user123"),
+    _record("assistant", "Why did the scarecrow ", 2, 1678901236, **CUT),
+    _record("user", "You know what? Tell me a story instead.", 3, 1678905235, source="asr", user="user123"),
+    _record("assistant", STORY, 3, 1678905236, source="llm"),
+    _record("assistant", "Are you still there?", 4, 1678905236, source="command"),
+]
+PLAIN: list[dict[str, str]] = [{"role": one["role"], "content": one["content"]} for one in CONTENTS]

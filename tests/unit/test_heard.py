@@ -1,0 +1,331 @@
+"""How much of a reply was heard: by text, by characters, by time; and what of its messages stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import HeardMismatch, InvalidRequest
+from holdfast.heard import SPEAKING_RATE, Cut, Heard, cut_at, heard_from, place_in, rounds_of, text_of
+from holdfast.limits import METADATA_BYTES
+from holdfast.messages import Message, Part, ToolCall
+from holdfast.session import Entry, NewEntry, Tail, as_sent, extend
+from tests.unit.seed_voice import JOKE
+
+HEARD = "Why did the scarecrow "
+
+
+def heard(**how: Any) -> str:
+    return JOKE[: place_in(JOKE, heard_from(how))]
+
+
+# -- how much --------------------------------------------------------------------
+
+
+def test_the_seeds_reply_by_every_measure() -> None:
+    """Each way to say it leads to what the seed has, the space at its end included."""
+    assert heard(content=HEARD) == HEARD
+    assert heard(chars=22) == HEARD
+    assert heard(ms=1500) == HEARD  # 22 characters at 15 a second
+    assert heard(ms=1600, total_ms=5200) == HEARD  # 23 of 76
+    assert heard() == JOKE
+
+
+@pytest.mark.parametrize(
+    ("said", "stays"),
+    [
+        ("Why did the scarecrow", "Why did the scarecrow"),
+        ("  Why did\nthe   scarecrow ", HEARD),
+        ("Whydidthescarecrow ", HEARD),
+        ("Why did the scare", "Why did the scare"),
+        ("Why did the scarecrow...", "Why did the scarecrow"),
+        ("Why did the scarecrow \u2014", "Why did the scarecrow"),
+        (JOKE, JOKE),
+        (f"{JOKE}  \n", JOKE),
+        ("", ""),
+        (" \n", ""),
+    ],
+)
+def test_how_words_are_set_apart_does_not_matter(said: str, stays: str) -> None:
+    assert heard(content=said) == stays
+
+
+@pytest.mark.parametrize("said", ["Why did a", "scarecrow", "why did", f"{JOKE} And", "x"])
+def test_what_was_not_said_was_not_heard(said: str) -> None:
+    """The error quotes nothing of it."""
+    with pytest.raises(HeardMismatch) as refused:
+        heard(content=said)
+    assert refused.value.param == "content"
+    assert JOKE not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("how", "stays"),
+    [
+        ({"chars": 0}, ""),
+        ({"chars": 5}, "Why d"),
+        ({"chars": 76}, JOKE),
+        ({"chars": 10**9}, JOKE),
+        ({"ms": 0}, ""),
+        ({"ms": 199}, ""),
+        ({"ms": 200}, "Why "),
+        ({"ms": 10**9}, JOKE),
+        ({"ms": 0, "total_ms": 5}, ""),
+        ({"ms": 5, "total_ms": 5}, JOKE),
+        ({"ms": 9, "total_ms": 5}, JOKE),
+    ],
+)
+def test_by_length_and_by_time(how: dict[str, Any], stays: str) -> None:
+    assert heard(**how) == stays
+
+
+def test_a_script_without_spaces_is_cut_between_its_characters() -> None:
+    text = "\u4f60\u597d\u4e16\u754c\u3002\u518d\u89c1"
+    assert text[: place_in(text, Heard(ms=1, total_ms=2))] == text[:3]
+
+
+@given(
+    text=st.text(alphabet="ab \n\u4f60.", max_size=40), ms=st.integers(0, 5000), total=st.none() | st.integers(1, 3000)
+)
+def test_time_ends_at_a_word(text: str, ms: int, total: int | None) -> None:
+    """Never behind what the time allows but for white space, never within a word, and more time never means less."""
+    at = place_in(text, Heard(ms=ms, total_ms=total))
+    reached = len(text) * ms // total if total else SPEAKING_RATE * ms // 1000
+    assert len(text[:at].rstrip()) <= reached
+    assert at in (0, len(text)) or not text[at].isspace()
+    assert at in (0, len(text)) or text[at - 1].isspace() or "\u4f60" in text[at - 1 : at + 1]
+    assert place_in(text, Heard(ms=ms + 100, total_ms=total)) >= at
+
+
+@given(
+    text=st.text(alphabet="ab \n\u00e9", max_size=30),
+    cut=st.integers(0, 30),
+    spaces=st.text(alphabet=" \n", max_size=3),
+)
+def test_any_beginning_is_found(text: str, cut: int, spaces: str) -> None:
+    """However its words are set apart: what is found has the same words, and white space alone beside them."""
+    beginning = text[:cut]
+    at = place_in(text, Heard(content=spaces + spaces.join(beginning.split()) + spaces))
+    assert text[:at].split() == beginning.split() or not spaces
+    assert "".join(text[:at].split()) == "".join(beginning.split())
+    assert text[: place_in(text, Heard(content=beginning))].rstrip() == beginning.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("given_", "param"),
+    [
+        ({"content": 5}, "content"),
+        ({"content": ["a"]}, "content"),
+        ({"chars": "5"}, "chars"),
+        ({"chars": -1}, "chars"),
+        ({"chars": True}, "chars"),
+        ({"chars": 1.5}, "chars"),
+        ({"ms": 2**60}, "ms"),
+        ({"timestamp": "now"}, "timestamp"),
+        ({"turn_id": -1}, "turn_id"),
+        ({"content": "a", "chars": 1}, "chars"),
+        ({"chars": 1, "ms": 1}, "ms"),
+        ({"total_ms": 5}, "total_ms"),
+        ({"chars": 1, "total_ms": 5}, "total_ms"),
+        ({"ms": 1, "total_ms": 0}, "total_ms"),
+    ],
+)
+def test_what_says_nothing_is_refused(given_: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        heard_from(given_)
+    assert refused.value.param == param
+
+
+# -- what stays --------------------------------------------------------------------
+
+
+def call(name: str) -> ToolCall:
+    return ToolCall(name, "f", "{}")
+
+
+def calls(text: str | None, *ids: str) -> Message:
+    return Message(role="assistant", content=text, tool_calls=tuple(call(name) for name in ids))
+
+
+def result(name: str) -> Message:
+    return Message(role="tool", tool_call_id=name, content="done")
+
+
+def said(text: Any) -> Message:
+    return Message(role="assistant", content=text)
+
+
+def reply(*messages: Message | tuple[Message, dict[str, Any]]) -> list[Entry]:
+    """The entries of a reply behind a user's message."""
+    new = [NewEntry(message=Message(role="user", content="u"), tokens=1, timestamp=1)]
+    for one in messages:
+        message, metadata = one if isinstance(one, tuple) else (one, None)
+        new.append(NewEntry(message=message, tokens=1, timestamp=2, metadata=metadata))
+    return extend(Tail(), new)[0][1:]
+
+
+def cut(entries: list[Entry], at: int, now: int = 9) -> Cut | None:
+    return cut_at(rounds_of(entries), at, now)
+
+
+def test_of_a_plain_reply_its_beginning_stays() -> None:
+    found = cut(reply((said(JOKE), {"source": "greeting", "x": 1})), 22)
+    assert found is not None
+    assert (found.message, found.results) == (said(HEARD), ())
+    marks = {"interrupted": True, "interrupt_timestamp": 9, "original": JOKE}
+    assert found.metadata == {"source": "greeting", "x": 1, **marks}
+
+
+def test_all_or_nothing() -> None:
+    whole = reply(said(JOKE))
+    assert cut(whole, len(JOKE)) is None
+    nothing = cut(whole, 0)
+    assert nothing is not None
+    assert (nothing.head, nothing.message) == (whole[0], None)
+
+
+def test_a_second_time_shortens_alone() -> None:
+    """What was generated stays known; more than was delivered changes nothing."""
+    marks = {"interrupted": True, "interrupt_timestamp": 5, "original": JOKE}
+    once = reply((said(HEARD), marks))
+    assert text_of(rounds_of(once)) == JOKE
+    for at in (22, 30, len(JOKE)):
+        assert cut(once, at) is None
+    again = cut(once, 4)
+    assert again is not None
+    assert (again.message, again.metadata) == (said("Why "), {**marks, "interrupt_timestamp": 9})
+
+
+def test_a_part_that_was_cut_while_it_was_made_is_all_that_was_made() -> None:
+    found = cut(reply((said("one two "), {"interrupted": True, "interrupt_timestamp": 5})), 4)
+    assert found is not None
+    assert found.metadata == {"interrupted": True, "interrupt_timestamp": 9, "original": "one two "}
+
+
+TOOLS = (calls("Let me look.", "c"), result("c"), calls(None, "d"), result("d"), said("It is five."))
+
+
+def test_rounds_before_the_cut_stay() -> None:
+    """The text is what the client was sent: over all rounds, set apart as it was."""
+    entries = reply(*TOOLS)
+    assert text_of(rounds_of(entries)) == "Let me look.\n\nIt is five."
+    found = cut(entries, len("Let me look.\n\nIt is"))
+    assert found is not None
+    assert (found.head, found.message) == (entries[4], said("It is"))
+    assert found.metadata is not None
+    assert (found.metadata["original"], found.metadata["preface"]) == ("It is five.", "Let me look.\n\n")
+    nothing = cut(entries, len("Let me look."))
+    assert nothing is not None
+    assert (nothing.head, nothing.message) == (entries[4], None)
+
+
+def test_a_call_that_was_cut_is_dropped_and_all_behind_it() -> None:
+    entries = reply(*TOOLS)
+    found = cut(entries, 6)
+    assert found is not None
+    assert (found.head, found.message, found.results) == (entries[0], said("Let me"), ())
+    nothing = cut(entries, 0)
+    assert nothing is not None
+    assert (nothing.head, nothing.message) == (entries[0], None)
+
+
+def test_tools_that_ran_before_anything_was_said_are_known_still() -> None:
+    """Nothing of them was to be heard, and what they did is done."""
+    entries = reply(calls(None, "d"), result("d"), said("Booked."))
+    nothing = cut(entries, 0)
+    assert nothing is not None
+    assert (nothing.head, nothing.message) == (entries[2], None)
+
+
+def test_no_call_is_left_unanswered() -> None:
+    """Whoever was to answer it is told no more of it; those that are answered stay."""
+    for whole in (reply(calls("Look.", "c")), reply(calls("Look.", "c", "d"))):
+        found = cut(whole, 5)
+        assert found is not None
+        assert (found.message, found.results) == (said("Look."), ())
+        assert found.metadata == {"interrupted": True, "interrupt_timestamp": 9, "original": "Look."}
+    half = reply((calls("Look.", "c", "d"), {"returned": [1]}), result("c"))
+    found = cut(half, 5)
+    assert found is not None
+    assert (found.message, found.results) == (calls("Look.", "c"), tuple(half[1:]))
+    assert found.metadata is not None
+    assert found.metadata["returned"] == []
+    mute = cut(reply(calls(None, "c")), 0)
+    assert mute is not None
+    assert mute.message is None
+
+
+def test_ids_that_stand_twice_are_two_calls() -> None:
+    entries = reply(calls("Look.", "c", "c"), result("c"))
+    found = cut(entries, 5)
+    assert found is not None
+    assert found.message == calls("Look.", "c")
+
+
+def test_parts_are_cut_where_their_text_is() -> None:
+    """What stands before the cut stays with it, media too; fields that tell of the whole do not."""
+    picture = Part("image_url", extra={"image_url": {"url": "https://example.com/a.png"}})
+    thought = Part("thinking", extra={"thinking": "hm"})
+    content = (thought, Part("text", "one "), picture, Part("text", "two"), picture)
+    message = Message(role="assistant", content=content, extra={"audio": {"id": "a"}, "x": 1})
+    found = cut(reply(message), 6)
+    assert found is not None
+    assert found.message is not None
+    assert found.message.content == (thought, Part("text", "one "), picture, Part("text", "tw"))
+    assert found.message.extra == {"x": 1}
+
+
+def test_what_does_not_fit_beside_a_reply_is_left_out() -> None:
+    long = "\x00" * (METADATA_BYTES // 6 + 1)
+    found = cut(reply(said(long + "x")), 5)
+    assert found is not None
+    assert found.metadata is not None
+    assert found.metadata == {"interrupted": True, "interrupt_timestamp": 9} or "original" not in found.metadata
+
+
+words = st.lists(st.sampled_from(["one", "two ", "\n", "three."]), max_size=4).map("".join)
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> list[Entry]:
+    """Rounds of calls, answered or not, and perhaps a last word."""
+    messages: list[Message] = []
+    for number in range(draw(st.integers(0, 3))):
+        ids = [f"c{number}{at}" for at in range(draw(st.integers(1, 2)))]
+        messages.append(calls(draw(words) or None, *ids))
+        messages += [result(name) for name in ids]
+    if draw(st.booleans()) or not messages:
+        messages.append(said(draw(words)))
+    elif draw(st.booleans()):
+        del messages[-1]
+    return reply(*messages)
+
+
+@given(entries=replies(), at=st.integers(0, 60))
+def test_what_stays_is_legal_and_what_was_heard(entries: list[Entry], at: int) -> None:
+    """No call without a result at its end, no result without a call; the client was sent a beginning of what it was sent."""
+    text = text_of(rounds_of(entries))
+    found = cut(entries, min(at, len(text)))
+    left = list(entries)
+    if found is not None:
+        left = [entry for entry in entries if entry.seq < found.head.seq]
+        new = (
+            []
+            if found.message is None
+            else [NewEntry(message=found.message, tokens=1, timestamp=1, metadata=found.metadata)]
+        )
+        new += [NewEntry(message=one.message, tokens=1, timestamp=1) for one in found.results]
+        tail = Tail(next_seq=found.head.seq)
+        left += extend(tail, new)[0]
+    rounds = rounds_of(left)
+    assert not any(one.open for one in rounds)
+    assert all(entry.kind != "result" or entry.unit != entry.seq for entry in left if entry not in entries)
+    sent = "".join(entry.message.text for entry in left if entry.kind != "result")
+    assert "".join(text.split()).startswith("".join(sent.split()))
+    assert len("".join(sent.split())) <= len("".join(text[:at].split()))
+    if left and found is not None and found.message is not None and not found.message.tool_calls:
+        whole = as_sent(left[-1].message, left[-1].metadata).text
+        assert whole == text[: len(whole)]
