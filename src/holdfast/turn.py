@@ -14,12 +14,14 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from holdfast.calling import call_model, made_call
-from holdfast.errors import InvalidMessage, ModelProtocolError
+from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
+from holdfast.failing import apologizes, apology, failure_in
+from holdfast.failover import build_call
 from holdfast.media.leaving import whole_entries
 from holdfast.messages import Message
 from holdfast.models import Collector, as_chunks, closing
 from holdfast.opening import opened
-from holdfast.prompting import Turn, build_prompt, look_after
+from holdfast.prompting import Turn, look_after
 from holdfast.session import Entry, as_sent
 from holdfast.tooling import Progress, Shown, not_run, run_tools
 from holdfast.wire.openai import message_from, message_to
@@ -34,11 +36,13 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
         TurnInterrupted: another one asked for its place; what arrived is in the log.
         TurnLost: another server took the session over; what arrived is not in the log.
         BudgetTooSmall: no legal prompt fits; the user's message is in the log.
-        ModelError: the model did not answer, or not to the end; what arrived is in the log.
+        ModelError: the model did not answer, or not to the end; what arrived is in the log. Where nothing did, an agent with a
+            failure message says that instead.
     """
     async with turn.hold:
         await opened(turn)
         if turn.answered is not None:
+            turn.failure = failure_in(turn.answered)
             (reply,) = await whole_entries(turn.engine.store, turn.request.ref, [turn.answered])
             for chunk in _told_again(turn, reply):
                 yield chunk
@@ -53,10 +57,12 @@ async def _answer(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     """Call the model, run the tools that it calls and that run here, and call it again, until it answers."""
     shown = Shown(turn)
     while True:
-        await turn.hold.interruptible(lambda: build_prompt(turn))
-        async with closing(close_round(turn, shown, call_model(turn))) as chunks:
+        await turn.hold.interruptible(lambda: build_call(turn))
+        async with closing(_round(turn, shown)) as chunks:
             async for chunk in chunks:
                 yield chunk
+        if turn.failure is not None:
+            return
         if not shown.calls:
             break
         async with closing(run_tools(turn, shown)) as chunks:
@@ -70,6 +76,23 @@ async def _answer(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     look_after(turn)
     for chunk in shown.ending():
         yield chunk
+
+
+async def _round(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], None]:
+    """One reply of the model; where none comes, and the turn's agent has one, its failure message."""
+    before = turn.session
+    try:
+        async with closing(close_round(turn, shown, call_model(turn))) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        return
+    except ModelError as exc:
+        if turn.session is not before or not apologizes(turn, shown, exc):  # something of a reply is in the log
+            raise
+        failed = (exc.code, str(exc))
+    async with closing(apology(turn, shown, failed)) as chunks:
+        async for chunk in chunks:
+            yield chunk
 
 
 async def close_round(

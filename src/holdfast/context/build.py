@@ -13,7 +13,7 @@ from holdfast.calibration import Counted, Measure
 from holdfast.context import explain
 from holdfast.context.buffer import carried as carried_on
 from holdfast.context.cut import MIN_CUT, Count
-from holdfast.context.dialects import RESERVE, Dialect, adapted
+from holdfast.context.dialects import RESERVE, Dialect, adapted, added
 from holdfast.context.explain import BuildRecord, Run
 from holdfast.context.policies import Policy
 from holdfast.context.summaries import stored_compaction, summarized
@@ -140,6 +140,16 @@ class WorkingSet:
     def through(self) -> int:
         """`seq` of the last entry that it holds; -1 when there is none."""
         return self.window.units[-1].last if self.window.units else -1
+
+    def sources(self) -> tuple[Entry | None, ...]:
+        """For each of `messages` the entry that it stands for; None for one that stands for none.
+
+        Worked out when it is asked, from the window as it was built: ask before the view is carried on.
+        """
+        system = len(self.request.system)
+        entries = iter(self.window.sources())
+        conversation = (None if added(message) else next(entries) for message in self.messages[system:])
+        return (*(None,) * system, *conversation)
 
     def record(self) -> BuildRecord:
         """What is kept of it with the model call that it was built for."""

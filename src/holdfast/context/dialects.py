@@ -19,7 +19,7 @@ from holdfast.context.reasoning import THINKING, thoughts
 from holdfast.context.units import distinct_id, labelled
 from holdfast.errors import InvalidRequest
 from holdfast.media.shapes import KINDS
-from holdfast.messages import SYSTEM_ROLES, Content, Message, Part, ToolCall
+from holdfast.messages import SERVER_TOOL_PARTS, SYSTEM_ROLES, Content, Message, Part, ToolCall
 
 Dialect = Literal["openai", "anthropic", "gemini"]
 DIALECTS: tuple[str, ...] = get_args(Dialect)
@@ -38,23 +38,20 @@ RESERVE = 48
 
 MEDIA_PARTS = frozenset(KINDS)
 """Types of parts that `holdfast.wire.media` reads."""
-NATIVE_PARTS = frozenset(
-    {
-        "search_result",
-        "container_upload",
-        "server_tool_use",
-        "web_search_tool_result",
-        "web_fetch_tool_result",
-        "code_execution_tool_result",
-        "bash_code_execution_tool_result",
-        "text_editor_code_execution_tool_result",
-        "tool_search_tool_result",
-    }
-)
+NATIVE_PARTS = SERVER_TOOL_PARTS | {"search_result", "container_upload"}
 """Anthropic's own blocks, which leave for Anthropic as they came."""
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH = 56
 """Characters of an id before a number: with it 64, the most that Bedrock takes."""
+
+
+_OPENED = Message(role="user", content=OPENING)
+_GO_ON = Message(role="user", content=CLOSING)
+
+
+def added(message: Message) -> bool:
+    """Whether a message of `adapted` was put there for the dialect's sake: known by what it is, not by what it says."""
+    return message is _OPENED or message is _GO_ON
 
 
 def checked(dialect: str) -> Dialect:
@@ -77,9 +74,9 @@ def adapted(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
     if dialect == "anthropic":
         told = list(_apart(told))
     if told and told[0].role == "assistant":
-        told.insert(0, Message(role="user", content=OPENING))
+        told.insert(0, _OPENED)
     if told and told[-1].role == "assistant":
-        told.append(Message(role="user", content=CLOSING))
+        told.append(_GO_ON)
     return told
 
 
@@ -178,7 +175,7 @@ def _apart(messages: Sequence[Message]) -> Iterator[Message]:
     role = ""
     for message in messages:
         if role == message.role == "assistant" and any(t.signed_by("anthropic") for t in thoughts(message)):
-            yield Message(role="user", content=CLOSING)
+            yield _GO_ON
         yield message
         role = message.role
 

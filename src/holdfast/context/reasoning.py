@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.messages import Message, Part, ToolCall
+from holdfast.messages import REASONING_PARTS, Message, Part, ToolCall
 
-THINKING = frozenset({"thinking", "redacted_thinking"})
+THINKING = REASONING_PARTS
 """Types of the parts that hold reasoning."""
 Vendor = Literal["anthropic", "gemini"]
 _FORMATS: dict[str, Vendor] = {"anthropic-claude-v1": "anthropic", "google-gemini-v1": "gemini"}

@@ -85,7 +85,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The request's messages."""
-        tag = _tag(self.text, self.earlier or "")
+        tag = delimiter(self.text, self.earlier or "")
         earlier = _EARLIER.format(tag=tag, text=self.earlier) if self.earlier else ""
         including = ", what still holds of the earlier summary included" if self.earlier else ""
         said = _FRAME.format(tag=tag, text=self.text, earlier=earlier, words=self.words, including=including)
@@ -102,7 +102,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.messages, {"role": "assistant", "content": answer}, again]
 
 
-def _tag(*texts: str) -> str:
+def delimiter(*texts: str) -> str:
     """A word that stands in none of `texts`: what is delimited by it cannot end it."""
     digest = hashlib.blake2b("\0".join(texts).encode(errors="replace"), digest_size=6)
     while any(digest.hexdigest() in text for text in texts):
@@ -233,7 +233,7 @@ def _echoes(text: str, task: Task, source: str) -> bool:
     """Whether the answer repeats the task instead of doing it."""
     lines = (line.strip() for line in f"{task.prompt}\n{_FRAME}".splitlines())
     asked = (line for line in lines if len(line) >= _ECHO and "{" not in line)
-    tag = _tag(task.text, task.earlier or "")
+    tag = delimiter(task.text, task.earlier or "")
     return tag in text or any(line in text and line not in source for line in asked)
 
 

@@ -261,6 +261,15 @@ class Window:
         compactions = [compaction.message for compaction in (self.summary, self.compaction) if compaction]
         return [*before, *compactions, *behind, *self._said]
 
+    def sources(self) -> list[Entry | None]:
+        """For each of `messages`, in their order, the entry that it stands for.
+
+        None where it stands for none: a compaction, a result that was never recorded, the stub of a task.
+        """
+        before = [entry for unit in self.head[: self.split] for entry in self._sources(unit)]
+        behind = [entry for unit in (*self.head[self.split :], *self.units) for entry in self._sources(unit)]
+        return [*before, *(None for compaction in (self.summary, self.compaction) if compaction), *behind]
+
     def cuttable(self, units: Iterable[Unit], floor: int = MIN_CUT) -> list[tuple[int, int]]:
         """`(seq, tokens)` of the messages in `units` that take more than `floor` tokens, oldest first."""
         measured = [item for unit in units for item in self._measured(unit)]
@@ -278,6 +287,15 @@ class Window:
             return [message for _, message in spoken(unit)]
         cuts = self.cuts
         return [cuts[seq].message if seq in cuts else message for seq, message in spoken(unit)]
+
+    def _sources(self, unit: Unit) -> list[Entry | None]:
+        entries: dict[int | None, Entry] = {entry.seq: entry for entry in unit.entries}
+        return [None if self._is_stub(seq) else entries.get(seq) for seq, _ in spoken(unit)]
+
+    def _is_stub(self, seq: int | None) -> bool:
+        return (
+            self.anchored and seq is not None and seq == self.anchor and seq in self.cuts and not self.cuts[seq].whole
+        )
 
     def _measured(self, unit: Unit) -> list[tuple[int | None, int]]:
         entries: dict[int | None, Entry] = {entry.seq: entry for entry in unit.entries}
