@@ -320,8 +320,8 @@ def test_an_assistants_image_is_named() -> None:
     assert "left out" in request_to(told)["messages"][1]["content"][0]["text"]
 
 
-def test_only_the_last_four_cache_marks_stay() -> None:
-    """Wherever they stand; the API refuses a fifth."""
+def test_of_more_than_four_cache_marks_those_in_front_and_in_what_is_new_stay() -> None:
+    """Then the last ones of older messages, which a log keeps from other requests; the API refuses a fifth."""
     texts_ = [{"type": "text", "text": str(at), **MARK} for at in range(3)]
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     request = sent(
@@ -332,8 +332,55 @@ def test_only_the_last_four_cache_marks_stay() -> None:
         {"role": "user", "content": [{"type": "text", "text": "go", **MARK}]},
     )
     assert _marks(request) == 4
-    assert _marks(request["system"]) == 0
+    assert _marks(request["system"]) == 1
+    assert ["cache_control" in block for block in request["messages"][0]["content"]] == [False, False, True]
     assert _marks(request["messages"][2]) == 2
+
+
+# -- blocks that Chat Completions have no place for -------------------------------------
+
+SEARCH: list[Json] = [
+    {"type": "thinking", "thinking": "hm", "signature": "s"},
+    {"type": "text", "text": "Searching. "},
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "kelp"}},
+    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+    {"type": "thinking", "thinking": "so", "signature": "t"},
+    {"type": "text", "text": "Kelp.", "citations": [{"type": "char_location", "cited_text": "x"}]},
+]
+
+
+def replied(content: str, blocks: Any, **extra: Any) -> list[Json]:
+    """The assistant's blocks in a request whose log has a reply with `blocks` beside its content."""
+    if isinstance(blocks, list):
+        blocks = [{**block, "index": at} if isinstance(block, dict) else block for at, block in enumerate(blocks)]
+    message = {"role": "assistant", "content": content, "content_blocks": blocks, **extra}
+    told = sent({"role": "user", "content": "hi"}, message)["messages"]
+    return [block for one in told if one["role"] == "assistant" for block in one["content"]]
+
+
+def test_a_replys_own_blocks_go_back_as_they_came() -> None:
+    """In their order, and once: not its text and its reasoning a second time."""
+    thinking_ = {"thinking_blocks": [SEARCH[0], SEARCH[4]], "reasoning_content": "hmso"}
+    assert replied("Searching. Kelp.", SEARCH, **thinking_) == SEARCH
+
+
+def test_blocks_that_no_longer_say_what_the_content_says_stay_behind() -> None:
+    """An interrupted or edited reply is what its content says."""
+    assert replied("Searching.", SEARCH) == [{"type": "text", "text": "Searching."}]
+
+
+def test_a_server_tool_that_was_cut_off_leaves_no_half_pair() -> None:
+    """The API refuses a call without its result, and a result without its call."""
+    assert replied("Searching. ", SEARCH[:3]) == SEARCH[:2]
+    assert replied("Searching. ", [SEARCH[1], SEARCH[3]]) == [SEARCH[1]]
+
+
+@pytest.mark.parametrize(
+    "blocks", [None, "x", 5, [], [5, None], [{}], [{"type": "text"}], [{"type": 5, "text": "Kelp."}]]
+)
+def test_what_is_no_list_of_blocks_is_passed_over(blocks: Any) -> None:
+    """A log holds what came."""
+    assert replied("Kelp.", blocks)[-1] == {"type": "text", "text": "Kelp."}
 
 
 def test_names_of_users_are_told_and_fields_of_others_left() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -30,7 +30,7 @@ def load(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Co
 
     Args:
         text: the YAML; at most 1 MiB.
-        env: what `${VAR}` stands for; `OPENAI_BASE_URL` and `OPENAI_API_KEY` are looked up in it too.
+        env: what `${VAR}` stands for; `OPENAI_BASE_URL` and `OPENAI_API_KEY`, and the same of `ANTHROPIC`, are looked up in it too.
         source: name of the text, for messages.
 
     Raises:
@@ -39,7 +39,8 @@ def load(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Co
     problems = Problems(source)
     tree = document.parse(text, env=env, problems=problems)
     found, lines = validated(tree or Section(1, {}), Document, problems)
-    environment = environment_of(env, problems)
+    environment, anthropic = environment_of(env, problems), environment_of(env, problems, "anthropic")
+    named = [llm for llm in (environment, anthropic) if llm.base_url or llm.api_key]
     if problems:
         raise ConfigError(problems.lines())
     return Config(
@@ -47,7 +48,8 @@ def load(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Co
         source=source,
         lines=lines,
         environment=environment,
-        fallback=environment if environment.base_url or environment.api_key else LLM(provider="offline"),
+        anthropic=anthropic,
+        fallback=[*named, LLM(provider="offline")][0],
     )
 
 
@@ -98,11 +100,14 @@ def default(env: Mapping[str, str]) -> Config:
     return load("", env=env, source="defaults")
 
 
-def environment_of(env: Mapping[str, str], problems: Problems) -> LLM:
-    """The upstream that the environment names; neither address nor key when it names none."""
+def environment_of(
+    env: Mapping[str, str], problems: Problems, provider: Literal["openai", "anthropic"] = "openai"
+) -> LLM:
+    """The upstream of a provider that the environment names; neither address nor key when it names none."""
+    prefix = provider.upper()
     # A line break at the end of a key read from a file is common, and would break the header.
-    base_url, api_key = (env.get(name, "").strip() or None for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"))
-    found = LLM(base_url=base_url, api_key=api_key)
+    base_url, api_key = (env.get(f"{prefix}_{name}", "").strip() or None for name in ("BASE_URL", "API_KEY"))
+    found = LLM(provider=provider, base_url=base_url, api_key=api_key)
     for key, message in found.mistakes():
-        problems.add(0, f"environment variable OPENAI_{key.upper()}", message)
+        problems.add(0, f"environment variable {prefix}_{key.upper()}", message)
     return found

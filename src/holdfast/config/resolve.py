@@ -17,13 +17,17 @@ from holdfast.config.model import LLM, SCHEMES, Config, Database, LLMSettings
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 from holdfast.life import LifeSettings
+from holdfast.tools.python.settings import PythonSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
+ANTHROPIC_URL: Final = "https://api.anthropic.com/v1"
 DEFAULT_MODEL: Final = "gpt-4o-mini"
 """Asked for when neither configuration nor request names a model."""
+DEFAULT_CLAUDE: Final = "claude-haiku-4-5"
+"""The same of Anthropic."""
 
 DEFAULT_STORE: Final = "sqlite:///holdfast.db"
 BUILT_IN: Final = ("default", "main")
@@ -66,7 +70,7 @@ def _default(config: Config, name: str) -> LLMSettings:
 
 def _entry(config: Config, entry: str, name: str) -> LLMSettings:
     llm = config.llms[entry]
-    model = llm.model or (DEFAULT_MODEL if entry in BUILT_IN else entry)
+    model = llm.model or (None if entry in BUILT_IN else entry)
     return _settled(config, msgspec.structs.replace(llm, model=model), name=name, origin=f"llms.{entry}")
 
 
@@ -82,15 +86,18 @@ def _elsewhere(config: Config, model: str, name: str) -> LLMSettings:
 
 def _settled(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSettings:
     # A key from the environment goes only where the environment says, never to an address that somebody wrote down.
-    place = llm if llm.base_url or llm.api_key else config.environment
+    claude = llm.provider == "anthropic"
+    environment = config.anthropic if claude else config.environment
+    place = llm if llm.base_url or llm.api_key else environment
+    address = llm.base_url or environment.base_url or (ANTHROPIC_URL if claude else OPENAI_URL)
     offline = llm.provider == "offline"
     sampling = {key: value for key in ("temperature", "top_p") if (value := getattr(llm, key)) is not None}
     return LLMSettings(
         name=name,
         origin=origin,
         provider=llm.provider,
-        model=OFFLINE if offline else llm.model or DEFAULT_MODEL,
-        base_url="" if offline else (llm.base_url or config.environment.base_url or OPENAI_URL).rstrip("/"),
+        model=OFFLINE if offline else llm.model or (DEFAULT_CLAUDE if claude else DEFAULT_MODEL),
+        base_url="" if offline else address.rstrip("/"),
         api_key=None if offline else place.api_key,
         context_window=llm.context_window,
         count="local" if offline else llm.count,
@@ -138,6 +145,12 @@ def life_of(config: Config, *, sweep: bool = False) -> LifeSettings:
 def artifacts_of(config: Config) -> ArtifactSettings:
     """Where artifacts lie, and what is taken."""
     return ArtifactSettings(**msgspec.structs.asdict(config.storage.artifacts))
+
+
+def python_of(config: Config) -> PythonSettings | None:
+    """How far the tool `python` may go; None: there is none."""
+    given = msgspec.structs.asdict(config.python)
+    return PythonSettings(**given) if given.pop("enabled") else None
 
 
 def store_url(config: Config) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SHOWN_CHARS: Final = 120
 """Characters of something unexpected that an error quotes."""
+_KINDS: Final[dict[str, Any]] = {"content": str | list | None, "tool_calls": list | None}
+"""Fields of a message that all that follows relies on."""
 
 
 class AnswerReader:
@@ -39,6 +41,7 @@ class AnswerReader:
         self._json: list[bytes] = []
         self._size = 0
         self._finished: dict[int, bool] = {}
+        self._named: set[tuple[int, int]] = set()
         self.done = False
         """The answer is whole; what follows is of no interest."""
 
@@ -109,6 +112,9 @@ class AnswerReader:
         choices = completion.get("choices")
         if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
             raise ModelProtocolError(f"{self._where} answered with JSON that holds no choices: {_shown(data)}")
+        for at, choice in enumerate(choices):
+            self._check(choice)
+            self._name_calls(at, choice)
         self.done = True
         yield from as_chunks(completion)
 
@@ -131,9 +137,34 @@ class AnswerReader:
         if not isinstance(choices, list | tuple) or not all(isinstance(choice, dict) for choice in choices):
             raise ModelProtocolError(f"{self._where} sent a chunk whose choices are no list of objects")
         for choice in choices:
+            self._check(choice)
             index = choice.get("index")
             index = index if isinstance(index, int) else 0
+            self._name_calls(index, choice)
             self._finished[index] = self._finished.get(index, False) or choice.get("finish_reason") is not None
+
+    def _check(self, choice: dict[str, Any]) -> None:
+        """Refuse what could neither be sent on nor stored, while nobody has seen it."""
+        for key in ("delta", "message"):
+            said = choice.get(key)
+            if not isinstance(said, dict | None):
+                raise ModelProtocolError(f"{self._where} answered with a {key} that is no object")
+            for name, kinds in _KINDS.items():
+                if said is not None and not isinstance(said.get(name), kinds):
+                    raise ModelProtocolError(f"{self._where} answered with {name} of a type that it never has")
+
+    def _name_calls(self, index: int, choice: dict[str, Any]) -> None:
+        """Give calls that came without an id one: who is to answer them needs it, and the log has to have the same."""
+        for key in ("delta", "message"):
+            for at, call in enumerate((choice.get(key) or {}).get("tool_calls") or ()):
+                tool = call.get("function") if isinstance(call, dict) else None
+                if not isinstance(tool, dict) or not tool.get("name"):
+                    continue
+                position = call.get("index")
+                place = (index, position if isinstance(position, int) else at)
+                if not call.get("id") and place not in self._named:
+                    call["id"] = f"call_{len(self._named)}"
+                self._named.add(place)
 
     def _decoded(self, data: bytes) -> Any:
         try:

@@ -14,13 +14,12 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from holdfast.context.dialects import Dialect, adapted
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
-from holdfast.models.http import key_of
+from holdfast.models.http import ANTHROPIC_HOST, anthropic_headers, anthropic_path, key_of
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import messages_from, split_system
 
-ANTHROPIC_VERSION: Final = "2023-06-01"
 Kind = Literal["openai", "anthropic", "gemini"]
-_HOSTS: Final[dict[str, Kind]] = {"api.anthropic.com": "anthropic", "generativelanguage.googleapis.com": "gemini"}
+_HOSTS: Final[dict[str, Kind]] = {ANTHROPIC_HOST: "anthropic", "generativelanguage.googleapis.com": "gemini"}
 
 Body = Mapping[str, Any]
 
@@ -80,6 +79,8 @@ def endpoint_of(base_url: str, api_key: str | None, model: str, *, provider: str
     if kind == "gemini":
         # Its OpenAI-compatible calls go to a folder of their own.
         path = f"{path.removesuffix('/openai') or '/v1beta'}/models/{{model}}:countTokens"
+    elif provider == "anthropic":
+        path = f"{anthropic_path(path)}/messages/count_tokens"
     else:
         path = f"{path or '/v1'}/{'messages/count_tokens' if kind == 'anthropic' else 'responses/input_tokens'}"
     url = urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
@@ -87,14 +88,14 @@ def endpoint_of(base_url: str, api_key: str | None, model: str, *, provider: str
 
 
 def _headers(kind: Kind, host: str, api_key: str | None) -> dict[str, str]:
-    version = {"anthropic-version": ANTHROPIC_VERSION} if kind == "anthropic" else {}
+    if kind == "anthropic":
+        return anthropic_headers(host, api_key)
     if not api_key:
-        return version
+        return {}
     key = key_of(api_key)
-    own = {"anthropic": {"x-api-key": key}, "gemini": {"x-goog-api-key": key}, "openai": {}}[kind]
-    # A router that speaks for Anthropic knows its own keys, and takes them as everybody else's.
+    own = {"x-goog-api-key": key} if kind == "gemini" else {}
     bearer = {} if host in _HOSTS else {"authorization": f"Bearer {key}"}
-    return version | own | bearer
+    return own | bearer
 
 
 # -- shapes -------------------------------------------------------------------

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 from holdfast.errors import InvalidRequest
@@ -16,6 +16,10 @@ OWN_HEADERS: Final = frozenset(
 )
 """Headers that belong to the connection or to the body; whoever passes a client's headers on may pass them too."""
 SECRET_HEADERS: Final = frozenset({"api-key", "authorization", "cookie", "x-api-key", "x-goog-api-key"})
+ANTHROPIC_HOST: Final = "api.anthropic.com"
+ANTHROPIC_VERSION: Final = "2023-06-01"
+_LOGIN: Final = "sk-ant-oat"
+_VERSIONED: Final = re.compile(r"/v\d+[a-z0-9]*$")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 
@@ -26,6 +30,56 @@ def key_of(api_key: str) -> str:
     if not _HEADER_VALUE.fullmatch(key):
         raise InvalidRequest("api_key holds characters that no key has (line ends, umlauts?)", param="api_key")
     return key
+
+
+def address_of(base_url: str, path: Callable[[str], str]) -> tuple[str, str]:
+    """The address to post to, and what errors call it: without path and query, where a key might be.
+
+    Args:
+        base_url: as it was configured; a query in it is kept.
+        path: makes the path of a call from that of `base_url`, without a slash at its end.
+
+    Raises:
+        InvalidRequest: it is no address, or holds a password.
+    """
+    try:
+        parts = urlsplit(base_url.strip())
+        parts.port  # noqa: B018  (raises where it is no number)
+    except ValueError as exc:
+        raise InvalidRequest(f"base_url is no address: {exc}", param="base_url") from exc
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidRequest("base_url must begin with http:// or https:// and a host", param="base_url")
+    if "@" in parts.netloc:
+        raise InvalidRequest("base_url must not hold a password; give the key as api_key", param="base_url")
+    url = urlunsplit((parts.scheme, parts.netloc, path(parts.path.rstrip("/")), parts.query, ""))
+    return url, f"{parts.scheme}://{parts.netloc}"
+
+
+def anthropic_headers(host: str, api_key: str | None) -> dict[str, str]:
+    """What every request to Anthropic, or to who speaks for it at `host`, has: the API's version, and the key.
+
+    Raises:
+        InvalidRequest: the key is none.
+    """
+    version = {"anthropic-version": ANTHROPIC_VERSION}
+    return version | (anthropic_credentials(host, key_of(api_key)) if api_key else {})
+
+
+def anthropic_credentials(host: str, key: str) -> dict[str, str]:
+    """The headers in which Anthropic, or who speaks for it at `host`, takes a key.
+
+    Tokens of a login are bearers. A router knows its own keys, and takes them as everybody else's too.
+    """
+    bearer = {"authorization": f"Bearer {key}"}
+    if key.startswith(_LOGIN):
+        return bearer
+    return {"x-api-key": key} if host == ANTHROPIC_HOST else {"x-api-key": key, **bearer}
+
+
+def anthropic_path(path: str) -> str:
+    """The path of Anthropic's API at an address that may have its version at the end or not, as both are usual."""
+    plain = path.rstrip("/").removesuffix("/messages")
+    return plain if _VERSIONED.search(plain) else f"{plain}/v1"
 
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -1,65 +1,24 @@
-"""The client for any OpenAI-compatible upstream. aiohttp is imported here only, by the first call.
-
-A call reads as: `stream -> _respond (retries) -> _send (one attempt) -> AnswerReader`. Whether something may be tried
-again is decided before the response begins; afterwards never, because part of an answer was paid for and maybe seen.
-"""
+"""The client for any OpenAI-compatible upstream."""
 
 from __future__ import annotations
 
-import asyncio
-import io
-import random as random_numbers
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from collections.abc import Mapping
+from typing import Any, Unpack
 
-import msgspec
-
-from holdfast.errors import InvalidRequest, ModelError, ModelProtocolError, ModelUnavailable
 from holdfast.models.answer import AnswerReader
-from holdfast.models.failures import error_from, failed, worth_retrying
-from holdfast.models.http import SECRET_HEADERS, checked_headers, key_of, proxy_for
-from holdfast.models.sse import MAX_EVENT_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    import aiohttp
-
-LONGEST_PAUSE: Final = 30.0
-"""Seconds. An upstream that asks for a longer pause gets no retry: the caller is told, and may have another plan."""
-FIRST_PAUSE: Final = 0.5
-"""Seconds before the first retry when the upstream does not say; doubled for each further one."""
-DRAIN_SECONDS: Final = 0.1
-"""How long the end of a finished response is waited for, so that its connection can serve the next call."""
-ERROR_BODY_BYTES: Final = 1024 * 1024
-ERROR_BODY_SECONDS: Final = 10.0
-DNS_SECONDS: Final = 60
-BODY_IN_ONE: Final = 512 * 1024
-"""Bytes; longer request bodies are written piece by piece, so that other tasks run in between."""
+from holdfast.models.client import Call, Options, UpstreamClient
+from holdfast.models.http import address_of, checked_headers, key_of
 
 
-class OpenAIModel:
+class OpenAIModel(UpstreamClient):
     """An upstream that speaks OpenAI's Chat Completions: OpenAI, vLLM, llama.cpp, Ollama, OpenRouter, a gateway.
-
-    One pool of connections a model, opened by the first call within the running event loop and closed by `close`. The
-    proxy settings of the environment (`HTTPS_PROXY`, `NO_PROXY`, …) are honoured, as they stand at that moment; cookies
-    are not kept and redirects not followed. The key is in no error, no log and no repr.
 
     Args:
         base_url: up to and with the version, `https://api.openai.com/v1`; a query in it is kept (Azure's `api-version`).
         api_key: sent as bearer token; None sends none.
         model: what the upstream calls the model. It replaces the request's own; None leaves that in place.
-        connect_timeout: seconds to get a connection: name look-up, TLS and the wait for a free one included.
-        read_timeout: seconds of silence allowed, before the first chunk and between any two reads.
-        total_timeout: seconds for a whole attempt, from the connection to the last chunk; None: no limit.
         headers: sent with every call.
-        max_retries: further attempts when nothing was sent back: no connection, connection lost, 408, 409, 425, 429,
-            5xx. Pauses follow `Retry-After`, else grow from 0.5 s with jitter. A silence that was too long is not
-            tried again: the upstream may still be at work, and be paid for it.
-        max_connections: at most so many calls at once; further ones wait, up to `connect_timeout`.
-        max_event_bytes: longest event, or whole answer that is not streamed; 16 MiB.
-        sleep, random: how to wait and how to jitter; for tests.
+        options: timeouts, retries and limits; see `UpstreamClient`.
 
     Raises:
         InvalidRequest: the address, the key or a header is not one.
@@ -71,253 +30,24 @@ class OpenAIModel:
         api_key: str | None = None,
         *,
         model: str | None = None,
-        connect_timeout: float = 5.0,
-        read_timeout: float = 600.0,
-        total_timeout: float | None = None,
         headers: Mapping[str, str] | None = None,
-        max_retries: int = 2,
-        max_connections: int = 1000,
-        max_event_bytes: int = MAX_EVENT_BYTES,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        random: Callable[[], float] = random_numbers.random,
+        **options: Unpack[Options],
     ) -> None:
-        self._url, self._where = _endpoint(base_url)
-        self._model = model
+        url, where = address_of(base_url, _path)
         own = {"authorization": f"Bearer {key_of(api_key)}"} if api_key else {}
-        self._headers = own | checked_headers(headers or {})
-        self._connect_timeout = connect_timeout
-        self._read_timeout = read_timeout
-        self._total_timeout = total_timeout
-        self._max_retries = max_retries
-        self._max_connections = max_connections
-        self._max_event_bytes = max_event_bytes
-        self._sleep = sleep
-        self._random = random
-        self._pool: aiohttp.ClientSession | None = None
-        self._proxy: str | None = None
-        self._closed = False
+        super().__init__(url, where, model=model, headers=own | checked_headers(headers or {}), **options)
 
-    def __repr__(self) -> str:
-        return f"OpenAIModel({self._model!r}, at {self._where!r})"
-
-    @property
-    def name(self) -> str:
-        """The upstream's name of the model, or its address where the request says which model."""
-        return self._model or self._where
-
-    async def stream(
-        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """See `Model.stream`.
-
-        Raises:
-            InvalidRequest: the request cannot be written as JSON, or a header is not one.
-        """
-        call = self._call(request, headers or {})
-        response = await self._respond(call)
-        answer = AnswerReader(self._where, call.secrets, self._max_event_bytes)
-        try:
-            while not answer.done:
-                data = await self._read(response)
-                for chunk in answer.feed(data) if data else answer.end():
-                    yield chunk
-            await _drain(response)
-        finally:
-            # Closes the connection, unless the response was read to its end. Nothing to wait for: this must also work
-            # while the task is being cancelled.
-            response.close()
-
-    async def close(self) -> None:
-        """See `Model.close`."""
-        self._closed = True
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.close()
-
-    def _call(self, request: dict[str, Any], headers: Mapping[str, str]) -> _Call:
+    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
         options = request.get("stream_options")
         options = options if isinstance(options, dict) else {}
-        body = request | {"stream": True, "stream_options": options | {"include_usage": True}}
+        body = {**request, "stream": True, "stream_options": options | {"include_usage": True}}
         if self._model is not None:
             body["model"] = self._model
-        try:
-            encoded = msgspec.json.encode(body)
-        except (TypeError, ValueError, RecursionError) as exc:
-            raise InvalidRequest(f"the request cannot be sent as JSON: {exc}") from exc
-        sent = self._headers | checked_headers(headers)
-        told = [value for name, value in sent.items() if name in SECRET_HEADERS]
-        return _Call(encoded, sent, tuple(told + [value.rpartition(" ")[2] for value in told]))
+        return Call.of(body, self._headers | checked_headers(headers))
 
-    async def _respond(self, call: _Call) -> aiohttp.ClientResponse:
-        """A response that begins well; attempts that fail before that are repeated as far as it is allowed."""
-        attempt = 0
-        while True:
-            outcome = await self._send(call)
-            if not isinstance(outcome, _Failure):
-                return outcome
-            pause = self._pause(outcome, attempt)
-            if pause is None:
-                error, cause = outcome.error, outcome.cause
-                del outcome
-                try:
-                    raise error from cause
-                finally:
-                    del error, cause  # else this frame and the error hold each other, and all of the prompt with them
-            await self._sleep(pause)
-            attempt += 1
-
-    def _pause(self, failure: _Failure, attempt: int) -> float | None:
-        """Seconds before the next attempt; None if there shall be none."""
-        if not failure.again or attempt >= self._max_retries:
-            return None
-        asked = failure.error.retry_after
-        if asked is not None:
-            # A little later than asked, each client at another moment.
-            return asked * (1 + 0.1 * self._random()) if asked <= LONGEST_PAUSE else None
-        return float(FIRST_PAUSE * 2**attempt * (0.5 + 0.5 * self._random()))
-
-    async def _send(self, call: _Call) -> aiohttp.ClientResponse | _Failure:
-        import aiohttp
-
-        body = io.BytesIO(call.body) if len(call.body) > BODY_IN_ONE else call.body
-        pool = self._opened()
-        try:
-            response = await pool.post(
-                self._url, data=body, headers=call.headers, allow_redirects=False, proxy=self._proxy
-            )
-        except (aiohttp.ClientError, OSError, ValueError) as exc:
-            return self._no_response(exc)
-        if response.status == 200:
-            return response
-        try:
-            return await self._refused(response, call.secrets)
-        finally:
-            response.close()
-
-    async def _refused(self, response: aiohttp.ClientResponse, secrets: tuple[str, ...]) -> _Failure:
-        """What a response with another status than 200 means."""
-        data = bytearray()
-        try:
-            async with asyncio.timeout(ERROR_BODY_SECONDS):
-                while len(data) < ERROR_BODY_BYTES and (piece := await self._read(response)):
-                    data += piece
-        except (ModelUnavailable, TimeoutError):
-            pass  # The status says enough.
-        if 200 <= response.status < 300:
-            return _Failure(ModelProtocolError(f"{self._where} answered {response.status}", status=response.status))
-        body = error_from(bytes(data), secrets)
-        error = failed(response.status, body, where=self._where, headers=response.headers)
-        return _Failure(error, again=worth_retrying(error, response.headers))
-
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """What has arrived; empty at the end, also at one that came too early, which the reader will notice."""
-        import aiohttp
-
-        try:
-            return await response.content.readany()
-        except TimeoutError as exc:
-            raise self._too_slow(exc) from exc
-        except (aiohttp.ClientError, OSError, RuntimeError):  # RuntimeError: our own `close` came in between
-            return b""
-
-    def _too_slow(self, exc: TimeoutError) -> ModelUnavailable:
-        import aiohttp
-
-        if self._total_timeout is not None and not isinstance(exc, aiohttp.SocketTimeoutError):
-            return ModelUnavailable(f"{self._where} did not end its answer within {self._total_timeout:g} s")
-        return ModelUnavailable(f"{self._where} was silent for {self._read_timeout:g} s")
-
-    def _no_response(self, exc: Exception) -> _Failure:
-        """What it means that no response came.
-
-        aiohttp's errors are not all chained on: the repr of some holds the request's headers, of others the proxy's
-        password.
-        """
-        import aiohttp
-
-        if isinstance(exc, aiohttp.ConnectionTimeoutError):
-            error = ModelUnavailable(f"{self._where} gave no connection within {self._connect_timeout:g} s")
-            return _Failure(error, again=True)
-        if isinstance(exc, TimeoutError):
-            return _Failure(self._too_slow(exc), exc)
-        if isinstance(exc, aiohttp.ClientConnectorError):
-            cause = getattr(exc, "os_error", None)
-            error = ModelUnavailable(f"{self._where} cannot be reached: {cause or type(exc).__name__}")
-            return _Failure(error, cause, again=True)
-        if isinstance(exc, aiohttp.ClientResponseError):
-            from_proxy = isinstance(exc, aiohttp.ClientHttpProxyError)
-            refused = ModelUnavailable(f"the proxy before {self._where} answered {exc.status}")
-            return _Failure(refused if from_proxy else ModelProtocolError(f"{self._where} does not speak HTTP"))
-        if isinstance(exc, aiohttp.ClientConnectionError | OSError):
-            return _Failure(ModelUnavailable(f"{self._where} hung up without an answer"), exc, again=True)
-        return _Failure(ModelUnavailable(f"{self._where} cannot be called: {type(exc).__name__}"))
-
-    def _opened(self) -> aiohttp.ClientSession:
-        import aiohttp
-
-        if self._closed:
-            raise ModelUnavailable(f"the client of {self._where} is closed")
-        if self._pool is None:
-            self._proxy = proxy_for(self._url)
-            self._pool = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._max_connections, ttl_dns_cache=DNS_SECONDS),
-                timeout=aiohttp.ClientTimeout(
-                    total=self._total_timeout,
-                    connect=self._connect_timeout,
-                    sock_connect=self._connect_timeout,
-                    sock_read=self._read_timeout,
-                ),
-                # Cookies of one caller must not travel with another's call.
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={
-                    "accept": "text/event-stream, application/json",
-                    "accept-encoding": "identity",
-                    "content-type": "application/json",
-                    "user-agent": "holdfast",
-                },
-            )
-        return self._pool
+    def _reader(self, call: Call) -> AnswerReader:
+        return AnswerReader(self._where, call.secrets, self._max_event_bytes)
 
 
-class _Call(NamedTuple):
-    """One request as it is sent, and the credentials in it."""
-
-    body: bytes
-    headers: dict[str, str]
-    secrets: tuple[str, ...]
-
-
-class _Failure(NamedTuple):
-    """An attempt that gave no answer: the error it will be if it was the last."""
-
-    error: ModelError
-    cause: BaseException | None = None
-    again: bool = False
-
-
-async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read the end of a finished response; a connection is used again only when nothing is left in it."""
-    import aiohttp
-
-    try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            while await response.content.readany():
-                pass
-    except (TimeoutError, aiohttp.ClientError, OSError):
-        pass
-
-
-def _endpoint(base_url: str) -> tuple[str, str]:
-    """The address to post to, and what errors call it (without path and query, where a key might be)."""
-    try:
-        parts = urlsplit(base_url.strip())
-        parts.port  # noqa: B018  (raises where it is no number)
-    except ValueError as exc:
-        raise InvalidRequest(f"base_url is no address: {exc}", param="base_url") from exc
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidRequest("base_url must begin with http:// or https:// and a host", param="base_url")
-    if "@" in parts.netloc:
-        raise InvalidRequest("base_url must not hold a password; give the key as api_key", param="base_url")
-    path = parts.path.rstrip("/").removesuffix("/chat/completions") + "/chat/completions"
-    url = urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
-    return url, f"{parts.scheme}://{parts.netloc}"
+def _path(path: str) -> str:
+    return path.removesuffix("/chat/completions") + "/chat/completions"

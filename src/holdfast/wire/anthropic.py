@@ -18,6 +18,7 @@ from holdfast.context.dialects import NATIVE_PARTS, arguments_of
 from holdfast.context.reasoning import THINKING, Thought, beside, thought_of
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.messages import Content, Message, Part, ToolCall
+from holdfast.wire.anthropic_cache import mark
 from holdfast.wire.media import Media, media_of
 from holdfast.wire.openai import message_from, split_system
 
@@ -25,8 +26,18 @@ Block = dict[str, Any]
 REASONING = "[reasoning] "
 """Before reasoning that Anthropic did not sign: it takes its own back, and text."""
 LEFT_OUT = "[a part of type {type} is left out here: Anthropic does not take it]"
-CACHE_MARKS = 4
-"""Blocks with `cache_control` that a request may have."""
+BLOCKS = "content_blocks"
+"""Field of a reply beside its content: its blocks as they came and in their order, calls aside, each with its `index`. Only where
+there is more in them than text and reasoning in front of it: server tools and their results, citations."""
+TOOL_FIELDS = (
+    "cache_control",
+    "strict",
+    "defer_loading",
+    "allowed_callers",
+    "input_examples",
+    "eager_input_streaming",
+)
+"""Fields of a tool that only Anthropic has, beside its function."""
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 NAME_LENGTH = 128
 _NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -36,24 +47,29 @@ _NO_SCHEMA = {"type": "object", "properties": {}}
 # -- out ---------------------------------------------------------------------
 
 
-def request_to(messages: Sequence[Message]) -> dict[str, Any]:
-    """The fields `system` (only where there is a system prompt) and `messages` of a request.
+def request_to(
+    messages: Sequence[Message], *, tools: list[Block] | None = None, cache: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The fields `system` (only where there is a system prompt), `messages` and `tools` (where given) of a request.
 
     Args:
         messages: system prompt first, then a conversation adapted to Anthropic's dialect.
+        tools: in Anthropic's shape; they are marked for the cache with the rest.
+        cache: what a mark for the prompt cache says; None: none is added to those of the messages.
     """
     front, conversation = split_system(messages)
     system = [block for message in front for block in _system(message)]
+    written = [_blocks(message) for message in conversation]
+    mark([*(tools or ()), *system], conversation, written, cache)
     told: list[dict[str, Any]] = []
-    for message in conversation:
+    for message, blocks in zip(conversation, written, strict=True):
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = _blocks(message)
         if told and told[-1]["role"] == role:
             told[-1]["content"] += blocks
         elif blocks:
-            told.append({"role": role, "content": blocks})
-    _spare_marks([*system, *(block for message in told for block in message["content"])])
-    return {"system": system, "messages": told} if system else {"messages": told}
+            told.append({"role": role, "content": [*blocks]})
+    request: dict[str, Any] = {"tools": tools} if tools else {}
+    return {**request, **({"system": system} if system else {}), "messages": told}
 
 
 def tools_to(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -80,9 +96,9 @@ def _tool(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
             param=f"{where}.function.name",
         )
     about = {"description": function["description"]} if function.get("description") else {}
-    marks = {"cache_control": tool["cache_control"]} if "cache_control" in tool else {}
+    own = {field: tool[field] for field in TOOL_FIELDS if field in tool}
     schema = {"type": "object", **(function.get("parameters") or _NO_SCHEMA)}
-    return {"name": name, **about, "input_schema": schema, **marks}
+    return {"name": name, **about, "input_schema": schema, **own}
 
 
 def tool_name(name: str) -> str:
@@ -107,12 +123,45 @@ def _blocks(message: Message) -> list[Block]:
 
 def _reply(message: Message) -> list[Block]:
     """An assistant's blocks: signed reasoning first, as the API wants it, and calls last, as it gives them."""
-    said = [block for thought in beside(message) for block in _thought(thought)]
-    said += _content(message.content, user=False)
-    said += [{"type": "text", "text": text} for text in _aside(message) if text.strip()]
+    said = _as_they_came(message) if message.extra else []
+    if not said:
+        said = [block for thought in beside(message) for block in _thought(thought)]
+        said += _content(message.content, user=False)
+        said += [{"type": "text", "text": text} for text in _aside(message) if text.strip()]
     if any(block["type"] in THINKING for block in said) and said[0]["type"] not in THINKING:
         said.sort(key=lambda block: block["type"] not in THINKING)
     return [*said, *(_call(call) for call in message.tool_calls)]
+
+
+def _as_they_came(message: Message) -> list[Block]:
+    """The blocks of a reply that Anthropic gave, where they still say what its content says: it may have been cut since."""
+    given = message.extra.get(BLOCKS)
+    blocks = [block for block in given if isinstance(block, Mapping)] if isinstance(given, Sequence) else []
+    texts = [block.get("text") for block in blocks if block.get("type") == "text"]
+    if not blocks or isinstance(message.content, tuple) or "".join(map(str, texts)) != message.text:
+        return []
+    made = [made for block in blocks for made in _came(block)]
+    # A reply that ended on its way has a call of a server tool without its result: the API refuses one without the other.
+    asked = {block.get("id") for block in made if block["type"].endswith("tool_use")}
+    paired = asked & {block.get("tool_use_id") for block in made}
+    return [block for block in made if _pair_of(block) in (None, *paired)]
+
+
+def _came(block: Mapping[str, Any]) -> Iterator[Block]:
+    kind = str(block.get("type"))
+    rest = {name: value for name, value in block.items() if name not in ("index", "type")}
+    if kind == "text":
+        yield from _text_block(Part("text", str(rest.pop("text")), rest))
+    elif kind in THINKING:
+        yield from _thought(thought_of(Part(kind, extra=rest)))
+    else:
+        yield {"type": kind, **rest}
+
+
+def _pair_of(block: Block) -> str | None:
+    """The id by which a call of a server tool and its result belong together."""
+    found = block.get("id") if block["type"].endswith("tool_use") else block.get("tool_use_id")
+    return None if found is None else str(found)
 
 
 def _aside(message: Message) -> list[str]:
@@ -213,18 +262,6 @@ def _url_source(media: Media) -> Block | None:
 def _fields(extra: Mapping[str, Any], *names: str) -> Block:
     """Those of `names` that `extra` has; empty ones say nothing."""
     return {name: extra[name] for name in names if extra.get(name)}
-
-
-def _spare_marks(blocks: Sequence[Block]) -> None:
-    """Take all `cache_control` away but the last ones, which reach furthest: a log holds those of many requests."""
-    inner = [[*_nested(block), block] for block in blocks]
-    marked = [block for group in inner for block in group if "cache_control" in block]
-    for block in marked[:-CACHE_MARKS]:
-        del block["cache_control"]
-
-
-def _nested(block: Block) -> list[Block]:
-    return block.get("content") or [] if block["type"] == "tool_result" else []
 
 
 # -- in ----------------------------------------------------------------------

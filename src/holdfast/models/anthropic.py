@@ -1,0 +1,107 @@
+"""The client for Anthropic's Messages API: Chat Completions go in, and chunks come out, as from any other model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Unpack
+from urllib.parse import urlsplit
+
+from holdfast.models.answer import AnswerReader
+from holdfast.models.anthropic_stream import Json, MessageReader, ReplyChunks
+from holdfast.models.client import Call, Options, UpstreamClient
+from holdfast.models.http import (
+    ANTHROPIC_HOST,
+    address_of,
+    anthropic_credentials,
+    anthropic_headers,
+    anthropic_path,
+    checked_headers,
+)
+from holdfast.wire.anthropic_request import betas_in, body_to
+
+GOES_ON: Final = 10
+"""Times that a model which pauses in the middle of its turn, because its provider's own tools take long, is asked to go on."""
+_CREDENTIALS: Final = frozenset({"authorization", "x-api-key"})
+
+
+class AnthropicModel(UpstreamClient):
+    """Anthropic, or whoever speaks its Messages API. What becomes of each field of a request is in docs/upstreams.md.
+
+    Args:
+        base_url: with or without `/v1` at its end; a query in it is kept.
+        api_key: sent as `x-api-key`, to other hosts as bearer token too; a login's token (`sk-ant-oat…`) as bearer alone. None
+            sends none.
+        model: what the upstream calls the model. It replaces the request's own; None leaves that in place.
+        max_tokens: of a reply whose request does not say, which the API wants to know; None: what `holdfast.budget` keeps free.
+        headers: sent with every call, and stronger than the client's own; `anthropic-beta` is added to that of a request.
+        clock: Unix seconds, which chunks tell as `created`.
+        options: timeouts, retries and limits; see `UpstreamClient`.
+
+    Raises:
+        InvalidRequest: the address, the key or a header is not one.
+    """
+
+    def __init__(
+        self,
+        base_url: str = f"https://{ANTHROPIC_HOST}/v1",
+        api_key: str | None = None,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.time,
+        **options: Unpack[Options],
+    ) -> None:
+        url, where = address_of(base_url, lambda path: f"{anthropic_path(path)}/messages")
+        self._host = urlsplit(url).hostname or ""
+        own = anthropic_headers(self._host, api_key)
+        super().__init__(url, where, model=model, headers=own | checked_headers(headers or {}), **options)
+        self._max_tokens = max_tokens
+        self._clock = clock
+
+    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
+        named = request if self._model is None else {**request, "model": self._model}
+        body = body_to(named, max_tokens=self._max_tokens)
+        return Call.of({**body, "stream": True}, self._sent(checked_headers(headers), betas_in(request)))
+
+    def _sent(self, handed: dict[str, str], betas: list[str]) -> dict[str, str]:
+        """The headers of one call. With a key of its own, none of ours goes along."""
+        if handed.keys() & _CREDENTIALS:
+            handed = {**_as_anthropic(self._host, handed), **_without(handed, _CREDENTIALS)}
+            sent = {**_without(self._headers, _CREDENTIALS), **handed}
+        else:
+            sent = {**self._headers, **handed}
+        told = (self._headers.get("anthropic-beta", ""), handed.get("anthropic-beta", ""), *betas)
+        named = dict.fromkeys(name.strip() for text in told for name in text.split(",") if name.strip())
+        return sent | checked_headers({"anthropic-beta": ",".join(named)} if named else {})
+
+    def _reader(self, call: Call) -> AnswerReader:
+        reply = ReplyChunks(int(self._clock()), pauses=GOES_ON)
+        return MessageReader(self._where, reply, call.secrets, self._max_event_bytes)
+
+    def _further(self, call: Call, answer: AnswerReader) -> tuple[Call, AnswerReader | None]:
+        """A reply that paused is given back as it came, for its model to go on with it."""
+        if not isinstance(answer, MessageReader) or not answer.reply.paused:
+            return call, None
+        said = {**call.said, "messages": _with(call.said["messages"], answer.reply.blocks)}
+        further = MessageReader(self._where, answer.reply, call.secrets, self._max_event_bytes)
+        return Call.of(said, call.headers)._replace(said=call.said), further
+
+
+def _as_anthropic(host: str, handed: Mapping[str, str]) -> dict[str, str]:
+    """A client's key as this host takes it: clients of OpenAI have it as bearer."""
+    kind, _, token = handed.get("authorization", "").partition(" ")
+    if "x-api-key" in handed or kind.lower() != "bearer":
+        return {name: value for name, value in handed.items() if name in _CREDENTIALS}
+    return anthropic_credentials(host, token.strip())
+
+
+def _without(headers: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name not in names}
+
+
+def _with(messages: list[Json], said: list[Json]) -> list[Json]:
+    """The messages of a request and behind them what was answered so far, without texts that say nothing."""
+    blocks = [block for block in said if block["type"] != "text" or block["text"].strip()]
+    return [*messages, {"role": "assistant", "content": blocks}] if blocks else messages

@@ -1,0 +1,471 @@
+"""The client for Anthropic's Messages API, against a real server on a socket that is as strict as the API."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import (
+    ContextTooLong,
+    InvalidRequest,
+    ModelError,
+    ModelProtocolError,
+    ModelRejected,
+    ModelUnavailable,
+)
+from holdfast.models import AnthropicModel, Collector, Model, closing, collect
+from holdfast.models.anthropic_stream import MessageReader, ReplyChunks
+from holdfast.testing import AnthropicUpstream, Gate, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+Json = dict[str, Any]
+KEY = "sk-ant-api03-0123456789abcdef"
+HI: Json = {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": "Hi"}]}
+FIND = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}
+THOUGHT: Json = {"type": "thinking", "thinking": "let me see", "signature": "c2ln"}
+SEALED: Json = {"type": "redacted_thinking", "data": "c2VhbGVk"}
+SEARCH: list[Json] = [
+    {"type": "text", "text": "Searching. "},
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "kelp"}},
+    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+    {"type": "text", "text": "It is kelp.", "citations": [{"type": "web_search_result_location", "url": "u"}]},
+]
+
+
+class Pauses:
+    """Stands in for `asyncio.sleep`: takes no time and remembers."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+@contextlib.asynccontextmanager
+async def asking(
+    script: Any = (), *, key: str | None = KEY, model: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[tuple[AnthropicUpstream, AnthropicModel, Pauses]]:
+    """A scripted upstream, and the model that asks it."""
+    pauses = Pauses()
+    async with AnthropicUpstream(script, **options) as upstream:
+        client = AnthropicModel(upstream.url, key, sleep=pauses, random=lambda: 0.0, clock=lambda: 7.5, **(model or {}))
+        try:
+            yield upstream, client, pauses
+        finally:
+            await client.close()
+
+
+async def message_of(model: Model, request: Json = HI) -> Json:
+    message: Json = (await collect(model.stream(request)))["choices"][0]["message"]
+    return message
+
+
+async def failure(model: Model, request: Json = HI) -> ModelError:
+    """The error, which holds the key nowhere."""
+    with pytest.raises(ModelError) as caught:
+        await collect(model.stream(request))
+    assert KEY not in repr(caught.value) + str(caught.value) + str(caught.value.body)
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+    return caught.value
+
+
+# -- what is sent ----------------------------------------------------------------------
+
+
+async def test_a_request() -> None:
+    async with asking(["Hello."]) as (upstream, model, _):
+        assert (await message_of(model))["content"] == "Hello."
+        received = upstream.requests[0]
+    assert received.path == "/v1/messages"
+    assert received.headers["x-api-key"] == KEY
+    assert received.headers["anthropic-version"] == "2023-06-01"
+    assert received.body["stream"] is True
+    assert received.body["max_tokens"] == 4_096
+    assert received.body["messages"][0]["content"][0]["text"] == "Hi"
+
+
+@pytest.mark.parametrize(
+    ("base_url", "url"),
+    [
+        ("https://api.anthropic.com", "https://api.anthropic.com/v1/messages"),
+        ("https://api.anthropic.com/v1/", "https://api.anthropic.com/v1/messages"),
+        ("https://router.example/api", "https://router.example/api/v1/messages"),
+        ("https://router.example/api/v1/messages", "https://router.example/api/v1/messages"),
+        ("http://127.0.0.1:1/v2beta?a=b", "http://127.0.0.1:1/v2beta/messages?a=b"),
+    ],
+)
+def test_an_address_may_have_its_version_or_not(base_url: str, url: str) -> None:
+    assert AnthropicModel(base_url)._url == url
+
+
+@pytest.mark.parametrize("url", ["", "localhost", "http://me:secret-word@host"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        AnthropicModel(url)
+    assert "secret-word" not in str(caught.value)
+
+
+def test_the_repr_has_no_key() -> None:
+    assert repr(AnthropicModel(api_key=KEY, model="m")) == "AnthropicModel('m', at 'https://api.anthropic.com')"
+
+
+async def test_headers_and_betas_are_added_up() -> None:
+    """Those of the configuration, of the call and of the request."""
+    configured = {"headers": {"Anthropic-Beta": "a-1", "x-team": "t"}}
+    async with asking(["ok"], model=configured) as (upstream, model, _):
+        request = {**HI, "betas": ["c-3", "a-1"]}
+        await collect(model.stream(request, headers={"anthropic-beta": "b-2,c-3", "X-Call": "1"}))
+        headers = upstream.requests[0].headers
+    assert headers["anthropic-beta"] == "a-1,b-2,c-3"
+    assert (headers["x-team"], headers["x-call"], headers["x-api-key"]) == ("t", "1", KEY)
+
+
+@pytest.mark.parametrize(
+    ("host", "handed", "sent"),
+    [
+        ("api.anthropic.com", {"Authorization": "Bearer sk-ant-api03-client"}, {"x-api-key": "sk-ant-api03-client"}),
+        ("api.anthropic.com", {"x-api-key": "sk-ant-api03-client"}, {"x-api-key": "sk-ant-api03-client"}),
+        ("api.anthropic.com", {"Authorization": "Bearer sk-ant-oat01-x"}, {"authorization": "Bearer sk-ant-oat01-x"}),
+        ("router.example", {"Authorization": "Bearer k"}, {"x-api-key": "k", "authorization": "Bearer k"}),
+        ("api.anthropic.com", {"Authorization": "Basic eA=="}, {"authorization": "Basic eA=="}),
+        ("api.anthropic.com", {}, {"x-api-key": KEY}),
+    ],
+)
+def test_a_clients_own_key_goes_alone(host: str, handed: dict[str, str], sent: dict[str, str]) -> None:
+    """As the host takes it, and never beside ours; blotted out of errors like ours."""
+    call = AnthropicModel(f"https://{host}", KEY)._call(HI, handed)
+    assert {name: call.headers[name] for name in ("x-api-key", "authorization") if name in call.headers} == sent
+    assert all(value.rpartition(" ")[2] in call.secrets for value in sent.values())
+
+
+async def test_a_request_without_a_place_is_refused_before_anything_is_sent() -> None:
+    async with asking(["never"]) as (upstream, model, _):
+        with pytest.raises(InvalidRequest):
+            await collect(model.stream({**HI, "n": 2}))
+        assert upstream.requests == []
+
+
+# -- what comes back -----------------------------------------------------------------------
+
+
+async def test_an_answer_is_streamed() -> None:
+    """Word by word; pings say nothing; the last chunk tells the usage, in OpenAI's words and in Anthropic's."""
+    usage = {"input_tokens": 3, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 9}
+    async with asking([Reply(text="Hello there, Ada.", usage=usage)]) as (_, model, _pauses):
+        chunks = [chunk async for chunk in model.stream(HI)]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    assert deltas == [{"role": "assistant"}, {"content": "Hello "}, {"content": "there, "}, {"content": "Ada."}, {}]
+    assert {(chunk["id"], chunk["object"], chunk["created"], chunk["model"]) for chunk in chunks} == {
+        ("msg_1", "chat.completion.chunk", 7, "claude-sonnet-4-5")
+    }
+    assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"] == {
+        "prompt_tokens": 10,
+        "completion_tokens": 9,
+        "total_tokens": 19,
+        "prompt_tokens_details": {"cached_tokens": 5},
+        **usage,
+    }
+
+
+async def test_calls_and_reasoning_arrive_whole_and_go_back_as_they_came() -> None:
+    """Signed and unchanged, in front of their calls; arguments of none are an empty object."""
+    reply = Reply(
+        text="One moment.", message={"thinking_blocks": [THOUGHT, SEALED]}, tool_calls=[("find", {"n": 7}), ("now", {})]
+    )
+    async with asking([reply, "Done."]) as (upstream, model, _):
+        request = {**HI, "tools": [FIND]}
+        completion = await collect(model.stream(request))
+        message = completion["choices"][0]["message"]
+        calls = message["tool_calls"]
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in calls]
+        await collect(model.stream({**request, "messages": [*HI["messages"], message, *results]}))
+        assert upstream.violations == []
+        back = upstream.requests[1].body["messages"][1]["content"]
+    assert completion["choices"][0]["finish_reason"] == "tool_calls"
+    assert message["reasoning_content"] == "let me see"
+    assert [call["function"]["name"] for call in calls] == ["find", "now"]
+    assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"n": 7}, {}]
+    assert back == [
+        THOUGHT,
+        SEALED,
+        {"type": "text", "text": "One moment."},
+        {"type": "tool_use", "id": calls[0]["id"], "name": "find", "input": {"n": 7}},
+        {"type": "tool_use", "id": calls[1]["id"], "name": "now", "input": {}},
+    ]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_server_tools_and_citations_are_kept_beside_the_text(stream: bool) -> None:
+    """Clients of Chat Completions see text; Anthropic gets back what it said."""
+    async with asking([Reply(message={"content": SEARCH}, stream=stream), "ok"]) as (upstream, model, _):
+        message = await message_of(model)
+        assert message["content"] == "Searching. It is kelp."
+        assert message["content_blocks"] == [{**block, "index": at} for at, block in enumerate(SEARCH)]
+        told = [*HI["messages"], message, {"role": "user", "content": "Sure?"}]
+        await message_of(model, {**HI, "messages": told})
+        assert upstream.requests[1].body["messages"][1]["content"] == SEARCH
+        assert upstream.violations == []
+
+
+async def test_a_model_that_pauses_is_asked_to_go_on() -> None:
+    """One reply to the caller; the prompt is that of the first request, what was written that of both."""
+    paused = Reply(message={"content": SEARCH[:2]}, finish_reason="pause_turn", usage={"prompt_tokens": 10})
+    async with asking([paused, Reply(message={"content": SEARCH[2:]}, usage={"prompt_tokens": 50})]) as (
+        upstream,
+        model,
+        _,
+    ):
+        completion = await collect(model.stream(HI))
+        first, second = (received.body for received in upstream.requests)
+    assert upstream.violations == []
+    assert second == {**first, "messages": [*first["messages"], {"role": "assistant", "content": SEARCH[:2]}]}
+    message = completion["choices"][0]["message"]
+    assert message["content"] == "Searching. It is kelp."
+    assert message["content_blocks"] == [{**block, "index": at} for at, block in enumerate(SEARCH)]
+    assert completion["choices"][0]["finish_reason"] == "stop"
+    usage = completion["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["input_tokens"]) == (10, 10, 60)
+
+
+async def test_a_model_that_pauses_for_ever_ends_at_last() -> None:
+    async with asking(lambda _: Reply(message={"content": SEARCH[:2]}, finish_reason="pause_turn")) as (
+        upstream,
+        model,
+        _,
+    ):
+        completion = await collect(model.stream(HI))
+        assert len(upstream.requests) == 11
+    assert completion["choices"][0]["finish_reason"] == "stop"
+    assert completion["choices"][0]["native_finish_reason"] == "pause_turn"
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("tool_use", "tool_calls"),
+        ("refusal", "content_filter"),
+        ("something_new", "stop"),
+    ],
+)
+async def test_why_it_ended(reason: str, expected: str) -> None:
+    """In OpenAI's word, and in Anthropic's own."""
+    async with asking([Reply(text="x", finish_reason=reason)]) as (_, model, _pauses):
+        choice = (await collect(model.stream(HI)))["choices"][0]
+    assert (choice["finish_reason"], choice["native_finish_reason"]) == (expected, reason)
+
+
+async def test_a_reply_without_a_word_is_an_empty_text() -> None:
+    async with asking([Reply(finish_reason="refusal")]) as (_, model, _pauses):
+        assert (await message_of(model))["content"] == ""
+
+
+async def test_an_upstream_that_does_not_stream_is_read_all_the_same() -> None:
+    reply = Reply(text="Whole.", message={"thinking_blocks": [THOUGHT]}, tool_calls=[("find", {"n": 1})], stream=False)
+    async with asking([reply]) as (_, model, _pauses):
+        completion = await collect(model.stream(HI))
+    message = completion["choices"][0]["message"]
+    assert (message["content"], message["reasoning_content"]) == ("Whole.", "let me see")
+    assert message["tool_calls"][0]["function"] == {"name": "find", "arguments": '{"n":1}'}
+    assert completion["usage"]["prompt_tokens"] == 10
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "asked"),
+    [
+        (400, ModelRejected, 1),
+        (401, ModelRejected, 1),
+        (403, ModelRejected, 1),
+        (404, ModelRejected, 1),
+        (413, ModelRejected, 1),
+        (429, ModelUnavailable, 3),
+        (500, ModelUnavailable, 3),
+        (529, ModelUnavailable, 3),
+        (301, ModelProtocolError, 1),
+    ],
+)
+async def test_failures(status: int, kind: type[ModelError], asked: int) -> None:
+    """Before the answer begins what may pass is tried again."""
+    async with asking(lambda _: Reply(status=status, error=f"no, {KEY}")) as (upstream, model, pauses):
+        error = await failure(model)
+        assert len(upstream.requests) == asked
+    assert (type(error), error.status, len(pauses.seconds)) == (kind, status, asked - 1)
+
+
+async def test_an_overloaded_upstream_that_recovers() -> None:
+    """As late as it says."""
+    busy = Reply(status=529, error="Overloaded", headers={"retry-after": "2"})
+    async with asking([busy, "Hello."]) as (_, model, pauses):
+        assert (await message_of(model))["content"] == "Hello."
+    assert pauses.seconds == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "status"),
+    [
+        ("overloaded_error", ModelUnavailable, 529),
+        ("api_error", ModelUnavailable, 500),
+        ("rate_limit_error", ModelUnavailable, 429),
+        ("timeout_error", ModelUnavailable, 504),
+        ("invalid_request_error", ModelRejected, 400),
+        ("authentication_error", ModelRejected, 401),
+        ("something_new", ModelUnavailable, None),
+    ],
+)
+async def test_an_error_in_mid_stream(kind: str, error: type[ModelError], status: int | None) -> None:
+    """After what arrived, and never tried again."""
+    told = {"type": "error", "error": {"type": kind, "message": f"no more for {KEY}"}}
+    async with asking([Reply(text="Hello there, Ada.", error=told, cut_after=5)]) as (upstream, model, _):
+        collector = Collector()
+        with pytest.raises(error) as caught:
+            await added(collector, model)
+        assert len(upstream.requests) == 1
+    assert caught.value.status == status
+    assert KEY not in str(caught.value)
+    assert collector.partial()["choices"][0]["message"]["content"] == "Hello there, "
+
+
+@pytest.mark.parametrize("events", range(8))
+async def test_a_cut_stream_is_no_answer(events: int) -> None:
+    """Wherever the connection ends before the reply said why it ended; behind that it is whole."""
+    async with asking([Reply(text="Hello there.", cut_after=events)]) as (upstream, model, _):
+        if events == 7:
+            assert (await message_of(model))["content"] == "Hello there."
+        else:
+            assert isinstance(await failure(model), ModelProtocolError)
+        assert len(upstream.requests) == 1
+
+
+async def added(collector: Collector, model: Model) -> None:
+    async for chunk in model.stream(HI):
+        collector.add(chunk)
+
+
+def event(data: Any, name: str = "") -> bytes:
+    body = data if isinstance(data, bytes) else json.dumps(data).encode()
+    return (f"event: {name}\n".encode() if name else b"") + b"data: " + body + b"\n\n"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"<html>",
+        b"{}",
+        b'{"type": "message"}',
+        b'{"type": "message", "content": [5]}',
+        event(b"nonsense"),
+        event([]),
+        event({}),
+        event({"type": 5}),
+        event({"choices": [{"delta": {"content": "x"}}]}),
+        event({"type": "message_start"}),
+        event({"type": "message_stop"}),
+        event({"type": "content_block_delta", "delta": {"type": "text_delta", "text": 5}}),
+        event({"type": "content_block_stop"}),
+        event({"type": "content_block_start", "content_block": {"type": "tool_use"}}),
+        event({"type": "content_block_start", "content_block": 5}),
+        b": only a comment\n\n",
+    ],
+)
+async def test_what_is_no_answer(raw: bytes) -> None:
+    async with asking([Reply(raw=[raw])]) as (_, model, _pauses):
+        assert isinstance(await failure(model), ModelProtocolError)
+
+
+async def test_kinds_of_events_and_blocks_that_are_new() -> None:
+    """Say nothing, or are kept: the API may add some at any time."""
+    block = {"type": "hologram", "light": 5}
+    chunks: list[Json] = [
+        {"type": "message_start", "message": {"id": "m", "model": "c", "usage": {"input_tokens": 4}}},
+        {"type": "surprise", "x": 1},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "hologram_delta"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    ]
+    async with asking([Reply(chunks=chunks)]) as (_, model, _pauses):
+        completion = await collect(model.stream(HI))
+    assert completion["choices"][0]["message"]["content_blocks"] == [{**block, "index": 0}]
+    assert completion["usage"]["prompt_tokens"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "requested"),
+    [
+        ("prompt is too long: 210000 tokens > 200000 maximum", 200_000, 210_000),
+        ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease", 200_000, 190_000),
+    ],
+)
+async def test_a_prompt_that_is_too_long(words: str, limit: int, requested: int) -> None:
+    async with asking([Reply(status=400, error=words)]) as (_, model, _pauses):
+        error = await failure(model)
+    assert isinstance(error, ContextTooLong)
+    assert (error.context_limit, error.requested) == (limit, requested)
+
+
+async def test_whoever_closes_ends_the_work_behind_it() -> None:
+    """At once, also while the upstream is silent."""
+    async with asking([Reply(text="Hello there.", hold=Gate(), hold_after=4)]) as (upstream, model, _):
+        async with closing(model.stream(HI)) as chunks:
+            async for chunk in chunks:
+                if chunk["choices"][0]["delta"].get("content"):
+                    break
+        await upstream.until(lambda: upstream.requests[0].disconnected)
+
+
+async def test_a_finished_answer_leaves_its_connection_for_the_next() -> None:
+    async with asking(["one", "two"]) as (_, model, _pauses):
+        for _ in range(2):
+            await message_of(model)
+        assert model._pool is not None
+        assert model._pool.connector is not None
+        assert sum(map(len, model._pool.connector._conns.values())) == 1
+
+
+# -- the reader -----------------------------------------------------------------------------------
+
+blocks = st.lists(st.sampled_from([THOUGHT, SEALED, *SEARCH]), max_size=6)
+
+
+@settings(max_examples=50)
+@given(blocks, st.lists(st.integers(1, 60), max_size=30))
+def test_it_does_not_matter_where_the_bytes_are_cut(content: list[Json], cuts: list[int]) -> None:
+    """And what is read adds up to the same as one message that is not streamed."""
+    upstream = AnthropicUpstream()
+    reply = Reply(message={"content": content}, tool_calls=[])
+    data = b"".join(upstream.events(reply, {}, 1))
+
+    def read(pieces: list[bytes]) -> Json:
+        reader, collector = MessageReader("there", ReplyChunks()), Collector()
+        for piece in pieces:
+            for chunk in reader.feed(piece):
+                collector.add(chunk)
+        for chunk in () if reader.done else reader.end():
+            collector.add(chunk)
+        return collector.completion()
+
+    pieces, rest = [], data
+    for size in cuts:
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    whole = read([upstream.whole(reply, {}, 1)])
+    assert read([*(piece for piece in pieces if piece), *([rest] if rest else [])]) == read([data]) == whole

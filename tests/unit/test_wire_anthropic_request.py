@@ -1,0 +1,233 @@
+"""The fields of a Chat Completions request, as Anthropic's Messages API has them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidRequest
+from holdfast.testing.anthropic_rules import request as violations_of
+from holdfast.wire.anthropic_request import betas_in, body_to, check
+
+Json = dict[str, Any]
+HI: list[Json] = [{"role": "user", "content": "hi"}]
+OLD, NEW = "claude-sonnet-4-5", "claude-opus-4-8"
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "additionalProperties": False}
+CALL = {"id": "a", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+ROUND: list[Json] = [*HI, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+RESULT = {"role": "tool", "tool_call_id": "a", "content": "found"}
+
+
+def tool(name: str) -> Json:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+
+
+def made(model: str = OLD, **fields: Any) -> Json:
+    """The request for a body; what it is made of is left alone, and Anthropic would take it."""
+    body = {"model": model, "messages": HI, **fields}
+    before = copy.deepcopy(body)
+    request = body_to(body, max_tokens=1_000)
+    assert body == before
+    assert violations_of({**request, "stream": True}) == []
+    return request
+
+
+def refused(param: str, **fields: Any) -> str:
+    """The error for a body, which is the same before anything is written."""
+    with pytest.raises(InvalidRequest) as caught:
+        body_to({"model": OLD, "messages": HI, **fields})
+    assert caught.value.param == param
+    with pytest.raises(InvalidRequest):
+        check(fields)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"max_tokens": 50}, {"max_tokens": 50}),
+        ({"max_completion_tokens": 60, "max_tokens": 50}, {"max_tokens": 60}),
+        ({}, {"max_tokens": 1_000}),
+        ({"stop": "END"}, {"stop_sequences": ["END"]}),
+        ({"stop": ["a", " ", "b"]}, {"stop_sequences": ["a", "b"]}),
+        ({"stop": [" \n"]}, {"stop_sequences": None}),
+        ({"stop_sequences": ["x"], "stop": "y"}, {"stop_sequences": ["x"]}),
+        ({"temperature": 1.7}, {"temperature": 1.0}),
+        ({"temperature": 0.3, "top_k": 5}, {"temperature": 0.3, "top_k": 5}),
+        ({"metadata": {"user_id": "u-1", "team": "a"}}, {"metadata": {"user_id": "u-1"}}),
+        ({"metadata": {"team": "a"}}, {"metadata": None}),
+        ({"service_tier": "default"}, {"service_tier": "standard_only"}),
+        ({"service_tier": "flex"}, {"service_tier": None}),
+        ({"container": "c-1", "speed": "fast"}, {"container": "c-1", "speed": "fast"}),
+        ({"seed": 1, "logprobs": True, "prompt_cache_key": "k", "store": True, "n": 1}, {"seed": None, "n": None}),
+        ({"response_format": {"type": "text"}}, {"output_config": None}),
+        ({"stop": None, "temperature": None, "tools": None}, {"stop_sequences": None, "temperature": None}),
+        ({"tool_choice": "auto"}, {"tool_choice": None}),
+    ],
+)
+def test_fields(fields: Json, expected: Json) -> None:
+    """Written in Anthropic's words, passed on, or left out."""
+    request = made(**fields)
+    assert {name: request.get(name) for name in expected} == expected
+    assert not {"stop", "n", "seed", "logprobs", "prompt_cache_key", "store", "user"} & request.keys()
+
+
+def test_a_user_is_not_told_by_name() -> None:
+    """Anthropic asks for an opaque id: the same for the same user, and no way back."""
+    (one,), (two,), (other,) = (
+        made(user=user)["metadata"].values() for user in ("ada@example.com", "ada@example.com", "b")
+    )
+    assert one == two != other
+    assert "ada" not in one
+
+
+def test_a_schema_for_the_answer() -> None:
+    """The one kind of `response_format` that Anthropic has."""
+    wanted = {"type": "json_schema", "json_schema": {"name": "place", "strict": True, "schema": SCHEMA}}
+    assert made(response_format=wanted)["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
+
+
+@pytest.mark.parametrize(
+    ("param", "fields"),
+    [
+        ("n", {"n": 2}),
+        ("response_format", {"response_format": {"type": "json_object"}}),
+        ("response_format", {"response_format": {"type": "json_schema"}}),
+        ("response_format", {"response_format": "json"}),
+        ("stop", {"stop": 1}),
+        ("stop", {"stop": ["a", 5]}),
+        ("functions", {"functions": [{"name": "f"}]}),
+        ("function_call", {"function_call": "auto"}),
+        ("tool_choice", {"tools": [tool("find")], "tool_choice": "sometimes"}),
+        ("tool_choice", {"tools": [tool("find")], "tool_choice": {"type": "function"}}),
+        ("tool_choice", {"tools": [tool("find")], "tool_choice": {"type": "allowed_tools", "allowed_tools": 5}}),
+        ("tools[0].function.name", {"tools": [tool("a b")]}),
+    ],
+)
+def test_what_would_change_the_answer_is_refused(param: str, fields: Json) -> None:
+    """With its name, and what would be right."""
+    assert param.partition("[")[0] in refused(param, **fields)
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("none", {"type": "none"}),
+        ("required", {"type": "any"}),
+        ({"type": "function", "function": {"name": "find"}}, {"type": "tool", "name": "find"}),
+        ({"type": "tool", "name": "find"}, {"type": "tool", "name": "find"}),
+        ({"type": "any", "disable_parallel_tool_use": True}, {"type": "any", "disable_parallel_tool_use": True}),
+    ],
+)
+def test_tool_choices(choice: Any, expected: Json) -> None:
+    assert made(tools=[tool("find")], tool_choice=choice)["tool_choice"] == expected
+
+
+def test_some_tools_only() -> None:
+    """Those that are not allowed are not sent: Anthropic has no word for that."""
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "b"}}]}
+    request = made(tools=[tool("a"), tool("b")], tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+    assert [one["name"] for one in request["tools"]] == ["b"]
+    assert request["tool_choice"] == {"type": "any"}
+
+
+def test_one_call_at_a_time() -> None:
+    assert made(tools=[tool("a")], parallel_tool_calls=False)["tool_choice"] == {
+        "type": "auto",
+        "disable_parallel_tool_use": True,
+    }
+    assert made(tools=[tool("a")], parallel_tool_calls=False, tool_choice="none")["tool_choice"] == {"type": "none"}
+
+
+def test_calls_of_a_request_without_tools_get_some() -> None:
+    """Anthropic refuses the calls otherwise; none of them can be made."""
+    request = made(messages=[*ROUND, RESULT])
+    assert [one["name"] for one in request["tools"]] == ["find"]
+    assert request["tool_choice"] == {"type": "none"}
+
+
+# -- reasoning -------------------------------------------------------------------------
+
+
+def test_an_effort_for_a_model_that_decides_itself() -> None:
+    request = made(NEW, reasoning_effort="minimal", temperature=0.2, top_p=0.5)
+    assert request["thinking"] == {"type": "adaptive"}
+    assert request["output_config"] == {"effort": "low"}
+    assert not {"temperature", "top_p"} & request.keys()
+
+
+def test_an_effort_for_a_model_that_wants_a_number() -> None:
+    """The reply has as much as ever beside it; a reply that is given its length shares that."""
+    request = made(OLD, reasoning_effort="medium", temperature=0.2)
+    assert (request["thinking"]["budget_tokens"], request["max_tokens"]) == (8_192, 9_192)
+    request = made(OLD, reasoning_effort="high", max_tokens=2_000)
+    assert (request["thinking"]["budget_tokens"], request["max_tokens"]) == (1_999, 2_000)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        (OLD, {"reasoning_effort": "none"}),
+        (OLD, {"reasoning_effort": "low", "max_tokens": 900}),
+        ("claude-3-5-haiku-latest", {"reasoning_effort": "high"}),
+        (NEW, {"reasoning_effort": "high", "tools": [tool("find")], "tool_choice": "required"}),
+        (OLD, {"reasoning_effort": "high", "messages": [*ROUND, RESULT]}),
+        (OLD, {"thinking": {"type": "enabled", "budget_tokens": 2_000}, "messages": [*ROUND, RESULT]}),
+    ],
+)
+def test_no_reasoning_where_it_would_be_refused(model: str, fields: Json) -> None:
+    """By a model that has none, with a choice that forces a call, within a tool round that began without any."""
+    assert "thinking" not in made(model, **fields)
+
+
+def test_reasoning_goes_on_within_a_tool_round() -> None:
+    thought = {"thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
+    request = made(OLD, reasoning_effort="low", messages=[HI[0], {**ROUND[1], **thought}, RESULT])
+    assert request["thinking"]["budget_tokens"] == 2_048
+
+
+def test_a_request_says_it_in_anthropics_words() -> None:
+    """`thinking` stays as it is; the reply gets room beside it where its length is not said."""
+    thinking = {"type": "enabled", "budget_tokens": 5_000}
+    request = made(OLD, thinking=thinking, reasoning_effort="low")
+    assert (request["thinking"], request["max_tokens"]) == (thinking, 6_000)
+
+
+def test_betas_go_into_a_header() -> None:
+    assert betas_in({"betas": ["a-1", "b-2"]}) == ["a-1", "b-2"]
+    assert betas_in({"betas": "a-1"}) == betas_in({}) == []
+    assert "betas" not in made(betas=["a-1"])
+
+
+# -- anything ----------------------------------------------------------------------------
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=3) | st.sampled_from(["auto", "function"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["type", "name", "function", "tools", "allowed_tools", "json_schema"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+FIELDS = ["tool_choice", "response_format", "stop", "metadata", "thinking", "reasoning_effort", "n", "service_tier"]
+FIELDS += ["output_config", "temperature", "cache_control", "user", "betas", "stop_sequences", "functions"]
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), json), st.sampled_from([OLD, NEW]))
+def test_anything_is_a_request_or_an_error(fields: Json, model: str) -> None:
+    """No JSON in a field makes it fail in any other way."""
+    assert "messages" in attempted({"model": model, "messages": HI, "tools": [tool("find")], **fields})
+
+
+def attempted(body: Json) -> Json:
+    """The request for a body; for one that is refused, the body."""
+    try:
+        return body_to(body)
+    except InvalidRequest:
+        return body
