@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +15,9 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
+from holdfast.limits import UPSTREAMS
 from holdfast.messages import Message
-from holdfast.models import Model, OfflineModel, PromptCounter
+from holdfast.models import Model, OfflineModel, PromptCounter, Upstream
 from holdfast.tokens import STORED, TokenCounter, counter_for, partial_counter
 from holdfast.tools.tool import Toolset
 from holdfast.wire.openai import message_from
@@ -51,7 +52,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     records: bool = False
     """Whether its messages are sent as voice records (seed 003, `vendor: custom`): with turn, time and metadata."""
     fallbacks: tuple[str, ...] = ()
-    """Names of llms, or models, that are asked where this one does not answer, in this order."""
+    """Names of llms, or models, that are asked where this one does not answer, in this order; theirs are not asked in turn."""
     inputs: frozenset[str] | None = None
     """What it takes: `text`, `image`, `audio`, `video`, `file`; other media are told to it in words. None: all of them."""
 
@@ -221,14 +222,19 @@ class Roster:
         self.summarizers = dict(summarizers or {})
         self.scorers = dict(scorers or {})
         self.tools = Toolset()
+        self._upstreams: dict[int, tuple[Model, Upstream]] = {}
+        for name, llm in self.llms.items():
+            self.upstream(msgspec.structs.replace(llm, name=name))
 
     def voice(self, *, agent: str | None = None, model: str | None = None) -> Voice:
         """Who answers.
 
         Args:
             agent: an agent's name; `InvalidRequest` when it is unknown.
-            model: an agent's name, an llm's, or a model's, which is then asked for where the default model is.
+            model: an agent's name, an llm's, or a model's, which is then asked for where the default model is; not an empty one.
         """
+        if model == "":  # it would be called, and its reply could not be recorded
+            raise InvalidRequest("model is empty: name one, or leave it out", param="model")
         if agent is None and model in self.agents:
             agent, model = model, None
         if agent is None:
@@ -245,6 +251,36 @@ class Roster:
         writer = None if history else self.summarizer(policy(context).summarizer, llm)
         tools = self.tools.of(agent.tools if agent else None)
         return Voice(llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools)
+
+    def stand_ins(self, voice: Voice) -> tuple[Voice, ...]:
+        """Who is asked where the model of `voice` does not answer, in order: the same agent with another model.
+
+        Those that stand in for one of these in turn are not among them.
+        """
+        if not voice.llm.fallbacks:
+            return ()
+        asked, found = {_place(voice.llm)}, []
+        for name in voice.llm.fallbacks:
+            llm = self.llm(name)
+            if _place(llm) not in asked:
+                asked.add(_place(llm))
+                made = self._voiced(llm, voice.agent, voice.context)
+                found.append(msgspec.structs.replace(made, tools=voice.tools))
+        return tuple(found)
+
+    def upstream(self, llm: Llm) -> Upstream:
+        """How the place is doing where a model is called. Models that are called there through one client share it."""
+        known = self._upstreams.get(id(llm.client))
+        if known is None:
+            if len(self._upstreams) >= UPSTREAMS:
+                del self._upstreams[next(iter(self._upstreams))]
+            known = self._upstreams[id(llm.client)] = (llm.client, Upstream(llm.name))
+        return known[1]
+
+    @property
+    def upstreams(self) -> Iterator[tuple[Model, Upstream]]:
+        """Every client, with how its upstream is doing."""
+        yield from self._upstreams.values()
 
     def summarizer(self, wanted: str | None, own: Llm) -> Llm | Summarizer | None:
         """Who writes summaries; None when nobody can: the offline model reads nothing.
@@ -283,6 +319,11 @@ class Roster:
         clients = [llm.client for llm in self.llms.values()] + [llm.count for llm in self.llms.values() if llm.count]
         for client in {id(client): client for client in clients}.values():
             await client.close()
+
+
+def _place(llm: Llm) -> tuple[int, str]:
+    """What makes two llms the same for whoever asks them."""
+    return id(llm.client), llm.model
 
 
 def offline() -> Llm:

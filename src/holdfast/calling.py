@@ -1,22 +1,25 @@
-"""One call of a model: sent, made smaller where the provider finds it too long, and written down with its hash."""
+"""One call of a model: sent, sent again smaller or to another model where that helps, and written down with its hash."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.budget import STEP_DOWN
 from holdfast.context.explain import encode_record
-from holdfast.errors import BudgetTooSmall, ContextTooLong, InvalidRequest, ModelError
-from holdfast.models import closing, given_up, opening
-from holdfast.prompting import Turn, build_prompt, sendable
+from holdfast.errors import InvalidRequest, ModelError
+from holdfast.failover import Recovery
+from holdfast.models import Call, closing, opening
+from holdfast.prompting import Turn, sendable
+from holdfast.records import addressed
 from holdfast.session import ModelCall, Session
+from holdfast.wire.anthropic_others import fields_for_others
 
-STEPS_DOWN = 3
-"""Times that a prompt is made smaller because the provider found it too long."""
+_log = logging.getLogger("holdfast.models")
 PROGRESS = "include_progress"
 """What asks in a request's `stream_options` to be told what the tools are doing; it does not travel upstream."""
 _MODEL_NAME = 100
@@ -24,50 +27,63 @@ _MODEL_NAME = 100
 
 
 async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
-    """Call the model; its chunks as they come. A prompt that it finds too long is built smaller and sent again.
+    """Call the model; its chunks as they come.
+
+    A prompt that it finds too long is built smaller and sent again; where it does not answer, those that stand in for it are
+    asked. Once something of the reply was said, neither is done.
 
     Raises:
         ContextTooLong: it found every prompt too long; says which were tried.
-        ModelError: it did not answer, or not to the end.
+        ModelError: nobody answered, or not to the end.
+        InvalidRequest: the model's client cannot send the request.
     """
-    tried: list[int] = []
+    recovery = Recovery(turn)
     while True:
-        began = False
+        await turn.hold.interruptible(recovery.settled)
+        call, began = turn.engine.roster.upstream(turn.request.voice.llm).begin(turn.engine.clock()), False
         try:
             async with closing(_called(turn)) as called, closing(opening(called)) as chunks:
                 async for chunk in chunks:
-                    began = True
+                    if not began:
+                        began = True
+                        call.answered()
                     yield chunk
             return
-        except ContextTooLong as exc:
+        except (ModelError, InvalidRequest) as exc:
+            _note(turn, call, exc)
             if began:
                 raise
-            assert turn.working_set is not None, "a prompt was refused"
-            tried.append(turn.working_set.total_tokens)
-            if len(tried) > STEPS_DOWN:
-                raise given_up(exc, tried) from exc
-            await _step_down(turn, exc, tried)
+            told = await turn.hold.interruptible(partial(recovery.recovered, exc))
+            try:
+                if told is exc:
+                    raise
+                if told is not None:
+                    raise told from exc
+            finally:
+                del told  # else this frame and the error hold each other, and the prompt with them
+        finally:
+            call.over()
 
 
-async def _step_down(turn: Turn, refusal: ContextTooLong, tried: list[int]) -> None:
-    """Build the prompt again: for what the refusal teaches of the window, and a tenth below the one that was refused."""
-    refused, llm = turn.working_set, turn.request.voice.llm
-    assert refused is not None, "a prompt was refused"
-    assert refused.request.budget is not None, "a turn's prompt has a budget"
-    counted = refused.total_tokens
-    try:
-        turn.learned = turn.engine.learning.refused(llm, counted, refused.request.budget, refusal)
-        turn.input_budget = min(refused.request.input_budget, counted) * (100 - STEP_DOWN) // 100
-        await build_prompt(turn)
-    except (BudgetTooSmall, InvalidRequest):
-        raise given_up(refusal, tried) from refusal
+def _note(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
+    """Log a failure, without the upstream's words: they may quote what was said. And remember it of the upstream."""
+    if not isinstance(error, ModelError):
+        return
+    now = turn.engine.clock()
+    call.failed(error, now)
+    fields: dict[str, Any] = {"llm": call.upstream.name, "model": turn.request.voice.llm.model, "code": error.code}
+    fields |= {"status": error.status, "seconds": round((now - call.started) / 1000, 3)}
+    _log.warning("a model did not answer", extra={"fields": fields})
 
 
 async def _called(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     """One call with the working set."""
     assert turn.working_set is not None, "the working set is built first"
     llm = turn.request.voice.llm
-    body = {**llm.params, **turn.request.voice.tools.offered(turn.request.body)}
+    asked = turn.request.body
+    if turn.request.api != llm.dialect == "openai":
+        asked = fields_for_others(asked, llm.model)
+    body = {**llm.params, **turn.request.voice.tools.offered(asked)}
     if turn.tool_choice is not None:
         body["tool_choice"] = turn.tool_choice
     if isinstance(options := body.get("stream_options"), Mapping):
@@ -78,6 +94,8 @@ async def _called(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
         body["max_tokens"] = llm.max_tokens
     if llm.cache_key:
         body.setdefault("prompt_cache_key", cache_key(turn.session))
+    tail = turn.session.tail
+    body = addressed(body, llm, turn.working_set, turn_id=tail.turn_id, now=turn.engine.clock)
     try:
         async with closing(llm.client.stream(body, headers=turn.request.headers or None)) as chunks:
             async for chunk in turn.hold.passed(chunks):

@@ -59,13 +59,6 @@ async def goes_on(served: Served, upstream: ScriptedUpstream) -> list[dict[str, 
 
 FAILURES: dict[str, Reply] = {
     "500": Reply(status=500, error="broken"),
-    "a page for people": Reply(raw=[b"<html>busy</html>"], content_type="text/html"),
-    "no JSON": Reply(raw=[b"data: {nonsense\n\n"]),
-    "an empty body": Reply(raw=[b""]),
-    "a stream without an answer": Reply(raw=[b"data: [DONE]\n\n"]),
-    "an error in the stream": Reply(text=TEXT, error="overloaded", cut_after=0),
-    "choices that are none": Reply(raw=[b'data: {"choices": [1]}\n\n']),
-    "JSON that is no answer": Reply(raw=[b'{"ok": true}'], content_type="application/json"),
     "a message that is none": Reply(
         chunks=[{"choices": [{"index": 0, "delta": {"name": 5}, "finish_reason": "stop"}]}]
     ),
@@ -75,7 +68,10 @@ FAILURES: dict[str, Reply] = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("reply", FAILURES.values(), ids=FAILURES.keys())
 async def test_a_model_that_does_not_answer(reply: Reply, stream: bool) -> None:
-    """The user's message is in the log and nothing else; the client is told; the next turn sees the message."""
+    """The user's message is in the log and nothing else; the client is told; the next turn sees the message.
+
+    (All the ways not to answer are in `test_failing_upstream`.)
+    """
     async with gateway([reply, "fine"]) as (served, upstream):
         got, error = await ask(served, stream=stream)
         assert got == ""

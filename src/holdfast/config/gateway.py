@@ -48,6 +48,8 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """How many of them there may be in a request."""
     max_pixels: Annotated[int, Meta(ge=1, le=10**10)] = _LIMITS.pixels
     """Width times height of an image, by its header."""
+    max_speech: Annotated[int, Meta(ge=1, le=1 << 20, extra={"form": "size"})] = _LIMITS.speech
+    """Longest text that is spoken from outside, bytes."""
     body_timeout: Timeout = _LIMITS.body_timeout
     """Seconds a request's body may take to arrive."""
     upstream_timeout: Timeouts = Timeouts()
@@ -94,5 +96,6 @@ class Gateway(Settings, frozen=True, kw_only=True):
             media=self.max_media,
             media_count=self.max_media_count,
             pixels=self.max_pixels,
+            speech=self.max_speech,
             body_timeout=self.body_timeout,
         )

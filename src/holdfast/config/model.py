@@ -37,7 +37,7 @@ from holdfast.config.python import Python
 from holdfast.config.secrets import Redaction, SecretGuard
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
-from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES, HISTORY_TURNS
+from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES, FALLBACKS, HISTORY_TURNS
 
 NOT_USED_YET: Final = (
     "agents.*.search",
@@ -74,7 +74,8 @@ class LLM(Settings, frozen=True, kw_only=True):
     model: Text | None = None
     """The model's name upstream; unset: the name of this entry."""
     base_url: Url | None = None
-    """Up to and with `/v1`; unset: `OPENAI_BASE_URL`, else OpenAI's; with `anthropic`, `ANTHROPIC_BASE_URL`, else Anthropic's."""
+    """Up to and with `/v1`, which `anthropic` may leave out; unset: `OPENAI_BASE_URL`, else OpenAI's; with `anthropic`,
+    `ANTHROPIC_BASE_URL`, else Anthropic's."""
     api_key: Secret | None = None
     """Unset: `OPENAI_API_KEY`, or `ANTHROPIC_API_KEY`, but only where `base_url` is unset too."""
     context_window: Tokens | None = None
@@ -94,7 +95,7 @@ class LLM(Settings, frozen=True, kw_only=True):
     params: Free = {}
     """Sent in the body of every call that does not set them itself."""
     fallbacks: Names = ()
-    """Names in `llms`, else models' names, that are asked in this order where this one does not answer."""
+    """Names in `llms`, else models' names, that are asked in this order where this one does not answer; theirs are not."""
     max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 1000
     """Connections to it at once."""
     max_requests: Annotated[int, Meta(ge=0, le=100_000)] = 0
@@ -105,6 +106,8 @@ class LLM(Settings, frozen=True, kw_only=True):
         found += header_mistakes(self.headers)
         found += [(f"params.{key}", f"set `{key}` beside params, not in it") for key in _OWN_KEYS if key in self.params]
         found += [(f"params.{key}", "belongs to the request") for key in _REQUEST_KEYS if key in self.params]
+        if len(self.fallbacks) > FALLBACKS:
+            found.append(("fallbacks", f"at most {FALLBACKS}, got {len(self.fallbacks)}"))
         try:
             Budget.for_model(self.model or "", context_window=self.context_window, max_reply_tokens=self.max_tokens)
         except InvalidRequest as error:
@@ -396,8 +399,10 @@ class Config(Document, frozen=True, kw_only=True):
     lines: dict[str, int] = {}
     """Line of each key that was given, by its path."""
     fallback: LLM = LLM(provider="offline")
-    """The built-in `default` model: OpenAI's API when the environment names it, else `offline`."""
+    """The built-in `default` model: OpenAI's API when the environment names it, else Anthropic's, else `offline`."""
     environment: LLM = LLM()
     """`base_url` and `api_key` from the environment, for entries that leave both out."""
+    anthropic: LLM = LLM(provider="anthropic")
+    """The same for entries of provider `anthropic`."""
     model: str | None = None
     """`--model`: an llm or a model to use for `default`."""

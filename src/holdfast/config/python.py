@@ -16,7 +16,7 @@ class Python(Settings, frozen=True, kw_only=True):
     """Whether there is one. It runs what a model writes on this machine: docs/python.md says what holds it in."""
     timeout: Timeout = 60.0
     """Seconds that a call may run; then it is interrupted, and a little later killed."""
-    memory: Size = 1 << 30
+    memory: Annotated[int, Meta(ge=64 << 20, le=1 << 40, extra={"form": "size"})] = 1 << 30
     """Bytes that its process may have."""
     max_output: Size = 64 * 1024
     """Bytes of output of a call that are kept."""
@@ -27,8 +27,10 @@ class Python(Settings, frozen=True, kw_only=True):
     max_sessions: Annotated[int, Meta(ge=1, le=1000)] = 16
     """Processes at once; past it the one that was idle longest is ended."""
     idle: Duration = 3600.0
-    """Idle seconds after which a session's process is ended, and its variables with it."""
+    """Idle seconds after which a session's process is ended, and its variables with it; 0: never."""
     workdir: Text | None = None
     """Where the sessions' work folders are made; unset: where temporary files are."""
     interpreter: Text | None = None
     """The Python that runs the code, whose packages it can import; unset: the server's own."""
+    unsandboxed: bool = False
+    """Whether code runs also where the system cannot keep it from the network and from other files."""

@@ -29,7 +29,7 @@ from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 from holdfast.secrets.patterns import chosen
 from holdfast.secrets.rules import EXTRA, installed
-from holdfast.tools.tool import PLANNED
+from holdfast.tools.tool import PLANNED, PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -81,9 +81,11 @@ def _tools(config: Config) -> Iterator[tuple[str, str]]:
     """A file names tools, and a program gives them: which there will be is not known here."""
     for name, agent in config.agents.items():
         for tool in agent.tools or ():
-            if tool in PLANNED:
+            if tool == PYTHON and not config.python.enabled:
+                yield f"agents.{name}.tools", f"tool {tool!r} is off, and is left out: python.enabled turns it on"
+            elif tool in PLANNED:
                 yield f"agents.{name}.tools", f"tool {tool!r} is not available yet, and is left out"
-            else:
+            elif tool != PYTHON:
                 yield (
                     f"agents.{name}.tools",
                     f"no tool {tool!r} is built in: turns are refused unless a program gives it",
@@ -100,10 +102,33 @@ def _models(config: Config) -> Iterator[tuple[str, str]]:
             continue
         if window_of(model) is None:
             yield path, f"no llm {model!r}: taken for a model's name{_meant(model, config.llms)}"
+    yield from _fallbacks(config)
     for name, llm in config.llms.items():
         note = None if llm.context_window or llm.provider == "offline" else window_note(upstream_of(config, name).model)
         if note:
             yield f"llms.{name}", note
+
+
+def _fallbacks(config: Config) -> Iterator[tuple[str, str]]:
+    """Those that will not be asked, or not as was meant. Two that name each other are right: a list is not followed on."""
+    for name, llm in config.llms.items():
+        own, path = upstream_of(config, name), f"llms.{name}.fallbacks"
+        seen = {(own.origin, own.model)}
+        for other in llm.fallbacks:
+            found = upstream_of(config, other)
+            if (found.origin, found.model) in seen:
+                itself = (found.origin, found.model) == (own.origin, own.model)
+                yield path, f"{other!r} is {'this very model' if itself else 'named before'}: it is asked once"
+            elif other not in {*config.llms, *BUILT_IN, OFFLINE} and window_of(other) is None:
+                yield path, f"no llm {other!r}: taken for a model's name{_meant(other, config.llms)}"
+            elif config.gateway.upstream_auth == "passthrough" and _place(found.base_url) != _place(own.base_url):
+                yield path, f"{other!r} is elsewhere: a client's own key is not handed on to it (gateway.upstream_auth)"
+            seen.add((found.origin, found.model))
+
+
+def _place(base_url: str) -> tuple[str, str]:
+    parts = urlsplit(base_url)
+    return parts.scheme, parts.netloc
 
 
 def _scorers(config: Config) -> Iterator[tuple[str, str]]:

@@ -45,12 +45,12 @@ def format_size(size: int) -> str:
     """The shortest exact text: `32MiB`.
 
     >>> format_size(32 << 20), format_size(1500)
-    ('32MiB', '1500')
+    ('32MiB', '1500B')
     """
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size and size % unit == 0:
             return f"{size // unit}{name}"
-    return str(size)
+    return f"{size}B"
 
 
 def mask_url(url: str) -> str:

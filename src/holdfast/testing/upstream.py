@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from holdfast.models.collect import as_chunks
 from holdfast.refusals import REFUSALS
@@ -113,6 +115,10 @@ class Reply:
     hold_after: int = 0
     cut_after: int | None = None
     """After that many chunks the connection is cut off, or `error` is sent."""
+    reset: bool = False
+    """Whether the connection is not closed where it is cut off, but reset: what is still under way may be lost."""
+    endless: bytes = b""
+    """Sent again and again behind the pieces, for as long as the client reads."""
     end: bytes = b"data: [DONE]\n\n"
     """What ends a stream."""
 
@@ -194,6 +200,9 @@ class ScriptedUpstream:
             without it they are not there.
     """
 
+    PATH: ClassVar[str] = "/chat/completions"
+    """Where it answers, behind `/v1`."""
+
     def __init__(
         self,
         script: Script = (),
@@ -230,7 +239,7 @@ class ScriptedUpstream:
 
         application = web.Application(client_max_size=MAX_BODY_BYTES)
         for prefix in ("/v1", ""):
-            application.router.add_post(f"{prefix}/chat/completions", self._complete)
+            application.router.add_post(f"{prefix}{self.PATH}", self._complete)
             application.router.add_get(f"{prefix}/models", self._list_models)
         for path in ("/v1/messages/count_tokens", "/v1/responses/input_tokens", "/v1/models/{model}:countTokens"):
             application.router.add_post(path, self._count)
@@ -322,25 +331,51 @@ class ScriptedUpstream:
         wanted = bool(received.body.get("stream")) if reply.stream is None else reply.stream
         if reply.raw is not None:
             return await self._send(request, reply, reply.raw, reply.content_type or "text/event-stream")
-        if reply.status != 200:
-            return await self._send(request, reply, [_error(reply.error)], reply.content_type or "application/json")
-        completion = _completion(reply, received.body, number)
+        if reply.status != 200 or (not wanted and reply.error is not None):
+            failure = self.failure(reply)
+            return await self._send(request, reply, [failure], reply.content_type or "application/json")
         if not wanted:
-            body = _error(reply.error) if reply.error is not None else json.dumps(completion).encode()
+            body = self.whole(reply, received.body, number)
             return await self._send(request, reply, [body], reply.content_type or "application/json")
-        pieces = _events(reply, completion, received.body)
+        pieces = self.events(reply, received.body, number)
         return await self._send(request, reply, pieces, reply.content_type or "text/event-stream")
+
+    # -- its shape: another provider's has others --------------------------------
+
+    def failure(self, reply: Reply) -> bytes:
+        """The JSON of a failure."""
+        return _error(reply.error)
+
+    def whole(self, reply: Reply, body: dict[str, Any], number: int) -> bytes:
+        """The answer to the `number`th request in one piece."""
+        return json.dumps(_completion(reply, body, number)).encode()
+
+    def events(self, reply: Reply, body: dict[str, Any], number: int) -> list[bytes]:
+        """The answer as an event stream, an event a piece."""
+        return _events(reply, _completion(reply, body, number), body)
+
+    def refusal(self, received: Received) -> Reply | None:
+        """The answer to a request that the script is not asked about; None: it is."""
+        del received
+        return None
+
+    def as_chat(self, body: dict[str, Any]) -> Mapping[str, Any]:
+        """The request as Chat Completions have it, for its prompt to be counted."""
+        return body
 
     def _judged(self, received: Received) -> Reply:
         """The reply to a request, or the refusal of its prompt."""
+        if (refusal := self.refusal(received)) is not None:
+            return refusal
         if self.tokenizer is None:
             return self._reply(received.body, len(self.requests))
-        judged = self.tokenizer.reply(received.body, Reply())
+        chat = self.as_chat(received.body)
+        judged = self.tokenizer.reply(chat, Reply())
         received.refused = judged.error is not None
         if received.refused:
             return judged
         number = sum(not earlier.refused for earlier in self.requests)
-        return self.tokenizer.reply(received.body, self._reply(received.body, number))
+        return self.tokenizer.reply(chat, self._reply(received.body, number))
 
     def _reply(self, body: dict[str, Any], number: int) -> Reply:
         if callable(self._script):
@@ -364,10 +399,13 @@ class ScriptedUpstream:
             if reply.hold is not None and reply.hold_after == at:
                 await reply.hold.wait()
             if reply.cut_after == at and reply.error is None:
-                return _cut(request, response)
+                return _cut(request, response, reset=reply.reset)
             await response.write(piece)
+        while reply.endless:
+            await response.write(reply.endless)
+            await asyncio.sleep(0)
         if reply.cut_after is not None and reply.error is None:
-            return _cut(request, response)
+            return _cut(request, response, reset=reply.reset)
         await response.write_eof()
         return response
 
@@ -378,9 +416,13 @@ async def _received(request: web.Request) -> Received:
     return Received(path=request.path_qs, headers=headers, raw=raw, body=json.loads(raw))
 
 
-def _cut(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+def _cut(request: web.Request, response: web.StreamResponse, *, reset: bool) -> web.StreamResponse:
     """End the connection as a crash would: what was written arrives, the end of the body does not."""
-    if request.transport is not None:
+    if request.transport is not None and reset:
+        made: socket.socket = request.transport.get_extra_info("socket")
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        request.transport.abort()
+    elif request.transport is not None:
         request.transport.close()
     return response
 

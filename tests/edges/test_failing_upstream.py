@@ -1,0 +1,373 @@
+"""Upstreams that fail in every way: what the client gets, what is in the log, whether they are asked again, and who else is.
+
+Each way is a row of the table in docs/upstreams.md, which a test holds to what is tried here.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import openai
+import pytest
+
+from holdfast.session import SessionRef
+from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
+from tests.edges.server import UPSTREAM_KEY, Served, serving
+
+PAGE = Path(__file__).parents[2] / "docs" / "upstreams.md"
+TEXT = "one two three"
+
+
+class Way(NamedTuple):
+    """One way to fail."""
+
+    reply: Reply | str
+    """What the upstream answers, each time; or the address that is called."""
+    status: int
+    """What the client of a whole reply gets."""
+    code: str = ""
+    """Of its error."""
+    said: str = ""
+    """What of the reply arrives."""
+    attempts: int = 1
+    over: bool = True
+    """Whether one that stands in is asked."""
+    options: Mapping[str, Any] = {}
+    """Of the client, so that nothing takes its time."""
+    calls: tuple[str, ...] = ()
+    """Ids of the calls in the reply."""
+
+
+def event(**fields: Any) -> bytes:
+    return b"data: " + json.dumps(fields).encode() + b"\n\n"
+
+
+def chunk(reason: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+
+def failing(status: int, error: Any = "broken", **headers: str) -> Reply:
+    return Reply(status=status, error=error, headers={name.replace("_", "-"): text for name, text in headers.items()})
+
+
+def raw(*pieces: bytes, content_type: str = "text/event-stream", **more: Any) -> Reply:
+    return Reply(raw=pieces, content_type=content_type, **more)
+
+
+ONE, TWO, END = (event(**one) for one in (chunk(role="assistant", content="one "), chunk(content="two"), chunk("stop")))
+DONE = b"data: [DONE]\n\n"
+DOWN, WRONG, REFUSED = "upstream_unavailable", "upstream_protocol_error", "upstream_rejected"
+NEVER = Gate()
+QUOTA = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+TOO_LONG = {"error": {"message": "the prompt is too long", "code": "context_length_exceeded"}}
+SOON = {"date": "Fri, 20 Nov 2026 10:00:00 GMT", "retry_after": "Fri, 20 Nov 2026 10:00:02 GMT"}
+CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "look", "arguments": '{"a'}}
+JSON = "application/json"
+QUICK = {"_read_timeout": 0.05}
+
+WAYS: dict[str, Way] = {
+    # an error status
+    "429, `Retry-After` in seconds": Way(failing(429, retry_after="2"), 429, DOWN, attempts=3),
+    "429, `Retry-After` as a date": Way(failing(429, **SOON), 429, DOWN, attempts=3),
+    "429, `retry-after-ms`": Way(failing(429, retry_after_ms="1500"), 429, DOWN, attempts=3),
+    "429, `Retry-After` of more than 30 s": Way(failing(429, retry_after="3600"), 429, DOWN),
+    "429": Way(failing(429), 429, DOWN, attempts=3),
+    "429, `insufficient_quota`": Way(failing(429, QUOTA), 429, DOWN),
+    "408": Way(failing(408), 502, DOWN, attempts=3),
+    "500": Way(failing(500), 502, DOWN, attempts=3),
+    "502 with a page in HTML": Way(raw(b"<html>", status=502, content_type="text/html"), 502, DOWN, attempts=3),
+    "503": Way(failing(503), 503, DOWN, attempts=3),
+    "504": Way(failing(504), 504, DOWN, attempts=3),
+    "529": Way(failing(529), 502, DOWN, attempts=3),
+    "500, `x-should-retry: false`": Way(failing(500, x_should_retry="false"), 502, DOWN),
+    "401": Way(failing(401), 502, REFUSED),
+    "402": Way(failing(402), 402, REFUSED),
+    "403": Way(failing(403), 502, REFUSED),
+    "404": Way(failing(404), 404, REFUSED),
+    "400": Way(failing(400), 400, REFUSED, over=False),
+    "400, the prompt is too long": Way(failing(400, TOO_LONG), 400, "context_length_exceeded", over=False),
+    "413": Way(failing(413), 413, REFUSED, over=False),
+    "422": Way(failing(422), 422, REFUSED, over=False),
+    "301": Way(failing(301, location="http://127.0.0.1:9/"), 502, WRONG),
+    # no connection
+    "connection refused": Way("http://127.0.0.1:{unused}/v1", 502, DOWN, attempts=3),
+    "a host that is not there": Way("http://no-such-host.invalid/v1", 502, DOWN, attempts=3),
+    "https where http is spoken": Way("https://127.0.0.1:{port}/v1", 502, DOWN, attempts=3),
+    # 200, and no answer
+    "200 with a page in HTML": Way(raw(b"<html>hello</html>", content_type="text/html"), 502, WRONG),
+    "200 and nothing": Way(raw(), 502, WRONG),
+    "204": Way(Reply(status=204, raw=[]), 502, WRONG),
+    "JSON that is no answer": Way(raw(b'{"ok": true}', content_type=JSON), 502, WRONG),
+    "an error in JSON with 200": Way(raw(b'{"error": "overloaded"}', content_type=JSON), 502, DOWN),
+    "bytes that are no text": Way(raw(b"\x00\xff\xfe garbage\n\n"), 502, WRONG),
+    "an event that is no JSON": Way(raw(b"data: {nonsense\n\n"), 502, WRONG),
+    "an event that is no UTF-8": Way(raw(b'data: {"choices": [{"delta": {"content": "\xff"}}]}\n\n'), 502, WRONG),
+    "an event that is too long": Way(raw(b"data: " + b"x" * 5000), 502, WRONG, options={"_max_event_bytes": 1000}),
+    "`[DONE]` alone": Way(raw(DONE), 502, WRONG),
+    "chunks without choices": Way(raw(event(id="x", choices=[]), DONE), 502, WRONG),
+    "choices that are none": Way(raw(event(choices=[1]), DONE), 502, WRONG),
+    "choices that are no list": Way(raw(event(choices={"0": {}}), DONE), 502, WRONG),
+    "a delta that is none": Way(raw(event(choices=[{"index": 0, "delta": "one"}]), DONE), 502, WRONG),
+    "content that is a number": Way(raw(event(**chunk(content=5)), END, DONE), 502, WRONG),
+    "an error as first event": Way(Reply(text=TEXT, error="overloaded", cut_after=0, stream=True), 502, DOWN),
+    # it breaks off before it says anything
+    "closed in the first chunk": Way(raw(ONE[:20], cut_after=1), 502, WRONG),
+    "reset behind the headers": Way(raw(b": hi\n\n", cut_after=1, reset=True), 502, WRONG),
+    "silence in place of headers": Way(raw(ONE, hold=NEVER), 502, DOWN, options=QUICK),
+    "silence behind the headers": Way(raw(b": hi\n\n", ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
+    "silence in the first chunk": Way(raw(ONE[:20], ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
+    "silence behind a role": Way(
+        raw(event(**chunk(role="assistant")), ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK
+    ),
+    "comments without an end": Way(raw(b": hi\n\n", endless=b": hi\n\n"), 502, DOWN, options={"_total_timeout": 0.1}),
+    # it breaks off in mid-stream
+    "closed in mid-stream": Way(raw(ONE, TWO, TWO, cut_after=2), 502, WRONG, "one two", over=False),
+    "closed without a reason": Way(raw(ONE, TWO), 502, WRONG, "one two", over=False),
+    "half a chunk in mid-stream": Way(raw(ONE, TWO, TWO[:9], cut_after=3), 502, WRONG, "one two", over=False),
+    "garbage in mid-stream": Way(raw(ONE, TWO, b"data: }{\n\n"), 502, WRONG, "one two", over=False),
+    "an error in mid-stream": Way(raw(ONE, TWO, event(error="overloaded")), 502, DOWN, "one two", over=False),
+    "silence in mid-stream": Way(
+        raw(ONE, TWO, TWO, hold=NEVER, hold_after=2), 502, DOWN, "one two", over=False, options=QUICK
+    ),
+    "words without an end": Way(
+        raw(ONE, TWO, endless=b": hi\n\n"), 502, DOWN, "one two", over=False, options={"_total_timeout": 0.1}
+    ),
+    # odd, and an answer all the same
+    "JSON where a stream was asked for": Way(Reply(text=TEXT, stream=False), 200, said=TEXT, over=False),
+    "a stream called JSON": Way(raw(ONE, TWO, END, DONE, content_type=JSON), 200, said="one two", over=False),
+    "no `[DONE]`": Way(raw(ONE, TWO, END), 200, said="one two", over=False),
+    "no `finish_reason`": Way(raw(ONE, TWO, DONE), 200, said="one two", over=False),
+    "a chunk twice": Way(raw(ONE, TWO, TWO, END, DONE), 200, said="one twotwo", over=False),
+    "chunks in another order": Way(raw(TWO, ONE, END, DONE), 200, said="twoone ", over=False),
+    "an end without words": Way(raw(END, DONE), 200, over=False),
+    "a call whose arguments are no JSON": Way(
+        raw(event(**chunk("tool_calls", tool_calls=[CALL])), DONE), 200, over=False, calls=("c",)
+    ),
+    "a call without an id": Way(
+        raw(event(**chunk("tool_calls", tool_calls=[{**CALL, "id": None}])), DONE), 200, over=False, calls=("call_0",)
+    ),
+}
+MODES = ("alone", "alone streamed", "both", "both streamed")
+
+
+# Anthropic's upstreams fail in the same ways, in words of their own.
+
+
+def said(kind: str, **fields: Any) -> bytes:
+    return b"event: " + kind.encode() + b"\n" + event(type=kind, **fields)
+
+
+def words(text: str) -> bytes:
+    return said("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+
+
+START = said("message_start", message={"id": "m", "model": "m", "role": "assistant", "usage": {"input_tokens": 3}})
+BEGIN = START + said("content_block_start", index=0, content_block={"type": "text", "text": ""})
+STOP = said("content_block_stop", index=0)
+REASON = said("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 2})
+OVERLOADED = said("error", error={"type": "overloaded_error", "message": "Overloaded"})
+TOO_MANY_TOKENS = {"error": {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"}}
+
+ANTHROPIC: dict[str, Way] = {
+    **{name: way for name, way in WAYS.items() if isinstance(way.reply, str) or way.reply.status != 200},
+    "400, the prompt is too long": Way(failing(400, TOO_MANY_TOKENS), 400, "context_length_exceeded", over=False),
+    **{
+        name: WAYS[name]
+        for name in ("200 with a page in HTML", "200 and nothing", "JSON that is no answer", "an event that is no JSON")
+    },
+    "an event of OpenAI's": Way(raw(ONE, TWO, END, DONE), 502, WRONG),
+    "an event that is too long": WAYS["an event that is too long"],
+    "an end alone": Way(raw(said("message_stop")), 502, WRONG),
+    "a delta that is none": Way(raw(BEGIN, said("content_block_delta", index=0, delta=5)), 502, WRONG),
+    "an error as first event": Way(raw(OVERLOADED), 502, DOWN),
+    "an error behind the start": Way(raw(BEGIN, OVERLOADED), 502, DOWN),
+    "closed behind the start": Way(raw(BEGIN, STOP, cut_after=1), 502, WRONG),
+    "silence in place of headers": WAYS["silence in place of headers"],
+    "silence behind the start": Way(raw(BEGIN, STOP, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
+    "pings without an end": Way(raw(BEGIN, endless=said("ping")), 502, DOWN, options={"_total_timeout": 0.1}),
+    "closed in mid-stream": Way(
+        raw(BEGIN, words("one "), words("two"), STOP, cut_after=3), 502, WRONG, "one two", over=False
+    ),
+    "closed without a reason": Way(raw(BEGIN, words("one two"), STOP), 502, WRONG, "one two", over=False),
+    "an end without a reason": Way(
+        raw(BEGIN, words("one two"), STOP, said("message_stop")), 502, WRONG, "one two", over=False
+    ),
+    "an error in mid-stream": Way(raw(BEGIN, words("one two"), OVERLOADED), 502, DOWN, "one two", over=False),
+    "silence in mid-stream": Way(
+        raw(BEGIN, words("one two"), STOP, hold=NEVER, hold_after=2), 502, DOWN, "one two", over=False, options=QUICK
+    ),
+    "garbage in mid-stream": Way(raw(BEGIN, words("one two"), b"data: }{\n\n"), 502, WRONG, "one two", over=False),
+    "JSON where a stream was asked for": Way(Reply(text=TEXT, stream=False), 200, said=TEXT, over=False),
+    "no `message_stop`": Way(raw(BEGIN, words("one two"), STOP, REASON), 200, said="one two", over=False),
+    "an event of a kind that is new": Way(
+        raw(BEGIN, said("news", a=1), words("one two"), STOP, REASON, said("message_stop")),
+        200,
+        said="one two",
+        over=False,
+    ),
+    "an end without words": Way(raw(START, REASON, said("message_stop")), 200, over=False),
+}
+
+
+class Pauses:
+    """Stands in for `asyncio.sleep`: takes no time and counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def __call__(self, seconds: float) -> None:
+        self.count += 1
+
+
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+@asynccontextmanager
+async def failing_at(way: Way, provider: str = "openai") -> AsyncIterator[tuple[Served, ScriptedUpstream, Pauses]]:
+    """A server with `alone`, whose upstream fails in that way; `both`, for which another one stands in; and that, `other`."""
+    reply = way.reply if isinstance(way.reply, Reply) else Reply(text="never")
+    kind = AnthropicUpstream if provider == "anthropic" else ScriptedUpstream
+    async with kind(lambda _: reply) as upstream, ScriptedUpstream(lambda _: "from the other") as other:
+        url = upstream.url
+        if isinstance(way.reply, str):
+            url = way.reply.format(unused=unused_port(), port=url.split(":")[2].split("/")[0])
+        one = {"model": "gpt-4o", "base_url": url, "api_key": UPSTREAM_KEY, "provider": provider}
+        two = {"model": "gpt-4o", "base_url": other.url, "api_key": "sk-other"}
+        llms = {"alone": one, "both": {**one, "fallbacks": ["other"]}, "other": two, "default": two}
+        pauses = Pauses()
+        async with serving(f"llms: {json.dumps(llms)}", retries=True) as served:
+            for name in ("alone", "both"):
+                client = served.hf.roster.llms[name].client
+                for field, value in {"_sleep": pauses, **way.options}.items():
+                    assert hasattr(client, field)
+                    setattr(client, field, value)
+            try:
+                yield served, upstream, pauses
+            finally:
+                assert other.requests == [] or all("sk-other" in one.headers["authorization"] for one in other.requests)
+
+
+class Got(NamedTuple):
+    """What a client got of a turn."""
+
+    text: str
+    error: Any
+    session: dict[str, Any]
+    calls: tuple[str, ...] = ()
+
+
+async def ask(served: Served, model: str, session: str, *, stream: bool) -> Got:
+    asked: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": "user", "content": "hi"}],
+        "extra_body": {"session_id": session},
+    }
+    text, calls = "", []
+    told: dict[str, Any] = {}
+    try:
+        if not stream:
+            whole = await served.client.chat.completions.create(**asked)
+            message = whole.choices[0].message
+            return Got(message.content or "", None, whole.session, tuple(call.id for call in message.tool_calls or ()))
+        chunks = await served.client.chat.completions.create(**asked, stream=True)
+        async with chunks:
+            async for one in chunks:
+                text += (one.choices[0].delta.content or "") if one.choices else ""
+                told = getattr(one, "session", None) or told
+                calls += [call.id for choice in one.choices for call in choice.delta.tool_calls or ()]
+    except openai.APIError as exc:
+        return Got(text, exc, told)
+    return Got(text, None, told, tuple(calls))
+
+
+TRIED = [
+    *(pytest.param("openai", way, mode, id=f"{name}: {mode}") for name, way in WAYS.items() for mode in MODES),
+    *(
+        pytest.param("anthropic", way, mode, id=f"anthropic: {name}: {mode}")
+        for name, way in ANTHROPIC.items()
+        for mode in ("alone streamed", "both")
+    ),
+]
+
+
+@pytest.mark.parametrize(("provider", "way", "mode"), TRIED)
+async def test_an_upstream_that_fails(provider: str, way: Way, mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    """With nobody standing in, and with somebody; in one piece, and as a stream."""
+    model = mode.partition(" ")[0]
+    async with failing_at(way, provider) as (served, upstream, pauses):
+        got = await ask(served, model, mode, stream="streamed" in mode)
+        assert pauses.count + 1 == way.attempts
+        if isinstance(way.reply, Reply):
+            assert len(upstream.requests) == way.attempts
+        if model == "both" and way.over:
+            await stood_in(served, way, mode, got)
+        else:
+            await failed(served, way, mode, got)
+    lines = [record for record in caplog.records if record.name == "holdfast.models"]
+    assert len(lines) == (way.status != 200)
+    assert UPSTREAM_KEY not in caplog.text
+
+
+async def stood_in(served: Served, way: Way, mode: str, got: Got) -> None:
+    """The other one's answer, whole, and who failed."""
+    assert (got.text, got.error) == ("from the other", None)
+    (told,) = got.session["upstream"]["failed"]
+    assert (got.session["upstream"]["model"], told["model"], told["code"]) == ("other", "both", way.code)
+    assert await served.log(mode) == [("user", "hi"), ("assistant", "from the other")]
+
+
+async def failed(served: Served, way: Way, mode: str, got: Got) -> None:
+    """What the table says, and in the log the user's message, with what arrived."""
+    streamed = "streamed" in mode
+    if way.status == 200:
+        assert (got.text, got.error) == (way.said, None)
+        assert "upstream" not in got.session
+    elif streamed and way.said:
+        assert got.text == way.said
+        assert got.error.body["code"] == way.code
+    else:
+        assert got.text == ""
+        assert (got.error.status_code, got.error.body["code"]) == (way.status, way.code)
+        assert UPSTREAM_KEY not in str(got.error)
+    user, *rest = await served.hf.store.entries(SessionRef("default", mode))
+    assert user.message.text == "hi"
+    if way.status == 200:
+        (reply,) = rest
+        assert reply.message.text == way.said
+        assert tuple(call.id for call in reply.message.tool_calls) == got.calls == way.calls
+        assert not (reply.metadata or {}).get("interrupted")
+    else:
+        parts = [(entry.message.text, (entry.metadata or {}).get("interrupted")) for entry in rest]
+        assert parts == ([(way.said, True)] if way.said else [])
+
+
+def rows(page: str, title: str) -> dict[str, list[str]]:
+    """The table under a heading of the page: cells by the first one."""
+    section = page.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line.strip().strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines[2:]}
+
+
+def row(way: Way) -> list[str]:
+    """A way to fail as the page tells it."""
+    if way.status == 200:
+        return ["the reply, as it came", "it", "no", "no"]
+    got = f"{way.status} `{way.code}`"
+    again = "twice" if way.attempts == 3 else "no"
+    over = "yes" if way.over else "no"
+    if way.code == "context_length_exceeded":
+        again, over = "smaller, three times", "to a larger window"
+    if way.said:
+        return [f"what arrived; then {got}", "what arrived, marked", again, over]
+    return [got, "nothing", again, over]
+
+
+def test_the_page_tells_what_happens() -> None:
+    assert rows(PAGE.read_text(), "When an upstream fails") == {name: row(way) for name, way in WAYS.items()}

@@ -1,0 +1,192 @@
+"""Several models behind one server: who is asked, with whose key, and what is told when another one answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
+from tests.edges.keys import bearer
+from tests.edges.server import Served, serving
+
+OPENAI_KEY, ANTHROPIC_KEY = "sk-openai-0123456789", "sk-ant-api-0123456789"
+TOOLS = [
+    {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}}
+]  # fmt: skip
+THOUGHT = {"type": "thinking", "thinking": "Let me think.", "signature": "c2lnbmVkIGJ5IGFudGhyb3BpYw=="}
+
+
+@asynccontextmanager
+async def two(
+    gpt: Sequence[Any] = (), claude: Sequence[Any] = (), *more: str, **fields: Any
+) -> AsyncIterator[tuple[Served, ScriptedUpstream, AnthropicUpstream]]:
+    """A server with `gpt`, the default, and `claude`; `fields` are more of gpt's."""
+    async with ScriptedUpstream(gpt) as one, AnthropicUpstream(claude) as other:
+        llms = {
+            "default": {
+                "model": "gpt-4o",
+                "base_url": one.url,
+                "api_key": OPENAI_KEY,
+                "headers": {"x-team": "gulls"},
+                "params": {"seed": 7},
+                **fields,
+            },
+            "claude": {
+                "provider": "anthropic",
+                "model": "claude-sonnet-4-5",
+                "base_url": other.url,
+                "api_key": ANTHROPIC_KEY,
+                "headers": {"x-team": "terns"},
+                "params": {"top_k": 5},
+            },
+        }
+        agents = "agents: {ada: {llm: claude, instruction: Be Ada.}, bob: {instruction: Be Bob.}}"
+        async with serving("\n".join([f"llms: {json.dumps(llms)}", agents, *more])) as served:
+            yield served, one, other
+
+
+def text_of(answer: Any) -> str:
+    assert answer["status"] == 200, answer
+    return str(answer["choices"][0]["message"]["content"])
+
+
+async def test_each_model_is_asked_with_what_is_its_own() -> None:
+    """By the agent, by the agent named as model, by the llm, by a model's name; with its key, headers and parameters."""
+    async with two(["a", "b", "c"], ["d", "e", "f"]) as (served, gpt, claude):
+        said = [
+            text_of(await served.chat("hi", None)),
+            text_of(await served.chat("hi", None, agent="bob")),
+            text_of(await served.chat("hi", None, model="gpt-4.1-mini")),
+            text_of(await served.chat("hi", None, agent="ada")),
+            text_of(await served.chat("hi", None, model="ada")),
+            text_of(await served.chat("hi", None, model="claude", agent="bob")),
+        ]
+        assert said == ["a", "b", "c", "d", "e", "f"]
+        assert [one.body["model"] for one in gpt.requests] == ["gpt-4o", "gpt-4o", "gpt-4.1-mini"]
+        assert [one.body.get("seed") for one in gpt.requests] == [7, 7, None]
+        for one in gpt.requests:
+            assert (one.headers["authorization"], one.headers["x-team"]) == (f"Bearer {OPENAI_KEY}", "gulls")
+        assert claude.violations == []
+        for one in claude.requests:
+            assert (one.headers["x-api-key"], one.headers["x-team"]) == (ANTHROPIC_KEY, "terns")
+            assert (one.body["model"], one.body["top_k"]) == ("claude-sonnet-4-5", 5)
+            assert "seed" not in one.body
+        assert "Be Ada." in str(claude.requests[0].body["system"])
+        assert "Be Bob." in str(claude.requests[2].body["system"])
+
+
+async def test_a_session_goes_forth_and_back_between_dialects() -> None:
+    """Calls, results and reasoning in the log: each model is sent what it takes, its own reasoning signed, no other's."""
+    first = Reply(text="I look.", tool_calls=[("look", {"at": "reef"})], message={"thinking_blocks": [THOUGHT]})
+    async with two(["It is calm.", "Still calm."], [first, "Kelp.", "More kelp."]) as (served, gpt, claude):
+        answer = await served.chat("look", model="claude", tools=TOOLS)
+        (call,) = answer["choices"][0]["message"]["tool_calls"]
+        result = [{"role": "tool", "tool_call_id": call["id"], "content": "kelp"}]
+        assert text_of(await served.chat(result, model="claude", tools=TOOLS)) == "Kelp."
+        assert text_of(await served.chat("and the sea?", tools=TOOLS)) == "It is calm."
+        assert text_of(await served.chat("again?", model="claude", tools=TOOLS)) == "More kelp."
+        assert text_of(await served.chat("and now?", tools=TOOLS)) == "Still calm."
+        assert claude.violations == []
+        for one in gpt.requests:
+            roles = [message["role"] for message in one.body["messages"]]
+            assert roles[:4] == ["user", "assistant", "tool", "assistant"]
+            known = {"role", "content", "tool_calls", "tool_call_id", "name"}
+            assert {key for message in one.body["messages"] for key in message} <= known
+            assert THOUGHT["signature"] not in one.raw.decode()
+        for one in claude.requests[1:]:
+            assert THOUGHT["signature"] in one.raw.decode()
+
+
+async def test_the_other_dialect_stands_in() -> None:
+    """In the middle of a turn's tools as well; what a client of OpenAI's sees has one shape."""
+    down = Reply(status=503, error="down")
+    async with two([down, "back"], ["I am Claude.", "Still."], fallbacks=["claude"]) as (served, gpt, claude):
+        stream = await served.client.chat.completions.create(
+            model="gpt-4o", messages=[{"role": "user", "content": "hi"}], stream=True, extra_body={"session_id": "s"}
+        )
+        chunks = [chunk async for chunk in stream]
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "I am Claude."
+        failed = {"model": "gpt-4o", "code": "upstream_unavailable", "status": 503}
+        assert chunks[-1].session["upstream"] == {"model": "claude", "failed": [failed]}
+        assert claude.violations == []
+        calls = (await served.http.get("/v1/sessions/s?calls=true&retired=true")).json()["calls"]
+        assert [one["model"] for one in calls] == ["claude-sonnet-4-5"]
+        metrics = (await served.http.get("/metrics")).text
+        for line in (
+            'holdfast_upstream_calls_total{llm="default"} 1.0',
+            'holdfast_upstream_failures_total{code="upstream_unavailable",llm="default"} 1.0',
+            'holdfast_upstream_failovers_total{llm="default"} 1.0',
+            'holdfast_upstream_calls_total{llm="claude"} 1.0',
+        ):
+            assert line in metrics
+        assert len(gpt.requests) == 1
+
+
+async def test_with_passthrough_a_clients_key_stays_where_it_was_meant_for() -> None:
+    async with two([Reply(status=503)], ["never"], "gateway: {upstream_auth: passthrough}", fallbacks=["claude"]) as (
+        served,
+        gpt,
+        claude,
+    ):
+        answer = await served.chat("hi", headers=bearer("sk-the-clients-own-key"))
+        assert (answer["status"], answer["error"]["code"]) == (503, "upstream_unavailable")
+        assert gpt.requests[0].headers["authorization"] == "Bearer sk-the-clients-own-key"
+        assert claude.requests == []
+
+
+async def test_a_call_too_many_is_told_that_it_is_busy() -> None:
+    """It waits as long as a connection may take; then it is a 503 that clients try again, and the next call works."""
+    gate = Gate()
+    fields: dict[str, Any] = {"max_requests": 1, "timeout": {"connect": "10ms"}}
+    async with two([Reply(text="slow", hold=gate), "quick"], **fields) as (served, gpt, _):
+        running = asyncio.create_task(served.chat("a", "one"))
+        await gpt.until(lambda: gpt.requests)
+        answer = await served.chat("b", "two")
+        assert (answer["status"], answer["error"]["code"]) == (503, "upstream_busy")
+        assert answer["headers"]["retry-after"] == "1"
+        assert await served.log("two") == [("user", "b")]
+        metrics = (await served.http.get("/metrics")).text
+        assert 'holdfast_upstream_running{llm="default"} 1.0' in metrics
+        assert 'holdfast_upstream_waits_total{llm="default"} 1.0' in metrics
+        waited = re.search(r'holdfast_upstream_wait_seconds_total\{llm="default"\} (\S+)', metrics)
+        assert waited is not None
+        assert float(waited[1]) > 0
+        gate.open()
+        assert text_of(await running) == "slow"
+        assert text_of(await served.chat("c", "two")) == "quick"
+
+
+async def test_one_that_is_busy_is_stood_in_for_and_not_passed_over_later() -> None:
+    gate = Gate()
+    fields: dict[str, Any] = {"max_requests": 1, "timeout": {"connect": "10ms"}, "fallbacks": ["claude"]}
+    async with two([Reply(text="slow", hold=gate), "quick"], ["I do."], **fields) as (served, gpt, _):
+        running = asyncio.create_task(served.chat("a", "one"))
+        await gpt.until(lambda: gpt.requests)
+        answer = await served.chat("b", "two")
+        assert text_of(answer) == "I do."
+        assert answer["session"]["upstream"]["failed"][0]["code"] == "upstream_busy"
+        gate.open()
+        await running
+        assert text_of(await served.chat("c", "two")) == "quick"
+
+
+async def test_a_client_that_goes_while_it_waits_for_a_model_leaves_the_line() -> None:
+    gate = Gate()
+    async with two([Reply(text="slow", hold=gate), "quick"], max_requests=1, timeout="20s") as (served, gpt, _):
+        running = asyncio.create_task(served.chat("a", "one"))
+        await gpt.until(lambda: gpt.requests)
+        client = served.hf.roster.llm(None).client
+        waits = asyncio.create_task(served.chat("b", "two"))
+        while not client.waiting:  # type: ignore[attr-defined]  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        waits.cancel()
+        while client.waiting:  # type: ignore[attr-defined]  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        gate.open()
+        await running
+        assert text_of(await served.chat("c", "three")) == "quick"
+        assert await served.log("two") == [("user", "b")]

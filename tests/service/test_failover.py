@@ -1,0 +1,465 @@
+"""Turns whose model does not answer: who is asked instead, with which prompt, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import weakref
+from typing import Any
+
+import pytest
+
+from holdfast.access import Handed
+from holdfast.agents import Llm, Roster
+from holdfast.context.settings import ContextSettings
+from holdfast.errors import (
+    ContextTooLong,
+    InvalidRequest,
+    ModelBusy,
+    ModelProtocolError,
+    ModelRejected,
+    ModelUnavailable,
+)
+from holdfast.holdfast import Holdfast
+from holdfast.limits import COOL_DOWN_FIRST_SECONDS
+from holdfast.prompting import Turn, TurnRequest
+from holdfast.turn import respond
+from holdfast.wire.openai import message_from
+from tests.service.speakers import DOWN, REF, Spoken, ask, chunks_of, house, log, long_talk
+from tests.service.stage import Clock
+
+# -- what fails over ---------------------------------------------------------------
+
+FAILS_OVER: dict[str, Exception] = {
+    "down": DOWN,
+    "unreachable": ModelUnavailable("cannot be reached"),
+    "a long pause": ModelUnavailable("too many", status=429, retry_after=3600),
+    "busy": ModelBusy("one", 1, 2),
+    "no answer": ModelProtocolError("a page for people"),
+    "a wrong key": ModelRejected("no", status=401),
+    "no money": ModelRejected("no", status=402),
+    "not allowed": ModelRejected("no", status=403),
+    "no such model": ModelRejected("no", status=404),
+}
+FINAL: dict[str, Exception] = {
+    "a bad request": ModelRejected("messages: wrong", status=400),
+    "too large": ModelRejected("too large", status=413),
+    "not understood": ModelRejected("tools: wrong", status=422),
+    "refused in the stream": ModelRejected("invalid"),
+    "cannot be sent": InvalidRequest("n is more than 1", param="n"),
+}
+
+
+@pytest.mark.parametrize("error", FAILS_OVER.values(), ids=FAILS_OVER)
+async def test_another_model_is_asked(error: Exception) -> None:
+    one, two = Spoken("one", error), Spoken("two", "hello")
+    async with house(one, two) as (hf, _):
+        said, turn = await ask(hf)
+        assert said == "hello"
+        status = getattr(error, "status", None)
+        failed = {"model": "one", "code": error.code, "status": status}  # type: ignore[attr-defined]
+        assert turn.summary()["upstream"] == {"model": "two", "failed": [failed]}
+        assert await log(hf) == ["hi", "hello"]
+        assert len(one.bodies) == len(two.bodies) == 1
+
+
+@pytest.mark.parametrize("error", FINAL.values(), ids=FINAL)
+async def test_what_is_the_requests_fault_is_told_at_once(error: Exception) -> None:
+    one, two = Spoken("one", error), Spoken("two", "hello")
+    async with house(one, two) as (hf, _):
+        with pytest.raises(type(error)) as caught:
+            await ask(hf)
+        assert caught.value is error
+        assert two.bodies == []
+        assert await log(hf) == ["hi"]
+
+
+async def test_nobody_is_asked_once_something_was_said() -> None:
+    one, two = Spoken("one", lambda _: [*chunks_of("half a")[:3], DOWN]), Spoken("two", "hello")
+    async with house(one, two) as (hf, _):
+        with pytest.raises(ModelUnavailable):
+            await ask(hf)
+        assert two.bodies == []
+        (_, part) = await hf.store.entries(REF)
+        assert part.message.text == "half a"
+        assert part.metadata is not None
+        assert part.metadata["interrupted"]
+
+
+async def test_a_role_is_nothing_said() -> None:
+    """Many send one before they find that they cannot answer."""
+    one, two = Spoken("one", lambda _: [chunks_of("half")[0], DOWN]), Spoken("two", "hello")
+    async with house(one, two) as (hf, _):
+        said, turn = await ask(hf)
+        assert said == "hello"
+        assert turn.summary()["upstream"]["model"] == "two"
+
+
+async def test_nothing_is_told_where_nothing_failed() -> None:
+    one, two = Spoken("one", "hello"), Spoken("two", "never")
+    async with house(one, two) as (hf, _):
+        _, turn = await ask(hf)
+        assert "upstream" not in turn.summary()
+        assert two.bodies == []
+
+
+async def test_they_are_asked_in_order_and_theirs_are_not() -> None:
+    """What stands in for one that stands in was not meant for this one."""
+    one, two, three, four = (
+        Spoken(name, DOWN if name in {"one", "two"} else name) for name in ("one", "two", "three", "four")
+    )
+    fields: dict[str, dict[str, Any]] = {"one": {"fallbacks": ("two", "three")}, "two": {"fallbacks": ("four",)}}
+    async with house(one, two, three, four, fields=fields) as (hf, _):
+        said, turn = await ask(hf)
+        assert said == "three"
+        assert [failed["model"] for failed in turn.summary()["upstream"]["failed"]] == ["one", "two"]
+        assert four.bodies == []
+
+
+async def test_two_may_stand_in_for_each_other() -> None:
+    one, two = Spoken("one", DOWN), Spoken("two", DOWN)
+    fields: dict[str, dict[str, Any]] = {"one": {"fallbacks": ("two", "one")}, "two": {"fallbacks": ("one",)}}
+    async with house(one, two, fields=fields) as (hf, _):
+        with pytest.raises(ModelUnavailable):
+            await ask(hf)
+        assert (len(one.bodies), len(two.bodies)) == (1, 1)
+
+
+async def test_when_nobody_answers_all_are_named() -> None:
+    """The error is the first one's, so is its status; whoever comes again does so when the first of them may answer."""
+    one = Spoken("one", ModelUnavailable("one is down", status=429, retry_after=60))
+    two = Spoken("two", ModelRejected("two: no such model", status=404))
+    three = Spoken("three", ModelUnavailable("three is down", status=503, retry_after=7))
+    async with house(one, two, three) as (hf, _):
+        with pytest.raises(ModelUnavailable) as caught:
+            await ask(hf)
+        assert (caught.value.status, caught.value.retry_after) == (429, 7)
+        for words in ("one is down", "two: no such model", "three is down"):
+            assert words in str(caught.value)
+        assert await log(hf) == ["hi"]
+        one.say = lambda _: "back"
+        hf.roster._upstreams.clear()
+        assert (await ask(hf, "again"))[0] == "back"
+
+
+async def test_what_one_that_stands_in_refuses_the_next_may_take() -> None:
+    """The request was right for the model that it was meant for, so it is no error of the client's."""
+    one, two, three = Spoken("one", DOWN), Spoken("two", FINAL["a bad request"]), Spoken("three", "hello")
+    async with house(one, two, three) as (hf, _):
+        assert (await ask(hf))[0] == "hello"
+    one, two = Spoken("one", DOWN), Spoken("two", FINAL["a bad request"])
+    async with house(one, two) as (hf, _):
+        with pytest.raises(ModelUnavailable):
+            await ask(hf)
+
+
+@pytest.mark.parametrize("models", [1, 2])
+async def test_what_failed_is_let_go_of_at_once(models: int) -> None:
+    """Errors and frames do not hold each other, and all of the prompt with them, until the collector comes by."""
+
+    def down(_: Any) -> None:
+        raise ModelUnavailable("down")
+
+    async def one() -> weakref.ref[Turn]:
+        voice, incoming = hf.roster.voice(), (message_from({"role": "user", "content": "hi"}),)
+        turn = Turn(hf.engine, TurnRequest(ref=REF, voice=voice, incoming=incoming))
+        try:
+            async for _ in respond(turn):
+                pass
+        except ModelUnavailable:
+            pass
+        return weakref.ref(turn)
+
+    async with house(*(Spoken(name, down) for name in ("one", "two")[:models])) as (hf, _):
+        gc.collect()
+        gc.disable()
+        try:
+            assert (await one())() is None
+        finally:
+            gc.enable()
+
+
+# -- with what ---------------------------------------------------------------------
+
+
+async def test_one_that_stands_in_is_asked_in_its_own_way() -> None:
+    """Its name, its parameters, its longest reply, its own kinds of content."""
+    one, two = Spoken("one", DOWN), Spoken("two", "hello")
+    fields: dict[str, dict[str, Any]] = {
+        "one": {"params": {"seed": 1}, "max_tokens": 11, "cache_key": True},
+        "two": {"params": {"top_k": 2}, "max_tokens": 22, "inputs": frozenset({"text"})},
+    }
+    async with house(one, two, fields=fields) as (hf, _):
+        picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+        handle = await hf.session("s")
+        await handle.append([{"role": "user", "content": [{"type": "text", "text": "see"}, picture]}])
+        await handle.append([{"role": "assistant", "content": "I do"}])
+        await ask(hf)
+    (mine,), (theirs,) = one.bodies, two.bodies
+    assert (mine["seed"], mine["max_tokens"]) == (1, 11)
+    assert "prompt_cache_key" in mine
+    assert (theirs["top_k"], theirs["max_tokens"]) == (2, 22)
+    assert not {"seed", "prompt_cache_key"} & theirs.keys()
+    assert any(part.get("type") == "image_url" for part in mine["messages"][0]["content"])
+    assert "image_url" not in str(theirs["messages"])
+
+
+async def test_its_prompt_fits_its_window_and_that_of_the_usual_model_is_as_it_would_be() -> None:
+    """A smaller window makes a smaller prompt, in a view of its own: the other is built on as if nothing had been."""
+    outcomes = iter(["a", DOWN, "c"])
+    one, two = Spoken("one", lambda _: next(outcomes)), Spoken("two", "b")
+    same = Spoken("one", lambda body: {"t0": "a", "t1": "b", "t2": "c"}[body["messages"][-1]["content"][:2]])
+    context = ContextSettings("token_window", {"budget": 100_000})
+    fields = {"one": {"context_window": 40_000, "max_tokens": 500}, "two": {"context_window": 8_000, "max_tokens": 500}}
+    hashes = []
+    for models in ((one, two), (same,)):
+        async with house(*models, fields=fields, context=context) as (hf, clock):
+            await long_talk(hf)
+            for text in ("t0", "t1", "t2"):
+                await ask(hf, text)
+                clock.now += 10**7
+            calls = await hf.store.calls(REF)
+            hashes.append([call.hash for call in calls])
+            assert [call.model for call in calls] == ["gpt-4o"] * 3
+    stood_in, usual = hashes
+    assert (stood_in[0], stood_in[2]) == (usual[0], usual[2])
+    assert stood_in[1] != usual[1]
+    assert len(one.bodies[1]["messages"]) > len(two.bodies[0]["messages"]) > 1
+    assert one.bodies[1] == {**same.bodies[1]}
+
+
+async def test_one_whose_window_is_too_small_is_no_help() -> None:
+    one, two = Spoken("one", DOWN), Spoken("two", "never")
+    async with house(one, two, fields={"two": {"context_window": 1_000, "max_tokens": 990}}) as (hf, _):
+        with pytest.raises(ModelUnavailable, match="two: "):
+            await ask(hf, "word " * 2_000, body={"max_tokens": 990})
+        assert two.bodies == []
+
+
+async def test_a_prompt_too_long_for_every_size_goes_to_a_larger_window() -> None:
+    """It is made smaller first; then it is built whole for whoever has more room, and for nobody else."""
+    too_long = ContextTooLong("too long", status=400)
+    one, two, three = Spoken("one", lambda _: too_long), Spoken("two", "never"), Spoken("three", "hello")
+    fields = {
+        "one": {"context_window": 16_000},
+        "two": {"context_window": 16_000},
+        "three": {"context_window": 64_000},
+    }
+    async with house(one, two, three, fields=fields) as (hf, _):
+        await long_talk(hf)
+        said, turn = await ask(hf)
+        assert said == "hello"
+        assert len(one.bodies) == 4
+        sizes = [len(str(body["messages"])) for body in (*one.bodies, *three.bodies)]
+        assert sizes == [max(sizes[:-1]), *sorted(sizes[1:-1], reverse=True), max(sizes)]
+        assert two.bodies == []
+        assert [failed["code"] for failed in turn.summary()["upstream"]["failed"]] == ["context_length_exceeded"]
+    one, two = Spoken("one", lambda _: too_long), Spoken("two", "never")
+    async with house(one, two, fields={"one": {"context_window": 16_000}, "two": {"context_window": 8_000}}) as (hf, _):
+        with pytest.raises(ContextTooLong, match="no prompt was short enough"):
+            await ask(hf)
+
+
+async def test_the_dialect_is_that_of_who_answers() -> None:
+    """A conversation that begins with the assistant is right for one, and gets an opening for the other; forth and back."""
+    said = iter([DOWN, "c"])
+    one, two = Spoken("one", lambda _: next(said)), Spoken("two", "b")
+    async with house(one, two, fields={"two": {"dialect": "anthropic"}}) as (hf, clock):
+        await (await hf.session("s")).append([{"role": "assistant", "content": "Welcome."}])
+        assert (await ask(hf, "a"))[0] == "b"
+        clock.now += 10**7
+        assert (await ask(hf, "then?"))[0] == "c"
+    assert [message["role"] for message in one.bodies[0]["messages"]] == ["assistant", "user"]
+    assert [message["role"] for message in two.bodies[0]["messages"]] == ["user", "assistant", "user"]
+    assert [message["role"] for message in one.bodies[1]["messages"]] == ["assistant", "user", "assistant", "user"]
+
+
+# -- passing over ------------------------------------------------------------------
+
+
+async def test_one_that_is_down_is_passed_over_for_a_while() -> None:
+    """Others do not wait for it to fail again; then one call finds out, and all go back to it."""
+    outcomes: list[Any] = [DOWN, DOWN, "back", "stays"]
+    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", "hello")
+    async with house(one, two) as (hf, clock):
+        await ask(hf)
+        said, turn = await ask(hf, "again")
+        assert said == "hello"
+        assert len(one.bodies) == 1
+        passed = {"model": "one", "code": "passed_over", "status": None}
+        assert turn.summary()["upstream"] == {"model": "two", "failed": [passed]}
+        clock.now += int(COOL_DOWN_FIRST_SECONDS * 1000)
+        assert (await ask(hf, "it fails again"))[0] == "hello"
+        assert len(one.bodies) == 2
+        clock.now += int(COOL_DOWN_FIRST_SECONDS * 1000)
+        await ask(hf, "the second pause is longer")
+        assert len(one.bodies) == 2
+        clock.now += int(COOL_DOWN_FIRST_SECONDS * 1000)
+        assert [(await ask(hf, text))[0] for text in ("now", "and now")] == ["back", "stays"]
+
+
+async def test_the_prompt_of_one_that_is_passed_over_is_not_built() -> None:
+    """An outage costs each turn no second prompt: the view that is remembered stays that of who answers."""
+    one, two = Spoken("one", DOWN), Spoken("two", "hello")
+    async with house(one, two, fields={"one": {"context_window": 16_000}}) as (hf, _):
+        await ask(hf)
+        kept = hf.engine.warm.get(REF)
+        await ask(hf, "again")
+        assert hf.engine.warm.get(REF) is kept
+
+
+async def test_nobody_standing_in_nothing_is_refused() -> None:
+    one = Spoken("one", DOWN)
+    async with house(one) as (hf, _):
+        for number in range(3):
+            with pytest.raises(ModelUnavailable):
+                await ask(hf, str(number))
+        assert len(one.bodies) == 3
+
+
+async def test_all_cooling_down_all_are_asked_all_the_same() -> None:
+    """What is passed over is asked last; a pause alone is no answer."""
+    outcomes: list[Any] = [DOWN, "back"]
+    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", DOWN)
+    async with house(one, two) as (hf, _):
+        with pytest.raises(ModelUnavailable):
+            await ask(hf)
+        assert (await ask(hf, "again"))[0] == "back"
+
+
+async def test_one_passed_over_is_asked_when_the_others_fail() -> None:
+    outcomes: list[Any] = [DOWN, "back"]
+    answers: list[Any] = ["hello", DOWN]
+    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", lambda _: answers.pop(0))
+    async with house(one, two) as (hf, _):
+        assert (await ask(hf))[0] == "hello"
+        assert (await ask(hf, "again"))[0] == "back"
+
+
+async def test_one_call_at_a_time_finds_out() -> None:
+    """While it has not answered, all others go on to whoever stands in."""
+    outcomes: list[Any] = [DOWN, "back", "stays"]
+    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", "hello")
+    async with house(one, two) as (hf, clock):
+        await ask(hf)
+        clock.now += int(COOL_DOWN_FIRST_SECONDS * 1000)
+        one.gate, one.asked = asyncio.Event(), asyncio.Event()
+        probe = asyncio.create_task(ask(hf, "probe"))
+        await one.asked.wait()
+        others = []
+        for name in ("t", "u", "v"):
+            handle = await hf.session(name)
+            others.append((await handle.send("hi"))["choices"][0]["message"]["content"])
+        assert others == ["hello"] * 3
+        assert len(one.bodies) == 2
+        one.gate.set()
+        assert (await probe)[0] == "back"
+        assert (await ask(hf, "after"))[0] == "stays"
+
+
+async def test_a_probe_that_is_given_up_leaves_the_place_to_the_next() -> None:
+    outcomes: list[Any] = [DOWN, "never", "back"]
+    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", "hello")
+    async with house(one, two) as (hf, clock):
+        await ask(hf)
+        clock.now += int(COOL_DOWN_FIRST_SECONDS * 1000)
+        one.gate, one.asked = asyncio.Event(), asyncio.Event()
+        probe = asyncio.create_task(ask(hf, "probe"))
+        await one.asked.wait()
+        probe.cancel()
+        await asyncio.wait([probe])
+        one.gate = None
+        outcomes.pop(0)
+        assert (await ask(hf, "again"))[0] == "back"
+
+
+# -- a client's own key --------------------------------------------------------------
+
+
+async def test_a_clients_key_goes_to_no_other_place() -> None:
+    """Not to another provider, not to one whose place is not known; to another model at the same place it does."""
+    one, two, three = (Spoken("one", DOWN, "https://a"), Spoken("two", "never", "https://b"), Spoken("three", "never"))
+    four = Spoken("four", "hello", "https://a")
+    headers = Handed(authorization="Bearer sk-client")
+    async with house(one, two, three, four) as (hf, _):
+        assert (await ask(hf, headers=headers))[0] == "hello"
+        assert four.headers == [headers]
+        assert two.bodies == three.bodies == []
+        await ask(hf, "passed over", headers=headers)
+        assert two.bodies == three.bodies == []
+    async with house(Spoken("one", DOWN, "https://a"), two, three) as (hf, _):
+        with pytest.raises(ModelUnavailable):
+            await ask(hf, headers=headers)
+        assert two.bodies == three.bodies == []
+
+
+async def test_a_clients_wrong_key_is_the_clients_affair() -> None:
+    one, two = Spoken("one", ModelRejected("no", status=401), "https://a"), Spoken("two", "never", "https://a")
+    async with house(one, two) as (hf, _):
+        with pytest.raises(ModelRejected):
+            await ask(hf, headers=Handed(authorization="Bearer sk-client"))
+        assert two.bodies == []
+
+
+# -- in a turn with tools ------------------------------------------------------------
+
+
+def called(name: str) -> list[dict[str, Any]]:
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": name, "arguments": "{}"}}
+    return chunks_of("Let me see. ", tool_calls=[call])
+
+
+async def test_a_later_round_may_be_another_models_and_stays_with_it() -> None:
+    """What was said in earlier rounds stands, and the result of the tool is in the prompt of whoever goes on."""
+
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    outcomes: list[Any] = [called("look"), DOWN]
+    answers: list[Any] = [called("look"), "It is there."]
+    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", lambda _: answers.pop(0))
+    async with house(one, two, tools=[look]) as (hf, _):
+        said, turn = await ask(hf)
+        assert said.split() == ["Let", "me", "see.", "Let", "me", "see.", "It", "is", "there."]
+        assert turn.summary()["upstream"]["model"] == "two"
+        assert [call.model for call in await hf.store.calls(REF)] == ["gpt-4o"] * 3
+        assert [entry.message.role for entry in await hf.store.entries(REF)] == [
+            "user", "assistant", "tool", "assistant", "tool", "assistant",
+        ]  # fmt: skip
+    assert [message["role"] for message in two.bodies[0]["messages"]] == ["user", "assistant", "tool"]
+    assert len(one.bodies) == 2
+
+
+# -- who is asked --------------------------------------------------------------------
+
+
+async def test_a_models_name_is_asked_where_the_default_is() -> None:
+    """In place of an entry that is down, at the place of the default."""
+    one, two = Spoken("one", DOWN), Spoken("two", "hello")
+    llms = {
+        "default": Llm(name="default", model="big", client=two),
+        "fast": Llm(name="fast", model="small", client=one, fallbacks=("middling",)),
+    }
+    async with Holdfast("sqlite://:memory:", roster=Roster(llms), clock=Clock()) as hf:
+        await hf.session("s")
+        said, turn = await ask(hf, model="fast")
+        assert said == "hello"
+        assert turn.summary()["upstream"]["model"] == "middling"
+        assert two.bodies[0]["model"] == "middling"
+        assert [call.model for call in await hf.store.calls(REF)] == ["middling"]
+
+
+async def test_a_failure_is_one_line_of_the_log_without_words(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    secret = ModelUnavailable("http://one answered 503: you said XYZZY", status=503)
+    async with house(Spoken("one", secret), Spoken("two", "hello")) as (hf, _):
+        await ask(hf, "XYZZY")
+    (record,) = [record for record in caplog.records if record.name == "holdfast.models"]
+    assert record.levelno == logging.WARNING
+    fields = record.__dict__["fields"]
+    assert fields == {
+        "llm": "one", "model": "gpt-4o", "code": "upstream_unavailable", "status": 503, "seconds": 0.0,
+    }  # fmt: skip
+    assert "XYZZY" not in caplog.text

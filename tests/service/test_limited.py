@@ -1,0 +1,106 @@
+"""`max_requests`: so many calls at once, the others in order, and no place lost or given twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import (
+    ModelBusy,
+    ModelUnavailable,
+)
+from holdfast.models import Limited, closing, collect
+from tests.service.speakers import DOWN, Spoken, chunks_of
+
+
+async def waiting(limited: Limited, number: int) -> None:
+    """Return when so many calls wait."""
+    while limited.waiting < number:  # noqa: ASYNC110  (nothing tells of it; no time passes)
+        await asyncio.sleep(0)
+
+
+async def test_so_many_calls_at_once_and_the_rest_in_order() -> None:
+    model = Spoken("one", "hello")
+    model.gate = asyncio.Event()
+    limited = Limited(model, 2, patience=60)
+    tasks = [asyncio.create_task(collect(limited.stream({"n": n}))) for n in range(5)]
+    await waiting(limited, 3)
+    assert [body["n"] for body in model.bodies] == [0, 1]
+    assert limited.running == 2
+    model.gate.set()
+    await asyncio.gather(*tasks)
+    assert [body["n"] for body in model.bodies] == [0, 1, 2, 3, 4]
+    assert (limited.running, limited.waiting, limited.waits) == (0, 0, 3)
+
+
+async def test_a_call_lasts_until_its_stream_ends_however_it_does() -> None:
+    for ending in ("end", "close", "failure"):
+        model = Spoken("one", lambda _: [*chunks_of("a b"), DOWN] if ending == "failure" else "a b")  # noqa: B023
+        limited = Limited(model, 1, patience=60)
+        async with closing(limited.stream({})) as chunks:
+            await anext(chunks)
+            assert limited.running == 1
+            if ending == "end":
+                async for _ in chunks:
+                    pass
+            elif ending == "failure":
+                with pytest.raises(ModelUnavailable):
+                    async for _ in chunks:
+                        pass
+        assert limited.running == 0
+        await collect(Limited(Spoken("one", "b"), 1, patience=60).stream({}))
+
+
+async def test_one_that_waits_for_too_long_is_told_that_it_is_busy() -> None:
+    model = Spoken("one", "hello")
+    model.gate = asyncio.Event()
+    limited = Limited(model, 1, patience=0)
+    first = asyncio.create_task(collect(limited.stream({})))
+    await model.asked.wait()
+    with pytest.raises(ModelBusy, match="1 calls run") as caught:
+        await collect(limited.stream({}))
+    assert (caught.value.status, caught.value.retry_after) == (503, 1)
+    model.gate.set()
+    await first
+    assert (limited.running, limited.waiting) == (0, 0)
+    await collect(limited.stream({}))
+
+
+async def test_one_that_waits_and_goes_leaves_the_line() -> None:
+    model = Spoken("one", "hello")
+    model.gate = asyncio.Event()
+    limited = Limited(model, 1, patience=60)
+    tasks = [asyncio.create_task(collect(limited.stream({"n": n}))) for n in range(3)]
+    await waiting(limited, 2)
+    tasks[1].cancel()
+    await asyncio.wait([tasks[1]])
+    assert limited.waiting == 1
+    model.gate.set()
+    await asyncio.gather(tasks[0], tasks[2])
+    assert [body["n"] for body in model.bodies] == [0, 2]
+    assert (limited.running, limited.waiting) == (0, 0)
+
+
+async def test_many_that_come_and_go_keep_the_count_right() -> None:
+    """Cancelled before they run, while they wait, while they run: no place is lost, and none is given twice."""
+    model = Spoken("one", "a b c")
+    limited = Limited(model, 3, patience=60)
+    most = 0
+
+    async def one(n: int) -> None:
+        nonlocal most
+        async with closing(limited.stream({"n": n})) as chunks:
+            async for _ in chunks:
+                most = max(most, limited.running)
+                await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(one(n)) for n in range(200)]
+    for n, task in enumerate(tasks):
+        if n % 3 == 0:
+            task.cancel()
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert most == 3
+    assert (limited.running, limited.waiting) == (0, 0)
+    await asyncio.gather(*(collect(limited.stream({})) for _ in range(6)))

@@ -1,0 +1,79 @@
+"""Models that stand in for another, as a configuration names them: what `holdfast config check` says, and what comes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import config
+from holdfast.config.report import check
+from holdfast.errors import ConfigError
+from holdfast.limits import FALLBACKS
+from holdfast.models import Limited, OpenAIModel
+from holdfast.server.run import roster_of
+
+PLACE = "base_url: 'http://127.0.0.1:9/v1', model: gpt-4o"
+
+
+def told(text: str) -> list[str]:
+    return [line.partition(": ")[2] for line in check(config.load(text, env={})) if "fallbacks" in line]
+
+
+def test_names_that_are_there_are_right() -> None:
+    """Two may name each other; a well-known model needs no entry."""
+    text = f"llms: {{a: {{{PLACE}, fallbacks: [b, gpt-4o-mini, offline]}}, b: {{{PLACE}, fallbacks: a}}, default: {{{PLACE}}}}}"
+    assert told(text) == []
+
+
+@pytest.mark.parametrize(
+    ("fallbacks", "said"),
+    [
+        ("[fsat]", "no llm 'fsat': taken for a model's name; did you mean 'fast'?"),
+        ("[a]", "'a' is this very model: it is asked once"),
+        ("[default]", "'default' is this very model: it is asked once"),
+        ("[fast, fast]", "'fast' is named before: it is asked once"),
+    ],
+)
+def test_what_will_not_be_asked_is_warned_of(fallbacks: str, said: str) -> None:
+    more = "" if "default" in fallbacks else f", default: {{{PLACE}}}"
+    text = f"llms: {{a: {{{PLACE}, fallbacks: {fallbacks}}}, fast: {{{PLACE}}}{more}}}"
+    if not more:
+        text = f"llms: {{a: {{{PLACE}, fallbacks: {fallbacks}}}}}"
+    assert told(text) == [f"llms.a.fallbacks: {said}"]
+
+
+def test_with_passthrough_another_place_is_warned_of() -> None:
+    """A client's key is not handed on to it; to another model at the same place it is."""
+    elsewhere = "base_url: 'http://127.0.0.1:8/v1', model: gpt-4o"
+    text = f"llms: {{a: {{{PLACE}, fallbacks: [b, c]}}, b: {{{PLACE}}}, c: {{{elsewhere}}}, default: {{{PLACE}}}}}"
+    assert told(text) == []
+    (warning,) = told(f"{text}\ngateway: {{upstream_auth: passthrough}}")
+    assert warning.startswith("llms.a.fallbacks: 'c' is elsewhere")
+
+
+def test_more_than_there_may_be_are_a_mistake() -> None:
+    names = ", ".join(f"m{n}" for n in range(FALLBACKS + 1))
+    with pytest.raises(ConfigError, match=f"fallbacks: at most {FALLBACKS}, got {FALLBACKS + 1}"):
+        config.load(f"llms: {{a: {{{PLACE}, fallbacks: [{names}]}}}}", env={})
+
+
+def test_all_names_of_an_entry_have_one_client_and_one_limit() -> None:
+    """`default`, its own name and a model's name at its place are one upstream."""
+    text = f"llms: {{a: {{{PLACE}, max_requests: 2}}}}\nagents: {{x: {{llm: gpt-4.1}}, y: {{llm: a}}}}"
+    roster = roster_of(config.load(text, env={}))
+    clients = {id(llm.client) for llm in roster.llms.values()}
+    assert len(clients) == 1
+    assert isinstance(roster.llm("a").client, Limited)
+    assert roster.llm("gpt-4.1").client is roster.llm("anything").client is roster.llm(None).client
+    assert [upstream.name for _, upstream in roster.upstreams] == ["a"]
+
+
+def test_an_upstream_is_called_as_its_entry_is() -> None:
+    text = f"llms: {{default: {{{PLACE}, fallbacks: [qwen3, b]}}, b: {{{PLACE}}}}}"
+    assert [upstream.name for _, upstream in roster_of(config.load(text, env={})).upstreams] == ["default", "b"]
+
+
+def test_without_a_limit_nothing_is_in_between() -> None:
+    roster = roster_of(config.load(f"llms: {{a: {{{PLACE}, timeout: {{total: 7s}}}}}}", env={}))
+    client = roster.llm("a").client
+    assert isinstance(client, OpenAIModel)
+    assert client._total_timeout == 7
