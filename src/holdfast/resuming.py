@@ -1,7 +1,11 @@
-"""A request that comes again after its turn ended between tools: it goes on from the results that are stored.
+"""A request that comes again because its client never had the end of the reply.
+
+After a turn that ended between tools it goes on from the results that are stored.
 
 A crash, or a client that went away, leaves a log that ends in tool messages: the calls of a reply that has no end. No tool
 runs again for a call of these: one that has no result is told as such when the prompt is built.
+
+After a turn that ended whole, but without its client, it is given the stored reply (see `holdfast.unheard`).
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ _PAGE: Final = 64
 
 async def related(turn: Turn) -> None:
     """Relate what came to the log, and open the turn: with what is new of it, or where its first try ended."""
+    if turn.engine.unheard.of(turn.request.ref) and await _never_heard(turn):
+        return
     if not turn.request.voice.tools:
         await reconcile(turn)
         return
@@ -34,6 +40,20 @@ async def related(turn: Turn) -> None:
 
 
 # -- the same message again ------------------------------------------------------
+
+
+async def _never_heard(turn: Turn) -> bool:
+    """Answer the turn with the log's last reply, where this request was answered by it and nobody was there to hear."""
+    await turn.admit()
+    store, request = turn.engine.store, turn.request
+    session = await store.get(request.ref)
+    seq = turn.engine.unheard.taken(session, request.incoming, request.idempotency_key)
+    last = [] if seq is None else await store.entries(request.ref, start=seq, limit=1)
+    if not last or last[0].message.role != "assistant" or last[0].erased:
+        return False
+    turn.session, turn.plan = session, Plan("replayed")
+    turn.answered, turn.closed = last[0], True
+    return True
 
 
 async def _asked_again(turn: Turn) -> bool:

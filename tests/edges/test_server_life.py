@@ -261,7 +261,10 @@ async def test_a_signal_ends_it_and_nothing_is_lost(tmp_path: Path, sent: signal
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_second_signal_does_not_wait_for_the_grace(tmp_path: Path, *, stream: bool) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_does_not_wait_for_the_grace(
+    tmp_path: Path, sent: signal.Signals, *, stream: bool
+) -> None:
     """It says what it waits for, ends when it is told again, and tells whoever waits."""
     config = tmp_path / "holdfast.yaml"
     async with ScriptedUpstream([Reply(text="one two three", hold=Gate(), hold_after=0)]) as upstream:
@@ -271,9 +274,9 @@ async def test_a_second_signal_does_not_wait_for_the_grace(tmp_path: Path, *, st
             async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
                 asked = asyncio.create_task(client.post(f"{server.url}/v1/chat/completions", json=body))
                 await upstream.until(lambda: upstream.requests)
-                server.process.send_signal(signal.SIGINT)
+                server.process.send_signal(sent)
                 await asyncio.to_thread(server.until, "once more to end now")
-                code = await asyncio.to_thread(server.stop, signal.SIGINT)
+                code = await asyncio.to_thread(server.stop, sent)
                 response = await asked
     assert (code, [line for line in server.log if "Traceback" in line]) == (0, [])
     assert (response.status_code, response.json()["error"]["code"]) == (503, "server_ending")

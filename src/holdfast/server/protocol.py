@@ -1,14 +1,21 @@
-"""HTTP as uvicorn reads it, with an end to how long a request's line and headers may be, and how long they may take."""
+"""HTTP as uvicorn reads it, with an end to how long a request's line and headers may be, and how long they may take.
+
+And to how long a reply may lie unread. What is sent waits for its client in a `Backlog`, up to `UNREAD_BYTES`, so that whoever
+makes a short reply waits for no client, and who makes a long one at most for `send_timeout`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from holdfast.limits import HEAD_BYTES
+from holdfast.limits import HEAD_BYTES, READ_BYTES
+from holdfast.server.backlog import Backlog
 from holdfast.server.http import error_body
 
 HEAD_SECONDS: Final = 30.0
@@ -22,6 +29,9 @@ class _Refused(Exception):
 class Protocol(HttpToolsProtocol):
     """One connection."""
 
+    send_timeout: float = 60.0
+    """Seconds in which `READ_BYTES` of what waits for the client have to be read; else it counts as gone."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head = 0
@@ -32,13 +42,28 @@ class Protocol(HttpToolsProtocol):
         """Between the first byte of a request and the end of its headers, or before any."""
         self._timer: asyncio.TimerHandle | None = None
         self._why = (400, "invalid_http", "this is no HTTP request")
+        self._unread = 0
+        """Bytes that waited for the client when its time was last measured."""
+        self._patience: asyncio.TimerHandle | None = None
+        self._backlog: Backlog
+        self._answering: RequestResponseCycle | None = None
+        """The request whose response is under way, or was the last one; `cycle` is the one that came last."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._backlog = Backlog(transport, self._full, self._drained)
+        super().connection_made(self._backlog.as_transport)
+        _set_up(transport.get_extra_info("socket"), self.send_timeout)
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
+        self._be_patient(again=False)
+        self._backlog.lose()
+        answering = self._answering
+        # Where others wait behind it, uvicorn tells the last of those alone.
+        if answering is not None and not answering.response_complete:
+            answering.disconnected = True
+            answering.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -87,6 +112,50 @@ class Protocol(HttpToolsProtocol):
         self.transport.write(b"".join(head) + content)
         self.transport.close()
 
+    # -- clients that do not read ------------------------------------------------
+
+    def pause_writing(self) -> None:
+        self._backlog.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._backlog.resume_writing()
+
+    def _full(self) -> None:
+        """More than `UNREAD_BYTES` wait: whoever sends waits now, too."""
+        super().pause_writing()
+        self._be_patient()
+
+    def _drained(self) -> None:
+        # What is left of a response that is over has to be read, too; nobody writes more, and so measures it.
+        self._be_patient(again=self._answering is not None and self._answering.response_complete)
+        super().resume_writing()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._be_patient(again=bool(self.transport.get_write_buffer_size()))
+
+    def _be_patient(self, *, again: bool = True) -> None:
+        """Measure the client's time anew, or no longer."""
+        if self._patience is not None:
+            self._patience.cancel()
+        self._unread = self.transport.get_write_buffer_size() if again else 0
+        self._patience = self.loop.call_later(self.send_timeout, self._impatient) if again else None
+
+    def _impatient(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left > max(0, self._unread - READ_BYTES):
+            # Closing would wait for what is unread; nobody reads it.
+            self.transport.abort()
+            self._patience = None
+        else:
+            self._be_patient(again=left > 0)
+
+    # -- requests that take too long ---------------------------------------------
+
     def _grow(self, size: int) -> None:
         self._head += size
         self._quiet = 0
@@ -117,3 +186,27 @@ class Protocol(HttpToolsProtocol):
 
 
 _TOO_LONG = (431, "head_too_large", f"the request's line and headers are longer than {HEAD_BYTES} bytes")
+
+
+def _set_up(sock: Any, send_timeout: float) -> None:
+    """What the system can do about clients that do not read, or are not there any more, where it can.
+
+    It keeps little that is not even sent: else megabytes a client, and nobody would see whether one reads. And it gives a
+    connection up whose other end says nothing to what it was sent: without, a client that lost its network is missed only after
+    a quarter of an hour.
+    """
+    for name, value in (("TCP_NOTSENT_LOWAT", READ_BYTES), ("TCP_USER_TIMEOUT", int(send_timeout * 1000))):
+        option = getattr(socket, name, None)
+        if option is not None:
+            with suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def protocol_of(send_timeout: float) -> type[Protocol]:
+    """The protocol of a server whose clients have so many seconds to read; see `Protocol.send_timeout`."""
+
+    class Timed(Protocol):
+        pass
+
+    Timed.send_timeout = send_timeout
+    return Timed

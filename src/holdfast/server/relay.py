@@ -1,15 +1,22 @@
-"""A reply on its way to whoever asked: whole, or as a stream while it is being made."""
+"""A reply on its way to whoever asked: whole, or as a stream while it is being made.
+
+What is sent goes into the connection's own buffer (see `holdfast.server.protocol`), so a turn waits for its client only where
+that is full. Behind a reply's last word it does not even then: the session's next turn need not wait for a client.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import quote
 
 import anyio
 import msgspec
-from starlette.types import Message as Event
 from starlette.types import Receive, Scope, Send
 
 from holdfast import errors
@@ -22,26 +29,37 @@ from holdfast.session import Session
 from holdfast.tooling import Progress
 from holdfast.turn import respond as answer
 
-ENDING = "the server is ending; what arrived of the reply is in the session"
+OnDisconnect = Literal["cut", "finish"]
+ON_DISCONNECT: Final[tuple[str, ...]] = get_args(OnDisconnect)
+ENDING: Final = "the server is ending; what arrived of the reply is in the session"
+LAST_WORD_SECONDS: Final = 1.0
+"""How long a client that does not read is waited for when the server ends."""
 _encoder = msgspec.json.Encoder()
 
 
-async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
-    """Do `work` until it is done or the client has gone; then it is cancelled, and writes down what it has."""
-    async with anyio.create_task_group() as group:
+class Relays:
+    """How the replies of a server are sent, and what became of them.
 
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            group.cancel_scope.cancel()
+    Args:
+        keep_alive: seconds without anything sent, after which a stream says that it is still there; 0: it never does.
+        on_disconnect: what becomes of a reply whose client has gone, where the request does not say.
 
-        group.start_soon(watch)
-        await work()
-        group.cancel_scope.cancel()
+    Attributes:
+        streams: how many are open.
+        left: replies whose clients had gone before their end, by what became of them: `cut` or `finished`.
+        keep_alives: how many were sent.
+    """
+
+    def __init__(self, keep_alive: float = 15.0, on_disconnect: OnDisconnect = "cut") -> None:
+        self.keep_alive = keep_alive
+        self.on_disconnect = on_disconnect
+        self.streams = 0
+        self.left: Counter[str] = Counter(cut=0, finished=0)
+        self.keep_alives = 0
 
 
-class Client(NamedTuple):
-    """Who asked, by which door, and for which session."""
+class Asker(NamedTuple):
+    """Who asked, by which door, for a turn of which session."""
 
     scope: Scope
     receive: Receive
@@ -49,83 +67,193 @@ class Client(NamedTuple):
     session: Session
     guard: Guard | None
     door: Door
-    telling: Telling
+    body: Mapping[str, Any]
+    """The request's fields, see `Said`."""
 
-    async def begin(self, kind: bytes, *more: tuple[bytes, bytes]) -> None:
-        """Send the head of a good response."""
+
+class Client:
+    """Where a reply is sent to.
+
+    Attributes:
+        telling: how a stream is told to it.
+        gone: whether it went before the reply's end.
+    """
+
+    def __init__(self, asker: Asker, relays: Relays) -> None:
+        self.telling: Telling = asker.door.telling(asker.body)
+        self.gone = False
+        self.streamed = bool(asker.body.get("stream"))
+        self.finish = (asker.body.get("on_disconnect") or relays.on_disconnect) == "finish"
+        self._asker = asker
+        self._relays = relays
+        self._begun = self._ended = self._sent = self._sending = False
+        self._now = asyncio.get_running_loop().time
+        self._last = self._now()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the head of a good response was sent: from then on, a failure can only be an event."""
+        return self._begun
+
+    # -- sending ---------------------------------------------------------------
+
+    async def write(self, body: bytes, *, more: bool = True) -> None:
+        """Send a part of a stream, the last one where there is no `more`. Nobody is there to read it: then it is none."""
+        if self.gone or self._ended:
+            return
+        self._ended, self._sending = not more, True
+        try:
+            if not self._begun:
+                await self._begin(b"text/event-stream; charset=utf-8")
+            await self._asker.send({"type": "http.response.body", "body": body, "more_body": more})
+        finally:
+            self._sending = False
+        self._last, self._sent = self._now(), not more
+
+    async def whole(self, content: bytes) -> None:
+        """Send a reply in one piece."""
+        self._ended = True
+        # With its length said, the body needs no chunked encoding, which not every small client reads.
+        await self._begin(b"application/json", (b"content-length", str(len(content)).encode()))
+        await self._asker.send({"type": "http.response.body", "body": content})
+        self._sent = True
+
+    async def _begin(self, kind: bytes, *more: tuple[bytes, bytes]) -> None:
+        self._begun = True
         headers = [
             (b"content-type", kind),
             (b"cache-control", b"no-cache"),
-            (b"x-session-id", _header(self.session.id)),
+            (b"x-session-id", _header(self._asker.session.id)),
             *more,
         ]
-        self.scope["state"]["begun"] = True
-        await self.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._asker.send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def cut(self) -> None:
         """End the reply before its end: as an event where it has begun, else as a 503."""
         body = error_body(ENDING, kind="server_error", code="server_ending")
-        if self.scope["state"].get("begun"):
-            await self.send(_part(self.telling.failed(body)))
-            await self.send({"type": "http.response.body", "body": self.telling.end()})
+        if self._ended or self.gone:
             return
-        await self._respond(Reply(body, 503, {"retry-after": "1"}))
+        with anyio.move_on_after(LAST_WORD_SECONDS):
+            if self._begun:
+                await self.write(self.telling.failed(body) + self.telling.end(), more=False)
+            else:
+                await self._respond(Reply(body, 503, {"retry-after": "1"}))
 
     async def refuse(self, exc: Exception) -> None:
         """Tell of an error with the session's id: the user's message is in its log."""
-        await self._respond(failure(exc, self.guard))
+        await self._respond(failure(exc, self._asker.guard))
 
     async def _respond(self, reply: Reply) -> None:
-        reply = self.door.failed(reply)
-        headers = {**reply.headers, "x-session-id": _header(self.session.id).decode()}
-        await respond(msgspec.structs.replace(reply, headers=headers))(self.scope, self.receive, self.send)
+        asker, self._ended = self._asker, True
+        reply = asker.door.failed(reply)
+        headers = {**reply.headers, "x-session-id": _header(asker.session.id).decode()}
+        await respond(msgspec.structs.replace(reply, headers=headers))(asker.scope, asker.receive, asker.send)
+        self._sent = True
+
+    def error(self, exc: Exception) -> bytes:
+        """An error behind the head of a stream."""
+        return self.telling.failed(failure(exc, self._asker.guard).body)
+
+    def reply(self, completion: dict[str, Any], turn: Turn) -> Any:
+        """A whole reply as its door has it."""
+        return self._asker.door.reply(completion, self.told(turn))
 
     def told(self, turn: Turn, **more: Any) -> dict[str, Any]:
         """The session as it is now, and what `more` there is to say of it."""
-        return {"session_id": self.session.id, "session": {**turn.summary(), **more}}
+        return {"session_id": self._asker.session.id, "session": {**turn.summary(), **more}}
+
+    # -- being there -------------------------------------------------------------
+
+    async def leaves(self) -> None:
+        """Return when it has gone; a stream in which nothing comes for a while is kept alive until then."""
+        every = self._relays.keep_alive if self.streamed else 0
+        while True:
+            with anyio.CancelScope(deadline=self._last + every if every else math.inf):
+                while (await self._asker.receive())["type"] != "http.disconnect":
+                    pass
+                self.gone = not self._sent  # not before: the last word may wait for a client that goes
+                return
+            if self._now() >= self._last + every:
+                await self._keep_alive()
+
+    async def _keep_alive(self) -> None:
+        self._last = self._now()
+        if self._sending or self._ended:  # it has something to read already
+            return
+        self._relays.keep_alives += 1
+        await self.write(self.telling.waiting())
 
 
-async def collected(client: Client, turn: Turn) -> None:
+async def relayed(client: Client, turn: Turn, relays: Relays) -> None:
+    """Answer the turn and send the reply, as long as there is anybody to send it to, or to its end: see `on_disconnect`."""
+    relays.streams += client.streamed
+    try:
+        await _while_there(client, turn, lambda: (_streamed if client.streamed else _collected)(client, turn))
+    finally:
+        relays.streams -= client.streamed
+        if client.gone:
+            _left(turn, relays)
+
+
+def _left(turn: Turn, relays: Relays) -> None:
+    """Note what became of a reply whose client had gone before its end."""
+    relays.left["finished" if turn.closed else "cut"] += 1
+    if turn.closed and turn.answered is None:
+        turn.engine.unheard.note(turn.session, turn.request.incoming, turn.request.idempotency_key)
+
+
+async def _while_there(client: Client, turn: Turn, work: Callable[[], Awaitable[None]]) -> None:
+    """Do `work`. When the client goes it is cancelled, and writes down what it has; or goes on, if it has begun by then."""
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            await client.leaves()
+            if not client.finish or turn.hold.task is None:
+                group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        await work()
+        group.cancel_scope.cancel()
+
+
+async def _collected(client: Client, turn: Turn) -> None:
     """The reply in one piece."""
     collector = Collector()
     try:
         async with closing(answer(turn)) as chunks:
             async for chunk in chunks:
                 collector.add(chunk)
-        completion = client.door.reply(collector.completion(), client.told(turn))
+        content = _encoder.encode(client.reply(collector.completion(), turn))
     except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
         await client.refuse(exc)
         return
-    # With its length said, the body needs no chunked encoding, which not every small client reads.
-    content = _encoder.encode(completion)
-    await client.begin(b"application/json", (b"content-length", str(len(content)).encode()))
-    await client.send({"type": "http.response.body", "body": content})
+    await client.whole(content)
 
 
-async def streamed(client: Client, turn: Turn) -> None:
-    """Server-sent events. Until the first chunk there is time for a proper error; after it, an error is an event.
+async def _streamed(client: Client, turn: Turn) -> None:
+    """Server-sent events. Until the head there is time for a proper error; after it, an error is an event.
 
-    A reply that another turn interrupts ends as any other does; only `session` tells.
+    A reply that another turn interrupts ends as any other does; only `session` tells. What comes behind its last word is
+    sent when the turn has let go of its session.
     """
-    started, turn.progress, telling = False, True, client.telling
+    turn.progress, last = True, []
     try:
         async with aclosing(_events(client, turn)) as events:
             async for event in events:
-                if not started:
-                    started = True
-                    await client.begin(b"text/event-stream; charset=utf-8")
-                await _passed_on(client, turn, event)
-    except errors.TurnInterrupted as exc:
-        if not started:
-            await client.refuse(exc)
-            return
-        await client.send(_part(telling.cut_short(client.told(turn, interrupted=True))))
+                if turn.closed:
+                    last.append(event)
+                else:
+                    # A client that does not read keeps nobody from interrupting the turn.
+                    await turn.hold.interruptible(partial(client.write, event))
     except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes an event
-        if not started:
+        if not client.begun:
             await client.refuse(exc)
             return
-        await client.send(_part(telling.failed(failure(exc, client.guard).body)))
-    await client.send({"type": "http.response.body", "body": telling.end()})
+        if isinstance(exc, errors.TurnInterrupted):
+            last.append(client.telling.cut_short(client.told(turn, interrupted=True)))
+        else:
+            last.append(client.error(exc))
+    await client.write(b"".join(last) + client.telling.end(), more=False)
 
 
 async def _events(client: Client, turn: Turn) -> AsyncGenerator[bytes, None]:
@@ -138,18 +266,6 @@ async def _events(client: Client, turn: Turn) -> AsyncGenerator[bytes, None]:
                 event = client.telling.chunk(chunk, client.told(turn) if turn.closed else None)
             if event:
                 yield event
-
-
-async def _passed_on(client: Client, turn: Turn, event: bytes) -> None:
-    """Send a part of the reply; a client that does not read keeps nobody from interrupting it."""
-    if turn.closed:
-        await client.send(_part(event))
-    else:
-        await turn.hold.interruptible(lambda: client.send(_part(event)))
-
-
-def _part(body: bytes) -> Event:
-    return {"type": "http.response.body", "body": body, "more_body": True}
 
 
 def _header(value: str) -> bytes:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ import anyio.to_thread
 import uvicorn
 
 from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
+from holdfast.budget import Budget
 from holdfast.config import (
     Config,
     LLMSettings,
@@ -26,20 +28,23 @@ from holdfast.config import (
     is_loopback,
     life_of,
     mask_url,
+    python_of,
     upstream_of,
 )
 from holdfast.config.gateway import Gateway
 from holdfast.config.hooks import hooks_of
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.models import OpenAIModel, ProviderCounter, endpoint_of
+from holdfast.models import AnthropicModel, Limited, Model, OpenAIModel, ProviderCounter, endpoint_of
+from holdfast.models.client import Options
 from holdfast.secrets import Guard, guard_of
 from holdfast.server.access import Access
 from holdfast.server.addressing import Matching
 from holdfast.server.app import make_app
 from holdfast.server.jwks import Tokens
 from holdfast.server.observe import JsonLines
-from holdfast.server.protocol import Protocol
+from holdfast.server.protocol import protocol_of
+from holdfast.server.relay import Relays
 from holdfast.stores.sqlite import MEMORY, path_of
 from holdfast.tokens import STORED
 from holdfast.tools.tool import Tool, ToolLimits
@@ -52,8 +57,11 @@ _CACHE_KEY_HOSTS = ("openai.com", "azure.com")
 
 def roster_of(config: Config) -> Roster:
     """Agents and models as configured."""
-    names = [DEFAULT, *config.llms, *(agent.llm for agent in config.agents.values() if agent.llm)]
-    llms = {name: _llm(name, upstream_of(config, name)) for name in names}
+    # An upstream is called by the first of its names: that of its entry.
+    names = [*config.llms, DEFAULT, *(agent.llm for agent in config.agents.values() if agent.llm)]
+    names += [fallback for llm in config.llms.values() for fallback in llm.fallbacks]
+    clients: dict[str, Model] = {}
+    llms = {name: _llm(name, upstream_of(config, name), clients) for name in names}
     agents = {}
     for name, agent in config.agents.items():
         settings = context_of(config, name)
@@ -71,23 +79,20 @@ def roster_of(config: Config) -> Roster:
     return Roster(llms, agents, config.context)
 
 
-def _llm(name: str, settings: LLMSettings) -> Llm:
+def _llm(name: str, settings: LLMSettings, clients: dict[str, Model]) -> Llm:
+    """A model under one of its names; all names of an entry share its client, and so its limits."""
     if settings.provider == "offline":
         return offline()
-    client = OpenAIModel(
-        settings.base_url,
-        settings.api_key,
-        connect_timeout=settings.timeout.connect,
-        read_timeout=settings.timeout.read,
-        headers=settings.headers,
-        max_connections=settings.max_connections,
-    )
+    client = clients.get(settings.origin)
+    if client is None:
+        client = clients[settings.origin] = _client(settings)
     return Llm(
         name=name,
         model=settings.model,
         client=client,
         context_window=settings.context_window,
         max_tokens=settings.max_tokens,
+        dialect="anthropic" if settings.provider == "anthropic" else "openai",
         records=settings.provider == "custom",
         fallbacks=settings.fallbacks,
         inputs=None if settings.inputs is None else frozenset(settings.inputs),
@@ -97,6 +102,26 @@ def _llm(name: str, settings: LLMSettings) -> Llm:
     )
 
 
+def _client(settings: LLMSettings) -> Model:
+    options: Options = {
+        "connect_timeout": settings.timeout.connect,
+        "read_timeout": settings.timeout.read,
+        "total_timeout": settings.timeout.total,
+        "max_connections": settings.max_connections,
+    }
+    client: Model
+    if settings.provider == "anthropic":
+        # What the prompt leaves for the reply, where a request does not say: its API wants to know.
+        reply = Budget.for_model(settings.model, context_window=settings.context_window).max_reply_tokens
+        given = (settings.base_url, settings.api_key)
+        client = AnthropicModel(*given, max_tokens=reply, headers=settings.headers, **options)
+    else:
+        client = OpenAIModel(settings.base_url, settings.api_key, headers=settings.headers, **options)
+    if not settings.max_requests:
+        return client
+    return Limited(client, settings.max_requests, patience=settings.timeout.connect)
+
+
 def _counting(settings: LLMSettings) -> ProviderCounter:
     endpoint = endpoint_of(settings.base_url, settings.api_key, settings.model, provider=settings.provider)
     return ProviderCounter(endpoint, headers=settings.headers)
@@ -104,9 +129,13 @@ def _counting(settings: LLMSettings) -> ProviderCounter:
 
 def _takes_cache_key(settings: LLMSettings) -> bool:
     """As `params.prompt_cache_key` says (true or false), else by the provider."""
+    if settings.provider == "anthropic":
+        return False
     said = settings.params.get("prompt_cache_key")
     if isinstance(said, bool):
         return said
+    if settings.provider == "custom":  # whoever reads voice records is no provider with a cache
+        return False
     host = urlsplit(settings.base_url).hostname or ""
     return is_loopback(host) or any(host == known or host.endswith(f".{known}") for known in _CACHE_KEY_HOSTS)
 
@@ -142,6 +171,7 @@ def serve(settings: ServerSettings, *, tools: Iterable[Callable[..., Any] | Tool
         tool_limits=tool_limits_of(settings.config.gateway),
         session_queue=settings.config.gateway.session_queue,
         queue_timeout=settings.config.gateway.queue_timeout,
+        python=python_of(settings.config),
     )
     log_to(sys.stderr, guard)
     _make_room(settings.store)
@@ -211,11 +241,12 @@ async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
             access=access,
             hosts=gateway.allowed_hosts,
             origins=gateway.cors_origins,
+            relays=Relays(gateway.keep_alive, gateway.on_disconnect),
             close=False,
         )
         config = uvicorn.Config(
             app,
-            http=Protocol,
+            http=protocol_of(gateway.send_timeout),
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -227,7 +258,8 @@ async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
         await server.serve(sockets=[listening])
         # Turns that the grace did not suffice for, or that a second signal does not wait for, write down what arrived.
         for task in (unfinished := list(server.server_state.tasks)):
-            task.cancel()
+            if not task.cancelling():  # a second time would tear it away from telling its client
+                task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
     return 0
 
@@ -242,6 +274,11 @@ class _Server(uvicorn.Server):
         _calm_collector()
         await super().startup(sockets=sockets)
         print(self._greeting, flush=True)  # noqa: T201  # what `serve` says first
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A second signal ends the grace, whichever it is; uvicorn's own needs SIGINT for that."""
+        self.force_exit = self.force_exit or self.should_exit
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Say what is waited for: silence looks like a hang."""
@@ -294,7 +331,11 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
     address = f"http://{host}:{port}"
     llm = hf.roster.llm(None)
     where = "" if llm.model == "offline" else f" at {upstream_of(settings.config).base_url}"
-    note = " (built in; set OPENAI_API_KEY or OPENAI_BASE_URL for a real one)" if llm.model == "offline" else ""
+    note = (
+        " (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY for a real one)"
+        if llm.model == "offline"
+        else ""
+    )
     key = ' -H "authorization: Bearer $HOLDFAST_KEY"' if asks else ""
     body = '{"session_id":"try-it","messages":[{"role":"user","content":"What do you see?"}]}'
     return "\n".join(

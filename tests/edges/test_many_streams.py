@@ -1,0 +1,156 @@
+"""Five hundred streams at once in one process, two hundred of which are dropped: none crossed, none lost, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.prompting import Turn
+from holdfast.server.app import DOORS
+from holdfast.server.relay import Client
+from holdfast.session import SessionRef
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.edges.raw import Line, drop_all
+from tests.edges.server import Served, config_text, serving
+from tests.edges.test_streams import metric, until
+
+STREAMS, DROPPED, WORDS = 500, 200, 12
+
+
+@pytest.fixture(autouse=True)
+async def lines_end() -> AsyncIterator[None]:
+    """Nobody leaves a socket open."""
+    yield
+    drop_all()
+
+
+def reply(number: int) -> list[str]:
+    """The words of a stream's reply, its marker in each of them."""
+    return [f"<{number}.{at}> " for at in range(WORDS)]
+
+
+class Crowd:
+    """The streams, each of which the upstream holds at a place of its own, and of which some are dropped at theirs.
+
+    Attributes:
+        lines: the clients', by number.
+        dropped: which of them go.
+    """
+
+    def __init__(self, seed: int) -> None:
+        chance = random.Random(seed)
+        self.gate = Gate()
+        self.lines: dict[int, Line] = {}
+        self.dropped = set(chance.sample(range(STREAMS), DROPPED))
+        self._held = [chance.randint(1, WORDS) for _ in range(STREAMS)]
+        self._heard = [chance.randint(0, held - 1) for held in self._held]
+
+    def answer(self, body: dict[str, Any]) -> Reply | str:
+        """What the upstream answers to `0` to `499`; the role is its first chunk."""
+        said = body["messages"][-1]["content"]
+        if not said.isdecimal():
+            return f"re: {said}"
+        return Reply(text="".join(reply(int(said))), hold=self.gate, hold_after=self._held[int(said)])
+
+    async def begin(self, served: Served, path: str) -> None:
+        """Open all streams; each has had what it hears before it is dropped."""
+
+        async def one(number: int) -> None:
+            line = await Line.ask(served.port, str(number), f"s{number}", path=path, max_tokens=1000)
+            self.lines[number] = line
+            words = line.words()
+            for expected in reply(number)[: self._heard[number]]:
+                assert await anext(words) == expected
+
+        await asyncio.gather(*map(one, range(STREAMS)))
+
+    async def rest(self, number: int) -> str:
+        """All that the client was sent."""
+        heard = reply(number)[: self._heard[number]]
+        return "".join(heard) + await self.lines[number].text()
+
+
+@pytest.mark.parametrize("path", [door.path for door in DOORS])
+@pytest.mark.parametrize("mode", ["cut", "finish"])
+async def test_streams_do_not_cross_and_none_is_lost(mode: str, path: str) -> None:
+    """Each client sees its own marker alone; each log has the whole reply, or a marked part that is a beginning of it."""
+    crowd = Crowd(seed=7)
+    upstream = ScriptedUpstream(crowd.answer)
+    with upstream.in_thread():
+        before = files()
+        async with serving(config_text(upstream.url, f"gateway: {{on_disconnect: {mode}}}")) as served:
+            await served.chat("hello", "other")
+            at_first = alive()
+            await crowd.begin(served, path)
+            assert await metric(served, "holdfast_streams_open") == STREAMS
+            await dropped(served, upstream, crowd, mode)
+            crowd.gate.open()
+            stayed = [number for number in range(STREAMS) if number not in crowd.dropped]
+            texts = await asyncio.gather(*map(crowd.rest, stayed))
+            assert texts == ["".join(reply(number)) for number in stayed]
+            drop_all()
+            await until(lambda: served.hf.engine.queues.empty and len(served.server.server_state.tasks) == 0)
+            await all_stored(served, crowd, mode)
+            await all_go_on(served)
+            outcome = "finished" if mode == "finish" else "cut"
+            assert await metric(served, f'holdfast_replies_left_total{{outcome="{outcome}"}}') == DROPPED
+            assert await metric(served, "holdfast_streams_open") == 0
+            await until(lambda: len(served.server.server_state.tasks) == 0)
+            left = alive()
+            assert (left["turns"], left["clients"]) == (at_first["turns"], at_first["clients"])
+            assert left["tasks"] <= at_first["tasks"]
+        async with asyncio.timeout(10):
+            await until(lambda: files() <= before)
+
+
+async def dropped(served: Served, upstream: ScriptedUpstream, crowd: Crowd, mode: str) -> None:
+    """Return when the clients that go have gone, and the server knows."""
+    for number in crowd.dropped:
+        crowd.lines[number].drop()
+    # One connection is the test's own.
+    await until(lambda: len(served.server.server_state.connections) == STREAMS - DROPPED + 1)
+    if mode == "cut":
+        await upstream.until(lambda: upstream.disconnects == DROPPED)
+
+
+async def all_stored(served: Served, crowd: Crowd, mode: str) -> None:
+    """What the logs hold."""
+    for number in range(STREAMS):
+        user, *replies = await served.hf.store.entries(SessionRef("default", f"s{number}"))
+        assert user.message.content == str(number)
+        whole = "".join(reply(number))
+        if mode == "finish" or number not in crowd.dropped:
+            assert [(one.message.content, one.metadata) for one in replies] == [(whole, None)]
+        for part in replies if mode == "cut" and number in crowd.dropped else ():
+            assert (part.metadata or {})["interrupted"] is True
+            assert whole.startswith(str(part.message.content))
+
+
+async def all_go_on(served: Served) -> None:
+    """Another turn works on each of them."""
+    several = asyncio.Semaphore(20)
+
+    async def one(number: int) -> Any:
+        async with several:
+            return await served.chat("more", f"s{number}")
+
+    for answer in await asyncio.gather(*map(one, range(STREAMS))):
+        assert answer["choices"][0]["message"]["content"] == "re: more"
+
+
+def alive() -> dict[str, int]:
+    """What of a stream is still in memory."""
+    gc.collect()
+    kinds = [type(one) for one in gc.get_objects() if type(one) in (Turn, Client)]
+    return {"tasks": len(asyncio.all_tasks()), "turns": kinds.count(Turn), "clients": kinds.count(Client)}
+
+
+def files() -> int:
+    """File descriptors of this process."""
+    return sum(1 for _ in Path("/dev/fd").iterdir())

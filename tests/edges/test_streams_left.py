@@ -1,0 +1,324 @@
+"""Clients that go before the end of a reply, and a server that ends before it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.session import SessionRef
+from holdfast.stores import open_store
+from holdfast.stores.verify import verify
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.edges.raw import Line, drop_all
+from tests.edges.server import Process, Served, config_text, gateway
+from tests.edges.test_gateway_failures import CHUNKS, TEXT, WORDS, entries, goes_on, heard
+from tests.edges.test_gateway_tools import tooled
+from tests.edges.test_streams import LONG, blocked, metric, until
+from tests.service.stage import line_of
+
+FINISH = "gateway: {on_disconnect: finish}"
+
+
+@pytest.fixture(autouse=True)
+async def lines_end() -> AsyncIterator[None]:
+    """Nobody leaves a socket open."""
+    yield
+    drop_all()
+
+
+# -- clients that go ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("after", range(CHUNKS))
+async def test_a_reply_is_finished_without_its_client(after: int, stream: bool) -> None:
+    """At every chunk: it is stored whole, once, unmarked, and the next turn has waited for it."""
+    gate = Gate()
+    reply = Reply(text=TEXT, hold=gate, hold_after=after)
+    arrived = "".join(WORDS[: max(0, after - 1)])
+    async with gateway([reply, "fine"], FINISH) as (served, upstream):
+        body = {"messages": [{"role": "user", "content": "count"}], "session_id": "s", "stream": stream}
+        async with httpx2.AsyncClient(base_url=served.url, trust_env=False) as client:
+            await heard(client, body, arrived if stream else None, upstream)
+        await until(lambda: len(served.server.server_state.connections) == 0)
+        following = asyncio.create_task(goes_on(served, upstream))
+        while len(line_of(served.hf)) != 2:  # noqa: ASYNC110 - a queue tells nobody
+            await asyncio.sleep(0)
+        gate.open()
+        sent = await following
+        assert [message["content"] for message in sent] == ["count", TEXT, "go on"]
+        assert [entry.metadata for entry in await entries(served)] == [None] * 4
+        assert await metric(served, 'holdfast_replies_left_total{outcome="finished"}') == 1
+        assert served.hf.engine.queues.empty
+
+
+async def test_tools_run_on_without_the_client() -> None:
+    """Finishing is finishing: the tool's result, the next call of the model, its answer."""
+    gate, runs = Gate(), []
+
+    async def look() -> str:
+        """Look."""
+        runs.append(1)
+        await gate.wait()
+        return "seen"
+
+    async with tooled([Reply(tool_calls=[("look", {})]), "done", "fine"], look, more=[FINISH]) as (served, upstream):
+        line = await Line.ask(served.port, "go")
+        await until(lambda: runs)
+        line.drop()
+        await until(lambda: len(served.server.server_state.connections) == 0)
+        gate.open()
+        await upstream.until(lambda: len(upstream.requests) == 2)
+        sent = await goes_on(served, upstream)
+        assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
+        assert (sent[2]["content"], sent[3]["content"], runs) == ("seen", "done", [1])
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_comes_back_is_given_the_reply(stream: bool, key: str | None) -> None:
+    """The same request, sent again while it is being answered, waits for that answer; the next one is a new one."""
+    gate = Gate()
+    async with gateway([Reply(text=TEXT, hold=gate, hold_after=3), "anew"], FINISH) as (served, upstream):
+        line = await Line.ask(served.port, "count", key=key)
+        async for _ in line.words():
+            break
+        line.drop()
+        await until(lambda: len(served.server.server_state.connections) == 0)
+        headers = {"Idempotency-Key": key} if key else {}
+        if stream:
+            again = await Line.ask(served.port, "count", key=key)
+            got = asyncio.create_task(again.text())
+        else:
+            got = asyncio.create_task(text_of(served, headers))
+        while len(line_of(served.hf)) != 2:  # noqa: ASYNC110 - a queue tells nobody
+            await asyncio.sleep(0)
+        gate.open()
+        assert await got == TEXT
+        assert len(upstream.requests) == 1
+        assert await served.log() == [("user", "count"), ("assistant", TEXT)]
+        # Once it was heard, the same words are new ones; the same key never is.
+        assert await text_of(served, headers) == (TEXT if key else "anew")
+        assert len(await served.log()) == (2 if key else 4)
+
+
+async def text_of(served: Served, headers: dict[str, str]) -> str:
+    answer = await served.chat("count", headers=headers)
+    return str(answer["choices"][0]["message"]["content"])
+
+
+@pytest.mark.parametrize("config", ["cut", "finish"])
+async def test_who_goes_while_the_last_word_waits_is_given_the_reply(config: str) -> None:
+    """The turn is over, and what ends the stream waits for the client to read: it goes, comes back, and is not answered twice."""
+    whole = "x" * 4_000_000
+    async with gateway([whole, "anew"], f"gateway: {{on_disconnect: {config}}}") as (served, upstream):
+        line = await Line.ask(served.port, "count", small=True)
+        await until(lambda: blocked(served) and not served.hf.engine.queues.busy(SessionRef("default", "s")))
+        line.drop()
+        await until(lambda: not served.server.server_state.tasks)
+        assert await text_of(served, {}) == whole
+        assert len(upstream.requests) == 1
+        assert await metric(served, 'holdfast_replies_left_total{outcome="finished"}') == 1
+
+
+async def test_a_client_with_a_request_behind_the_one_that_runs_is_missed() -> None:
+    """Two requests on one connection, the second before the answer to the first: that one is cut when the client goes."""
+    async with gateway(lambda body: LONG) as (served, _):
+        line = await Line.ask(served.port, "long", small=True)
+        await until(lambda: blocked(served))
+        connection: Any = next(iter(served.server.server_state.connections))
+        first = connection.cycle
+        line.further("never", "other")
+        await until(lambda: connection.cycle is not first)
+        line.drop()
+        await until(lambda: not served.server.server_state.tasks and served.hf.engine.queues.empty)
+        part = (await entries(served))[1]
+        assert (part.metadata or {})["interrupted"] is True
+        assert await metric(served, 'holdfast_replies_left_total{outcome="cut"}') == 1
+        assert [one.id for one in (await served.hf.sessions()).sessions] == ["s"]
+
+
+async def test_another_request_is_not_given_the_reply() -> None:
+    """Other words, another key: these are answered themselves; and nobody is given an old reply behind them."""
+    gate = Gate()
+    async with gateway([Reply(text=TEXT, hold=gate, hold_after=1), "two", "three"], FINISH) as (served, upstream):
+        line = await Line.ask(served.port, "count")
+        await upstream.until(lambda: upstream.requests)
+        await until(lambda: served.hf.engine.queues.busy(SessionRef("default", "s")))
+        line.drop()
+        await until(lambda: len(served.server.server_state.connections) == 0)
+        gate.open()
+        assert (await served.chat("count", headers={"Idempotency-Key": "mine"}))["choices"][0]["message"][
+            "content"
+        ] == "two"
+        assert (await served.chat("count"))["choices"][0]["message"]["content"] == "three"
+        assert len(served.hf.engine.unheard) == 0
+
+
+@pytest.mark.parametrize("config", ["cut", "finish"])
+async def test_a_request_decides_for_itself(config: str) -> None:
+    """`on_disconnect` of the body comes before the configuration, and does not travel on."""
+    gate, other = Gate(), "cut" if config == "finish" else "finish"
+    async with gateway(
+        [Reply(text=TEXT, hold=gate, hold_after=2), "fine"], f"gateway: {{on_disconnect: {config}}}"
+    ) as (served, upstream):
+        line = await Line.ask(served.port, "count", on_disconnect=other)
+        async for _ in line.words():
+            break
+        line.drop()
+        await until(lambda: len(served.server.server_state.connections) == 0)
+        gate.open()
+        sent = await goes_on(served, upstream)
+        assert "on_disconnect" not in upstream.requests[0].body
+        assert sent[1]["content"] == (TEXT if other == "finish" else WORDS[0])
+
+
+async def test_what_is_neither_is_refused() -> None:
+    """With the field's name, before a session is made."""
+    async with gateway([]) as (served, _):
+        wrongs: list[Any] = ["stop", 5, True, ["cut"], {}]
+        for wrong in wrongs:
+            refused = await served.chat("a", on_disconnect=wrong)
+            assert (refused["status"], refused["error"]["param"]) == (400, "on_disconnect")
+        assert (await served.hf.sessions()).sessions == ()
+
+
+async def test_a_turn_that_has_not_begun_is_not_finished() -> None:
+    """Who goes while the request waits for its session has asked nothing yet."""
+    gate = Gate()
+    async with gateway([Reply(text="first", hold=gate), "fine"], FINISH) as (served, upstream):
+        first = asyncio.create_task(served.chat("a"))
+        await upstream.until(lambda: upstream.requests)
+        line = await Line.ask(served.port, "never")
+        while len(line_of(served.hf)) != 2:  # noqa: ASYNC110 - a queue tells nobody
+            await asyncio.sleep(0)
+        line.drop()
+        while len(line_of(served.hf)) != 1:  # noqa: ASYNC110 - the same
+            await asyncio.sleep(0)
+        gate.open()
+        await first
+        assert await served.log() == [("user", "a"), ("assistant", "first")]
+
+
+async def test_a_model_that_fails_while_nobody_is_there() -> None:
+    """What came is stored, marked, as ever."""
+    gate = Gate()
+    reply = Reply(text=TEXT, hold=gate, hold_after=3, cut_after=4)
+    async with gateway([reply, "fine"], FINISH) as (served, upstream):
+        line = await Line.ask(served.port, "count")
+        async for _ in line.words():
+            break
+        line.drop()
+        await until(lambda: len(served.server.server_state.connections) == 0)
+        gate.open()
+        await goes_on(served, upstream)
+        part = (await entries(served))[1]
+        assert (part.message.content, (part.metadata or {})["interrupted"]) == ("one two three ", True)
+        assert await metric(served, 'holdfast_replies_left_total{outcome="cut"}') == 1
+
+
+async def test_a_turn_without_its_client_is_interrupted() -> None:
+    """By the next one that asks for it, at once."""
+    async with gateway([Reply(text=TEXT, hold=Gate(), hold_after=3), "fine"], FINISH) as (served, _):
+        line = await Line.ask(served.port, "count")
+        async for word in line.words():
+            if word == WORDS[1]:
+                break
+        line.drop()
+        await until(lambda: len(served.server.server_state.connections) == 0)
+        assert (await served.chat("stop", session_queue="interrupt"))["choices"][0]["message"]["content"] == "fine"
+        assert [text for _, text in await served.log()] == ["count", "one two ", "stop", "fine"]
+
+
+# -- a server that ends -----------------------------------------------------------------
+
+
+async def refused(url: str) -> None:
+    """Return when nobody listens there any more."""
+    place = httpx2.URL(url)
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(place.host, place.port)
+        except ConnectionRefusedError:
+            return
+        writer.close()
+        await asyncio.sleep(0.01)
+
+
+async def test_a_server_ends_under_load(tmp_path: Path) -> None:
+    """Of 50 streams some end within the grace, with or without their client; the others are told, and what came is stored."""
+    soon, never = Gate(), Gate()
+
+    def answer(body: dict[str, Any]) -> Reply:
+        number = int(body["messages"][-1]["content"])
+        words = " ".join(f"m{number}" for _ in range(6))
+        return Reply(text=words, hold=soon if number < 25 else never, hold_after=3)
+
+    store, config = f"sqlite:///{tmp_path}/s.db", tmp_path / "holdfast.yaml"
+    async with ScriptedUpstream(answer) as upstream:
+        config.write_text(config_text(upstream.url, "gateway: {shutdown_grace: 2, on_disconnect: finish}"))
+        with Process(store, config=config) as server:
+            port = int(server.url.rpartition(":")[2])
+            lines = [await Line.ask(port, str(number), f"s{number}") for number in range(50)]
+            first = await asyncio.gather(*(anext(line.words()) for line in lines))
+            assert first == [f"m{number} " for number in range(50)]
+            for number in (*range(5), *range(25, 30)):
+                lines[number].drop()
+            server.process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(server.until, "ending: 50 requests running")
+            await refused(server.url)
+            soon.open()
+            ends = await asyncio.gather(*(rest(line) for line in (*lines[5:25], *lines[30:])))
+            code = await asyncio.to_thread(server.process.wait, 30)
+            server.kill()
+        assert (code, [line for line in server.log if "Traceback" in line]) == (0, [])
+        assert [codes for codes, _ in ends] == [[]] * 20 + [["server_ending"]] * 20
+        assert {last for _, last in ends} == {"data: [DONE]"}
+    await all_stored(store)
+
+
+async def rest(line: Line) -> tuple[list[str], str]:
+    """The errors in what is left of a stream, and its last line."""
+    told = [one async for one in line.lines()]
+    return [json.loads(one[6:])["error"]["code"] for one in told if '"error"' in one], told[-1]
+
+
+async def all_stored(store: str) -> None:
+    """The first 25 sessions have their replies whole, the others a marked part."""
+    opened = await open_store(store, tenant="default")
+    for number in range(50):
+        ref = SessionRef("default", f"s{number}")
+        user, reply = await opened.entries(ref)
+        whole = " ".join(f"m{number}" for _ in range(6))
+        assert user.message.content == str(number)
+        if number < 25:
+            assert (reply.message.content, reply.metadata) == (whole, None)
+        else:
+            assert (reply.metadata or {})["interrupted"] is True
+            assert reply.message.content == whole[: len(f"m{number} ") * 2]
+        assert await verify(opened, ref) == 2
+    await opened.close()
+
+
+async def test_a_client_that_does_not_read_does_not_keep_a_server(tmp_path: Path) -> None:
+    """When the grace is over it is over, whatever lies unread."""
+    config = tmp_path / "holdfast.yaml"
+    async with ScriptedUpstream([LONG]) as upstream:
+        config.write_text(config_text(upstream.url, "gateway: {shutdown_grace: 1}"))
+        with Process(f"sqlite:///{tmp_path}/s.db", config=config) as server:
+            line = await Line.ask(int(server.url.rpartition(":")[2]), "long", small=True)
+            assert await line.begin() == 200
+            async with asyncio.timeout(20):
+                code = await asyncio.to_thread(server.stop, signal.SIGTERM)
+        assert (code, [told for told in server.log if "Traceback" in told]) == (0, [])
+    opened = await open_store(f"sqlite:///{tmp_path}/s.db", tenant="default")
+    _, part = await opened.entries(SessionRef("default", "s"))
+    assert (part.metadata or {})["interrupted"] is True
+    await opened.close()
