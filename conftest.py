@@ -67,9 +67,11 @@ def gateway() -> Iterator[str]:
 
 @pytest.fixture
 def example_client(gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`OpenAI()` in an example talks to a gateway of the tests' own."""
+    """`OpenAI()` and `Anthropic()` in an example talk to a gateway of the tests' own."""
     monkeypatch.setenv("OPENAI_BASE_URL", gateway)
     monkeypatch.setenv("OPENAI_API_KEY", "unused")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", gateway.removesuffix("/v1"))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "unused")
 
 
 pages = Sybil(

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import gateway, many, matching, replay, servers, sessions, stored, streams, turn, window
+from benchmarks import doors, gateway, many, matching, python, replay, servers, sessions, stored, streams, turn, window
 from benchmarks.run import Run
 from benchmarks.tables import Table
 from benchmarks.timing import clock, settle, told
@@ -28,11 +28,13 @@ PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "sessions": sessions.measure,
     "replay": replay.measure,
     "gateway": gateway.measure,
+    "doors": doors.measure,
     "streams": streams.measure,
     "matching": matching.measure,
     "stored": stored.measure,
     "servers": servers.measure,
     "many": many.measure,
+    "python": python.measure,
 }
 
 

@@ -14,7 +14,8 @@ from benchmarks.sessions import ENTRIES, Load
 from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import clock, settle, told
 from benchmarks.turn import ANSWER
-from holdfast.holdfast import Holdfast, open_holdfast
+from holdfast.entrance import open_holdfast
+from holdfast.holdfast import Holdfast
 from holdfast.session import SessionRef
 from holdfast.stores.base import NewSession
 

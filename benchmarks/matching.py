@@ -9,7 +9,8 @@ from benchmarks.places import PLACES, reached
 from benchmarks.run import Run, clear
 from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import Samples, clock, settle, told
-from holdfast.holdfast import Holdfast, open_holdfast
+from holdfast.entrance import open_holdfast
+from holdfast.holdfast import Holdfast
 from holdfast.messages import Message
 from holdfast.recognising import recognised
 from holdfast.session import NewEntry

@@ -16,25 +16,30 @@ from holdfast._version import __version__
 if TYPE_CHECKING:
     from holdfast.agents import Agent, Llm, Roster
     from holdfast.budget import Budget
+    from holdfast.carrying import CarryOver
     from holdfast.context.settings import ContextSettings
+    from holdfast.entrance import open_holdfast as open  # noqa: A004  # `holdfast.open`, as the design has it
     from holdfast.errors import HoldfastError
-    from holdfast.handles import OpenTurn, SessionHandle
+    from holdfast.handles import SessionHandle
     from holdfast.holdfast import Holdfast
-    from holdfast.holdfast import open_holdfast as open  # noqa: A004  # `holdfast.open`, as the design has it
     from holdfast.hooks import EndedSession
     from holdfast.hooks.transcripts import Transcripts
     from holdfast.hooks.webhook import Webhook
     from holdfast.life import LifeSettings
     from holdfast.looking import Context
     from holdfast.messages import Message
-    from holdfast.models import OpenAIModel
+    from holdfast.models import AnthropicModel, OpenAIModel
+    from holdfast.open_turn import OpenTurn
     from holdfast.tools.context import ToolContext
     from holdfast.tools.functions import tool_from
+    from holdfast.tools.python.settings import PythonSettings
     from holdfast.tools.tool import Tool, ToolLimits
 
 __all__ = [
     "Agent",
+    "AnthropicModel",
     "Budget",
+    "CarryOver",
     "Context",
     "ContextSettings",
     "EndedSession",
@@ -45,6 +50,7 @@ __all__ = [
     "Message",
     "OpenAIModel",
     "OpenTurn",
+    "PythonSettings",
     "Roster",
     "SessionHandle",
     "Tool",
@@ -59,7 +65,9 @@ __all__ = [
 
 _HOMES = {
     "Agent": "holdfast.agents",
+    "AnthropicModel": "holdfast.models",
     "Budget": "holdfast.budget",
+    "CarryOver": "holdfast.carrying",
     "Context": "holdfast.looking",
     "ContextSettings": "holdfast.context.settings",
     "EndedSession": "holdfast.hooks",
@@ -69,7 +77,8 @@ _HOMES = {
     "Llm": "holdfast.agents",
     "Message": "holdfast.messages",
     "OpenAIModel": "holdfast.models",
-    "OpenTurn": "holdfast.handles",
+    "OpenTurn": "holdfast.open_turn",
+    "PythonSettings": "holdfast.tools.python.settings",
     "Roster": "holdfast.agents",
     "SessionHandle": "holdfast.handles",
     "Tool": "holdfast.tools.tool",
@@ -77,7 +86,7 @@ _HOMES = {
     "ToolLimits": "holdfast.tools.tool",
     "Transcripts": "holdfast.hooks.transcripts",
     "Webhook": "holdfast.hooks.webhook",
-    "open": "holdfast.holdfast:open_holdfast",
+    "open": "holdfast.entrance:open_holdfast",
     "tool_from": "holdfast.tools.functions",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from holdfast.session import Session, SessionRef
 from holdfast.stores.base import NewSession, Store
 from holdfast.sweeping import Sweeper
 from holdfast.telling import Teller
+from holdfast.unheard import Unheard
 from holdfast.warm import Warm
 
 T = TypeVar("T")
@@ -37,6 +39,9 @@ def random_id() -> str:
 
 class Engine:
     """What turns share: the store, the clock, a queue a session, and writes that outlive whoever asked for them.
+
+    Attributes:
+        failures: how often an agent's failure message stood in place of a reply, by the error's code.
 
     Args:
         store: where sessions live.
@@ -81,12 +86,14 @@ class Engine:
             self.sweeper = of.sweeper
         self.clock = clock
         self.learning = Learning(store, clock)
-        roster = roster or Roster()
+        self.roster = roster = roster or Roster()
         self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
         self.scoring = Scoring(self.store, roster.scorer, clock, self.warm.rate)
         if of is not None:  # figures are the server's, not a tenant's
             self.compactor.outcomes, self.compactor.spent = of.compactor.outcomes, of.compactor.spent
             self.scoring.counts = of.scoring.counts
+        self.failures: Counter[str] = Counter() if of is None else of.failures
+        self.unheard = Unheard()
         self.queues = Queues(store, clock, queueing or QueueSettings(), uuid.uuid4().hex)
 
     def start(self) -> None:

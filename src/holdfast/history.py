@@ -90,7 +90,9 @@ def old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
 
 
 def again(entry: Entry) -> NewEntry:
-    """`entry`, to be written once more at the end of its own log."""
+    """`entry`, to be written once more at the end of its own log. What was erased stays erased."""
+    if entry.erased:
+        return old_entry(entry, retired=False)
     return NewEntry(**_said(entry))
 
 
@@ -121,6 +123,23 @@ def relived(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
         entries.append(entry)
     path.leave(len(new))
     return entries, evolve(path.tail, next_seq=len(new)), path.live
+
+
+def continued(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
+    """The entries that `new` becomes behind a log's `tail`, and the tail after them. What was erased before stays so.
+
+    Raises:
+        InvalidMessage: a turn before the one before it.
+    """
+    entries: list[Entry] = []
+    for at, item in enumerate(new):
+        base = tail
+        (entry,), tail = extend(base, [item])
+        check_turn(entry.turn_id, base.turn_id, f"messages[{at}]")
+        if isinstance(item, OldEntry) and item.stands_for is not None:
+            entry, tail = _erased(entry, item.stands_for, base, tail)
+        entries.append(entry)
+    return entries, tail
 
 
 def check_turn(turn_id: int, last: int, where: str) -> None:

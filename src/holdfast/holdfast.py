@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from copy import copy
 from types import TracebackType
 from typing import Any, Self, overload
 
 from holdfast.agents import Roster, Voice
 from holdfast.artifacts import ArtifactService, ArtifactSettings, opened_blobs
+from holdfast.carrying import CarryOver, carry_over_from, carrying
 from holdfast.compacting import Compactor
 from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.engine import Engine, random_id
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
 from holdfast.guarded import guarded
-from holdfast.handles import SessionHandle, text
+from holdfast.handles import SessionHandle
 from holdfast.hooks.base import Hook
 from holdfast.hooks.callbacks import ENDS, F, Hooks
 from holdfast.hooks.callbacks import callback as as_hook
 from holdfast.hooks.observing import observed
-from holdfast.life import SETTINGS as LIFE_SETTINGS
 from holdfast.life import LifeSettings
 from holdfast.media.store import referring
 from holdfast.messages import Message
@@ -32,17 +32,20 @@ from holdfast.receipts import Receipt
 from holdfast.removing import pruned, removed, user_removed
 from holdfast.scoring import Scoring
 from holdfast.secrets import Guard
+from holdfast.sendable import text
 from holdfast.session import EndReason, Entry, NewEntry, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Appended, NewSession, SessionPage, Store
 from holdfast.sweeping import Swept
 from holdfast.tenancy import Tenants
 from holdfast.tools.functions import toolset
+from holdfast.tools.python.settings import PythonSettings
+from holdfast.tools.python.tool import with_python
 from holdfast.tools.tool import Tool, ToolLimits
+from holdfast.voicing import greeted
 from holdfast.wire.exports import import_from, system_messages_from
 
 DEFAULT_URL = "sqlite:///holdfast.db"
-MEMORY_URL = "sqlite://:memory:"
 DEFAULT_USER = "default"
 DEFAULT_TENANT = "default"
 
@@ -77,6 +80,8 @@ class Holdfast:
         session_queue: what becomes of a turn while another one of its session runs, here or on another server: it waits
             (`queue`), is refused (`reject`) or ends that one (`interrupt`).
         queue_timeout: seconds that it waits.
+        python: turns on the tool `python`, which runs what the model writes, and says how far that may go; see
+            docs/python.md. None: there is none.
     """
 
     def __init__(
@@ -98,6 +103,7 @@ class Holdfast:
         tool_limits: ToolLimits | None = None,
         session_queue: QueueMode = "queue",
         queue_timeout: float = 300.0,
+        python: PythonSettings | None = None,
     ) -> None:
         if store is not None and not hasattr(store, "for_tenant"):
             raise InvalidRequest(f"store must be an opened store, not {type(store).__name__}", param="store")
@@ -111,6 +117,7 @@ class Holdfast:
         self.roster.scorers.update(_functions(scorers or {}, "scorers"))
         if tools is not None or tool_limits is not None:
             self.roster.tools = toolset(self.roster.tools.tools.values() if tools is None else tools, tool_limits)
+        self.kernels, self.roster.tools = with_python(self.roster.tools, python, clock)
         self.queueing = QueueSettings(mode=session_queue, timeout=queue_timeout)
         self.life = life or LifeSettings()
         self.roster.max_history_turns = self.life.max_history_turns
@@ -127,6 +134,8 @@ class Holdfast:
         try:
             store = observed(store, self.hooks.observers)
             artifacts = self._shelf(store)
+            if self.kernels is not None:
+                await self.kernels.open()
         except BaseException:
             await store.close()
             raise
@@ -137,7 +146,7 @@ class Holdfast:
 
     def _made(self, store: Store, artifacts: ArtifactService, *, of: Engine | None = None) -> Engine:
         """The engine of a store's tenant; see `Engine`."""
-        return Engine(
+        engine = Engine(
             store,
             self.clock,
             self.roster,
@@ -149,6 +158,9 @@ class Holdfast:
             queueing=self.queueing,
             of=of,
         )
+        if self.kernels is not None:
+            engine.life.on_over = self.kernels.over
+        return engine
 
     def _made_for(self, tenant: str) -> Engine:
         own = self.engine
@@ -188,10 +200,8 @@ class Holdfast:
 
     def _shelf(self, store: Store) -> ArtifactService:
         """The artifacts of a store's tenant."""
-        url = self.url if self._given is None else None
-        return ArtifactService(
-            store, opened_blobs(self._artifacts, url, store, self.clock), self.clock, self._artifacts
-        )
+        blobs = opened_blobs(self._artifacts, self.url if self._given is None else None, store, self.clock)
+        return ArtifactService(store, blobs, self.clock, self._artifacts)
 
     async def close(self) -> None:
         """Finish the writes under way, then let go of models and store. Closing twice is fine."""
@@ -201,6 +211,8 @@ class Holdfast:
             if tenants is not None:
                 await tenants.close()
             await engine.close()
+            if self.kernels is not None:
+                await self.kernels.close()
             for observer in self.hooks.observers:
                 await observer.close()
             await self.roster.close()
@@ -247,6 +259,7 @@ class Holdfast:
         user_id: str = DEFAULT_USER,
         agent: str | None = None,
         system: str | Sequence[Any] | None = None,
+        carry_over: CarryOver | Mapping[str, Any] | str | None = None,
     ) -> SessionHandle:
         """The session of that id, made if there is none yet.
 
@@ -255,15 +268,25 @@ class Holdfast:
             user_id: whose session; two users may have sessions of one id.
             agent: who answers in a new session; an existing one keeps its own unless this names another.
             system: the system prompt of a new session: a text, or several, or system messages.
+            carry_over: an earlier session that a new one is to know of: its id, or a `CarryOver`. It gets one more system
+                message with a summary of that one, or its last messages.
 
         Raises:
             InvalidRequest: an unknown agent, or an id that cannot be one.
+            SessionNotFound: there is no session to carry over; then none is made.
         """
         for name, value in (("session_id", session_id), ("agent", agent)):
             text(value, name, none=True)
         text(user_id, "user_id")
         messages = system_messages_from(system) if system else ()
-        found = await self.ensure(session_id, user_id=user_id, agent=agent, system_messages=messages)
+        found = await self.ensure(
+            session_id,
+            user_id=user_id,
+            agent=agent,
+            system_messages=messages,
+            greet=True,
+            carry_over=None if carry_over is None else carry_over_from(carry_over),
+        )
         return self.handle(found, agent=agent)
 
     async def ensure(
@@ -273,26 +296,47 @@ class Holdfast:
         user_id: str,
         agent: str | None = None,
         system_messages: tuple[Message, ...] = (),
+        greet: bool = False,
+        carry_over: CarryOver | None = None,
     ) -> Session:
-        """The session of that id, made if there is none yet. See `session`."""
+        """The session of that id, made if there is none yet, with its agent's greeting if `greet`. See `session`."""
         if session_id is not None:
-            try:
+            with suppress(SessionNotFound):
                 return await self.store.get(SessionRef(user_id, session_id))
-            except SessionNotFound:
-                pass
         self.roster.voice(agent=agent)
         try:
-            return await self.create(session_id, user_id=user_id, agent=agent, system_messages=system_messages)
+            return await self.create(
+                session_id,
+                user_id=user_id,
+                greet=greet,
+                carry_over=carry_over,
+                agent=agent,
+                system_messages=system_messages,
+            )
         except SessionExists:
             # Somebody made it in between: theirs is as good.
             return await self.store.get(SessionRef(user_id, str(session_id)))
 
-    async def create(self, session_id: str | None = None, *, user_id: str = DEFAULT_USER, **fields: Any) -> Session:
-        """Make a session; see `NewSession` for its fields. Raises `SessionExists`."""
-        new = NewSession(
-            id=self.new_id() if session_id is None else session_id, user_id=user_id, timestamp=self.clock(), **fields
-        )
-        return await self.store.create(new)
+    async def create(
+        self,
+        session_id: str | None = None,
+        *,
+        user_id: str = DEFAULT_USER,
+        greet: bool = True,
+        carry_over: CarryOver | None = None,
+        **fields: Any,
+    ) -> Session:
+        """Make a session; see `NewSession` for its fields, and `greeted` for its agent's greeting.
+
+        Raises:
+            SessionExists: there is one of that id.
+            SessionNotFound: there is no session to carry over.
+        """
+        name = self.new_id() if session_id is None else session_id
+        new = NewSession(id=name, user_id=user_id, timestamp=self.clock(), **fields)
+        if carry_over is not None:
+            new = await carrying(self.engine, new, carry_over, self.roster.voice(agent=new.agent))
+        return await greeted(self.engine, new, self.roster.agents.get(new.agent or "") if greet else None)
 
     async def install(self, new: NewSession, entries: Sequence[NewEntry]) -> Appended:
         """Import a session whole, in place of one of the same name if there is one."""
@@ -453,28 +497,3 @@ def _functions(given: Mapping[str, Any], name: str) -> Mapping[str, Callable[...
         if name == "summarizers" and key in WITHOUT_MODEL:
             raise InvalidRequest(f"{name}[{key!r}]: that name stands for no summarizer; give it another", param=name)
     return given
-
-
-def open_holdfast(url: str | None = None, *, preset: str | None = None, **settings: Any) -> Holdfast:
-    """Open a store: `async with holdfast.open("sqlite:///chat.db") as hf`. See `Holdfast` for the settings.
-
-    `holdfast.open(store=…)` takes one that is open.
-
-    Args:
-        url: the store; None: `sqlite:///holdfast.db`, of a preset in memory.
-        preset: `mistralrs`: 128 sessions, half an hour, in memory; what is given beside it wins.
-        settings: those of `Holdfast`, and how long sessions live: `session_ttl` (24h) and `retention` (0, for ever) as `24h`,
-            `90s` or seconds, `max_sessions` (10000) and `max_history_turns` (0, all); see `holdfast.life.LifeSettings`.
-
-    Raises:
-        InvalidRequest: a setting that cannot be.
-    """
-    given = {name: settings.pop(name) for name in LIFE_SETTINGS if name in settings}
-    if preset is not None or given:
-        if settings.get("life") is not None:
-            raise InvalidRequest(f"life says it already: leave out {', '.join(given) or 'preset'}", param="life")
-        settings["life"] = LifeSettings.of(preset, **given)
-    if url is None:
-        url = DEFAULT_URL if preset is None else MEMORY_URL
-    text(url, "url")
-    return Holdfast(url, **settings)

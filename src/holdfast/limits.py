@@ -39,6 +39,18 @@ COMPACTION_REPORT_BYTES: Final = 64 * 1024
 """Report on a summary as JSON."""
 COMPACTION_ERROR_BYTES: Final = 2 * 1024
 """Why a summary failed, in UTF-8."""
+CARRIED_TOKENS_LEAST: Final = 64
+"""Fewest tokens that a session may be asked to carry over of another one."""
+CARRIED_TOKENS: Final = 32_000
+"""Most of them."""
+CARRIED_PREFIX_CHARS: Final = 2000
+"""Words that are put before what is carried over."""
+CARRIED_READ_TOKENS: Final = 100_000
+"""What is read of the other session's messages, the newest, to be summarized."""
+CARRIED_READ_ENTRIES: Final = 5000
+"""How many of them."""
+CARRIED_SECONDS: Final = 60.0
+"""How long a summary of them may take, before the digest takes its place."""
 COMPACTIONS_KEPT: Final = 64
 """Compactions of a session that are kept when they are no longer live: superseded, dropped, dead. The oldest go first."""
 FAILURES_KEPT: Final = 16
@@ -63,10 +75,34 @@ TURNS_WAITING: Final = 256
 """Turns of a session that wait for the one that runs, in a process; more are refused."""
 LEASE_MILLISECONDS: Final = 86_400_000
 """Longest time that a lease may be taken for."""
+FALLBACKS: Final = 16
+"""Models that stand in for another."""
+UPSTREAMS: Final = 1000
+"""Upstreams of which a process remembers how they are doing."""
+COOL_DOWN_FIRST_SECONDS: Final = 5.0
+"""How long an upstream that failed is passed over where another stands in for it; doubled with each further failure in a row."""
+COOL_DOWN_SECONDS: Final = 300.0
+"""Longest such pause."""
+COOL_DOWN_ASKED_SECONDS: Final = 3600.0
+"""Longest such pause that an upstream may ask for."""
 TOOL_THREADS: Final = 64
 """Tools that are plain functions, at work at once in a process; further ones wait, and their time limit runs."""
 TOOL_GRACE_SECONDS: Final = 5.0
 """Seconds that a tool gets to end when whoever asked has gone."""
+PYTHON_CODE_BYTES: Final = 1 * MIB
+"""Code of one call of the tool `python`."""
+PYTHON_CALLS_WAITING: Final = 16
+"""Calls of it that wait in a session for the one that runs; further ones are told so."""
+PYTHON_START_SECONDS: Final = 30.0
+"""Longest time that its process may take to start, and files of earlier calls to be put back."""
+PYTHON_KEEP_SECONDS: Final = 60.0
+"""Longest time that the files of a call may take to be kept as artifacts."""
+PYTHON_RESTORED: Final = 100
+"""Files of earlier calls that are put back into the work folder of a fresh process: the newest."""
+PYTHON_RESTORED_BYTES: Final = 64 * MIB
+"""All of them together."""
+PYTHON_LOOKED_BACK: Final = 1000
+"""Messages of a session, the newest, in which earlier calls are looked for when a process starts."""
 PATTERN_CHARS: Final = 10_000
 """Longest pattern of the user's own that secrets are looked for with."""
 PATTERNS: Final = 100
@@ -112,6 +148,12 @@ VALUES: Final = 1_000_000
 """Values and keys' values in a request body: a few bytes of JSON can stand for hundreds in memory."""
 HEAD_BYTES: Final = 64 * 1024
 """A request's line and headers together."""
+UNREAD_BYTES: Final = 256 * 1024
+"""What waits in the server for a client that reads slowly, beside the system's own buffers; then its reply waits for it."""
+READ_BYTES: Final = 64 * 1024
+"""What such a client has to read of it in `gateway.send_timeout`, unless less is left."""
+UNHEARD: Final = 10_000
+"""Replies of which a process remembers that their client had gone before their end; the oldest go."""
 TOKEN_CHARS: Final = 16_384
 """Longest token of `auth.jwt`, and longest upstream key that is handed on."""
 JWKS_BYTES: Final = 1 * MIB
@@ -147,5 +189,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of one image, recording, video or file in it."""
     media_count: int = 100
     """How many of them."""
+    speech: int = 512
+    """Bytes in UTF-8 of a text that is spoken from outside, as at Agora."""
     pixels: int = 100_000_000
     """Width times height of an image, by its header: nothing is decoded."""

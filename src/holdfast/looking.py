@@ -28,6 +28,7 @@ from holdfast.session import Entry, ModelCall, SessionRef, StoredCompaction
 from holdfast.stores.base import MAX_PAGE
 from holdfast.views import read_view
 from holdfast.wire import anthropic, gemini
+from holdfast.wire.anthropic_cache import MARK
 from holdfast.wire.openai import message_to
 
 
@@ -84,6 +85,8 @@ class Looked(NamedTuple):
     """Tokens of the prompt by its provider's own count, where the model is configured so and it answered."""
     sent: Sequence[Message] = ()
     """Its messages as they are sent: with their media, as far as the model takes them."""
+    marked: bool = True
+    """Whether they are marked for Anthropic's prompt cache."""
 
     def explanation(self) -> dict[str, Any]:
         """How it came about. Of a past call the budget is the recorded one, whose shares of the window are not kept."""
@@ -125,7 +128,8 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     counted = await provider_count(engine, ref, voice.llm, found.built)
     as_chat = look.dialect == "openai"
     sent = await for_model(engine.store, ref, found.built.messages, voice.llm.inputs, as_chat=as_chat)
-    return found._replace(provider=counted, sent=sent)
+    marked = voice.llm.params.get("cache_control") is not False
+    return found._replace(provider=counted, sent=sent, marked=marked)
 
 
 def _check_turn(turn_id: Any) -> None:
@@ -253,7 +257,7 @@ def _until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
 def told(found: Looked) -> Context:
     """A working set as it is shown and sent."""
     built = found.built
-    system, messages = _spoken(built.request.dialect, found.sent)
+    system, messages = _spoken(built.request.dialect, found.sent, marked=found.marked)
     return Context(
         messages=messages,
         tokens=built.tokens,
@@ -268,12 +272,12 @@ def told(found: Looked) -> Context:
 
 
 def _spoken(
-    dialect: Dialect, sent: Sequence[Message]
+    dialect: Dialect, sent: Sequence[Message], *, marked: bool
 ) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
     """System prompt, where it stands apart, and messages of a working set in the shape of its dialect."""
     match dialect:
         case "anthropic":
-            request = anthropic.request_to(sent)
+            request = anthropic.request_to(sent, cache=MARK if marked else None)
             return request.get("system"), request["messages"]
         case "gemini":
             request = gemini.request_to(sent)

@@ -9,13 +9,13 @@ messages, a run in the middle that is compared word for word.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace as evolve
 
 from holdfast.limits import MARKS, SIGHTINGS
-from holdfast.messages import GENESIS, Message, chain, cut_off, said, unseen
+from holdfast.messages import GENESIS, Message, chain, cut_off, heard_chain, heard_said, said, unseen, unspoken_in
 from holdfast.reconcile import Behind, same, saw
 from holdfast.session import Entry, Session, SessionRef
 from holdfast.stores.base import Store
@@ -210,6 +210,11 @@ async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> t
         found = await trail.look([mark for _, mark in straight])
         if found:
             at = straight[found[0].mark][0]
+            heard = () if any(one.live for one in found) else await _heard_since(trail, count, chains, at)
+            if heard:
+                places, count = heard[0], heard[1]
+                chains, window = {one.digest for one in places}, _WINDOW
+                continue
             whole = at + 1 == count + window
             places, count, chains = found, at + 1, {found[0].digest}
             if whole and count < len(trail.messages):
@@ -231,11 +236,15 @@ async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> t
 
 
 def _chained(trail: Trail, start: int, digest: bytes, count: int) -> list[tuple[int, bytes]]:
-    """The chain over so many messages from `start` on."""
-    found = []
+    """The chain over so many messages from `start` on, and what it was when a reply's unspoken parts counted."""
+    found, former = [], digest
     for at in range(start, min(start + count, len(trail.messages))):
-        digest = chain(digest, trail.messages[at])
+        message, same = trail.messages[at], former == digest
+        digest = chain(digest, message)
+        former = digest if same and not unspoken_in(message) else heard_chain(former, message)
         found.append((at, digest))
+        if former != digest:
+            found.append((at, former))
     return found
 
 
@@ -265,6 +274,30 @@ async def _checked(trail: Trail, places: Sequence[Sighting], at: int) -> tuple[S
     return tuple(kept)
 
 
+async def _heard_since(
+    trail: Trail, start: int, chains: Collection[bytes], last: int
+) -> tuple[tuple[Sighting, ...], int] | tuple[()]:
+    """The live replies that took the place of retired ones, from `start` to `last`, because less of them was heard.
+
+    A client that was sent all of such a reply, and was not told, goes on behind what stands in its place.
+
+    Returns:
+        Their places, and how many messages lead up to them; empty: there are none.
+    """
+    strays = [stray for link in chains for stray in _strays(trail, start, link, last)]
+    strays = sorted((at, mark) for at, mark in strays if trail.messages[at].role == "assistant")
+    told = await trail.look([mark for _, mark in strays], alias=True)
+    if not told:
+        return ()
+    at = strays[told[0].mark][0]
+    kept = []
+    for place in told:
+        entries = await trail.store.entries(place.ref, start=place.seq, stop=place.seq + 1) if place.live else ()
+        if entries and "original" in (entries[0].metadata or {}) and saw(entries[0], trail.messages[at]):
+            kept.append(place)
+    return (tuple(kept), at + 1) if kept else ()
+
+
 # -- what a client left out ---------------------------------------------------------------
 
 
@@ -279,7 +312,7 @@ async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> Landing
         run: messages in common that it takes.
     """
     floor = _count(trail, prefix)
-    replies = [(at, mark) for at in trail.replies(floor) if (mark := said(trail.messages[at]))]
+    replies = [(at, mark) for at in trail.replies(floor) for mark in _saying(trail.messages[at])]
     for _ in range(_ANCHORS):
         places = await trail.look([mark for _, mark in replies], alias=True, limit=_PLACES)
         if not places:
@@ -290,6 +323,11 @@ async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> Landing
                 return found
         del replies[places[0].mark :]
     return None
+
+
+def _saying(message: Message) -> list[bytes]:
+    """By what a reply is found whatever came before it."""
+    return [mark for mark in (said(message), heard_said(message)) if mark is not None]
 
 
 async def _run_to(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:

@@ -21,6 +21,24 @@ from holdfast.media.shapes import said as said_by
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_ROLES = frozenset({"system", "developer"})
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
+REASONING_PARTS = frozenset({"thinking", "redacted_thinking"})
+"""Parts of a reply that hold its model's reasoning."""
+SERVER_TOOL_PARTS = frozenset(
+    {
+        "server_tool_use",
+        "web_search_tool_result",
+        "web_fetch_tool_result",
+        "code_execution_tool_result",
+        "bash_code_execution_tool_result",
+        "text_editor_code_execution_tool_result",
+        "tool_search_tool_result",
+        "mcp_tool_use",
+        "mcp_tool_result",
+    }
+)
+"""Parts of a reply that tell what tools of its provider's own did while it was made."""
+UNSPOKEN_PARTS = REASONING_PARTS | SERVER_TOOL_PARTS
+"""Parts of a reply that are none of its words: a client keeps them, or was never sent them."""
 DIGEST_SIZE = 16
 """Bytes of a digest: 128 bits, enough that no two histories of a store meet by chance."""
 GENESIS = bytes(DIGEST_SIZE)
@@ -111,10 +129,10 @@ def canonical(message: Message) -> bytes:
     """What `message` says, as bytes: equal for messages that a reader would call the same (DESIGN.md, section 6).
 
     Text parts are joined, so `"x"` equals `[{"type": "text", "text": "x"}]`; media count by their kind and the hash of their
-    decoded content, whatever part brought them, a link by itself; trailing white space and unknown fields are ignored. Tool
-    calls and the id a result answers count.
+    decoded content, whatever part brought them, a link by itself; trailing white space, unknown fields, and a reply's
+    `UNSPOKEN_PARTS` are ignored. Tool calls and the id a result answers count.
     """
-    return _encoder.encode(_told(message, _segments(message.content)))
+    return _encoder.encode(_told(message, _segments(_spoken(message))))
 
 
 def _told(message: Message, segments: list[Any]) -> list[Any]:
@@ -154,7 +172,12 @@ def alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes | No
 
 def said(message: Message) -> bytes | None:
     """The digest of what a reply says, whatever came before it: for clients that leave out older messages. None: nothing."""
-    return _digest(canonical(message), b"said") if message.text.strip() or message.media else None
+    return _digest(canonical(message), b"said") if message.text.strip() or _shows(message) else None
+
+
+def _shows(message: Message) -> bool:
+    """Whether a reply has anything to be seen but words."""
+    return any(part.type not in UNSPOKEN_PARTS for part in message.media)
 
 
 def cut_off(previous: bytes) -> bytes:
@@ -187,15 +210,48 @@ def bare(message: Message) -> Message:
     return message.evolve(content=message.text)
 
 
-def former_chain(previous: bytes, message: Message) -> bytes | None:
-    """The digest of a message with media from when their parts counted as they were written, for logs of that time.
+def former_chains(previous: bytes, message: Message) -> tuple[bytes, ...]:
+    """The digests of a message that differ from today's, for logs of the time when they were the digest.
 
-    None where it is the same as today's.
+    Once its media counted as they were written; and longer than that a reply's unspoken parts counted, as media do.
     """
-    if not any(_says(part) for part in message.media) or any(part.held for part in message.media):
+    written = any(_says(part) for part in message.media) and not any(part.held for part in message.media)
+    forms = [former for former, differs in ((False, unspoken_in(message)), (True, written)) if differs]
+    return tuple(_former_chain(previous, message, former=former) for former in forms)
+
+
+def heard_chain(previous: bytes, message: Message) -> bytes:
+    """The chain as it was when a reply's unspoken parts counted: logs of that time are found by it."""
+    return _former_chain(previous, message) if unspoken_in(message) else chain(previous, message)
+
+
+def heard_said(message: Message) -> bytes | None:
+    """`said` of that time; None where it is the same as today's."""
+    if not unspoken_in(message):
         return None
-    told = _told(message, _segments(message.content, former=True))
+    return _digest(_encoder.encode(_told(message, _segments(message.content))), b"said")
+
+
+def unspoken_in(message: Message) -> bool:
+    """Whether `message` is a reply with parts that are none of its words."""
+    return (
+        message.role == "assistant"
+        and isinstance(message.content, tuple)
+        and any(part.type in UNSPOKEN_PARTS for part in message.content)
+    )
+
+
+def _former_chain(previous: bytes, message: Message, *, former: bool = False) -> bytes:
+    told = _told(message, _segments(message.content, former=former))
     return hashlib.blake2b(previous + _encoder.encode(told), digest_size=DIGEST_SIZE).digest()
+
+
+def _spoken(message: Message) -> Content:
+    """What of the content counts."""
+    if not unspoken_in(message):
+        return message.content
+    assert isinstance(message.content, tuple), "it has parts"
+    return tuple(part for part in message.content if part.type not in UNSPOKEN_PARTS)
 
 
 def _segments(content: Content, *, former: bool = False) -> list[Any]:

@@ -27,11 +27,14 @@ from holdfast.media.store import taken_apart
 from holdfast.messages import Message
 from holdfast.queueing import QueueMode
 from holdfast.reconcile import Mode, Plan
+from holdfast.records import check_interruptable
 from holdfast.session import Entry, ModelCall, NewEntry, Session, SessionRef
 from holdfast.stores.base import Append, Appended, SavedView
 from holdfast.tokens import STORED
 from holdfast.views import ReadView, read_view
 from holdfast.warm import Memory, heavy, off_loop
+from holdfast.wire import anthropic_request
+from holdfast.wire.anthropic_others import without_anthropics
 from holdfast.wire.openai import message_to
 
 _THREAD_CHARS = 64_000
@@ -66,6 +69,8 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     fingerprint: bytes = b""
     headers: Mapping[str, str] = {}
     """Sent with the call, stronger than the model's own: a client's key, which is never kept."""
+    api: Dialect = "openai"
+    """Whose API `body` was written for; a model with another one is sent what means the same there."""
 
 
 class Turn:
@@ -90,6 +95,10 @@ class Turn:
         """What is known of the model from its provider's answers."""
         self.provider_count: int | None = None
         """Tokens of the prompt by the provider's own count, where it was asked and answered."""
+        self.failed: list[dict[str, Any]] = []
+        """Models that did not answer where another one was asked: `model`, `code` and `status`."""
+        self.failure: dict[str, str] | None = None
+        """Why the agent's failure message stands in place of a reply: `code` and `message`; None: it does not."""
         self.tool_choice: Any = None
         """The next call's; None: the request's own."""
         self.progress = False
@@ -101,6 +110,18 @@ class Turn:
     def key(self) -> str:
         """Names the view that its prompts are built from."""
         return self.request.voice.view_key()
+
+    @cached_property
+    def voices(self) -> tuple[Voice, ...]:
+        """Who may answer: the one that was asked for, and those that stand in for it."""
+        voice = self.request.voice
+        return (voice, *self.engine.roster.stand_ins(voice)) if voice.llm.fallbacks else (voice,)
+
+    def speak_as(self, voice: Voice, learned: Learned) -> None:
+        """Have another of its `voices` make the next call, whose prompt is to be built from a view of its own."""
+        self.request = msgspec.structs.replace(self.request, voice=voice)
+        self.learned, self.input_budget, self.provider_count = learned, None, None
+        vars(self).pop("key", None)
 
     @property
     def session(self) -> Session:
@@ -129,6 +150,11 @@ class Turn:
                 "messages": len(built.messages),
                 "kept": built.kept(),
             }
+        if self.failure is not None:
+            told["failure"] = self.failure
+        if self.failed:
+            answered = {} if self.failure is not None else {"model": self.request.voice.llm.name}
+            told["upstream"] = {**answered, "failed": [*self.failed]}
         return told
 
     async def admit(self) -> None:
@@ -315,6 +341,8 @@ async def sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet)
     """A prompt as Chat Completions messages, ready to send: its media in it, as far as the model takes them."""
     as_chat = llm.dialect == "openai"
     told = await for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
+    if as_chat and "claude" not in llm.model.lower():  # routers to Claude know its fields
+        told = tuple(map(without_anthropics, told))
     return [message_to(message) for message in told]
 
 
@@ -349,11 +377,14 @@ def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = 
     """Refuse what no working set can be built for, before anything is written.
 
     Raises:
-        InvalidRequest: `tools` are none, the tools that run here do not go with the request, or `max_tokens` leaves no room
-            for a prompt.
+        InvalidRequest: `tools` are none, `interruptable` is neither true nor false, the tools that run here do not go with the
+            request, or `max_tokens` leaves no room for a prompt.
     """
     tools = _tools(body)
+    check_interruptable(body)
     voice.tools.check(body)
+    if voice.llm.dialect == "anthropic":
+        anthropic_request.check({**voice.llm.params, **body})
     voice.llm.budget(reply_tokens(body), tools=bool(tools or voice.tools), learned=learned)
 
 

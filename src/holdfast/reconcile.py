@@ -100,8 +100,9 @@ def saw(entry: Entry, message: Message) -> bool:
         return False
     stored = as_sent(entry.message, metadata)
     seen = message.text.rstrip()
-    whole = metadata.get("original")
-    texts = [stored.text, whole if isinstance(whole, str) else ""]
+    whole, preface = metadata.get("original"), metadata.get("preface")
+    before = preface if isinstance(preface, str) else ""
+    texts = [stored.text, before + whole if isinstance(whole, str) else ""]
     return bool(seen) and message.visible and any(text.startswith(seen) for text in texts)
 
 

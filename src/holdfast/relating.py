@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
 from holdfast.matching import at_end, behind, branch, goes_on, landed
+from holdfast.messages import canonical
 from holdfast.prompting import Turn, check_body
 from holdfast.reconcile import Behind, Plan, mode_of, reconcile_behind, reconcile_delta
 from holdfast.session import Entry, Session
+from holdfast.stores.base import Appended
 from holdfast.warm import Memory
 
 NOTHING = "messages is empty, and so is the session: there is nothing to answer"
 _RACES = 16
 """Times a transcript is reconciled anew because somebody else appended in between."""
+_MOVED = 64
+"""Entries among which a message is looked for that was written once more."""
 
 
 async def reconcile(turn: Turn) -> None:
@@ -127,7 +131,23 @@ async def open_turn(turn: Turn, session: Session, plan: Plan, *, expect: int | N
     appended = await turn.append(turn.as_sent(plan), plan=plan, expect=expect)
     if appended.replayed:
         turn.plan = Plan("replayed")
-        await _answer_again(turn, appended.start + len(appended.entries))
+        await _answer_again(turn, await _behind_asked(turn, appended))
+
+
+async def _behind_asked(turn: Turn, first: Appended) -> int:
+    """Where the reply to a first request begins. What was asked may stand elsewhere by now, behind a reply that was cut since."""
+    asked = first.entries[-1] if first.entries else None
+    if asked is None or asked.retired_by is None:
+        return first.start + len(first.entries)
+    stored = await turn.engine.store.entries(turn.request.ref, start=asked.retired_by, limit=_MOVED)
+    moved = (entry.seq for entry in stored if _moved(asked, entry))
+    return next(moved, first.start + len(first.entries) - 1) + 1
+
+
+def _moved(asked: Entry, entry: Entry) -> bool:
+    """Whether `entry` is `asked`, written once more."""
+    same = (entry.turn_id, entry.timestamp, entry.kind) == (asked.turn_id, asked.timestamp, asked.kind)
+    return same and canonical(entry.message) == canonical(asked.message)
 
 
 async def _answer_again(turn: Turn, start: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -11,10 +11,12 @@ import msgspec
 from holdfast.artifacts import SessionArtifacts
 from holdfast.context.units import distinct_id
 from holdfast.errors import InvalidRequest
+from holdfast.heard import APART
 from holdfast.limits import METADATA_BYTES
 from holdfast.messages import Message, ToolCall
 from holdfast.prompting import Turn
-from holdfast.tools.context import State, ToolContext
+from holdfast.session import Entry
+from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.running import CANCELLED, NOT_RUN, Outcome, failure, run
 from holdfast.tools.tool import name_of, relaxed
 from holdfast.wire.openai import message_to
@@ -23,10 +25,14 @@ STOPPED: Final = (
     "[stopped: the model called tools {rounds} times in a row, and once more where it was asked for an answer]"
 )
 """The reply where there is none; see `ToolLimits.rounds`."""
-_APART: Final = "\n\n"
-"""Between a text that stood with calls and what follows, where no white space does."""
+_NUMBERED: Final = ("thinking_blocks", "content_blocks")
+"""Lists of a delta whose items are told apart by their `index`, which begins anew in each round."""
+_ROUND: Final = 10_000
+"""What is added to it, a round."""
 _HEAD: Final = ("id", "object", "created", "model")
 """Fields that all chunks of a reply have in common."""
+_UNSAID: Final = frozenset({"role", "reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
+"""Fields of a delta that are no part of what a reply says: who speaks, and what the model thought before."""
 
 
 class Progress(dict[str, Any]):
@@ -46,6 +52,7 @@ class Shown:
         returned: those of the last message that are the client's.
         preface: what the client was sent before that message: the texts that stood with calls.
         temp: what the tools have under `temp:` keys of the state.
+        heard: whether the client was sent anything that the last message says.
     """
 
     def __init__(self, turn: Turn) -> None:
@@ -57,6 +64,7 @@ class Shown:
         self.returned: tuple[ToolCall, ...] = ()
         self.preface = ""
         self.temp: dict[str, Any] = {}
+        self.heard = False
         self._rounds = 0
         self._head: dict[str, Any] = {}
         self._held: list[dict[str, Any]] = []
@@ -119,6 +127,7 @@ class Shown:
         if self._held or finished:
             self._held.append(told)
         else:
+            self.heard = self.heard or any(_says(choice, beside=_UNSAID) for choice in told.get("choices") or ())
             yield told
 
     def go_on(self) -> Iterator[dict[str, Any]]:
@@ -126,7 +135,7 @@ class Shown:
         held, self._held = self._held, []
         self.preface += self._text
         self._rounds += 1
-        self._said = False
+        self._said = self.heard = False
         for chunk in held:
             choices = [{**choice, "finish_reason": None} for choice in chunk.get("choices") or ()]
             if any(_says(choice) for choice in choices):
@@ -148,6 +157,23 @@ class Shown:
         if self._usage is not None:
             yield {**self._head, "choices": [], "usage": self._usage}
 
+    def apart(self, text: str) -> str:
+        """`text` in place of the last message, set apart from what the client was sent before; noted in `preface`."""
+        return self._separated(text)
+
+    def told_instead(self, text: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The end of the reply where it has no other: `text`, why it ended, and what the rounds before used.
+
+        Args:
+            text: as `apart` gave it.
+            head: what the chunks have in common, where no round before has said.
+        """
+        self._head = self._head or dict(head)
+        yield self._chunk({"role": "assistant", "content": text} if not self._rounds else {"content": text})
+        yield {**self._head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+        unused = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+        yield {**self._head, "choices": [], "usage": self._usage or unused}
+
     def progress(self, call: ToolCall, status: str) -> Iterator[Progress]:
         """What a tool is doing; nothing of one that is not there, whose name may be anything."""
         if call.name in self._tools.tools:
@@ -159,8 +185,9 @@ class Shown:
 
     def _seen(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
         """`chunk` without calls and usage, and with the head of the first one; None where nothing is left of it."""
-        self._head = self._head or {key: chunk[key] for key in _HEAD if key in chunk}
         before = chunk.get("choices") or ()
+        if before and not self._head:  # some upstreams send notes ahead that are no chunks of the reply
+            self._head = {key: chunk[key] for key in _HEAD if key in chunk}
         choices = [told for choice in before if (told := self._seen_choice(choice)) is not None]
         if not choices and (before or chunk.get("usage")):
             return None
@@ -176,6 +203,7 @@ class Shown:
             left = {name: value for name, value in said.items() if name != "tool_calls"}
             if self._rounds:
                 left.pop("role", None)
+                left |= {name: _further(left[name], self._rounds) for name in _NUMBERED if name in left}
             dropped = dropped or len(left) < len(said)
             if key == "delta" or "delta" not in choice:
                 left = self._apart(left)
@@ -193,8 +221,8 @@ class Shown:
         self._said = True
         if not self.preface or self.preface[-1].isspace() or content[0].isspace():
             return content
-        self.preface += _APART
-        return _APART + content
+        self.preface += APART
+        return APART + content
 
 
 # -- running ---------------------------------------------------------------------
@@ -241,7 +269,7 @@ class _UnderWay:
         self._writing = asyncio.Lock()
         tools = turn.request.voice.tools
         self.left = {
-            asyncio.ensure_future(run(tools, call, context_of(turn, shown.temp))): call for call in shown.calls
+            asyncio.ensure_future(run(tools, call, context_of(turn, shown.temp, call))): call for call in shown.calls
         }
 
     async def some(self) -> list[asyncio.Task[Outcome]]:
@@ -293,15 +321,22 @@ def _outcome(task: asyncio.Task[Outcome], call: ToolCall) -> Outcome:
     return task.result()
 
 
-def context_of(turn: Turn, temp: dict[str, Any]) -> ToolContext:
+def context_of(turn: Turn, temp: dict[str, Any], call: ToolCall) -> ToolContext:
     """What a tool is given of the session."""
-    ref, agent = turn.request.ref, turn.request.voice.agent
+    ref, agent, session = turn.request.ref, turn.request.voice.agent, turn.session
+
+    async def entries(start: int, stop: int) -> Sequence[Entry]:
+        return await turn.engine.store.entries(ref, start=start, stop=stop)
+
     return ToolContext(
         session_id=ref.id,
         user_id=ref.user_id,
         agent=agent.name if agent else None,
         state=State(lambda: turn.session.state, temp),
-        artifacts=SessionArtifacts(turn.engine.artifacts, ref),
+        artifacts=SessionArtifacts(turn.engine.artifacts, ref, session.identity),
+        call=Call(
+            id=call.id, tenant=session.tenant, identity=session.identity, unit=session.tail.unit, entries=entries
+        ),
     )
 
 
@@ -319,10 +354,22 @@ def _on_the_wire(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
     return [{"index": at, **call} for at, call in enumerate(told)]
 
 
-def _says(choice: Mapping[str, Any]) -> bool:
-    """Whether there is anything in the delta of a choice."""
+def _further(blocks: Any, rounds: int) -> Any:
+    """Blocks of a later round with numbers of their own: else whoever puts deltas together would add them to earlier ones."""
+    if not isinstance(blocks, list):
+        return blocks
+    return [
+        {**block, "index": block["index"] + rounds * _ROUND}
+        if isinstance(block, dict) and isinstance(block.get("index"), int)
+        else block
+        for block in blocks
+    ]
+
+
+def _says(choice: Mapping[str, Any], *, beside: Collection[str] = ()) -> bool:
+    """Whether there is anything in the delta of a choice, `beside` some fields."""
     said = choice.get("delta", choice.get("message"))
-    return isinstance(said, dict) and any(said.values())
+    return isinstance(said, dict) and any(value for name, value in said.items() if name not in beside)
 
 
 def _ended(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:

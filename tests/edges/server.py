@@ -23,12 +23,14 @@ import httpx2
 import uvicorn
 from openai import AsyncOpenAI, OpenAI
 
-from holdfast.config import life_of, load
+from holdfast.config import life_of, load, python_of
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
+from holdfast.models import Limited
 from holdfast.secrets import guard_of
 from holdfast.server.app import make_app
-from holdfast.server.protocol import Protocol
+from holdfast.server.protocol import protocol_of
+from holdfast.server.relay import Relays
 from holdfast.server.run import access_of, roster_of
 from holdfast.session import SessionRef
 from holdfast.testing import ScriptedUpstream
@@ -57,6 +59,7 @@ class Served:
 
     url: str
     hf: Holdfast
+    server: uvicorn.Server
     http: httpx2.AsyncClient
     client: Any
     """An `AsyncOpenAI` that tries nothing again by itself. (Its overloads want literal types; tests pass what may be wrong.)"""
@@ -118,9 +121,10 @@ async def serving(
     roster = roster_of(found)
     limits = limits or found.gateway.limits
     for llm in roster.llms.values():
+        client = llm.client.model if isinstance(llm.client, Limited) else llm.client
         for name, value in (("_sleep", no_pause), ("_max_retries", 2 if retries else 0)):
-            if hasattr(llm.client, name):
-                setattr(llm.client, name, value)
+            if hasattr(client, name):
+                setattr(client, name, value)
     async with Holdfast(
         store,
         roster=roster,
@@ -129,6 +133,7 @@ async def serving(
         life=life_of(found),
         session_queue=found.gateway.session_queue,
         queue_timeout=found.gateway.queue_timeout,
+        python=python_of(found),
     ) as hf:
         settings = uvicorn.Config(
             make_app(
@@ -137,9 +142,10 @@ async def serving(
                 access=access_of(hf, found),
                 hosts=found.gateway.allowed_hosts,
                 origins=found.gateway.cors_origins,
+                relays=Relays(found.gateway.keep_alive, found.gateway.on_disconnect),
                 close=False,
             ),
-            http=Protocol,
+            http=protocol_of(found.gateway.send_timeout),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=5,
@@ -155,9 +161,9 @@ async def serving(
         try:
             async with (
                 httpx2.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
-                AsyncOpenAI(base_url=f"{url}/v1", api_key=CLIENT_KEY, max_retries=0, http_client=http) as client,
+                AsyncOpenAI(base_url=f"{url}/v1", api_key=CLIENT_KEY, max_retries=0, http_client=http) as openai,
             ):
-                yield Served(url=url, hf=hf, http=http, client=client)
+                yield Served(url=url, hf=hf, server=server, http=http, client=openai)
         finally:
             server.ends.set()
             await running

@@ -26,6 +26,8 @@ TURN: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 LOG = [{"role": "user", "content": "ada's secret"}, {"role": "assistant", "content": "kept"}]
 BODIES: dict[tuple[str, str], Any] = {
     CHAT: {**TURN, "session_id": "s"},
+    ("POST", "/v1/messages"): {**TURN, "session_id": "s"},
+    ("POST", "/v1/messages/count_tokens"): TURN,
     ("POST", "/v1/sessions"): {},
     ("PUT", "/v1/sessions/{session_id}"): {"messages": LOG},
     ("PATCH", "/v1/sessions/{session_id}"): {"metadata": {"a": 1}},
@@ -35,10 +37,12 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", "/v1/sessions/{session_id}/messages/{seq}"): {"pinned": True},
     ("POST", "/v1/sessions/{session_id}/context"): {},
     ("POST", "/v1/sessions/{session_id}/compactions"): {"preview": True},
+    ("POST", "/v1/sessions/{session_id}/interrupt"): {},
+    ("POST", "/v1/sessions/{session_id}/speak"): {"text": "hm"},
 }
 """A body that is taken, where one is needed."""
 ROUTES: Final = sorted(set(PERMISSIONS) - {(method, REST) for method in METHODS})
-OWN: Final = {"POST /v1/chat/completions", "PUT /v1/sessions/{session_id}"}
+OWN: Final = {"POST /v1/chat/completions", "POST /v1/messages", "PUT /v1/sessions/{session_id}"}
 """Routes that make a session of that name where the caller has none: they never reach another one's."""
 
 IN, NO_KEY, NO_ROLE, NOT_THERE = "in", "401", "403", "404"

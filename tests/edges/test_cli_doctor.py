@@ -19,6 +19,7 @@ from holdfast.cli import commands
 from holdfast.cli.checkup import machine, redis, store, upstream
 from holdfast.config import default, load
 from holdfast.tokens import DATA
+from holdfast.tools.python.process import Sandboxed, supported
 
 KEY = "sk-secret-4471"
 
@@ -69,6 +70,7 @@ def test_every_check_and_no_file_made(tmp_path: Path) -> None:
         "clock",
         "host",
         "limits",
+        "sandbox",
         "store",
         "disk",
         "filesystem",
@@ -78,6 +80,31 @@ def test_every_check_and_no_file_made(tmp_path: Path) -> None:
     assert only(told["upstream"])[0] == "warn"
     assert "32MiB" in only(told["limits"])[1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_holds_code_in_is_told() -> None:
+    """Whether the tool `python` is on or off; where the server would not start, that is broken."""
+    level, message = only(found()["sandbox"])
+    assert (level, message.partition(";")[0]) == ("ok", "the tool python is off")
+    assert "Landlock" in message
+    Path("holdfast.yaml").write_text("python: {enabled: true, interpreter: /no/python}", encoding="utf-8")
+    level, message = only(found()["sandbox"])
+    assert level == "fail"
+    assert "python.interpreter" in message or "cannot hold code in" in message
+    Path("holdfast.yaml").write_text("python: {enabled: true}", encoding="utf-8")
+    assert only(found()["sandbox"])[0] == ("fail" if supported().missing else "ok")
+
+
+@pytest.mark.parametrize(("unsandboxed", "level"), [("true", "warn"), ("false", "fail")])
+def test_what_does_not_hold_code_in_is_told(monkeypatch: pytest.MonkeyPatch, unsandboxed: str, level: str) -> None:
+    """With what the code could do, as the configuration has it."""
+    for place in ("holdfast.tools.python.process", "holdfast.tools.python.kernels"):
+        monkeypatch.setattr(f"{place}.supported", lambda: Sandboxed(limits=True))
+    Path("holdfast.yaml").write_text(f"python: {{enabled: true, unsandboxed: {unsandboxed}}}", encoding="utf-8")
+    told = only(found()["sandbox"])
+    assert told[0] == level
+    assert "no Landlock" in told[1]
+    assert "no seccomp" in told[1]
 
 
 def test_as_text_it_says_what_to_do() -> None:
@@ -388,6 +415,21 @@ def test_something_that_does_not_speak_http() -> None:
         thread.join()
     assert told.level == "fail"
     assert "does not answer in HTTP" in told.message
+
+
+def test_what_stands_in_for_another_is_asked_and_named() -> None:
+    server, requests = answering(200)
+    try:
+        place = f"base_url: 'http://127.0.0.1:{server.server_port}/v1'"
+        down = "base_url: 'http://127.0.0.1:9/v1', fallbacks: [b, qwen3]"
+        config = load(f"llms: {{a: {{{down}}}, b: {{{place}}}, default: {{{place}, api_key: {KEY}}}}}", env={})
+        told = [one.message for one in upstream.findings(config)]
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert len(requests) == 2
+    assert sum("(b for a; without a key) answers" in message for message in told) == 1
+    assert sum("(default, qwen3 for a; with a key) answers" in message for message in told) == 1
 
 
 def test_each_place_is_asked_once() -> None:

@@ -414,6 +414,10 @@ async def test_context_builds_and_stores_nothing() -> None:
         assert upstream.requests == []
 
 
+MARKED = {"cache_control": {"type": "ephemeral"}}
+"""Up to here the provider is asked to keep a prompt for the next one."""
+
+
 async def test_context_in_each_dialect() -> None:
     """In the provider's own shape, the system prompt where it wants it; the hash is that of what was built."""
     calls = [{"id": "c.1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}]
@@ -435,9 +439,9 @@ async def test_context_in_each_dialect() -> None:
         assert told["openai"]["messages"] == [{"role": "system", "content": "Sys."}, *log]
         assert "system" not in told["openai"]
         assert {name: told["anthropic"][name] for name in ("system", "messages")} == {
-            "system": [{"type": "text", "text": "Sys."}],
+            "system": [{"type": "text", "text": "Sys.", **MARKED}],
             "messages": [
-                {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+                {"role": "user", "content": [{"type": "text", "text": "hi", **MARKED}]},
                 {
                     "role": "assistant",
                     "content": [*signed, {"type": "tool_use", "id": "c_1", "name": "f", "input": {"x": 1}}],
@@ -446,7 +450,7 @@ async def test_context_in_each_dialect() -> None:
                     "role": "user",
                     "content": [
                         {"type": "tool_result", "tool_use_id": "c_1", "content": [{"type": "text", "text": "found"}]},
-                        {"type": "text", "text": "and?"},
+                        {"type": "text", "text": "and?", **MARKED},
                     ],
                 },
             ],

@@ -114,6 +114,9 @@ WRONG: list[tuple[str, str, Any, str | None]] = [
     ("PUT", "/v1/sessions/s", {"messages": [{**HI, "timestamp": "now"}]}, "messages[0].timestamp"),
     ("PUT", "/v1/sessions/s", {"messages": [{**HI, "metadata": []}]}, "messages[0].metadata"),
     ("PUT", "/v1/sessions/s", {"messages": [], "state": 1}, "state"),
+    ("POST", "/v1/chat/completions", {"session_id": "s", "messages": [HI], "model": ""}, "model"),
+    ("POST", "/v1/chat/completions", {"session_id": "new", "messages": [HI], "model": ""}, "model"),
+    ("POST", "/v1/sessions/s/context", {"model": ""}, "model"),
     ("PATCH", "/v1/sessions/s", {"id": "t"}, "id"),
     ("PATCH", "/v1/sessions/s", {"user_id": "t"}, "user_id"),
     ("PATCH", "/v1/sessions/s", {"agent": "nobody"}, "agent"),
@@ -239,6 +242,15 @@ async def test_a_wrong_method_is_a_405(method: str, url: str, allowed: str) -> N
         response = await served.http.request(method, url)
         assert is_error(response, 405)["code"] == "method_not_allowed"
         assert response.headers["allow"] == allowed
+
+
+async def test_a_body_that_is_not_there_is_told_as_such() -> None:
+    """Not in a JSON reader's words: whoever forgot it reads what is missing."""
+    async with gateway([]) as (served, _):
+        await with_session(served)
+        for body in (b"", b" \n"):
+            error = is_error(await served.http.post("/v1/sessions/s/interrupt", content=body), 400)
+            assert error["message"] == "the body is empty: it must be JSON"
 
 
 async def test_head_is_get_without_a_body() -> None:

@@ -412,7 +412,7 @@ def written(name: str, value: float) -> str:
     """A number as the page has it."""
     if name == "body_timeout" or "_SECONDS" in name:
         return f"{value:g} s"
-    if name in ("body", "media", "message") or name.endswith("_BYTES"):
+    if name in ("body", "media", "message", "speech") or name.endswith("_BYTES"):
         for unit, size in (("MiB", MIB), ("KiB", 1024)):
             if value % size == 0:
                 return f"{int(value) // size} {unit}"

@@ -47,6 +47,7 @@ LOG: list[dict[str, Any]] = [
     {"role": "assistant", "content": "nice", "name": "bot"},
 ]
 CHAT = ("POST", "/v1/chat/completions")
+ANTHROPIC = ("POST", "/v1/messages")
 ONE = "/v1/sessions/{session_id}"
 MESSAGES = f"{ONE}/messages"
 COMPACTIONS = f"{ONE}/compactions"
@@ -104,8 +105,9 @@ class Walk:
         if kind == "application/json":
             assert self.schemas.problems(schema, response.json()) == []
         if kind == "text/event-stream":
-            lines = [line for line in response.text.splitlines() if line]
-            assert lines.pop() == "data: [DONE]"
+            lines = [line for line in response.text.splitlines() if line and not line.startswith("event: ")]
+            if operation["operationId"] == "post_v1_chat_completions":
+                assert lines.pop() == "data: [DONE]"
             for line in lines:
                 assert self.schemas.problems(schema, json.loads(line.removeprefix("data: "))) == []
 
@@ -146,10 +148,22 @@ async def goods(walk: Walk) -> None:
         await walk(*CHAT, body={"messages": [HI], "stream": True, **options}, X_Session_Id="chat")
     edited = [HI, {"role": "assistant", "content": "other"}, {"role": "user", "content": "go on"}]
     await walk(*CHAT, body={"session_id": "chat", "messages": edited, "session_mode": "transcript"})
+    said = {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "session_id": "anthropic"}
+    for body in (
+        said,
+        {**said, "system": "Be kind.", "stream": True},
+        {**said, "system": [{"type": "text", "text": "x"}]},
+    ):
+        await walk(*ANTHROPIC, body=body, Idempotency_Key=str(body)[:200].encode().hex())
+    await walk(
+        "POST", "/v1/messages/count_tokens", "?beta=true", {**said, "tools": [{"name": "f", "input_schema": {}}]}
+    )
+    await walk("GET", "/v1/models", "?limit=1&after_id=default", Anthropic_Version="2023-06-01")
     await walk("GET", MESSAGES, "?retired=true", id="chat")
     await walk("DELETE", f"{MESSAGES}/{{seq}}", seq="2")
     await compacted(walk)
     await moved(walk)
+    await voiced(walk)
     await stored(walk)
     await walk("DELETE", "/sessions/{session_id}", id="chat")
     await walk("DELETE", ONE)
@@ -171,6 +185,18 @@ async def moved(walk: Walk) -> None:
     await walk("POST", f"{ONE}/fork", body={}, id="chat")
     await walk("POST", f"{ONE}/rewind", body={"at_turn": 0}, id="chat")
     await walk("DELETE", "/v1/users/{user_id}", id="nobody")
+
+
+async def voiced(walk: Walk) -> None:
+    """What voice agents need."""
+    await walk("PUT", ONE, "", {"messages": [HI, {"role": "assistant", "content": "one two three"}]}, id="voiced")
+    for heard in ({}, {"content": "one two ", "timestamp": 5, "turn_id": 0}, {"chars": 4}, {"ms": 1, "total_ms": 9}):
+        await walk("POST", f"{ONE}/interrupt", body=heard, id="voiced")
+    await walk("POST", f"{ONE}/speak", body={"text": "hm"}, id="voiced")
+    said = {"text": "hm", "priority": "IGNORE", "source": "silence", "interruptable": False}
+    await walk("POST", f"{ONE}/speak", body=said, id="voiced")
+    await walk("POST", f"{ONE}/interrupt", body={"chars": 1}, id="voiced")
+    await walk("GET", f"{ONE}/history", id="voiced")
 
 
 async def stored(walk: Walk) -> None:
@@ -218,8 +244,13 @@ BODIES = {
     **dict.fromkeys(("NewSession", "SessionChanges", "Annotation", "ContextRequest", "CompactionRequest"), b"{}"),
     "ForkRequest": b"{}",
     "RewindRequest": b'{"at_turn":0}',
+    "InterruptRequest": b"{}",
+    "SpeakRequest": b'{"text":"hm"}',
     **dict.fromkeys(("NewMessages", "SessionImport"), b'{"messages":[{"role":"user","content":"hi"}]}'),
-    "ChatRequest": b'{"messages":[{"role":"user","content":"hi"}],"session_id":"s"}',
+    **dict.fromkeys(
+        ("ChatRequest", "MessagesRequest"), b'{"messages":[{"role":"user","content":"hi"}],"session_id":"s"}'
+    ),
+    "CountRequest": b'{"messages":[{"role":"user","content":"canary-77"}]}',
 }
 """For each kind of body one that is taken."""
 
@@ -245,7 +276,8 @@ async def bads(walk: Walk) -> None:
             await request("", b" " * 3000)
             await request("", b"{}", Content_Encoding="gzip")
         elif 400 in operation.failures:
-            await request("?user_id=a&user_id=b") if "{" not in path else await request(id="%FF")
+            named = next((one["name"] for one in operation.parameters if one["in"] == "query"), "")
+            await request(f"?{named}=1&{named}=2") if "{" not in path else await request(id="%FF")
         if 404 in operation.failures and "{session_id}" in path and (method, path) != ("PUT", ONE):
             for name in ("gone", "twice"):
                 await request("", sample(operation), id=name)
@@ -258,14 +290,22 @@ async def bads(walk: Walk) -> None:
     for method, path in (("POST", "/v1/sessions"), ("PATCH", ONE)):
         assert (await walk(method, path, body=secret)).status_code == 422
     await walk("PUT", ONE, body={"messages": LOG, **secret})
+    await walk("POST", f"{ONE}/interrupt", body={"content": "never said"})
+    await walk("POST", f"{ONE}/speak", body={"text": "hm", "source": "asr"})
     await walk("PATCH", ONE, body={}, If_Match="77")
     await walk("POST", f"{ONE}/rewind", body={"at_turn": 0}, If_Match="77")
     await walk("POST", f"{ONE}/fork", body={"id": "s"})
     await walk("POST", MESSAGES, body={"messages": [HI]}, If_Match="77")
-    await walk(*CHAT, body={"messages": [HI], "session_id": "twice"})
-    for path in (CHAT[1], MESSAGES):
+    for door in (CHAT, ANTHROPIC):
+        await walk(*door, body={"messages": [{"role": "user", "content": "hi"}], "session_id": "twice"})
+    await walk("POST", "/v1/messages/count_tokens", "", BODIES["CountRequest"])
+    await walk("GET", "/v1/models", "?after_id=gone", Anthropic_Version="2023-06-01")
+    for path in (CHAT[1], ANTHROPIC[1], MESSAGES):
         for text in ("a", "b"):
-            body = {"messages": [{"role": "user", "content": text}], **({"session_id": "s"} if path == CHAT[1] else {})}
+            body = {
+                "messages": [{"role": "user", "content": text}],
+                **({"session_id": "s"} if path != MESSAGES else {}),
+            }
             await walk("POST", path, body=body, Idempotency_Key="same")
 
 
@@ -306,8 +346,9 @@ async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
         await broken(walk, monkeypatch)
         for status in (400, 401, 404, 418, 429, 500, 503, 504):
             said = {"role": "user", "content": f"fail {status}"}
-            await walk(*CHAT, body={"messages": [said]})
-            await walk(*CHAT, body={"messages": [said], "stream": True})
+            for door in (CHAT, ANTHROPIC):
+                await walk(*door, body={"messages": [said]})
+                await walk(*door, body={"messages": [said], "stream": True})
     described = {
         (method.upper(), path, int(status))
         for path, item in document["paths"].items()
@@ -317,7 +358,7 @@ async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     # Told by other tests: bodies that come too slowly, an append that others beat four times, and what no route provokes.
     elsewhere = {(method, path, status) for method, path, status in described if status in (408, 500)}
-    elsewhere |= {(*CHAT, 412)}
+    elsewhere |= {(*CHAT, 412), (*ANTHROPIC, 412)}
     # Who may what is test_access_matrix.py's.
     elsewhere |= {(method, path, status) for method, path, status in described if status in (401, 429)}
     elsewhere |= {("POST", "/v1/sessions", 404), ("PUT", ONE, 404), ("DELETE", "/v1/users/{user_id}", 404)}
@@ -329,7 +370,7 @@ async def test_bodies_that_are_described_are_taken() -> None:
     async with gateway([]) as (served, _):
         await served.http.put("/v1/sessions/s", json={"messages": [HI]})
         for (method, path), operation in OPERATIONS.items():
-            if not isinstance(operation.body, str) or (method, path) == CHAT:
+            if not isinstance(operation.body, str) or (method, path) in (CHAT, ANTHROPIC):
                 continue
             url = path.replace("{session_id}", "s").replace("{seq}", "0")
             for name in COMPONENTS[operation.body]["properties"]:
@@ -350,7 +391,7 @@ def test_every_operation_has_a_route_and_every_route_an_operation() -> None:
         if isinstance(name, str)
     }
     used |= set(re.findall(r"#/components/schemas/(\w+)", json.dumps([str(one.answer) for one in OPERATIONS.values()])))
-    assert set(COMPONENTS) - used - {"Error"} == set()
+    assert set(COMPONENTS) - used - {name for operation in OPERATIONS.values() for name in operation.errors} == set()
 
 
 # -- the page ----------------------------------------------------------------

@@ -279,8 +279,8 @@ async def test_context_looks_and_stores_nothing() -> None:
         assert whole.total_tokens > whole.tokens
         small = await session.context("token_window", budget=300, model="gpt-4", dialect="anthropic")
         assert small.tokens <= small.budget == 300
-        assert small.system == [{"type": "text", "text": "Sys."}]
-        assert small.messages[0]["content"][0] == {"type": "text", "text": "question 0"}
+        assert small.system == [{"type": "text", "text": "Sys.", "cache_control": {"type": "ephemeral"}}]
+        assert small.messages[0]["content"][0]["text"] == "question 0"
         contents = await session.context("token_window", budget=300, dialect="gemini")
         assert contents.system == {"parts": [{"text": "Sys."}]}
         assert contents.messages[0]["parts"][0] == {"text": "question 0"}

@@ -17,7 +17,7 @@ from holdfast.hooks.callbacks import ENDS, callback
 from holdfast.hooks.transcripts_lines import entry_line
 from holdfast.limits import MEDIA_CACHE_BYTES
 from holdfast.media.store import Remembered
-from holdfast.messages import GENESIS, Message, chain, former_chain
+from holdfast.messages import GENESIS, Message, chain, former_chains
 from holdfast.models import OpenAIModel
 from holdfast.secrets import Guard, make_redactor
 from holdfast.session import SessionRef
@@ -74,7 +74,7 @@ async def test_messages_come_back_as_they_were() -> None:
             "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + WRAPPED}}],
         }
         told = await session.context("none", dialect="anthropic")
-        assert told.messages[2]["content"][0] == LINES["content"][0]
+        assert told.messages[2]["content"][0] == {**LINES["content"][0], "cache_control": {"type": "ephemeral"}}
         async with session.turn(SEE) as turn:
             assert turn.messages[0] == turn.messages[-1] == SEE
             turn.add({"role": "assistant", "content": "ok"})
@@ -219,7 +219,7 @@ async def test_logs_from_before_are_what_they_say(monkeypatch: pytest.MonkeyPatc
     small = {"role": "user", "content": [image_url(b"\0\0\0")]}
 
     def once(previous: bytes, message: Message) -> bytes:
-        return former_chain(previous, message) or chain(previous, message)
+        return next(iter(former_chains(previous, message)), chain(previous, message))
 
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")

@@ -1,17 +1,18 @@
 """What each provider refuses, as its documentation and its own errors say: one function a dialect, a list of violations.
 
-Nothing here knows how a working set is made. Beside each rule stands what it was written from: a page of the provider's
-documentation by its title, or the error in its own words.
+Anthropic's rules are the scripted upstream's. Nothing here knows how a working set is made. Beside each rule stands what it was
+written from: a page of the provider's documentation by its title, or the error in its own words.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
+from holdfast.testing.anthropic_rules import prompt as anthropic
+
+__all__ = ["anthropic", "gemini", "openai"]
 Json = Mapping[str, Any]
 
 # -- OpenAI: Chat Completions -----------------------------------------------------
@@ -68,167 +69,6 @@ def _openai_message(at: int, message: Json) -> Iterator[str]:
         known = kinds.get(str(role), {"text"})
         if not content or any(part.get("type") not in known for part in content):
             yield f"{at}: content parts {[part.get('type') for part in content]} of {role}"
-
-
-# -- Anthropic: Messages ----------------------------------------------------------
-
-_TOOL_ID = re.compile(r"^[a-zA-Z0-9_-]+$")
-_TOOL_NAME = re.compile(r"^[a-zA-Z0-9_-]{1,128}$")
-# API reference, "Create a Message": the blocks, and the fields of each; others are "Extra inputs are not permitted".
-_BLOCKS: dict[str, set[str]] = {
-    "text": {"text", "cache_control", "citations"},
-    "image": {"source", "cache_control"},
-    "document": {"source", "title", "context", "citations", "cache_control"},
-    "search_result": {"source", "title", "content", "citations", "cache_control"},
-    "thinking": {"thinking", "signature"},
-    "redacted_thinking": {"data"},
-    "tool_use": {"id", "name", "input", "cache_control", "caller", "toolset_name"},
-    "tool_result": {"tool_use_id", "content", "is_error", "cache_control"},
-    "server_tool_use": {"id", "name", "input", "cache_control", "caller"},
-    "web_search_tool_result": {"tool_use_id", "content", "cache_control", "caller"},
-}
-_ASSISTANT_ONLY = {"thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result"}
-_USER_ONLY = {"tool_result", "image", "document", "search_result"}
-_IN_RESULTS = {"text", "image", "document", "search_result"}
-
-
-def anthropic(request: Json) -> list[str]:
-    """What Anthropic's Messages API would refuse the `system` and `messages` of a request for."""
-    return list(_anthropic(request))
-
-
-def _anthropic(request: Json) -> Iterator[str]:
-    messages = request["messages"]
-    roles = [message["role"] for message in messages]
-    yield from _anthropic_roles(roles)
-    for at, message in enumerate(messages):
-        content = message["content"]
-        if set(message) != {"role", "content"}:
-            yield f"{at}: fields {sorted(message)}"  # "Extra inputs are not permitted"
-        if not content:
-            # "all messages must have non-empty content except for the optional final assistant message"
-            yield f"{at}: empty content"
-        for block in content:
-            yield from (f"{at}: {problem}" for problem in _anthropic_block(block, message["role"]))
-        yield from _anthropic_thinking(at, content)
-    yield from _anthropic_tools(messages)
-    for block in request.get("system", [{"type": "text", "text": "x"}]):
-        if block["type"] != "text":
-            yield "system: only text blocks"  # API reference, "system": string or array of text blocks
-        yield from (f"system: {problem}" for problem in _anthropic_block(block, "system"))
-    everything = [*request.get("system", ()), *(block for message in messages for block in message["content"])]
-    yield from _anthropic_cache(everything)
-
-
-def _anthropic_roles(roles: Sequence[str]) -> Iterator[str]:
-    if not roles:
-        yield "no messages"  # "messages: at least one message is required"
-        return
-    # "Unexpected role "system". The Messages API accepts a top-level `system` parameter" (before Opus 4.8)
-    if set(roles) - {"user", "assistant"}:
-        yield f"roles {sorted(set(roles))}"
-    if roles[0] != "user":
-        yield "the first role is not user"  # "first message must use the "user" role"
-    if any(a == b for a, b in pairwise(roles)):
-        # "roles must alternate between "user" and "assistant", but found multiple "user" roles in a row"
-        yield "two messages of one role in a row"
-    if roles[-1] != "user":
-        # "This model does not support assistant message prefill. The conversation must end with a user message."
-        yield "the last role is not user"
-
-
-def _anthropic_block(block: Json, role: str) -> Iterator[str]:
-    kind = block.get("type")
-    if kind not in _BLOCKS:
-        yield f"block {kind!r}"  # "Input tag '…' found using 'type' does not match any of the expected tags"
-        return
-    if extra := set(block) - _BLOCKS[kind] - {"type"}:
-        yield f"{kind}: extra {sorted(extra)}"  # "Extra inputs are not permitted"
-    if (role == "user" and kind in _ASSISTANT_ONLY) or (role == "assistant" and kind in _USER_ONLY):
-        # "`tool_use` blocks can only be in `assistant` messages", "`tool_result` blocks can only be in `user` messages"
-        yield f"{kind} in a message of {role}"
-    if kind == "text" and not (isinstance(block.get("text"), str) and block["text"].strip()):
-        # "text content blocks must be non-empty", "text content blocks must contain non-whitespace text"
-        yield "text without a word"
-    if kind == "thinking" and not (isinstance(block.get("thinking"), str) and block.get("signature")):
-        yield "thinking without signature"  # "thinking.signature: Field required"
-    if kind == "redacted_thinking" and not block.get("data"):
-        yield "redacted_thinking without data"
-    if kind == "tool_use":
-        yield from _anthropic_call(block)
-    if kind in ("image", "document"):
-        yield from _anthropic_source(kind, block.get("source") or {})
-    if kind == "tool_result":
-        for inner in block.get("content", ()):
-            if inner.get("type") not in _IN_RESULTS:
-                yield f"{inner.get('type')} in a result"  # "Handle tool calls": text, image, document, search_result
-            yield from _anthropic_block(inner, "user")
-
-
-def _anthropic_call(block: Json) -> Iterator[str]:
-    if not _TOOL_ID.match(block.get("id", "")) or len(block["id"]) > 64:
-        yield f"tool_use id {block.get('id')!r}"  # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; Bedrock: 64
-    if not _TOOL_NAME.match(block.get("name", "")):
-        yield f"tool_use name {block.get('name')!r}"  # "name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'"
-    if not isinstance(block.get("input"), dict):
-        yield "tool_use input is no object"  # "tool_use.input: Input should be a valid dictionary"
-
-
-def _anthropic_source(kind: str, source: Json) -> Iterator[str]:
-    # "Vision": jpeg, png, gif, webp, as base64 or URL; "PDF support": application/pdf; plain text documents
-    types = {"image": {"image/jpeg", "image/png", "image/gif", "image/webp"}, "document": {"application/pdf"}}[kind]
-    match source.get("type"):
-        case "base64":
-            legal = source.get("media_type") in types and bool(source.get("data"))
-        case "url":
-            legal = str(source.get("url")).startswith(("https://", "http://"))
-        case "text":
-            legal = kind == "document" and source.get("media_type") == "text/plain" and bool(source.get("data"))
-        case _:
-            legal = False
-    if not legal:
-        yield f"{kind} source {dict(source)}"
-
-
-def _anthropic_thinking(at: int, content: Sequence[Json]) -> Iterator[str]:
-    kinds = [block["type"] for block in content]
-    thinking = {"thinking", "redacted_thinking"}
-    # "If an assistant message contains any thinking blocks, the first block must be `thinking` or `redacted_thinking`"
-    if thinking & set(kinds) and kinds[0] not in thinking:
-        yield f"{at}: thinking is not first"
-
-
-def _anthropic_tools(messages: Sequence[Json]) -> Iterator[str]:
-    called: list[str] = []
-    for at, message in enumerate(messages):
-        uses = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
-        kinds = [block["type"] == "tool_result" for block in message["content"]]
-        answers = [block["tool_use_id"] for block in message["content"] if block["type"] == "tool_result"]
-        # "Handle tool calls": in the user message with results "the tool_result blocks must come first in the content array"
-        if kinds != sorted(kinds, reverse=True):
-            yield f"{at}: results are not first"
-        before = messages[at - 1]["content"] if at else []
-        asked = [block["id"] for block in before if block["type"] == "tool_use"]
-        # "`tool_use` ids were found without `tool_result` blocks immediately after"
-        if missing := set(asked) - set(answers):
-            yield f"{at}: no results for {sorted(missing)}"
-        # "unexpected `tool_use_id` found in `tool_result` blocks": each must have its tool_use in the previous message
-        if unexpected := set(answers) - set(asked):
-            yield f"{at}: results for {sorted(unexpected)}, which were not asked for"
-        # "each tool_use must have a single result. Found multiple `tool_result` blocks with id"
-        if any(count > 1 for count in Counter(answers).values()):
-            yield f"{at}: several results of one call"
-        called += uses
-    if messages and any(block["type"] == "tool_use" for block in messages[-1]["content"]):
-        yield "the last calls have no results"
-    if len(set(called)) < len(called):
-        yield "tool_use ids must be unique"  # "`tool_use` ids must be unique"
-
-
-def _anthropic_cache(blocks: Sequence[Json]) -> Iterator[str]:
-    inner = [deep for block in blocks if block["type"] == "tool_result" for deep in block.get("content", ())]
-    if sum("cache_control" in block for block in (*blocks, *inner)) > 4:
-        yield "more than 4 cache marks"  # "A maximum of 4 blocks with cache_control may be provided. Found 5."
 
 
 # -- Google: generateContent ------------------------------------------------------

@@ -56,6 +56,35 @@ def test_the_environment_names_the_upstream() -> None:
     assert config.upstream_of(config.default({"OPENAI_API_KEY": "", "OPENAI_BASE_URL": " "})).provider == "offline"
 
 
+def test_the_environment_names_anthropic_where_it_names_no_other() -> None:
+    """OpenAI's variables go first."""
+    found = config.upstream_of(config.default({"ANTHROPIC_API_KEY": f" {SECRET}\n"}))
+    assert (found.provider, found.model, found.origin) == ("anthropic", "claude-haiku-4-5", "environment")
+    assert (found.base_url, found.api_key) == ("https://api.anthropic.com/v1", SECRET)
+    both = config.default({"ANTHROPIC_API_KEY": SECRET, "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+    assert (config.upstream_of(both).provider, config.upstream_of(both).api_key) == ("openai", None)
+    named = config.settings_from({"model": "claude-opus-4-8"}, {"ANTHROPIC_API_KEY": SECRET}).config
+    assert (config.upstream_of(named).provider, config.upstream_of(named).model) == ("anthropic", "claude-opus-4-8")
+    with pytest.raises(ConfigError, match="environment variable ANTHROPIC_BASE_URL: expected a URL"):
+        config.default({"ANTHROPIC_BASE_URL": "localhost"})
+
+
+def test_entries_of_anthropic_have_its_environment_and_no_other() -> None:
+    """Neither key goes to the other's address, nor to one that somebody wrote down."""
+    text = (
+        "llms: {c: {provider: anthropic}, d: {provider: anthropic, base_url: 'https://r.example'}, o: {model: gpt-4o}}"
+    )
+    env = {"OPENAI_API_KEY": "sk-o", "ANTHROPIC_API_KEY": "sk-ant", "ANTHROPIC_BASE_URL": "https://a.example"}
+    places = [config.upstream_of(load(text, **env), name) for name in "cdo"]
+    assert [(place.base_url, place.api_key) for place in places] == [
+        ("https://a.example", "sk-ant"),
+        ("https://r.example", None),
+        ("https://api.openai.com/v1", "sk-o"),
+    ]
+    assert places[0].model == "c"
+    assert config.upstream_of(load("llms: {default: {provider: anthropic}}")).model == "claude-haiku-4-5"
+
+
 def test_who_counts_is_said_for_each_model() -> None:
     found = load(
         "llms: {a: {model: claude-x, count: provider}, b: {model: gpt-4o}, c: {provider: offline, count: provider}}"

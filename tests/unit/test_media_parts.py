@@ -16,7 +16,7 @@ from holdfast.media.checks import check_media, without_data
 from holdfast.media.parts import hashes_of, marked, moved, put_back, readable, seen
 from holdfast.media.placing import placed
 from holdfast.media.shapes import decoded
-from holdfast.messages import Message, Part, canonical, chain, decode_payload, encode_payload, former_chain
+from holdfast.messages import Message, Part, canonical, chain, decode_payload, encode_payload, former_chains
 from holdfast.tokens import STORED, counter_for, partial_counter
 from holdfast.wire.media import chat
 from holdfast.wire.openai import message_from, message_to
@@ -226,11 +226,11 @@ def test_links_count_by_themselves() -> None:
 def test_how_media_were_told_before() -> None:
     """For logs of that time: only where it was told otherwise, and only of what stands there."""
     message = said(image_url(png()))
-    former = former_chain(b"", message)
-    assert former not in (None, chain(b"", message))
-    assert former_chain(b"", apart(message)[0]) is None
-    assert former_chain(b"", Message(role="user", content="x")) is None
-    assert former_chain(b"", said({"type": "thinking", "thinking": "x"})) is None
+    (former,) = former_chains(b"", message)
+    assert former != chain(b"", message)
+    assert not former_chains(b"", apart(message)[0])
+    assert not former_chains(b"", Message(role="user", content="x"))
+    assert not former_chains(b"", said({"type": "thinking", "thinking": "x"}))
 
 
 # -- told without ------------------------------------------------------------

@@ -46,7 +46,13 @@ def without_data(message: Mapping[str, Any]) -> Mapping[str, Any]:
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    return {**message, "content": [_bare(part) if _is_media(part) else part for part in content]}
+    return {**message, "content": [_without(part) for part in content]}
+
+
+def _without(part: Any) -> Any:
+    if _is_media(part):
+        return _bare(part)
+    return without_data(part) if _is_result(part) else part
 
 
 def _bare(part: Mapping[str, Any]) -> Any:
@@ -60,10 +66,21 @@ def _parts(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name in _LISTS:
         messages = body.get(name)
         for at, message in enumerate(messages if isinstance(messages, list) else ()):
-            content = message.get("content") if isinstance(message, dict) else None
-            for place, part in enumerate(content if isinstance(content, list) else ()):
-                if _is_media(part):
-                    yield f"{name}[{at}].content[{place}]", part
+            if isinstance(message, dict):
+                yield from _in_content(message.get("content"), f"{name}[{at}].content")
+
+
+def _in_content(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The media parts of a content, also those in Anthropic's blocks with results of tools."""
+    for at, part in enumerate(content if isinstance(content, list) else ()):
+        if _is_media(part):
+            yield f"{where}[{at}]", part
+        elif _is_result(part):
+            yield from _in_content(part.get("content"), f"{where}[{at}].content")
+
+
+def _is_result(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "tool_result"
 
 
 def _is_media(part: Any) -> bool:

@@ -22,7 +22,7 @@ from holdfast.config.auth import Auth
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import KEYS_REMEMBERED, TOKEN_CHARS
-from holdfast.server.http import Caller, failure, not_handed, respond
+from holdfast.server.http import Caller, failure, not_handed, response_of
 from holdfast.server.intake import Refused, declared
 from holdfast.server.jwks import BadToken, Tokens
 from holdfast.server.permissions import PUBLIC
@@ -37,7 +37,7 @@ USED: Final = 60_000
 """Milliseconds between two notes that a key was used."""
 _DOTS: Final = 2
 """In a token."""
-_MISSING: Final = "this server wants an API key: send it as Authorization: Bearer, or as X-Holdfast-Key"
+_MISSING: Final = "this server wants an API key: send it as Authorization: Bearer, as x-api-key, or as X-Holdfast-Key"
 _WRONG: Final = "the API key is not valid"
 
 
@@ -123,10 +123,14 @@ class Access:
     def _shown(self, headers: Mapping[str, str]) -> Shown:
         scheme, _, value = headers.get("authorization", "").partition(" ")
         bearer = value.strip() if scheme.lower() == "bearer" else None
-        upstream = bearer if self.passthrough and bearer and not is_key(bearer) else None
+        api_key = headers.get("x-api-key")
+        handed = bearer
+        if not bearer and api_key and "anthropic-version" in headers:  # where Anthropic's client puts its key
+            handed, api_key = api_key.strip(), api_key if is_key(api_key.strip()) or not self.passthrough else None
+        upstream = handed if self.passthrough and handed and not is_key(handed) else None
         if upstream is not None and len(upstream) > TOKEN_CHARS:
             raise denied(_WRONG)
-        given = [headers.get("x-holdfast-key"), None if upstream else bearer, headers.get("x-api-key")]
+        given = [headers.get("x-holdfast-key"), None if upstream else bearer, api_key]
         shown = [value.strip() for value in given if value]
         # Some clients send a key of somebody else's beside ours.
         return Shown(next((value for value in shown if is_key(value)), next(iter(shown), None)), upstream)
@@ -301,7 +305,7 @@ class Admitted:
             if principal.max_body is not None:
                 receive = _bounded(scope, receive, principal.max_body)
         except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
-            await respond(failure(exc, self._hf().guard))(scope, receive, send)
+            await response_of(failure(exc, self._hf().guard), scope)(scope, receive, send)
             return
         async with self._hf().serving(principal.tenant) as hf:
             own = principal.user_id is None and principal.tenant == self._hf().tenant

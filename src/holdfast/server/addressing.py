@@ -117,7 +117,11 @@ async def _fork(hf: Holdfast, session: Session, landing: Landing) -> Session:
     """A new session with what is in common; of a retired branch nothing is copied, the request brings what it has."""
     if not landing.place.live:
         return await hf.create(
-            user_id=session.user_id, agent=session.agent, system_messages=session.system_messages, ttl=session.ttl
+            user_id=session.user_id,
+            greet=False,
+            agent=session.agent,
+            system_messages=session.system_messages,
+            ttl=session.ttl,
         )
     common = await behind(hf.store, session.ref, landing.place.seq)
     stop = common.tools[-1].seq + 1 if common.tools else landing.place.seq + 1

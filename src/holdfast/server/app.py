@@ -12,19 +12,23 @@ from starlette.routing import Route
 
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
-from holdfast.server import artifacts, compactions, meta, moving, page, sessions
+from holdfast.server import artifacts, compactions, meta, moving, page, sessions, voice
 from holdfast.server.access import Access, Admitted
 from holdfast.server.addressing import Matching
 from holdfast.server.chat import Chat
+from holdfast.server.counting import count_tokens
 from holdfast.server.doors.base import Door
+from holdfast.server.doors.messages import Messages, Spoken
 from holdfast.server.doors.openai import ChatCompletions
 from holdfast.server.http import Call, Endpoint, Handler, Reply, SentPath, no_route
 from holdfast.server.intake import Intake
 from holdfast.server.observe import Hosts, Metrics, Observed
 from holdfast.server.openapi import describe, parameters_of
 from holdfast.server.permissions import METHODS, REST
+from holdfast.server.relay import Relays
 
 ROUTES: Mapping[str, Mapping[str, Handler]] = {
+    "/v1/messages/count_tokens": {"POST": count_tokens},
     "/v1/models": {"GET": meta.models},
     "/v1/sessions": {"GET": sessions.list_sessions, "POST": sessions.create},
     "/v1/sessions/{session_id}": {
@@ -40,7 +44,9 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/sessions/{session_id}/messages": {"GET": sessions.page, "POST": sessions.append},
     "/v1/sessions/{session_id}/messages/{seq}": {"PATCH": sessions.annotate, "DELETE": sessions.erase},
     "/v1/sessions/{session_id}/context": {"POST": sessions.context},
-    "/v1/sessions/{session_id}/history": {"GET": sessions.history},
+    "/v1/sessions/{session_id}/history": {"GET": voice.history},
+    "/v1/sessions/{session_id}/interrupt": {"POST": voice.interrupt},
+    "/v1/sessions/{session_id}/speak": {"POST": voice.speak},
     "/v1/sessions/{session_id}/compactions": {"GET": compactions.page, "POST": compactions.compact},
     "/v1/sessions/{session_id}/compactions/{compaction_id}": {"GET": compactions.get, "DELETE": compactions.drop},
     "/v1/sessions/{session_id}/artifacts": {"GET": artifacts.page},
@@ -57,7 +63,7 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/": {"GET": meta.home},
 }
 """Every route but the gateway's own, the metrics and the description, which need more than a call. One route a path."""
-DOORS: tuple[Door, ...] = (ChatCompletions(),)
+DOORS: tuple[Door, ...] = (ChatCompletions(), Messages())
 """Where a reply is asked for."""
 
 
@@ -69,6 +75,7 @@ def make_app(
     access: Access | None = None,
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
+    relays: Relays | None = None,
     close: bool = True,
 ) -> Starlette:
     """The server of one `Holdfast`; it opens it when it starts and closes it when it ends.
@@ -80,6 +87,7 @@ def make_app(
         access: who may come in; None: whoever has one of the store's keys, and everybody while it has none.
         hosts: names by which the server may be called, besides loopback's; none: where keys are asked for, any.
         origins: of pages that may call it.
+        relays: how replies are sent.
         close: whether the app owns the lifetime of `hf`.
     """
 
@@ -96,7 +104,9 @@ def make_app(
 
     who = access or Access(current)
     intake = Intake(limits or Limits())
+    relays = relays or Relays()
     metrics = _metrics_of(hf)
+    metrics.watch_replies(relays)
     table: dict[str, Mapping[str, Handler]] = {
         **ROUTES,
         "/metrics": {"GET": meta.metrics_of(metrics)},
@@ -107,7 +117,7 @@ def make_app(
         Route(path, Endpoint(handlers, current, intake, parameters=parameters_of(path)))
         for path, handlers in table.items()
     ]
-    chats = [Chat(door, current, intake, matching or Matching()) for door in DOORS]
+    chats = [Chat(door, current, intake, matching or Matching(), relays) for door in DOORS]
     doors = [
         Route(door.path, Endpoint({}, current, intake, post=chat)) for door, chat in zip(DOORS, chats, strict=True)
     ]
@@ -116,6 +126,7 @@ def make_app(
         routes=[*doors, *routes, Route(REST, rest)],
         middleware=[
             Middleware(SentPath),
+            Middleware(Spoken),
             Middleware(Observed, metrics),
             Middleware(Hosts, hosts, origins, asks=lambda: who.asks),
             *_cors(origins),
@@ -130,6 +141,7 @@ def _metrics_of(hf: Holdfast) -> Metrics:
     metrics.watch(lambda: getattr(hf, "compactor", None), lambda: getattr(hf, "scoring", None))
     metrics.watch_life(lambda: hf.engine if hf.is_open else None)
     metrics.watch_secrets(lambda: getattr(hf, "guard", None))
+    metrics.watch_upstreams(lambda: getattr(hf, "roster", None))
     return metrics
 
 
@@ -137,7 +149,7 @@ def _cors(origins: Collection[str]) -> list[Middleware]:
     """What lets pages of these origins call the server: none, where there are none."""
     if not origins:
         return []
-    told = ["ETag", "Retry-After", "X-Artifact-Version", "X-Request-Id", "X-Session-Id"]
+    told = ["ETag", "Request-Id", "Retry-After", "X-Artifact-Version", "X-Request-Id", "X-Session-Id"]
     return [
         Middleware(
             CORSMiddleware,

@@ -22,32 +22,37 @@ from holdfast.server.addressing import MATCHES, Asked, Matching, addressed
 from holdfast.server.doors.base import Door, Said
 from holdfast.server.http import Call, failure, respond, without_secrets
 from holdfast.server.intake import Intake
-from holdfast.server.relay import Client, collected, streamed, while_connected
+from holdfast.server.relay import ON_DISCONNECT, Asker, Client, Relays, relayed
 from holdfast.session import Session
 from holdfast.stores.checks import check_id
 from holdfast.wire.openai import split_system
 
-OWN_FIELDS = frozenset({"session_id", "session_mode", "session_match", "session_queue", "agent"})
+OWN_FIELDS = frozenset({"session_id", "session_mode", "session_match", "session_queue", "on_disconnect", "agent"})
 """Fields of the body that are Holdfast's own and do not travel upstream."""
 MODES: tuple[str, ...] = get_args(Mode)
 MAX_CHOICES = 128
+_HOW_TOLD = frozenset({"stream", "stream_options", "on_disconnect"})
+"""Fields that a retry may have otherwise: they are not what is asked."""
 
 
 class Chat:
     """The ASGI app of a door. Raw, because the reply is a stream that ends when whoever asked has gone."""
 
-    def __init__(self, door: Door, hf: Callable[[], Holdfast], intake: Intake, matching: Matching) -> None:
+    def __init__(
+        self, door: Door, hf: Callable[[], Holdfast], intake: Intake, matching: Matching, relays: Relays
+    ) -> None:
         self._door = door
         self._hf = hf
         self._intake = intake
         self._matching = matching
+        self._relays = relays
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             call = Call(scope, receive, self._hf(), self._intake)
             try:
                 sent = await call.body()
-                said = self._door.read(sent)
+                said = self._door.read(sent, call.request.headers)
                 turn, session = await opened(call, sent, said, self._matching)
             finally:
                 call.release()
@@ -57,11 +62,11 @@ class Chat:
             await respond(self._door.failed(failure(exc, self._hf().guard)))(scope, receive, send)
             return
         scope.setdefault("state", {})["session_id"] = session.id
-        client = Client(scope, receive, send, session, self._hf().guard, self._door, self._door.telling(said.body))
+        asker = Asker(scope, receive, send, session, self._hf().guard, self._door, said.body)
+        client = Client(asker, self._relays)
         del call, sent  # a reply takes long, and what came may be large
-        work = streamed if said.body.get("stream") else collected
         try:
-            await while_connected(receive, lambda: work(client, turn))
+            await relayed(client, turn, self._relays)
         except asyncio.CancelledError:
             # The server ends, and its grace is over. What arrived is being written; whoever waits is told.
             await client.cut()
@@ -76,7 +81,7 @@ async def opened(call: Call, sent: dict[str, Any], said: Said, matching: Matchin
         said: the same in the terms of a turn; its messages are, too.
         matching: how it is recognised where it names no session.
     """
-    body, messages = said
+    body, messages = said.body, said.messages
     check(body)
     if not messages:
         raise errors.InvalidRequest("messages is missing or empty; send at least the new message", param="messages")
@@ -109,6 +114,7 @@ async def opened(call: Call, sent: dict[str, Any], said: Said, matching: Matchin
         idempotency_key=key,
         fingerprint=fingerprint,
         headers=handed,
+        api=said.api,
     )
     return Turn(hf.engine, request), session
 
@@ -147,16 +153,18 @@ def check(body: Mapping[str, Any]) -> None:
     if body.get("session_mode") not in (None, *MODES):
         raise errors.InvalidRequest(f"session_mode must be one of {', '.join(MODES)}", param="session_mode")
     checked_mode(body.get("session_queue"))
+    if body.get("on_disconnect") not in (None, *ON_DISCONNECT):
+        raise errors.InvalidRequest(f"on_disconnect must be {' or '.join(ON_DISCONNECT)}", param="on_disconnect")
     if body.get("session_match") not in (None, *MATCHES):
         raise errors.InvalidRequest(f"session_match must be {' or '.join(MATCHES)}", param="session_match")
 
 
 async def _fingerprint(call: Call, sent: Mapping[str, Any], said: Said, *, keyed: bool) -> bytes:
     """What an idempotency key stands for; nothing without one. Raises `SecretBlocked`."""
-    hf, (body, messages) = call.hf, said
+    hf, body, messages = call.hf, said.body, said.messages
     whole = {**body, **{name: sent[name] for name in ("messages", "system") if name in sent}}
     told = await without_secrets(hf, whole, messages, hashed=keyed)
     if not keyed:
         return b""
-    hashed = {name: value for name, value in told.items() if name not in ("stream", "stream_options")}
+    hashed = {name: value for name, value in told.items() if name not in _HOW_TOLD}
     return hashlib.blake2b(msgspec.json.encode(hashed, order="sorted"), digest_size=16).digest()

@@ -121,7 +121,7 @@ CONTEXT_COMPONENTS: Final[dict[str, Schema]] = {
                 description="ready to send: for `openai` with the system prompt first; Anthropic's `messages`; Gemini's `contents`",
             ),
             "system": {
-                "anyOf": [array(ref("Part")), free("Gemini's `systemInstruction`")],
+                "anyOf": [array(free("a block, as Anthropic has it")), free("Gemini's `systemInstruction`")],
                 "description": "the system prompt, where there is one: Anthropic's `system` or Gemini's `systemInstruction`",
             },
             **WORKING_SET,

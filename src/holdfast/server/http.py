@@ -121,6 +121,11 @@ class Call:
         return data
 
     @property
+    def most_speech(self) -> int:
+        """Bytes of a text that is spoken from outside."""
+        return self._intake.limits.speech
+
+    @property
     def patience(self) -> float:
         """Seconds that the server waits for a body, or its next piece."""
         return self._intake.limits.body_timeout
@@ -311,7 +316,7 @@ class Endpoint:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
             reply, post = failure(exc, self._hf().guard), None
-        await (post or respond(reply))(scope, receive, send)
+        await (post or response_of(reply, scope))(scope, receive, send)
 
     async def _answered(self, handler: Handler | None, call: Call) -> Reply:
         if handler is None:
@@ -351,6 +356,12 @@ def respond(reply: Reply) -> Response:
     if isinstance(reply.body, bytes):
         return Response(reply.body, reply.status, headers)
     return Response(_encoder.encode(reply.body), reply.status, headers, media_type="application/json")
+
+
+def response_of(reply: Reply, scope: Scope) -> Response:
+    """A reply as a response, in the shape that errors have for whoever asked; see `holdfast.server.doors.messages.Spoken`."""
+    shape = scope.get("state", {}).get("shaped")
+    return respond(reply if shape is None else shape(reply))
 
 
 def _not_allowed(method: str, methods: Iterable[str]) -> Reply:
@@ -395,6 +406,8 @@ def error_body(message: str, *, kind: str, code: str | None = None, param: str |
 _STATUS: tuple[tuple[type[errors.HoldfastError], int, str], ...] = (
     (errors.TooLarge, 413, "invalid_request_error"),
     (errors.SecretBlocked, 422, "invalid_request_error"),
+    (errors.InvalidMetadata, 422, "invalid_request_error"),
+    (errors.HeardMismatch, 422, "invalid_request_error"),
     (errors.UnsupportedType, 415, "invalid_request_error"),
     (errors.UsageError, 400, "invalid_request_error"),
     (errors.NotFound, 404, "invalid_request_error"),

@@ -7,9 +7,15 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from holdfast._version import __version__
+from holdfast.agents import Roster
+from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.server import page
+from holdfast.server.doors.messages import model_list
 from holdfast.server.http import Call, Reply
 from holdfast.server.observe import Metrics
+
+PAGE = 20
+"""Models of a page unless the request says otherwise."""
 
 
 async def health(_: Call) -> Reply:
@@ -26,6 +32,9 @@ async def ready(call: Call) -> Reply:
 async def models(call: Call) -> Reply:
     """Agents and models, by the names that a request's `model` may have."""
     roster = call.hf.roster
+    limit = call.number("limit", PAGE, 1, MAX_PAGE)
+    if call.header("anthropic-version") is not None:
+        return _anthropics(call, roster, limit)
     agents = [{"id": name, "object": "model", "created": 0, "owned_by": "holdfast-agent"} for name in roster.agents]
     llms = [
         {"id": name, "object": "model", "created": 0, "owned_by": llm.model}
@@ -35,6 +44,14 @@ async def models(call: Call) -> Reply:
     return Reply({"object": "list", "data": [*agents, *llms]})
 
 
+def _anthropics(call: Call, roster: Roster, limit: int) -> Reply:
+    """The same in the shape of Anthropic's API."""
+    agents = [(name, f"agent {name}") for name in roster.agents]
+    llms = [(name, llm.model) for name, llm in roster.llms.items() if name not in roster.agents]
+    after, before = call.text("after_id"), call.text("before_id")
+    return Reply(model_list([*agents, *llms], limit=limit, after=after, before=before))
+
+
 async def home(call: Call) -> Reply:
     """Where to go from here: a page in a browser, JSON for programs."""
     if _wants_page(call.header("accept") or ""):
@@ -42,6 +59,7 @@ async def home(call: Call) -> Reply:
     else:
         places = {
             "chat": "POST /v1/chat/completions",
+            "messages": "POST /v1/messages",
             "sessions": "GET /v1/sessions",
             "api": "GET /openapi.json",
             "docs": "GET /docs",

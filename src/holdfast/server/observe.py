@@ -17,13 +17,16 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.agents import Roster
 from holdfast.compacting import Compactor
 from holdfast.config import is_loopback
 from holdfast.engine import Engine
+from holdfast.models import Limited
 from holdfast.scoring import Scoring
 from holdfast.secrets import Guard
 from holdfast.server.http import Reply as _Reply
-from holdfast.server.http import error_body, respond
+from holdfast.server.http import error_body, response_of
+from holdfast.server.relay import Relays
 
 _log = logging.getLogger("holdfast.access")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -56,6 +59,14 @@ class Metrics:
     def watch_secrets(self, guard: Callable[[], Guard | None]) -> None:
         """Tell of secrets too. Args: gives who looks for them, while there is somebody."""
         self.registry.register(_Secrets(guard))
+
+    def watch_upstreams(self, roster: Callable[[], Roster | None]) -> None:
+        """Tell of models and of calls of them too. Args: gives who knows them, while there is somebody."""
+        self.registry.register(_Upstreams(roster))
+
+    def watch_replies(self, relays: Relays) -> None:
+        """Tell of streams, and of clients that go, too."""
+        self.registry.register(_Replies(relays))
 
     def render(self) -> bytes:
         """The text that Prometheus reads."""
@@ -127,7 +138,14 @@ class _Ends(Collector):
             labels=["hook", "outcome"],
         )
         pending = GaugeMetricFamily("holdfast_endings_pending", "Ends that hooks are being told of by this process")
+        failures = CounterMetricFamily(
+            "holdfast_failure_messages",
+            "Turns that an agent's failure message ended, as no model answered; by error",
+            labels=["code"],
+        )
         if engine is not None:
+            for code, times in sorted(engine.failures.items()):
+                failures.add_metric([code], times)
             for reason, times in sorted(engine.life.ended.items()):
                 ended.add_metric([reason], times)
             for labels, times in sorted(engine.teller.outcomes.items()):
@@ -136,6 +154,7 @@ class _Ends(Collector):
         yield ended
         yield told
         yield pending
+        yield failures
 
 
 class _Secrets(Collector):
@@ -153,6 +172,56 @@ class _Secrets(Collector):
         for labels, times in sorted(guard.counts.items() if guard else ()):
             found.add_metric(labels, times)
         yield found
+
+
+class _Upstreams(Collector):
+    """How upstreams are doing, asked for when it is read."""
+
+    def __init__(self, roster: Callable[[], Roster | None]) -> None:
+        self._roster = roster
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """See `Collector`."""
+        calls = CounterMetricFamily("holdfast_upstream_calls", "Calls of models for turns", labels=["llm"])
+        failures = CounterMetricFamily("holdfast_upstream_failures", "Calls that failed", labels=["llm", "code"])
+        failovers = CounterMetricFamily(
+            "holdfast_upstream_failovers", "Calls that another model was asked to answer", labels=["llm"]
+        )
+        running = GaugeMetricFamily("holdfast_upstream_running", "Calls under way, of max_requests", labels=["llm"])
+        waiting = GaugeMetricFamily("holdfast_upstream_waiting", "Calls that wait for one to end", labels=["llm"])
+        waits = CounterMetricFamily("holdfast_upstream_waits", "Calls that had to wait", labels=["llm"])
+        waited = CounterMetricFamily("holdfast_upstream_wait_seconds", "Seconds they waited", labels=["llm"])
+        roster = self._roster()
+        for client, upstream in () if roster is None else roster.upstreams:
+            calls.add_metric([upstream.name], upstream.calls)
+            failovers.add_metric([upstream.name], upstream.failovers)
+            for code, times in sorted(upstream.failures.items()):
+                failures.add_metric([upstream.name, code], times)
+            if isinstance(client, Limited):
+                running.add_metric([upstream.name], client.running)
+                waiting.add_metric([upstream.name], client.waiting)
+                waits.add_metric([upstream.name], client.waits)
+                waited.add_metric([upstream.name], client.waited)
+        yield from (calls, failures, failovers, running, waiting, waits, waited)
+
+
+class _Replies(Collector):
+    """What became of replies on their way, asked for when it is read."""
+
+    def __init__(self, relays: Relays) -> None:
+        self._relays = relays
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """See `Collector`."""
+        relays = self._relays
+        yield GaugeMetricFamily("holdfast_streams_open", "Streamed replies under way", value=relays.streams)
+        left = CounterMetricFamily(
+            "holdfast_replies_left", "Replies whose client went before their end", labels=["outcome"]
+        )
+        for outcome, times in sorted(relays.left.items()):
+            left.add_metric([outcome], times)
+        yield left
+        yield CounterMetricFamily("holdfast_keep_alives", "Signs of life in streams", value=relays.keep_alives)
 
 
 class Observed:
@@ -236,7 +305,7 @@ class Hosts:
                 message = f"this server answers as {where}, not to host {host!r}"
                 message += f" from {origin!r}" if origin else ""
                 body = error_body(message, kind="invalid_request_error", code="host_not_allowed")
-                await respond(_Reply(body, 403))(scope, receive, send)
+                await response_of(_Reply(body, 403), scope)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

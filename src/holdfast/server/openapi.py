@@ -29,8 +29,9 @@ _ABOUT: Final = {
     413: "A limit was passed; the message names it and its number.",
     415: "The body is compressed, or not JSON by its own headers; of an artifact: its type is not taken, or not its content's.",
     416: "None of the range is there; `Content-Range` says how many bytes are.",
-    422: "The `Idempotency-Key` was used before with another body; or the server refuses secrets, and there is one"
-    " (`secret_blocked`).",
+    422: "The `Idempotency-Key` was used before with another body; a message's metadata are no voice record's"
+    " (`invalid_metadata`); what was heard is no beginning of the reply (`heard_mismatch`); or the server refuses secrets, and"
+    " there is one (`secret_blocked`).",
     429: "There were too many requests with this key, or the model's provider asks to wait; `Retry-After` says how long.",
     500: "The server failed, or what is stored is damaged (`store_corrupt`).",
     502: "The model could not be reached, or did not answer as one.",
@@ -70,6 +71,7 @@ _FILTERS = (
     _query("after", ID, "the `last_id` of the page before"),
     _query("after_user", ID, "whose session `after` is, where several users have one of that id"),
 )
+_BETA = _query("beta", text(), "what Anthropic's client adds for what is in beta; means nothing here")
 _FLAG: Final[Schema] = {"type": "string", "enum": ["true", "false"]}
 _KEY = _header("Idempotency-Key", "1 to 512 bytes; a second request with the same key and body writes nothing again")
 _MATCH = _header("If-Match", "the version that the session must be at")
@@ -109,11 +111,17 @@ class Operation(msgspec.Struct, frozen=True):
     status: int = 200
     headers: Schema = {}
     """Of the good answer."""
+    errors: tuple[str, ...] = ("Error",)
+    """Components: the shapes that its errors may have."""
     others: Mapping[int, str] = {}
     """Good answers beside that; one with a part of the content has the same kind of body, one without any has none."""
 
 
 CHAT: Final = ("POST", "/v1/chat/completions")
+MESSAGES: Final = ("POST", "/v1/messages")
+DOORS: Final = (CHAT, MESSAGES)
+"""Where a reply is asked for."""
+_ASKED: Final = (*_BODY, 404, 409, 412, 422, 429, 502, 503, 504)
 _SESSIONS: Final = "/v1/sessions"
 _ONE: Final = "/v1/sessions/{session_id}"
 _MESSAGES: Final = f"{_ONE}/messages"
@@ -130,10 +138,34 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "chat",
         "ChatRequest",
         (_SESSION_HEADER, _MATCH_HEADER, _KEY),
-        (*_BODY, 404, 409, 412, 422, 429, 502, 503, 504),
+        _ASKED,
         headers=_TOLD,
     ),
-    ("GET", "/v1/models"): Operation("ModelList", "chat"),
+    MESSAGES: Operation(
+        {JSON: {"schema": ref("MessagesReply")}, "text/event-stream": {"schema": ref("AnthropicEvent")}},
+        "chat",
+        "MessagesRequest",
+        (_SESSION_HEADER, _MATCH_HEADER, _KEY, _header("anthropic-beta", "handed on to an Anthropic model")),
+        _ASKED,
+        headers=_TOLD,
+        errors=("AnthropicError",),
+    ),
+    ("POST", "/v1/messages/count_tokens"): Operation(
+        "TokenCount", "chat", "CountRequest", (_BETA,), (*_BODY, 422), errors=("AnthropicError",)
+    ),
+    ("GET", "/v1/models"): Operation(
+        {JSON: {"schema": {"anyOf": [ref("ModelList"), ref("AnthropicModelList")]}}},
+        "chat",
+        parameters=(
+            _header("anthropic-version", "answer in the shape of Anthropic's API; the parameters are for that alone"),
+            _BETA,
+            _query("limit", whole(low=1, maximum=PAGE), "most models of the page; 20 unless given"),
+            _query("after_id", text(), "the `last_id` of the page before"),
+            _query("before_id", text(), "the `first_id` of the page behind"),
+        ),
+        failures=(400,),
+        errors=("Error", "AnthropicError"),
+    ),
     ("GET", _SESSIONS): Operation("SessionList", parameters=(*_PAGING, *_FILTERS), failures=_OF_A_SESSION),
     ("POST", _SESSIONS): Operation("Session", body="NewSession", failures=(*_BODY, 404, 409, 422, 503), status=201),
     ("GET", _ONE): Operation(
@@ -189,9 +221,15 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("POST", f"{_ONE}/context"): Operation("Context", "messages", "ContextRequest", (_USER,), (*_BODY, *_OF_A_SESSION)),
     ("GET", f"{_ONE}/history"): Operation(
         "History",
-        "messages",
+        "voice",
         parameters=(_USER, _query("view", {"type": "string", "enum": ["voice", "plain"]}, "which form")),
         failures=_OF_A_SESSION,
+    ),
+    ("POST", f"{_ONE}/interrupt"): Operation(
+        "Interruption", "voice", "InterruptRequest", (_USER,), (*_BODY, *_OF_A_SESSION, 422), headers=_ETAG
+    ),
+    ("POST", f"{_ONE}/speak"): Operation(
+        "Spoken", "voice", "SpeakRequest", (_USER,), (*_BODY, *_OF_A_SESSION, 422), headers=_ETAG
     ),
     ("POST", _COMPACTIONS): Operation(
         {JSON: {"schema": {"anyOf": [ref("Compaction"), ref("PendingCompaction")]}}},
@@ -260,9 +298,10 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", "/"): Operation({JSON: {"schema": ref("Home")}, **_PAGE}, "server"),
 }
 _TAGS: Final = {
-    "chat": "OpenAI's Chat Completions, with memory.",
+    "chat": "OpenAI's Chat Completions and Anthropic's Messages, with memory.",
     "sessions": "Sessions as a whole.",
     "messages": "What was said in a session, and what of it a model would see.",
+    "voice": "What voice agents need: records of what was said and heard, interrupting, speaking from outside.",
     "compactions": "Summaries that stand for the older part of a session; the log keeps all of it.",
     "artifacts": "Named, versioned, typed contents of a session, or of all sessions of a user.",
     "short form": "Sessions in fewer words.",
@@ -283,7 +322,7 @@ def parameters_of(path: str) -> Mapping[str, frozenset[str]]:
     return {
         method: frozenset(one["name"] for one in operation.parameters if one["in"] == "query")
         for (method, of), operation in OPERATIONS.items()
-        if of == path and (method, of) != CHAT
+        if of == path and (method, of) not in DOORS
     }
 
 
@@ -306,7 +345,7 @@ def describe(table: Mapping[str, Mapping[str, Callable[..., Any]]], *, asks: boo
         table: the handlers, by path and method.
         asks: whether a key is asked for.
     """
-    paths: dict[str, Schema] = {CHAT[1]: {"post": _operation(*CHAT, None, asks=asks)}}
+    paths: dict[str, Schema] = {path: {"post": _operation("POST", path, None, asks=asks)} for _, path in DOORS}
     for path, handlers in table.items():
         paths[path] = {
             method.lower(): _operation(method, path, handler, asks=asks) for method, handler in handlers.items()
@@ -335,7 +374,7 @@ def _operation(method: str, path: str, handler: Callable[..., Any] | None, *, as
         "operationId": f"{method.lower()}_{re.sub(r'[^a-z0-9]+', '_', path.lower()).strip('_') or 'home'}",
         "tags": [operation.tag],
         "parameters": [*_path_parameters(path), *operation.parameters],
-        "responses": _responses(operation, PERMISSIONS[method, path], chat=(method, path) == CHAT),
+        "responses": _responses(operation, PERMISSIONS[method, path], chat=(method, path) in DOORS),
         **_asked(PERMISSIONS[method, path], asks=asks),
     }
     if operation.body is not None:
@@ -358,7 +397,8 @@ def _responses(operation: Operation, access: Access, *, chat: bool) -> Schema:
     content = {JSON: {"schema": ref(answer)}} if isinstance(answer, str) else answer
     good = {"description": "Done.", "content": content, **({"headers": operation.headers} if operation.headers else {})}
     failures = sorted({*operation.failures, *_EVERY, *(_ADMITTED if access != "public" else ())})
-    error = {JSON: {"schema": ref("Error")}}
+    shapes = [ref(name) for name in operation.errors]
+    error = {JSON: {"schema": shapes[0] if len(shapes) == 1 else {"anyOf": shapes}}}
     told = {str(status): {"description": _ABOUT[status], "content": error} for status in failures}
     if chat:
         told["4XX"] = {"description": _REFUSED, "content": error}

@@ -17,6 +17,8 @@ _ONE: Final = "/v1/sessions/{session_id}"
 
 PERMISSIONS: Final[Mapping[tuple[str, str], Access]] = {
     ("POST", "/v1/chat/completions"): "write",
+    ("POST", "/v1/messages"): "write",
+    ("POST", "/v1/messages/count_tokens"): "read",
     ("GET", "/v1/models"): "read",
     ("GET", "/v1/sessions"): "read",
     ("POST", "/v1/sessions"): "write",
@@ -34,6 +36,8 @@ PERMISSIONS: Final[Mapping[tuple[str, str], Access]] = {
     ("DELETE", f"{_ONE}/messages/{{seq}}"): "write",
     ("POST", f"{_ONE}/context"): "read",
     ("GET", f"{_ONE}/history"): "read",
+    ("POST", f"{_ONE}/interrupt"): "write",
+    ("POST", f"{_ONE}/speak"): "write",
     ("GET", f"{_ONE}/compactions"): "read",
     ("POST", f"{_ONE}/compactions"): "write",
     ("GET", f"{_ONE}/compactions/{{compaction_id}}"): "read",

@@ -8,6 +8,7 @@ from holdfast import limits
 from holdfast.messages import ROLES
 from holdfast.server.artifact_schemas import ARTIFACT_COMPONENTS
 from holdfast.server.context_schemas import CONTEXT_COMPONENTS, KEPT, WORKING_SET
+from holdfast.server.messages_schemas import MESSAGES_COMPONENTS
 from holdfast.server.moving_schemas import EXPORT, MOVING_COMPONENTS, PAST, SCHEMA_VERSION
 from holdfast.server.shapes import (
     ID,
@@ -26,12 +27,22 @@ from holdfast.server.shapes import (
     text,
     whole,
 )
+from holdfast.server.voice_schemas import VOICE_COMPONENTS
 
 _TTL: Final = nullable(
     whole("milliseconds of idleness after which the session ends; 0: never; null: the server's setting")
 )
 _STATE: Final = free(f"free, at most {limits.STATE_BYTES} bytes")
 _METADATA: Final = free(f"free, at most {limits.METADATA_BYTES} bytes")
+
+_NOT_ANSWERED: Final = record(
+    "A model that did not answer.",
+    {
+        "model": text("its name here"),
+        "code": text("of the error; `passed_over`: it was not asked, since it failed lately"),
+        "status": nullable(whole("that its provider gave")),
+    },
+)
 
 # -- messages ----------------------------------------------------------------
 
@@ -49,7 +60,11 @@ _OWN: Final[dict[str, Schema]] = {
     "timestamp": TIME,
     "turn_id": whole("which turn it belongs to"),
     "agent": text("who wrote it"),
-    "metadata": _METADATA,
+    "metadata": {
+        **_METADATA,
+        "description": f"free, at most {limits.METADATA_BYTES} bytes; of a voice record `source`, `interrupted`,"
+        " `interrupt_timestamp` and `original` are checked",
+    },
     "pinned": boolean("never leaves the working set"),
     "importance": {"type": "number", "minimum": 0, "maximum": 1},
 }
@@ -98,6 +113,26 @@ SESSION_FIELDS: Final[dict[str, Schema]] = {
 }
 
 
+_CARRY_OVER: Final = asked(
+    "An earlier session that the new one is to know of, by one more system message; its metadata say `carried_from`.",
+    {
+        "session_id": text("the earlier one; it may have ended", minLength=1),
+        "user_id": nullable(text("whose; unset: the new session's user. Another's needs an admin key without a user")),
+        "form": {
+            "type": ["string", "null"],
+            "enum": ["summary", "content", None],
+            "description": "`summary` (unset): by a model, or the digest; `content`: its last messages",
+        },
+        "tokens": {
+            "type": ["integer", "null"],
+            "minimum": limits.CARRIED_TOKENS_LEAST,
+            "maximum": limits.CARRIED_TOKENS,
+            "description": "the most that is carried over; unset: 2000",
+        },
+        "prefix": nullable(text(f"the words before it, at most {limits.CARRIED_PREFIX_CHARS} characters")),
+    },
+    "session_id",
+)
 _BESIDE: Final[Schema] = {"anyOf": [free("names its message by `seq`, or has frames"), text("base64")]}
 _RELATIONS: Final = ["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"]
 _CHAT_OUT: Final = {
@@ -121,7 +156,9 @@ _CHOICE: Final = {
 COMPONENTS: Final[dict[str, Schema]] = {
     **CONTEXT_COMPONENTS,
     **ARTIFACT_COMPONENTS,
+    **MESSAGES_COMPONENTS,
     **MOVING_COMPONENTS,
+    **VOICE_COMPONENTS,
     "Error": record(
         "Every error has this shape.",
         {
@@ -203,7 +240,17 @@ COMPONENTS: Final[dict[str, Schema]] = {
         "messages",
         more=True,
     ),
-    "NewSession": asked("A session to be made.", SESSION_FIELDS),
+    "NewSession": asked(
+        "A session to be made.",
+        {
+            **SESSION_FIELDS,
+            "carry_over": {
+                "description": "an earlier session that this one is to know of: its id, or more",
+                "anyOf": [text(minLength=1), ref("CarryOver"), {"type": "null"}],
+            },
+        },
+    ),
+    "CarryOver": _CARRY_OVER,
     "SessionChanges": asked(
         "What is to change: `state` key by key, null deletes; the others as a whole.",
         {name: SESSION_FIELDS[name] for name in ("agent", "system_messages", "state", "metadata", "ttl")},
@@ -215,26 +262,6 @@ COMPONENTS: Final[dict[str, Schema]] = {
         "What is to change.",
         {"pinned": nullable(boolean("never leaves the working set")), "importance": nullable(_OWN["importance"])},
     ),
-    "VoiceRecord": record(
-        "What was said, as voice agents keep it.",
-        {
-            "role": {"type": "string", "enum": ["user", "assistant"]},
-            "content": text(),
-            "turn_id": whole(),
-            "timestamp": TIME,
-            "metadata": _METADATA,
-        },
-    ),
-    "History": {
-        "description": "`contents`, or with `view=plain` `messages`.",
-        "anyOf": [
-            record("The voice form.", {"contents": array(ref("VoiceRecord"))}),
-            record(
-                "The plain form.",
-                {"messages": array(record("Role and content alone.", {"role": text(), "content": text()}))},
-            ),
-        ],
-    },
     "ShortSession": record(
         "A session in the short form.",
         {"id": ID, "agent": nullable(text()), "updated_at": text("RFC 3339, UTC", format="date-time")},
@@ -267,8 +294,30 @@ COMPONENTS: Final[dict[str, Schema]] = {
             ),
         },
     ),
+    "AnthropicModelList": record(
+        "The same for whoever names an `anthropic-version`.",
+        {
+            "data": array(
+                record(
+                    "An agent or a model.",
+                    {
+                        "type": {"const": "model"},
+                        "id": text(),
+                        "display_name": text("`agent …`, or the model's name upstream"),
+                        "created_at": text("not known", format="date-time"),
+                        "lifecycle": {"const": "active"},
+                    },
+                )
+            ),
+            "has_more": boolean("there are more"),
+            "first_id": nullable(text()),
+            "last_id": nullable(text("give it as `after_id` for the next page")),
+        },
+    ),
     "Health": record("It is well.", {"status": text("`ok` or `ready`"), "version": text("Holdfast's")}),
-    "Home": record("Where to go.", {n: text() for n in ("name", "version", "chat", "sessions", "api", "docs")}),
+    "Home": record(
+        "Where to go.", {n: text() for n in ("name", "version", "chat", "messages", "sessions", "api", "docs")}
+    ),
     "ChatRequest": asked(
         "OpenAI's Chat Completions request, with fields of Holdfast's own; all others travel to the model as they are.",
         {
@@ -288,6 +337,11 @@ COMPONENTS: Final[dict[str, Schema]] = {
                 "type": ["string", "null"],
                 "enum": ["auto", "transcript", "delta", None],
                 "description": "how the messages relate to the log",
+            },
+            "on_disconnect": {
+                "type": ["string", "null"],
+                "enum": ["cut", "finish", None],
+                "description": "what becomes of the reply when the client goes before its end; unset: `gateway.on_disconnect`",
             },
             "session_queue": {
                 "type": ["string", "null"],
@@ -341,7 +395,16 @@ COMPONENTS: Final[dict[str, Schema]] = {
                 "What the model was sent.",
                 {**WORKING_SET, "messages": whole("how many"), "kept": KEPT},
             ),
+            "failure": record(
+                "Where no model answered, and the agent's failure message stands in place of a reply.",
+                {"code": text("of the error"), "message": text("what happened")},
+            ),
+            "upstream": record(
+                "Where another model was asked to answer.",
+                {"model": text("whose answer it is, by its name here"), "failed": array(_NOT_ANSWERED)},
+                optional=("model",),
+            ),
         },
-        optional=("reconciled", "edited_at", "interrupted", "working_set"),
+        optional=("reconciled", "edited_at", "interrupted", "working_set", "failure", "upstream"),
     ),
 }

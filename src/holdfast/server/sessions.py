@@ -1,4 +1,4 @@
-"""The REST API over sessions: create, list, change; their messages, working sets, history."""
+"""The REST API over sessions: create, list, change; their messages and working sets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast import errors
+from holdfast.carrying import CarryOver, carry_over_from
 from holdfast.context.dialects import checked
 from holdfast.context.settings import parse
 from holdfast.handles import SessionHandle
@@ -23,7 +24,6 @@ from holdfast.session import Session, erased
 from holdfast.stores.base import MAX_PAGE, Append, SessionPatch
 from holdfast.wire.exports import milliseconds, own_fields, session_to, system_messages_from
 from holdfast.wire.openai import entry_to, message_to, messages_from
-from holdfast.wire.voice import contents, plain
 
 PAGE = 20
 """Items of a page unless the request says otherwise."""
@@ -45,19 +45,33 @@ def listed(items: list[dict[str, Any]], *, has_more: bool, **further: Any) -> di
 async def create(call: Call) -> Reply:
     """Make a session."""
     body = await call.body()
-    known(body, "id", "user_id", "agent", "system_messages", "state", "metadata", "ttl")
+    known(body, "id", "user_id", "agent", "system_messages", "state", "metadata", "ttl", "carry_over")
     agent = optional(body, "agent", str, "a string")
     call.hf.roster.voice(agent=agent)
+    user_id = _user(call.owner(optional(body, "user_id", str, "a string")))
     session = await call.hf.create(
         optional(body, "id", str, "a string"),
-        user_id=_user(call.owner(optional(body, "user_id", str, "a string"))),
+        user_id=user_id,
         agent=agent,
+        carry_over=_earlier(call, body, user_id),
         system_messages=system_messages_from(body.get("system_messages") or []),
         state=optional(body, "state", dict, "an object") or {},
         metadata=optional(body, "metadata", dict, "an object") or {},
         ttl=milliseconds(body, "ttl"),
     )
     return Reply(session_to(session), 201)
+
+
+def _earlier(call: Call, body: dict[str, Any], user_id: str) -> CarryOver | None:
+    """The session that is carried over. Raises `SessionNotFound` for another user's, where that is not the caller's to name."""
+    if body.get("carry_over") is None:
+        return None
+    how = carry_over_from(body["carry_over"])
+    owner = call.owner(how.user_id)
+    owner = user_id if owner is None else owner
+    if owner != user_id and not call.principal.may("admin"):
+        raise errors.SessionNotFound(how.session_id)
+    return msgspec.structs.replace(how, user_id=owner)
 
 
 async def list_sessions(call: Call) -> Reply:
@@ -202,7 +216,7 @@ def _seq(call: Call) -> int:
     return int(text)
 
 
-# -- working sets and history ------------------------------------------------
+# -- working sets ------------------------------------------------------------
 
 
 async def context(call: Call) -> Reply:
@@ -250,15 +264,6 @@ def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) 
         explain=bool(body.get("explain")),
         touch=optional(body, "touch", bool, "true or false") is not False,
     )
-
-
-async def history(call: Call) -> Reply:
-    """What was said: the voice form of seed 003, or role and content alone."""
-    session = await call.session()
-    entries = await call.hf.store.entries(session.ref)
-    if call.choice("view", "voice", "voice", "plain") == "plain":
-        return Reply({"messages": plain(entries)})
-    return Reply({"contents": contents(entries)})
 
 
 # -- bodies ------------------------------------------------------------------

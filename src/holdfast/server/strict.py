@@ -31,6 +31,8 @@ def decoded(body: bytes, *, what: str = "the body", values: int = VALUES) -> Any
         InvalidRequest: no JSON, no UTF-8, nested deeper than `DEPTH`, a number that is none, a key twice in an object.
         TooLarge: more than `values` values.
     """
+    if not body.strip():
+        raise InvalidRequest(f"{what} is empty: it must be JSON")
     # Each value stands behind one of these marks, or is the whole; some of them may stand in texts.
     if body.count(b",") + body.count(b"[") + body.count(b"{") >= values:
         _count(body, what, values)

@@ -176,6 +176,7 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One write to a log."""
 
     entries: Sequence[NewEntry] = ()
+    """An `OldEntry` that was erased stays so."""
     timestamp: int
     """Milliseconds: becomes the session's `updated_at`."""
     expect: int | None = None

@@ -125,7 +125,7 @@ def check_append(write: Append) -> None:
     if write.idempotency_key is not None:
         check_id(write.idempotency_key, "idempotency_key")
     for at, entry in enumerate(write.entries):
-        if isinstance(entry, OldEntry):
+        if isinstance(entry, OldEntry) and (entry.stands_for is None or entry.retired_by is not None):
             raise InvalidMessage(f"messages[{at}] is an old entry; `replace` takes such", param=f"messages[{at}]")
     for key in write.views or ():
         check_id(key, "view")

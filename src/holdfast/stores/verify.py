@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.errors import StoreCorrupt
 from holdfast.history import LivePath
-from holdfast.messages import former_chain
+from holdfast.messages import former_chains
 from holdfast.session import Entry, NewEntry, Session, SessionRef, Tail, as_sent, extend
 from holdfast.stores.base import MAX_PAGE, Store
 
@@ -94,7 +94,7 @@ class _Path:
 
 
 def _told_formerly(again: Entry, entry: Entry, tail: Tail) -> bool:
-    """Whether it was written when media counted as they were written, and says what it said then."""
+    """Whether it was written when messages counted otherwise, and says what it said then."""
     if again.digest == entry.digest:
         return False
-    return entry.digest == former_chain(tail.digest, as_sent(entry.message, entry.metadata))
+    return entry.digest in former_chains(tail.digest, as_sent(entry.message, entry.metadata))

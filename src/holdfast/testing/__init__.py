@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.testing.anthropic_upstream import AnthropicUpstream, PromptCache
     from holdfast.testing.upstream import (
         MAX_BODY_BYTES,
         PRIMING,
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_BODY_BYTES",
     "PRIMING",
+    "AnthropicUpstream",
     "Bell",
     "Gate",
+    "PromptCache",
     "Received",
     "Reply",
     "Script",
@@ -34,11 +37,14 @@ __all__ = [
     "Tokenizer",
 ]
 
+_OF_ANTHROPIC = ("AnthropicUpstream", "PromptCache")
+
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module("holdfast.testing.upstream"), name)
+    file = "anthropic_upstream" if name in _OF_ANTHROPIC else "upstream"
+    value = getattr(import_module(f"holdfast.testing.{file}"), name)
     globals()[name] = value
     return value
 

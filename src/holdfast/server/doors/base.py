@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from holdfast.context.dialects import Dialect
 from holdfast.messages import Message
 from holdfast.server.http import Reply
 from holdfast.tooling import Progress
@@ -22,6 +23,8 @@ class Said(NamedTuple):
     What Chat Completions has no field for stands under its own name, for a model that knows it."""
     messages: list[Message]
     """Leading system messages first."""
+    api: Dialect = "openai"
+    """Whose API the fields were written for: whoever speaks another one is sent those alone that mean the same there."""
 
 
 class Telling(Protocol):
@@ -57,8 +60,12 @@ class Door(Protocol):
     path: str
     """Its route."""
 
-    def read(self, body: dict[str, Any]) -> Said:
+    def read(self, body: dict[str, Any], headers: Mapping[str, str]) -> Said:
         """A request's JSON object in the terms of a turn.
+
+        Args:
+            body: the object.
+            headers: the request's.
 
         Raises:
             InvalidRequest: it is not what this API takes; names the parameter.

@@ -21,7 +21,7 @@ class ChatCompletions:
 
     path = "/v1/chat/completions"
 
-    def read(self, body: dict[str, Any]) -> Said:
+    def read(self, body: dict[str, Any], headers: Mapping[str, str]) -> Said:
         """See `Door.read`."""
         messages = messages_from(body["messages"]) if body.get("messages") else []
         return Said({name: value for name, value in body.items() if name != "messages"}, messages)

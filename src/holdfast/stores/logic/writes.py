@@ -20,7 +20,7 @@ from holdfast.errors import (
     SessionNotFound,
     StaleSession,
 )
-from holdfast.history import Past, check_turn, relived
+from holdfast.history import Past, continued, relived
 from holdfast.limits import STATE_BYTES
 from holdfast.messages import GENESIS, encode_payload
 from holdfast.session import (
@@ -33,7 +33,6 @@ from holdfast.session import (
     Session,
     SessionRef,
     Tail,
-    extend,
     rewind,
 )
 from holdfast.session import erased as erased_message
@@ -222,7 +221,7 @@ def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes
         raise SessionExpired(session)
     fresh_media = yield from media_steps.admitted(pk, write.entries, write.media)
     gone, base = yield from _rewound(pk, session.tail, write.retire_from)
-    written, tail = _extended(base, write.entries)
+    written, tail = continued(base, write.entries)
     after = _advanced(session, write, tail, claim, live=len(written) - gone, size=_size(payloads))
     if write.retire_from is not None and gone:
         yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
@@ -330,15 +329,6 @@ def _rewound(pk: int, tail: Tail, before: int | None) -> Steps[tuple[int, Tail]]
     return retired, rewind(tail, [entry_of(row) for row in kept], digest=digest, anchor=anchor)
 
 
-def _extended(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
-    written, after = extend(tail, new)
-    turn_id = tail.turn_id
-    for at, entry in enumerate(written):
-        check_turn(entry.turn_id, turn_id, f"messages[{at}]")
-        turn_id = entry.turn_id
-    return written, after
-
-
 def used_by(write: Append) -> bool:
     """Whether a write is use of the session: not when it only saves what was worked out of it."""
     says = bool(write.entries or write.calls or write.state_delta) or write.retire_from is not None
@@ -374,8 +364,10 @@ def _advanced(session: Session, write: Append, tail: Tail, claim: Claim | None, 
 def _write_log(
     pk: int, written: Sequence[Entry], payloads: Sequence[bytes], calls: Sequence[ModelCall], scope: bytes
 ) -> Steps[None]:
-    if len(written) == 1:
+    if len(written) == 1 and not written[0].erased:
         yield Query("entry_insert", entry_row(pk, written[0], payloads[0], scope))
+    elif any(entry.erased for entry in written):
+        yield from _relive(pk, written, payloads, scope)
     elif written:
         rows = [entry_row(pk, entry, payload, scope) for entry, payload in zip(written, payloads, strict=True)]
         yield Many("entry_insert", rows)

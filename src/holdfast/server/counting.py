@@ -1,0 +1,59 @@
+"""`POST /v1/messages/count_tokens`: how many tokens a request's own messages would be. Nothing is called, nothing stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import anyio.to_thread
+
+from holdfast.agents import Llm
+from holdfast.calibration import Counted
+from holdfast.context.dialects import adapted
+from holdfast.errors import InvalidRequest
+from holdfast.guarded import masked
+from holdfast.holdfast import Holdfast
+from holdfast.media.parts import seen
+from holdfast.messages import Message
+from holdfast.server.chat import check
+from holdfast.server.doors.messages import Messages
+from holdfast.server.http import Call, Reply
+from holdfast.wire.anthropic_others import fields_for_others, without_anthropics
+from holdfast.wire.media import chat
+from holdfast.wire.openai import message_to, split_system
+
+_DOOR: Final = Messages()
+
+
+async def count_tokens(call: Call) -> Reply:
+    """Tokens of the request's own system prompt, messages and tools, as its model counts them.
+
+    What an agent or a session would add is not among them. By the provider's own count where the model has `count: provider`.
+    """
+    body = await call.body()
+    said = _DOOR.read(body, call.request.headers)
+    check(said.body)
+    if not said.messages:
+        raise InvalidRequest("messages is missing or empty; send at least one", param="messages")
+    llm = call.hf.roster.voice(agent=said.body.get("agent"), model=said.body.get("model")).llm
+    messages = await masked(call.hf.guard, said.messages)
+    counted = await _counted(call.hf, llm, messages, said.body)
+    return Reply({"input_tokens": counted.tokens, "counted": counted.to_wire()})
+
+
+async def _counted(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> Counted:
+    system, rest = split_system(messages)
+    told = [*system, *adapted(rest, llm.dialect)]
+    others = llm.dialect != "anthropic"
+    tools = (fields_for_others(fields, llm.model) if others else fields).get("tools") or []
+    total = await anyio.to_thread.run_sync(_total, llm, told, tools)
+    sent = [seen(message, llm.inputs) for message in told]
+    sent = [without_anthropics(chat(message)) for message in sent] if others else sent
+    prompt = {"model": llm.model, "messages": [message_to(message) for message in sent]}
+    provider = await llm.prompt_tokens({**prompt, **({"tools": tools} if tools else {})}) if llm.count else None
+    measure = llm.measure(await hf.engine.learning.of(llm))
+    return measure.describe(total, margin=llm.counter.margin, provider=provider)
+
+
+def _total(llm: Llm, messages: Sequence[Message], tools: Sequence[Any]) -> int:
+    return sum(map(llm.counter.message, messages)) + llm.counter.tools(tools)

@@ -1,0 +1,182 @@
+"""One session through both doors: what either client resends of it is what the log has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.messages import GENESIS, chain, heard_chain
+from holdfast.session import SessionRef, as_sent
+from holdfast.testing import Reply
+from holdfast.wire.openai import message_from
+from tests.edges.doors import CLAUDE, Doors, doors
+
+THOUGHT = {"type": "thinking", "thinking": "Oslo is in Norway.", "signature": "c2lnbmVk"}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"town": {"type": "string"}}}
+OURS = {"name": "weather", "description": "The weather.", "input_schema": SCHEMA}
+THEIRS = {"type": "function", "function": {"name": "weather", "description": "The weather.", "parameters": SCHEMA}}
+THINK: dict[str, Any] = {"max_tokens": 3000, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+
+
+class Histories:
+    """What a client of either kind keeps of a conversation."""
+
+    def __init__(self) -> None:
+        self.openai: list[Any] = []
+        self.anthropic: list[Any] = []
+
+    def says(self, text: str) -> None:
+        """The user says something."""
+        self.openai.append({"role": "user", "content": text})
+        self.anthropic.append({"role": "user", "content": [{"type": "text", "text": text}]})
+
+    def answered(self, text: str, *, blocks: Any = None) -> None:
+        """The model answers; by the Messages door perhaps with more than words."""
+        self.openai.append({"role": "assistant", "content": text})
+        self.anthropic.append({"role": "assistant", "content": blocks or [{"type": "text", "text": text}]})
+
+
+def options(model: str, stream: bool, named: bool) -> dict[str, Any]:
+    return {"model": model, "tools": [OURS], "stream": stream, **({"session_id": "s"} if named else {}), **THINK}
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "recognised"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_turns_by_turns(named: bool, stream: bool) -> None:
+    """OpenAI's client, then Anthropic's, with tools and reasoning in between, and back: one log, never edited."""
+    script = [
+        Reply(text="Let me see.", tool_calls=[("weather", {"town": "Oslo"})], message={"thinking_blocks": [THOUGHT]}),
+        Reply(text="Rain.", message={"thinking_blocks": [{**THOUGHT, "thinking": "wet"}]}),
+        Reply(text="Certain.", message={"thinking_blocks": [THOUGHT]}),
+    ]
+    gpt = ["Hello.", "Bring a coat.", Reply(tool_calls=[("weather", {"town": "Rome"})]), "Sun."]
+    async with doors(gpt, script) as both:
+        kept = Histories()
+        kept.says("Hi")
+        first = await both.served.client.chat.completions.create(
+            model="gpt-4o", messages=kept.openai, extra_body={"session_id": "s"} if named else {}
+        )
+        session = first.session_id
+        kept.answered(first.choices[0].message.content)
+
+        kept.says("Is it raining?")
+        asked = await both.ask(kept.anthropic, **options(CLAUDE, stream, named))
+        result = {"type": "tool_result", "tool_use_id": asked.content[-1].id, "content": "rain"}
+        rounds = [
+            *kept.anthropic,
+            {"role": "assistant", "content": asked.content},
+            {"role": "user", "content": [result]},
+        ]
+        answer = await both.ask(rounds, **options(CLAUDE, stream, named))
+        kept.answered("Rain.", blocks=answer.content)
+        assert [block.type for block in answer.content] == ["thinking", "text"]
+
+        kept.says("What do I need?")
+        third = await both.served.client.chat.completions.create(
+            model="gpt-4o", messages=kept.openai, extra_body={"session_id": "s"} if named else {}
+        )
+        assert (third.session_id, third.session["reconciled"]) == (session, "continued")
+        kept.answered("Bring a coat.")
+
+        kept.says("Sure?")
+        fourth = await both.ask(kept.anthropic, **options(CLAUDE, False, named))
+        assert (fourth.session_id, fourth.session["reconciled"]) == (session, "continued")
+        kept.answered("Certain.", blocks=fourth.content)
+
+        kept.says("And in Rome?")
+        called = await both.served.client.chat.completions.create(
+            model="gpt-4o", messages=kept.openai, tools=[THEIRS], extra_body={"session_id": "s"} if named else {}
+        )
+        # The result of a call that one client was given comes by the other's.
+        (call,) = called.choices[0].message.tool_calls
+        use = {"type": "tool_use", "id": call.id, "name": "weather", "input": {"town": "Rome"}}
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "sun"}]}
+        rounds = [*kept.anthropic, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        last = await both.ask(rounds, **{**options("gpt-4o", stream, named), "thinking": {"type": "disabled"}})
+        assert last.content[-1].text == "Sun."
+
+        await check(both, session)
+
+
+async def check(both: Doors, session: str) -> None:
+    """The log holds everything once, in order, with a chain that is right; no prompt was refused, none doubled."""
+    entries = await both.served.hf.store.entries(SessionRef("default", session), retired=True)
+    assert all(entry.retired_by is None for entry in entries)
+    roles = [entry.message.role for entry in entries]
+    turn = ["user", "assistant"]
+    tools = ["user", "assistant", "tool", "assistant"]
+    assert roles == [*turn, *tools, *turn, *turn, *tools]
+    handle = await both.served.hf.session(session)
+    assert await handle.verify() == len(entries)
+    assert both.claude.violations == []
+    for request in both.claude.requests:
+        blocks = [block for message in request.body["messages"] for block in message["content"]]
+        thoughts = [block["thinking"] for block in blocks if block["type"] == "thinking"]
+        assert len(thoughts) <= 2
+        assert len(thoughts) == len(set(thoughts))
+    for request in both.gpt.requests:
+        for message in request.body["messages"]:
+            assert set(message) <= {"role", "content", "tool_calls", "tool_call_id"}
+            parts = message["content"] if isinstance(message["content"], list) else []
+            assert all(set(part) == {"type", "text"} for part in parts)
+
+
+async def test_calls_may_come_back_by_other_ids() -> None:
+    """Clients that number calls themselves: aligned, not doubled, and new results get the log's ids."""
+    async with doors([Reply(tool_calls=[("weather", {"town": "Oslo"})]), "Rain."]) as both:
+        history: list[Any] = [{"role": "user", "content": "Is it raining?"}]
+        asked = await both.ask(history, tools=[OURS], session_id="s")
+        use = {"type": "tool_use", "id": "toolu_mine", "name": "weather", "input": {"town": "Oslo"}}
+        history += [
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_mine", "content": "rain"}]},
+        ]
+        await both.ask(history, tools=[OURS], session_id="s")
+        entries = await both.entries("s")
+        assert [entry.message.role for entry in entries] == ["user", "assistant", "tool", "assistant"]
+        assert entries[2].message.tool_call_id == asked.content[0].id
+
+
+async def test_a_split_or_a_trimmed_text_is_the_same() -> None:
+    """Text blocks are joined, and white space at the end is nobody's word."""
+    async with doors(["One two. ", "Three."]) as both:
+        await both.ask("Hi")
+        blocks = [{"type": "text", "text": "One "}, {"type": "text", "text": "two."}]
+        history = [
+            {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+            {"role": "assistant", "content": blocks},
+        ]
+        again = await both.ask([*history, {"role": "user", "content": "Go on"}])
+        assert again.session["reconciled"] == "continued"
+
+
+async def test_logs_whose_reasoning_counted_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log from when reasoning counted as media do: it verifies, is recognised by what is resent, and goes on."""
+    reply = [THOUGHT, {"type": "text", "text": "Rain, as so often."}]
+    old = [
+        {"role": "user", "content": "Is it raining?"},
+        {"role": "assistant", "content": reply},
+        {"role": "user", "content": "Sure?"},
+        {"role": "assistant", "content": [{**THOUGHT, "thinking": "wet"}, {"type": "text", "text": "Quite."}]},
+    ]
+    async with doors((), ["Yes.", "Still yes.", "Edited."]) as both:
+        handle = await both.served.hf.session("old")
+        with monkeypatch.context() as patched:
+            patched.setattr("holdfast.session.chain", heard_chain)
+            await handle.append(old)
+        (_, first, *_) = await handle.entries()
+        told = as_sent(first.message, first.metadata)
+        assert first.digest != chain(chain(GENESIS, message_from(old[0])), told)
+        assert await handle.verify() == 4
+        for words, more in (("And now?", []), ("And then?", [("And now?", "Yes.")])):
+            history = [*old]
+            for asked, answered in more:
+                history += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
+            history.append({"role": "user", "content": words})
+            again = await both.ask(history, model=CLAUDE)
+            assert (again.session_id, again.session["reconciled"]) == ("old", "continued")
+        assert await handle.verify() == 8
+        named = await both.ask([*old[:2], {"role": "user", "content": "Really?"}], model=CLAUDE, session_id="old")
+        assert (named.session["reconciled"], named.session["edited_at"]) == ("edited", 2)
+        assert both.claude.violations == []

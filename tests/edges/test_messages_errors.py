@@ -1,0 +1,239 @@
+"""`POST /v1/messages`: what fails, what is tried again, who comes in, and the routes beside it; by the official Anthropic client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anthropic
+import pytest
+
+from holdfast.limits import Limits
+from holdfast.session import SessionRef
+from holdfast.testing import Gate, Reply
+from tests.edges.doors import CLAUDE, doors
+from tests.edges.keys import bearer, made
+
+WEATHER: dict[str, Any] = {
+    "name": "weather",
+    "description": "The weather in a town.",
+    "input_schema": {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]},
+    "cache_control": {"type": "ephemeral"},
+}
+CALLS = [("weather", {"town": "Oslo"}), ("weather", {"town": "Bergen", "days": [1, 2]})]
+
+
+# -- errors ------------------------------------------------------------------
+
+
+async def test_errors_are_anthropics() -> None:
+    """The client's own classes, each with type, words, place and request id; from whichever layer they come."""
+    async with doors(lambda body: Reply(status=int(body["messages"][-1]["content"]), error="no")) as both:
+        cases: list[tuple[type[anthropic.APIStatusError], str, dict[str, Any]]] = [
+            (anthropic.BadRequestError, "invalid_request_error", {"messages": [{"role": "user", "content": ""}]}),
+            (anthropic.BadRequestError, "invalid_request_error", {"messages": "400"}),
+            (anthropic.NotFoundError, "not_found_error", {"messages": "404"}),
+            (anthropic.RateLimitError, "rate_limit_error", {"messages": "429"}),
+            (anthropic.InternalServerError, "api_error", {"messages": "500"}),
+            (anthropic.ServiceUnavailableError, "overloaded_error", {"messages": "503"}),
+            (anthropic.GatewayTimeoutError, "timeout_error", {"messages": "504"}),
+            (anthropic.BadRequestError, "invalid_request_error", {"messages": "400", "tool_choice": {"type": "some"}}),
+            (anthropic.BadRequestError, "invalid_request_error", {"messages": "400", "tools": [{"name": "x"}]}),
+        ]
+        for error, kind, fields in cases:
+            for stream in (False, True):
+                with pytest.raises(error) as told:
+                    await both.ask(**{"stream": stream, **fields})
+                body: Any = told.value.body
+                assert (body["type"], body["error"]["type"]) == ("error", kind)
+                assert body["error"]["message"]
+                assert told.value.type == kind
+                assert told.value.error_code
+                assert told.value.request_id == body["request_id"]
+                assert str(told.value.request_id).startswith("req_")
+
+
+async def test_errors_of_all_layers_are_anthropics() -> None:
+    """Of those who never see the door: who may come in, which host, which method, which body."""
+    async with doors(limits=Limits(body=2000)) as both:
+        http = both.served.http
+        elsewhere = await http.post("/v1/messages", content=b"{}", headers={"host": "evil.example"})
+        key = await made(both.served.hf, role="read")
+        kind = {"content-type": "application/json"}
+        answers = {
+            "authentication_error": await http.post("/v1/messages", content=b"{}"),
+            "permission_error": await http.post("/v1/messages", content=b"{}", headers={"x-api-key": key}),
+            "not_found_error": await http.post("/v1/messages/nothing", content=b"{}", headers=bearer(key)),
+            "request_too_large": await http.post(
+                "/v1/messages/count_tokens", content=b" " * 3000, headers={"x-api-key": key, **kind}
+            ),
+        }
+        for name, answer in answers.items():
+            body = answer.json()
+            assert (body["type"], body["error"]["type"]) == ("error", name), (name, body)
+            assert body["request_id"] == answer.headers["request-id"] == answer.headers["x-request-id"]
+        for answer, status in (
+            (elsewhere, 403),
+            (await http.get("/v1/messages", headers=bearer(key)), 405),
+            (
+                await http.post(
+                    "/v1/messages/count_tokens", content=b"x", headers={"content-type": "text/plain", **bearer(key)}
+                ),
+                415,
+            ),
+            (await http.get("/v1/models?limit=x", headers={"anthropic-version": "2023-06-01", **bearer(key)}), 400),
+        ):
+            assert (answer.status_code, answer.json()["type"]) == (status, "error")
+        other = (await http.get("/v1/models?limit=x", headers=bearer(key))).json()
+        assert set(other) == {"error"}
+        assert "request-id" not in (await http.get("/v1/models", headers=bearer(key))).headers
+
+
+async def test_a_failure_in_mid_stream_is_an_event() -> None:
+    """The part that arrived is in the log, marked; nothing follows the event."""
+    async with doors([Reply(text="One two three.", error="broke", cut_after=3)]) as both:
+        with pytest.raises(anthropic.APIStatusError) as told:
+            await both.ask("Hi", stream=True, session_id="s")
+        assert told.value.type == "api_error"
+        (_, part) = await both.entries("s")
+        assert part.message.text.startswith("One")
+        assert part.metadata["interrupted"] is True
+
+
+async def test_a_reply_that_another_turn_interrupts_ends_properly() -> None:
+    """As the end of a turn, with what arrived; `session` tells."""
+    gate = Gate()
+    async with doors([Reply(text="One two three.", hold=gate, hold_after=2), "Stopped."]) as both:
+        fields: dict[str, Any] = {"model": "gpt-4o", "max_tokens": 9, "extra_body": {"session_id": "s"}}
+        async with both.client.messages.stream(**fields, messages=[{"role": "user", "content": "Count"}]) as events:
+            seen = []
+            async for event in events:
+                seen.append(event)
+                if event.type == "text":
+                    break
+            late = asyncio.create_task(
+                both.served.chat("Stop", session_queue="interrupt")  # by the other door
+            )
+            seen += [event async for event in events]
+            final = await events.get_final_message()
+        assert (await late)["status"] == 200
+        assert final.stop_reason == "end_turn"
+        assert final.content[0].text.strip() == "One"
+        (delta,) = [event for event in seen if event.type == "message_delta"]
+        assert delta.session["interrupted"] is True
+        gate.open()
+
+
+# -- trying again ------------------------------------------------------------
+
+
+async def test_a_retry_is_answered_once() -> None:
+    """With a key: the stored reply, told again as it was told. By the client itself after a 5xx: the message is stored once."""
+    failing = [
+        Reply(status=500, error="no"),
+        Reply(text="Hello.", tool_calls=CALLS[:1], message={"reasoning_content": "hm"}),
+    ]
+    async with doors(failing) as both:
+        again = both.client.with_options(max_retries=1)
+        headers = {"idempotency-key": "k", "x-session-id": "s"}
+        fields: dict[str, Any] = {
+            "model": "gpt-4o",
+            "max_tokens": 9,
+            "messages": [{"role": "user", "content": "Hi"}],
+            "tools": [WEATHER],
+            "extra_headers": headers,
+        }
+        first = await again.messages.create(**fields)
+        assert len(both.gpt.requests) == 2
+        second = await again.messages.create(**fields)
+        async with again.messages.stream(**fields) as events:
+            third = await events.get_final_message()
+        assert len(both.gpt.requests) == 2
+        for other in (second, third):
+            assert [block.to_dict() for block in other.content] == [block.to_dict() for block in first.content]
+            assert other.stop_reason == first.stop_reason == "tool_use"
+        assert [entry.message.role for entry in await both.entries("s")] == ["user", "assistant"]
+
+
+# -- beside it ---------------------------------------------------------------
+
+
+async def test_tokens_are_counted_without_a_call() -> None:
+    """Of the request alone, by the model's own counter; nothing is stored."""
+    async with doors() as both:
+        messages = [{"role": "user", "content": "How many tokens are these?"}]
+        small = await both.client.messages.count_tokens(model="gpt-4o", messages=messages)
+        more = await both.client.messages.count_tokens(
+            model="gpt-4o", messages=messages, system="Be kind.", tools=[WEATHER]
+        )
+        assert 5 < small.input_tokens < more.input_tokens
+        assert small.counted["how"] == "exact"
+        claude = await both.client.messages.count_tokens(model=CLAUDE, messages=messages)
+        assert claude.counted["how"] == "estimate"
+        beta = await both.client.beta.messages.count_tokens(model="gpt-4o", messages=messages, betas=["x"])
+        assert beta.input_tokens == small.input_tokens
+        with pytest.raises(anthropic.BadRequestError):
+            await both.client.messages.count_tokens(model="gpt-4o", messages=[])
+        assert not both.gpt.requests
+        assert (await both.served.hf.sessions()).sessions == ()
+
+
+async def test_models_are_listed() -> None:
+    """In the shape that whoever asks knows, page by page."""
+    async with doors((), (), "agents: {support: {instruction: Be kind.}}") as both:
+        names = ["support", "default", CLAUDE]
+        assert [model.id async for model in both.client.models.list()] == names
+        assert [model.id async for model in both.client.models.list(limit=1)] == names
+        last = await both.client.models.list(limit=1, before_id=CLAUDE)
+        assert ([model.id for model in last.data], last.has_more) == (["default"], True)
+        assert [model.id async for model in both.served.client.models.list()] == names
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_beta_client_works(stream: bool) -> None:
+    """It asks the same route with a parameter and a header of its own."""
+    async with doors((), ["Yes."]) as both:
+        fields: dict[str, Any] = {
+            "model": CLAUDE,
+            "max_tokens": 9,
+            "messages": [{"role": "user", "content": "Hi"}],
+            "betas": ["x-1"],
+        }
+        if stream:
+            async with both.client.beta.messages.stream(**fields) as events:
+                told = await events.get_final_message()
+        else:
+            told = await both.client.beta.messages.create(**fields)
+        assert told.content[0].text == "Yes."
+        assert "x-1" in both.claude.requests[0].headers["anthropic-beta"]
+
+
+async def test_either_kind_of_key_lets_in() -> None:
+    """`api_key` goes into `x-api-key`, `auth_token` into `Authorization`; sessions are the key's user's."""
+    async with doors(["a", "b"]) as both:
+        key = await made(both.served.hf, user_id="ada")
+        fields: dict[str, Any] = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+        for name in ("api_key", "auth_token"):
+            given: dict[str, Any] = {"api_key": None, "auth_token": None, name: key}
+            client: Any = anthropic.AsyncAnthropic(
+                base_url=both.served.url, max_retries=0, http_client=both.served.http, **given
+            )
+            told: Any = await client.messages.create(**fields, metadata={"user_id": "eve"})
+            assert (await both.served.hf.store.get(SessionRef("ada", told.session_id))).user_id == "ada"
+        with pytest.raises(anthropic.AuthenticationError):
+            await both.client.messages.create(**fields)
+
+
+@pytest.mark.parametrize("name", ["api_key", "auth_token"])
+async def test_a_passed_through_key_reaches_the_model(name: str) -> None:
+    """Where the client's own key is handed on: it is nowhere else."""
+    async with doors((), ["Yes."], "gateway: {upstream_auth: passthrough}") as both:
+        key = "sk-ant-api03-0123456789"
+        given: dict[str, Any] = {"api_key": None, "auth_token": None, name: key}
+        client: Any = anthropic.AsyncAnthropic(
+            base_url=both.served.url, max_retries=0, http_client=both.served.http, **given
+        )
+        await client.messages.create(model=CLAUDE, max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
+        headers = both.claude.requests[0].headers
+        assert key in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer "))
+        assert key.encode() not in both.claude.requests[0].raw

@@ -1,0 +1,460 @@
+"""Whatever is done to a session from outside of its turns: the log is held against a naive reference after each step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.agents import Llm, Roster
+from holdfast.errors import InvalidRequest, NoReply, TurnInterrupted
+from holdfast.handles import SessionHandle
+from holdfast.holdfast import Holdfast
+from holdfast.models import as_chunks
+from holdfast.prompting import Turn, TurnRequest
+from holdfast.session import Entry
+from holdfast.stores.verify import verify
+from holdfast.testing import anthropic_rules
+from holdfast.turn import respond
+from holdfast.wire.openai import message_from
+from tests.service.stage import REF, SHARED, Clock, at_once, line_of, looked, place
+from tests.unit import dialect_rules
+
+Fact = dict[str, Any]
+STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (("none", {}), ("digest", {"budget": 60}), ("head_tail", {"window_size": 3}))
+
+
+class Player:
+    """A model that plays what it is told: rounds of words, all but the last with a call; it halts at one place.
+
+    Attributes:
+        rounds: texts of the rounds of the next turn.
+        halt: `before` the last round's first word, behind it (`mid`), in the first round's `tool`, or nowhere.
+        sent: what was sent of each round.
+    """
+
+    name = "player"
+
+    def __init__(self) -> None:
+        self.play([""], None)
+
+    def play(self, rounds: list[str], halt: str | None) -> None:
+        """Set the next turn up."""
+        self.rounds, self.halt, self.sent = rounds, halt, []
+        self.there, self.gate = asyncio.Event(), asyncio.Event()
+        if halt is None:
+            self.there.set()
+            self.gate.set()
+
+    async def reach(self) -> None:
+        """The turn is where it halts; it goes on when `gate` is open."""
+        self.there.set()
+        await self.gate.wait()
+
+    async def look(self) -> str:
+        """A tool."""
+        if self.halt == "tool":
+            await self.reach()
+        return "seen"
+
+    async def stream(
+        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """See `Model.stream`."""
+        assert not dialect_rules.openai(request["messages"]), request["messages"]
+        text = self.rounds[len(self.sent)]
+        self.sent.append("")
+        last = len(self.sent) == len(self.rounds)
+        message: dict[str, Any] = {"role": "assistant", "content": text or None}
+        if not last:
+            function = {"name": "look", "arguments": "{}"}
+            message["tool_calls"] = [{"id": f"c{len(self.sent)}", "type": "function", "function": function}]
+        choice = {"index": 0, "message": message, "finish_reason": "stop" if last else "tool_calls"}
+        if last and self.halt == "before":
+            await self.reach()
+        for chunk in as_chunks({"id": "x", "model": "player", "choices": [choice]}, by_word=True):
+            self.sent[-1] += "".join(one["delta"].get("content") or "" for one in chunk["choices"])
+            yield chunk
+            if last and self.sent[-1] and self.halt == "mid":
+                await self.reach()
+
+    async def close(self) -> None:
+        """See `Model.close`."""
+
+
+def joined(texts: list[str]) -> str:
+    """What a client is sent of rounds."""
+    whole = ""
+    for text in texts:
+        if text:
+            whole += ("\n\n" if whole and not whole[-1].isspace() and not text[0].isspace() else "") + text
+    return whole
+
+
+class World:
+    """What should be in the log, and two servers on what is."""
+
+    def __init__(self, servers: list[Holdfast], player: Player) -> None:
+        self.servers, self.player = servers, player
+        self.log: list[Fact] = []
+        self.running: asyncio.Task[Any] | None = None
+        self.count = 0
+
+    def word(self, letter: str) -> str:
+        self.count += 1
+        return f"{letter}{self.count}"
+
+    def handle(self, at: int) -> SessionHandle:
+        return SessionHandle(self.servers[at].engine, REF, self.servers[at].roster.voice())
+
+    @property
+    def turn_id(self) -> int:
+        return self.log[-1]["turn"] if self.log else -1
+
+    def put(self, role: str, text: str, **more: Any) -> None:
+        opens = role == "user" and not (self.log and self.log[-1]["role"] == "user")
+        turn = self.turn_id + 1 if opens or self.turn_id < 0 else self.turn_id
+        self.log.append({"role": role, "text": text, "turn": turn, **more})
+
+    # -- turns -------------------------------------------------------------
+
+    async def turn(self, tools: int, halt: str | None, *, sent: list[Fact] | None = None, mode: Any = "auto") -> None:
+        """A turn of the first server; it may be left where it halts."""
+        await self.go_on()
+        texts = [self.word("t") + " look" if number != 2 else "" for number in range(tools)]
+        texts.append(f"{self.word('r')} one two three")
+        if halt == "tool" and not tools:
+            halt = "mid"
+        self.player.play(texts, halt)
+        if sent is None:
+            said = self.word("u")
+            self.put("user", said)
+            sent = [{"role": "user", "content": said}]
+        incoming = tuple(message_from(one) for one in sent)
+        first = self.servers[0]
+        request = TurnRequest(ref=REF, voice=self.handle(0).voice, incoming=incoming, mode=mode)
+
+        async def run() -> None:
+            async for _ in respond(Turn(first.engine, request)):
+                pass
+
+        self.running = asyncio.create_task(run())
+        there = asyncio.create_task(self.player.there.wait())
+        await asyncio.wait([self.running, there], return_when=asyncio.FIRST_COMPLETED)
+        there.cancel()
+        if halt is None:
+            await self.go_on()
+
+    async def go_on(self) -> None:
+        """Let the turn that runs come to its end."""
+        if self.running is not None:
+            running, self.running = self.running, None
+            self.player.gate.set()
+            await running
+            self.reply(self.player.rounds)
+
+    def reply(self, texts: list[str], *, cut: bool = False) -> None:
+        for at, text in enumerate(texts[:-1]):
+            self.put("calls", text)
+            self.put("result", "seen", at=at)
+        self.put("assistant", texts[-1], cut=cut, before=joined(texts)[: len(joined(texts)) - len(texts[-1])])
+
+    def stopped(self) -> bool:
+        """Whether a turn ran, and said something; what it leaves when it is stopped."""
+        player = self.player
+        if player.halt == "tool":
+            self.put("calls", player.rounds[0])
+            self.put("result", None)
+            return True
+        texts = [*player.sent]
+        if player.halt == "mid":
+            self.reply(texts, cut=True)
+            return True
+        for text in texts[:-1]:
+            self.put("calls", text)
+            self.put("result", "seen")
+        return len(texts) > 1
+
+    async def from_outside(self, at: int, doing: Any) -> Any:
+        """Do something that stops the turn that runs, on any server."""
+        task = asyncio.create_task(doing)
+        while not task.done():
+            if at and line_of(self.servers[0]) and line_of(self.servers[0])[0]._claiming:
+                await looked(self.servers[0])
+            await asyncio.sleep(0)
+        if self.running is not None:
+            running, self.running = self.running, None
+            with suppress(TurnInterrupted):
+                await running
+        return await task
+
+    # -- interrupting --------------------------------------------------------
+
+    async def interrupt(self, at: int, share: int, how: str) -> None:
+        ran, said = self.running is not None, True
+        if ran:
+            said = self.stopped()
+        reply, behind = self.last()
+        if ran and not said:
+            reply = []
+        starts, whole = self.starts(reply)
+        heard = min(len(whole), len(whole) * share // 4)
+        given: dict[str, Any] = {"chars": heard}
+        if how == "content" and whole[:heard].split():
+            given = {"content": " ".join(whole[:heard].split())}
+            heard = len(whole[:heard].rstrip())
+        elif how == "all":
+            given, heard = {}, len(whole)
+        try:
+            done = await self.from_outside(at, self.handle(at).interrupt(**given))
+        except NoReply:
+            assert not ran
+            assert not reply
+            return
+        assert done.stopped == ran
+        if not ran:
+            assert reply
+        self.cut(reply, behind, starts, whole, heard)
+        again = await self.handle(1 - at).interrupt(**given) if reply and self.last()[0] == reply else None
+        assert again is None or again.session.version == done.session.version
+
+    def last(self) -> tuple[list[Fact], list[Fact]]:
+        """The last reply, and what is behind it."""
+        at = len(self.log)
+        while at and self.log[at - 1]["role"] == "user":
+            at -= 1
+        end = at
+        while at and self.log[at - 1]["role"] != "user":
+            one = self.log[at - 1]
+            if at < end and (one["role"] == "assistant" or one["turn"] != self.log[end - 1]["turn"]):
+                break
+            at -= 1
+        return self.log[at:end], self.log[end:]
+
+    @staticmethod
+    def starts(reply: list[Fact]) -> tuple[dict[int, int], str]:
+        """Where each round begins in what was generated, and that."""
+        whole, starts = "", {}
+        for at, one in enumerate(reply):
+            if one["role"] != "result":
+                text = one.get("original") or one["text"]
+                whole = joined([whole, text]) if whole else text
+                starts[at] = len(whole) - len(text)
+        return starts, whole
+
+    def cut(self, reply: list[Fact], behind: list[Fact], starts: dict[int, int], whole: str, heard: int) -> None:
+        place = len(self.log) - len(behind) - len(reply)
+        for at, start in starts.items():
+            one = reply[at]
+            end = start + len(one.get("original") or one["text"])
+            if end <= heard:
+                continue
+            kept = (one.get("original") or one["text"])[: max(0, heard - start)]
+            if one.get("original") and heard - start >= len(one["text"]):
+                return
+            if one.get("cut") and not one.get("original") and heard - start >= len(one["text"]):
+                return
+            left: list[Fact] = []
+            if kept.strip():
+                left = [{"role": "assistant", "turn": one["turn"], "text": kept, "cut": True, "original": whole[start:]}]
+            self.log[place + at :] = [*left, *behind]
+            return
+
+    # -- the rest ----------------------------------------------------------
+
+    async def speak(self, at: int, priority: Any) -> None:
+        ran = self.running is not None
+        if ran and priority == "APPEND":
+            task = asyncio.create_task(self.handle(0).speak("ding", priority=priority))
+            while len(line_of(self.servers[0])) < 2:  # noqa: ASYNC110 - a queue tells nobody
+                await asyncio.sleep(0)
+            await self.go_on()
+            done = await task
+        else:
+            if ran and priority == "INTERRUPT":
+                self.stopped()
+            stops = priority == "INTERRUPT"
+            done = await (self.from_outside if stops else _now)(at, self.handle(at).speak("ding", priority=priority))
+        if ran and priority == "IGNORE":
+            assert done.entry is None
+            return
+        assert done.entry is not None
+        assert done.stopped == (ran and priority == "INTERRUPT")
+        self.log.append({"role": "assistant", "text": "ding", "turn": self.turn_id + 1, "source": "command"})
+
+    async def transcript(self, knows: int, again: int) -> None:
+        """A turn of a client that resends everything: all of each reply, or what was heard; perhaps it wants the last one anew."""
+        await self.go_on()
+        reply, behind = self.last()
+        anew = bool(again) and bool(reply) and not behind and reply[-1]["role"] == "assistant" and len(self.log) > len(reply)
+        anew = anew and self.log[-len(reply) - 1]["role"] == "user"
+        sent, before = [], ""
+        for one in self.log[: -len(reply)] if anew else self.log:
+            if one["role"] == "user":
+                sent.append({"role": "user", "content": one["text"]})
+                before = ""
+            elif one["role"] == "calls":
+                before = joined([before, one["text"]]) if before else one["text"]
+            elif one["role"] == "assistant":
+                text = one["text"] if knows or not one.get("original") else one["original"]
+                sent.append({"role": "assistant", "content": joined([before, text]) if before else text})
+                before = ""
+        if anew:
+            self.log = self.log[: -len(reply)]
+        else:
+            said = self.word("u")
+            sent.append({"role": "user", "content": said})
+            self.put("user", said)
+        await self.turn(0, None, sent=sent, mode="transcript")
+
+    async def append(self) -> None:
+        await self.go_on()
+        said = self.word("u")
+        await self.handle(0).append([{"role": "user", "content": said}])
+        self.put("user", said)
+
+    async def rewind(self, back: int) -> None:
+        await self.go_on()
+        turns = sorted({one["turn"] for one in self.log})
+        if len(turns) > back:
+            until = turns[-1 - back]
+            await self.handle(1).rewind(until)
+            self.log = [one for one in self.log if one["turn"] <= until]
+
+    async def pin(self) -> None:
+        await self.go_on()
+        entries = await self.handle(1).entries()
+        for entry in entries[-1:]:
+            await self.handle(1).annotate(entry.seq, pinned=True)
+
+    async def copies(self) -> None:
+        """A fork and an import have the same history, and are right."""
+        await self.go_on()
+        if not self.log:
+            return
+        first = self.servers[0]
+        history = await self.handle(0).history()
+        fork = await self.handle(0).fork()
+        assert await fork.history() == history
+        data = await first.export(REF, retired=True, digests=True)
+        name = self.word("copy")
+        await first.import_(data, session_id=name)
+        copy = first.handle(await first.store.get(type(REF)(REF.user_id, name)))
+        assert await copy.history() == history
+        for one in (fork, copy):
+            await one.verify()
+            with suppress(NoReply):
+                await one.interrupt(chars=1)
+            await one.verify()
+
+    async def check(self) -> None:
+        """Everything there is of it."""
+        await self.go_on()
+        entries = await self.servers[1].store.entries(REF)
+        assert [fact(one) for one in entries] == [plain(one) for one in self.log]
+        for server in self.servers:
+            await verify(server.store, REF)
+            assert server.engine.queues.empty
+        assert (await self.servers[0].store.get(REF)).claim is None
+        records = await self.handle(0).history()
+        said = [one for one in self.log if one["role"] in {"user", "assistant", "calls"} and one["text"].strip()]
+        assert [record["content"] for record in records] == [one["text"] for one in said]
+        for record, one in zip(records, said, strict=True):
+            cut = {"interrupted", "interrupt_timestamp", "original"} if one.get("cut") else set()
+            assert set(record["metadata"]) == {"source"} | cut, record
+            if cut:
+                assert record["metadata"]["original"] == one.get("original", one["text"])
+        for strategy, options in STRATEGIES:
+            await self.contexts(strategy, options)
+
+    async def contexts(self, strategy: str, options: dict[str, Any]) -> None:
+        """Warm and cold, for every provider."""
+        if not any(one["role"] == "user" for one in self.log):
+            return
+        for dialect in ("openai", "anthropic"):
+            one, two = [
+                await self.handle(at).context(strategy, dialect=dialect, **options)  # type: ignore[arg-type]
+                for at in (0, 1)
+            ]
+            assert one.messages == two.messages
+            if dialect == "openai":
+                assert not dialect_rules.openai(one.messages), one.messages
+            elif one.messages[-1]["role"] == "user":
+                assert not anthropic_rules.prompt({"messages": one.messages}), one.messages
+
+
+async def _now(_: int, doing: Any) -> Any:
+    return await doing
+
+
+def fact(entry: Entry) -> tuple[Any, ...]:
+    metadata = entry.metadata or {}
+    text = None if entry.kind == "result" else entry.message.text
+    return entry.turn_id, entry.kind, text, bool(metadata.get("interrupted")), metadata.get("original")
+
+
+def plain(one: Fact) -> tuple[Any, ...]:
+    text = None if one["role"] == "result" else one["text"]
+    return one["turn"], one["role"], text, bool(one.get("cut")), one.get("original")
+
+
+small = st.integers(0, 1)
+halts = st.sampled_from([None, "before", "mid", "tool"])
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("turn"), st.integers(0, 2), halts),
+        st.tuples(st.just("turn"), st.integers(0, 2), halts),
+        st.tuples(st.just("interrupt"), small, st.integers(0, 5), st.sampled_from(["chars", "content", "all"])),
+        st.tuples(st.just("interrupt"), small, st.integers(0, 5), st.sampled_from(["chars", "content", "all"])),
+        st.tuples(st.just("speak"), small, st.sampled_from(["INTERRUPT", "APPEND", "IGNORE"])),
+        st.tuples(st.just("transcript"), small, small),
+        st.tuples(st.just("append")),
+        st.tuples(st.just("rewind"), small),
+        st.tuples(st.just("pin")),
+        st.tuples(st.just("copies")),
+        st.tuples(st.just("check")),
+    ),
+    min_size=2,
+    max_size=9,
+)
+
+
+async def play(url: str, done: list[tuple[Any, ...]], *, openings: int = 2) -> None:
+    player, clock = Player(), Clock()
+    async with AsyncExitStack() as stack:
+        servers = []
+        for _ in range(openings):
+            roster = Roster({"default": Llm(name="default", model="gpt-4o", client=player)})
+            servers.append(await stack.enter_async_context(Holdfast(url, roster=roster, tools=[player.look], clock=clock)))
+        at_once(*servers)
+        await servers[0].session("s")
+        world = World([servers[0], servers[-1]], player)
+        for what, *how in done:
+            clock.now += 1
+            await getattr(world, what)(*how)
+        await world.check()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(done=steps)
+def test_whatever_is_done_the_log_is_the_references(done: list[tuple[Any, ...]]) -> None:
+    """In one process."""
+    asyncio.run(play("sqlite://:memory:", done, openings=1))
+
+
+@SHARED
+def test_on_every_store_and_from_another_server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same by two servers, one of which interrupts the other's turns."""
+
+    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(done=steps)
+    def through(done: list[tuple[Any, ...]]) -> None:
+        with place(kind, tmp_path_factory.mktemp("rules")) as url:
+            asyncio.run(play(url, done))
+
+    through()

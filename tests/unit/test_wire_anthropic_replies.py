@@ -1,0 +1,347 @@
+"""Replies in Anthropic's shape: whole and streamed the same, and what a client resends of them is what was said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from anthropic.lib.streaming._messages import accumulate_event
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidRequest
+from holdfast.messages import GENESIS, canonical, chain, former_chains, heard_chain
+from holdfast.models import Collector
+from holdfast.models.anthropic_stream import ReplyChunks
+from holdfast.models.collect import as_chunks
+from holdfast.testing.anthropic_upstream import _told
+from holdfast.wire.anthropic import messages_from
+from holdfast.wire.anthropic_inbound import fields_from
+from holdfast.wire.anthropic_others import fields_for_others, without_anthropics
+from holdfast.wire.anthropic_replies import ReplyEvents, message_of, usage_of
+from holdfast.wire.openai import message_from, message_to
+
+Json = dict[str, Any]
+
+words = st.text("abc é\n", min_size=1, max_size=12).filter(str.strip)
+thinking = st.builds(lambda text: {"type": "thinking", "thinking": text, "signature": "c2ln"}, words) | st.just(
+    {"type": "redacted_thinking", "data": "c2VhbGVk"}
+)
+texts = st.builds(lambda text: {"type": "text", "text": text}, words)
+cited = st.builds(
+    lambda text, at: {"type": "text", "text": text, "citations": [{"type": "char_location", "start_char_index": at}]},
+    words,
+    st.integers(0, 9),
+)
+inputs = st.dictionaries(st.text("ab", max_size=3), st.integers() | words, max_size=2)
+served = st.builds(
+    lambda number, given: [
+        {"type": "server_tool_use", "id": f"srv_{number}", "name": "web_search", "input": given},
+        {"type": "web_search_tool_result", "tool_use_id": f"srv_{number}", "content": []},
+    ],
+    st.integers(0, 99),
+    inputs,
+)
+calls = st.builds(lambda name, given: {"type": "tool_use", "name": name, "input": given}, st.sampled_from("fg"), inputs)
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> list[Json]:
+    """The blocks of a reply as Anthropic gives them."""
+    found = [*draw(st.lists(thinking, max_size=2))]
+    for piece in draw(st.lists(texts | cited | served | thinking, max_size=4)):
+        found += piece if isinstance(piece, list) else [piece]
+    found += [{**call, "id": f"toolu_{at}"} for at, call in enumerate(draw(st.lists(calls, max_size=3)))]
+    return found
+
+
+def chunks_of(content: list[Json]) -> list[Json]:
+    """The chunks that Holdfast makes of a streamed reply of Anthropic's."""
+    message = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": content,
+        "stop_reason": "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 3, "output_tokens": 5},
+    }
+    reader = ReplyChunks()
+    reader.begin_part()
+    return [chunk for event in _told(message) for chunk in reader.chunks(event)]
+
+
+def accumulated(events: list[Json]) -> Json:
+    """What the official client makes of events."""
+    snapshot: Any = None
+    buffers: dict[int, bytes] = {}
+    for event in events:
+        snapshot = accumulate_event(event=event, current_snapshot=snapshot, json_bufs=buffers)  # type: ignore[arg-type]
+    told: Json = snapshot.to_dict(exclude_none=True)
+    return told
+
+
+def streamed(chunks: list[Json]) -> Json:
+    telling = ReplyEvents()
+    events = [event for chunk in chunks for event in telling.add(chunk)]
+    events += telling.end()
+    check_order(events)
+    return accumulated(events)
+
+
+def check_order(events: list[Json]) -> None:
+    """One block after the other, by numbers that count up."""
+    opened, count = None, 0
+    for event in events[1:-2]:
+        if event["type"] == "content_block_start":
+            assert (opened, event["index"]) == (None, count)
+            opened, count = event["index"], count + 1
+        else:
+            assert event["index"] == opened
+            opened = None if event["type"] == "content_block_stop" else opened
+    assert opened is None
+    assert [event["type"] for event in events[-2:]] == ["message_delta", "message_stop"]
+
+
+def collected(chunks: list[Json]) -> Json:
+    collector = Collector()
+    for chunk in chunks:
+        collector.add(chunk)
+    return collector.completion()
+
+
+def joined(content: list[Json]) -> list[Json]:
+    """Blocks of text in a row as one: chunks do not say where one ends and the next begins, unless they are cited."""
+    found: list[Json] = []
+    for block in content:
+        if (
+            found
+            and {block["type"], found[-1]["type"]} == {"text"}
+            and not (block.keys() | found[-1].keys()) & {"citations"}
+        ):
+            found[-1] = {**found[-1], "text": found[-1]["text"] + block["text"]}
+        else:
+            found.append({name: value for name, value in block.items() if value != []})
+    return found
+
+
+def as_streamed(content: list[Json]) -> list[Json]:
+    """Joined; with the first block that is more than Chat Completions can say, of text before it, the words of that too."""
+    found, known = list[Json](), False
+    for block in joined(bare(content)):
+        cited = bool(block.get("citations"))
+        before = found.pop()["text"] if cited and not known and found and found[-1]["type"] == "text" else ""
+        known = known or cited or block["type"] in ("server_tool_use", "web_search_tool_result")
+        found.append({**block, "text": before + block["text"]} if before else block)
+    return found
+
+
+def bare(content: list[Json]) -> list[Json]:
+    return [{name: value for name, value in block.items() if value not in ([], None)} for block in content]
+
+
+@given(contents())
+def test_a_reply_of_anthropics_is_told_as_it_came(content: list[Json]) -> None:
+    """Streamed and whole: reasoning, citations and server tools in their places."""
+    chunks = chunks_of(content)
+    plain = all(block["type"] in ("text", "thinking", "redacted_thinking", "tool_use") for block in content)
+    plain = plain and not any(block.get("citations") for block in content)
+    told = streamed(chunks)
+    whole = message_of(collected(chunks))
+    assert joined(told["content"]) == as_streamed(content)
+    if plain:  # the parts of one kind are together
+        order = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
+        content = sorted(content, key=lambda block: order[block["type"]])
+    assert joined(bare(whole["content"])) == joined(bare(content))
+    assert told["stop_reason"] == whole["stop_reason"]
+    assert told["usage"]["output_tokens"] == 5
+
+
+@given(contents(), st.booleans())
+def test_what_a_client_resends_is_what_was_said(content: list[Json], by_stream: bool) -> None:
+    """By either client: the digest of what comes back is that of what was stored."""
+    chunks = chunks_of(content)
+    completion = collected(chunks)
+    data = completion["choices"][0]["message"]
+    stored = message_from({**data, "role": "assistant"})
+    sent = streamed(chunks) if by_stream else message_of(completion)
+    (again,) = messages_from([{"role": "assistant", "content": sent["content"]}]) or (stored,)
+    assert canonical(again) == canonical(stored)
+    plain = {name: data[name] for name in ("role", "content", "tool_calls") if name in data}
+    assert canonical(message_from(plain)) == canonical(stored)
+
+
+@given(contents(), st.booleans())
+def test_a_stored_reply_is_told_again_as_it_was(content: list[Json], by_word: bool) -> None:
+    """For a request that is answered a second time."""
+    first = collected(chunks_of(content))
+    again = {**first, "choices": [{**first["choices"][0]}]}
+    stored = message_to(message_from({**first["choices"][0]["message"], "role": "assistant"}))
+    again["choices"][0]["message"] = stored
+    assert joined(streamed(list(as_chunks(again)))["content"]) == joined(bare(message_of(first)["content"]))
+
+
+@given(words, st.lists(st.tuples(st.sampled_from("fg"), inputs), max_size=3), st.booleans())
+def test_a_reply_of_another_model(text: str, asked: list[tuple[str, Json]], by_word: bool) -> None:
+    """Chat Completions in, whatever the size of their chunks."""
+    function = [{"name": name, "arguments": json.dumps(given)} for name, given in asked]
+    message: Json = {"role": "assistant", "content": text, "reasoning_content": "hm"}
+    if function:
+        message["tool_calls"] = [
+            {"id": f"c{at}", "type": "function", "function": one} for at, one in enumerate(function)
+        ]
+    completion = {
+        "id": "chatcmpl-1",
+        "model": "m",
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if function else "stop"}],
+    }
+    told, whole = streamed(list(as_chunks(completion, by_word=by_word))), message_of(completion)
+    assert told["content"] == whole["content"]
+    assert [(b["name"], b["input"]) for b in whole["content"] if b["type"] == "tool_use"] == asked
+    assert told["stop_reason"] == whole["stop_reason"] == ("tool_use" if function else "end_turn")
+    assert told["id"] == whole["id"] == "msg_1"
+
+
+def test_calls_that_come_by_pieces() -> None:
+    """Providers that number all calls 0, leave numbers out, or ids, and say `stop`."""
+
+    def delta(**call: Any) -> Json:
+        return {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
+
+    chunks = [
+        delta(index=0, id="a", function={"name": "f", "arguments": "{}"}),
+        delta(index=0, id="b", function={"name": "f", "arguments": '{"x":'}),
+        delta(index=0, function={"arguments": "1}"}),
+        delta(function={"name": "g", "arguments": ""}),
+        delta(function={"arguments": '{"y":2}'}),
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    ]
+    told = streamed(chunks)
+    assert [(block["id"], block["name"], block["input"]) for block in told["content"]] == [
+        ("a", "f", {}),
+        ("b", "f", {"x": 1}),
+        ("call_2", "g", {"y": 2}),
+    ]
+    assert told["stop_reason"] == "tool_use"
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [
+        ({"finish_reason": "stop"}, "end_turn"),
+        ({"finish_reason": "length"}, "max_tokens"),
+        ({"finish_reason": "content_filter"}, "refusal"),
+        ({"finish_reason": "stop", "native_finish_reason": "pause_turn"}, "pause_turn"),
+        ({"finish_reason": "stop", "native_finish_reason": "stop_sequence", "stop_sequence": "END"}, "stop_sequence"),
+        # A round of tools that was ended here: what its model said holds no longer.
+        ({"finish_reason": "length", "native_finish_reason": "tool_use"}, "max_tokens"),
+        ({"finish_reason": "eos", "native_finish_reason": "STOP"}, "end_turn"),
+        ({}, "end_turn"),
+    ],
+)
+def test_why_it_ended(choice: Json, reason: str) -> None:
+    told = message_of({"choices": [{"index": 0, "message": {"content": "x"}, **choice}]})
+    assert told["stop_reason"] == reason
+    assert told["stop_sequence"] == choice.get("stop_sequence")
+
+
+def test_usage() -> None:
+    """Cached tokens are no part of the input's; Anthropic's own numbers stay as they are; nothing known is nothing used."""
+    cached = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
+    assert usage_of(cached) == {
+        "input_tokens": 36,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 64,
+        "output_tokens": 7,
+    }
+    own = {
+        "input_tokens": 1,
+        "cache_read_input_tokens": 2,
+        "output_tokens": 3,
+        "server_tool_use": {"web_search_requests": 1},
+    }
+    assert usage_of({**cached, **own}) == own
+    assert usage_of(None) == usage_of("?") == {"input_tokens": 0, "output_tokens": 0}
+    assert usage_of({"prompt_tokens": "?"})["input_tokens"] == 0
+
+
+# -- digests -----------------------------------------------------------------
+
+
+@given(contents())
+def test_unspoken_parts_do_not_count(content: list[Json]) -> None:
+    """But did: digests of that time are known, and only those that differ."""
+    said = [block for block in content if block["type"] != "tool_use"]
+    message = message_from({"role": "assistant", "content": said})
+    spoken = message_from({"role": "assistant", "content": [block for block in said if block["type"] == "text"]})
+    assert canonical(message) == canonical(spoken)
+    former = former_chains(GENESIS, message)
+    assert (len(former) == 1) == (len(said) > len(spoken.content or ()))
+    assert heard_chain(GENESIS, message) == next(iter(former), chain(GENESIS, message))
+    assert chain(GENESIS, message) not in former
+    user = message_from({"role": "user", "content": said})
+    assert not former_chains(GENESIS, user)
+
+
+# -- requests ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"stop_sequences": "END"}, "stop_sequences"),
+        ({"stop_sequences": [1]}, "stop_sequences"),
+        ({"tools": "x"}, "tools"),
+        ({"tools": [1]}, "tools[0]"),
+        ({"tools": [{"name": "x", "input_schema": {}, "type": 1}]}, "tools[0].type"),
+        ({"tools": [{"input_schema": {}}]}, "tools[0].name"),
+        ({"tools": [{"name": "x"}]}, "tools[0].input_schema"),
+        ({"tool_choice": "auto"}, "tool_choice"),
+        ({"tool_choice": {"type": []}}, "tool_choice"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice"),
+        ({"metadata": 1}, "metadata"),
+        ({"metadata": {"user_id": 1}}, "metadata.user_id"),
+    ],
+)
+def test_what_a_field_must_be(body: Json, param: str) -> None:
+    with pytest.raises(InvalidRequest) as told:
+        fields_from(body)
+    assert told.value.param == param
+
+
+def test_a_choice_among_no_tools_stays_behind() -> None:
+    """Where all tools were Anthropic's own."""
+    fields = fields_from({"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "any"}})
+    assert fields["tool_choice"] == "required"
+    assert fields_for_others(fields, "gpt-4o") == {}
+
+
+def test_what_others_cannot_read_is_named() -> None:
+    """In its place, and a search result in its own words."""
+    found = {"type": "search_result", "title": "T", "source": "S", "content": [{"type": "text", "text": "words"}]}
+    parts = [found, {"type": "container_upload", "file_id": "f"}, {"type": "text", "text": "x", "citations": []}]
+    told = message_to(without_anthropics(message_from({"role": "user", "content": parts})))
+    assert [part["text"] for part in told["content"]] == [
+        "T\nS\nwords",
+        "[a part of type container_upload is left out here: only Anthropic can read it]",
+        "x",
+    ]
+    assert all(set(part) == {"type", "text"} for part in told["content"])
+    same = message_from({"role": "user", "content": [{"type": "text", "text": "x"}]})
+    assert without_anthropics(same) is same
+
+
+@given(contents())
+def test_words_are_told_the_short_way_as_the_long_one(content: list[Json]) -> None:
+    """What nearly all chunks are: a delta of the text that is open."""
+    short, long = ReplyEvents(), ReplyEvents()
+    for chunk in chunks_of(content):
+        events = long.add(chunk)
+        if (words := short.words(chunk)) is None:
+            assert short.add(chunk) == events
+        else:
+            delta = {"type": "text_delta", "text": words}
+            assert events == [{"type": "content_block_delta", "index": short.index, "delta": delta}]
+    assert short.end() == long.end()
