@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from holdfast.life import LifeSettings
 from holdfast.limits import PYTHON_CODE_BYTES, PYTHON_RESTORED, PYTHON_RESTORED_BYTES
 from holdfast.secrets import guard_of
 from holdfast.session import SessionRef
+from holdfast.tools.python import files
 from holdfast.tools.python.tool import ELSEWHERE, FRESH, longest
 from holdfast.tools.tool import ToolLimits
 from tests.service.desk import Clock
@@ -346,6 +347,20 @@ async def test_files_come_back_to_their_folder_alone(tmp_path: Path, path: Any) 
         root = stage.processes[0].folder.parent
         assert [path.name for path in (tmp_path / "work").rglob("*.txt")] == ["b.txt"]
         assert list(root.iterdir()) == [stage.processes[0].folder]
+
+
+async def test_a_name_that_this_system_cannot_have_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `€` where names are Latin-1; half a character is one everywhere."""
+    monkeypatch.setattr(
+        files, "_place", lambda artifact: PurePosixPath(artifact.metadata["path"].replace("€", "\ud800"))
+    )
+    async with pythonic([code("ls"), said("Done.")], tmp_path) as (desk, _):
+        for name, path in (("bad.txt", "€.txt"), ("good.txt", "good.txt")):
+            await desk.session.artifacts.save(name, "x", author="python", metadata={"path": path})
+        await desk.ask("go")
+        (found,) = await results(desk)
+        assert found["result"] == "good.txt"
+        assert "1 are not" in found["note"]
 
 
 async def test_files_come_back_as_far_as_the_limits_go(tmp_path: Path) -> None:

@@ -234,6 +234,6 @@ async def _put_back(folder: Path, path: PurePosixPath, artifact: Artifact, artif
         _log.warning("a file of an earlier process could not be put back", exc_info=exc)
     finally:
         if not whole:
-            with suppress(OSError):
+            with suppress(OSError, ValueError):  # the second: a name that this system has no bytes for
                 place.unlink()
     return whole
