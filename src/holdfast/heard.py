@@ -195,13 +195,27 @@ def cut_at(rounds: Sequence[Round], at: int, now: int) -> Cut | None:
         at: see `place_in`.
         now: when it was interrupted, milliseconds since the epoch.
     """
-    whole, sent, before = text_of(rounds), "", ""
-    for one in rounds:
+    whole, sent, number = text_of(rounds), "", 0
+    for number, one in enumerate(rounds):  # noqa: B007 - the last one where none reaches so far
         sent = _joined(sent, [one])
-        before = sent[: len(sent) - len(one.text)]
         if len(sent) > at:
-            return _shortened(one, (before, whole), max(0, at - len(before)), now)
-    return _without_open_calls(rounds[-1], (before, whole), now) if rounds[-1].open else None
+            break
+    one, before = rounds[number], sent[: len(sent) - len(rounds[number].text)]
+    if len(before) + len(one.text) > at:
+        cut = _shortened(one, (before, whole), max(0, at - len(before)), now)
+    else:
+        cut = _without_open_calls(one, (before, whole), now) if one.open else None
+    while cut is not None and cut.message is None and number and rounds[number - 1].open:
+        # Calls that were never answered, though something followed them, must not be the last thing either.
+        number -= 1
+        cut = _without_open_calls(rounds[number], (_before(rounds, number), whole), now)
+    return cut
+
+
+def _before(rounds: Sequence[Round], number: int) -> str:
+    """What the client was sent before a round."""
+    sent = text_of(rounds[: number + 1])
+    return sent[: len(sent) - len(rounds[number].text)]
 
 
 _Around = tuple[str, str]

@@ -71,6 +71,8 @@ MARKS: Final = 1000
 """Digests that are looked for in the logs of a user at once."""
 SIGHTINGS: Final = 64
 """Most places that one of them is told to stand at: the newest sessions first."""
+INTERRUPTED_BEHIND: Final = 1000
+"""Messages behind a reply that may still be interrupted: what stands behind it is written again."""
 TURNS_WAITING: Final = 256
 """Turns of a session that wait for the one that runs, in a process; more are refused."""
 LEASE_MILLISECONDS: Final = 86_400_000

@@ -19,6 +19,7 @@ from holdfast.errors import (
     CallsOpen,
     Conflict,
     HeardMismatch,
+    InvalidMetadata,
     InvalidRequest,
     NoReply,
     SessionBusy,
@@ -28,13 +29,14 @@ from holdfast.errors import (
 from holdfast.guarded import masked
 from holdfast.heard import Cut, Heard, Round, cut_at, place_in, rounds_of, text_of
 from holdfast.history import again
+from holdfast.limits import INTERRUPTED_BEHIND
 from holdfast.messages import Message
 from holdfast.prompting import counted
 from holdfast.queueing import Hold, QueueMode
 from holdfast.session import Entry, NewEntry, Session, SessionRef
 from holdfast.stores.base import MAX_PAGE, Append, Appended, NewSession, Store
 from holdfast.stores.walk import ENTRIES
-from holdfast.wire.voice import INTERRUPTABLE, check_source
+from holdfast.wire.voice import INTERRUPTABLE
 
 T = TypeVar("T")
 Priority = Literal["INTERRUPT", "APPEND", "IGNORE"]
@@ -74,10 +76,9 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("text must be what is to be said, a string with words in it", param="text")
         if self.priority not in _MODES:
             raise InvalidRequest(f"priority must be one of {', '.join(_MODES)}", param="priority")
-        check_source("assistant", self.source, "source")
         if self.source not in get_args(SpeechSource):
             known = ", ".join(get_args(SpeechSource))
-            raise InvalidRequest(f"source must be one of {known}: what a model says comes of a turn", param="source")
+            raise InvalidMetadata(f"source must be one of {known}: what a model says comes of a turn", param="source")
         if not isinstance(self.interruptable, bool):
             raise InvalidRequest("interruptable must be true or false", param="interruptable")
         if self.text is None and self.source == "command":
@@ -157,6 +158,8 @@ async def _interrupted(engine: Engine, ref: SessionRef, heard: Heard, write: Wri
         session = await engine.store.get(ref)
         said = await _said_last(engine.store, session, unsaid=stopped)
         _check_turn(session, said, heard, stopped=stopped)
+        if not stopped:
+            await _check_heard(engine.store, session, said, heard)
         cut = _cut(session, said, heard, engine.clock())
         if cut is None:
             entry = said.rounds[-1].head if said.rounds else None
@@ -196,6 +199,9 @@ async def _said_last(store: Store, session: Session, *, unsaid: bool = False) ->
         store: where it is.
         session: as it stands.
         unsaid: a turn was stopped; one that had said nothing has no reply.
+
+    Raises:
+        NoReply: it stands too far back.
     """
     if session.messages == 0 or (unsaid and session.tail.last_kind in ("user", "system")):
         return _Said((), ())
@@ -213,6 +219,8 @@ async def _said_last(store: Store, session: Session, *, unsaid: bool = False) ->
                 return _Said(rounds_of(reply[::-1]), behind[::-1])
         if len(page) < ENTRIES:
             return _Said(rounds_of(reply[::-1]), behind[::-1])
+        if len(behind) > INTERRUPTED_BEHIND:
+            raise NoReply(f"the last {INTERRUPTED_BEHIND} messages of session {session.id!r} hold no reply")
         stop = page[-1].seq
 
 
@@ -236,6 +244,24 @@ def _check_turn(session: Session, said: _Said, heard: Heard, *, stopped: bool) -
     turn_id = said.rounds[-1].head.turn_id
     if heard.turn_id is not None and heard.turn_id != turn_id:
         raise NoReply(f"the last reply of session {session.id!r} is of turn {turn_id}, not of {heard.turn_id}")
+
+
+async def _check_heard(store: Store, session: Session, said: _Said, heard: Heard) -> None:
+    """Refuse to go on to an earlier reply where the last one is gone because nothing of it was heard. Raises `NoReply`.
+
+    Whoever says so twice, because the first answer was lost, means the same one. Reads what stands behind the reply.
+    """
+    turns = {entry.turn_id for entry in said.behind}
+    if not said.rounds or not turns or heard.turn_id is not None:
+        return
+    start = said.rounds[-1].head.seq + 1
+    behind = await store.entries(session.ref, start=start, limit=INTERRUPTED_BEHIND, descending=True, retired=True)
+    gone = next((e for e in behind if e.retired_by is not None and e.kind == "assistant" and e.turn_id in turns), None)
+    if gone is not None:
+        raise NoReply(
+            f"the last reply of session {session.id!r}, of turn {gone.turn_id}, is gone: nothing of it was heard, or it was"
+            f" taken back; an earlier one is interrupted by its turn_id, {said.rounds[-1].head.turn_id}"
+        )
 
 
 def _cut(session: Session, said: _Said, heard: Heard, now: int) -> Cut | None:

@@ -323,7 +323,7 @@ async def test_a_speech_has_a_size() -> None:
         ({"text": "x", "priority": "LATER"}, 400, "priority"),
         ({"text": "x", "priority": 5}, 400, "priority"),
         ({"text": "x", "priority": ["APPEND"]}, 400, "priority"),
-        ({"text": "x", "source": "llm"}, 400, "source"),
+        ({"text": "x", "source": "llm"}, 422, "source"),
         ({"text": "x", "source": "asr"}, 422, "source"),
         ({"text": "x", "source": 5}, 400, "source"),
         ({"text": "x", "interruptable": "no"}, 400, "interruptable"),

@@ -27,11 +27,14 @@ from holdfast.errors import (
 )
 from holdfast.handles import SessionHandle
 from holdfast.holdfast import Holdfast
+from holdfast.prompting import Turn, TurnRequest
 from holdfast.secrets import guard_of
 from holdfast.secrets.rules import RULES
 from holdfast.stores.base import MAX_PAGE
 from holdfast.stores.verify import verify
+from holdfast.turn import respond
 from holdfast.voicing import Speech
+from holdfast.wire.openai import message_from
 from tests.service.stage import REF, SHARED, START, at_once, begun, claim_of, log, looked, on_stage, place, say, waiting
 from tests.unit.seed_voice import CONTENTS, JOKE, PLAIN
 
@@ -187,6 +190,22 @@ async def test_a_second_time_shortens_alone() -> None:
         assert await told(session) == [(0, "user", "a")]
         with pytest.raises(NoReply):
             await session.interrupt(chars=0)
+
+
+async def test_the_same_twice_takes_no_earlier_reply() -> None:
+    """An answer that was lost, and a request that comes again: also behind the user's next message."""
+    for ahead in ([], [user("b, still")]):
+        async with opened(user("a"), said("A"), user("b"), said("B"), *ahead) as session:
+            await session.interrupt(chars=0)
+            left = await told(session)
+            with pytest.raises(NoReply, match="turn 1"):
+                await session.interrupt(chars=0)
+            with pytest.raises(NoReply):
+                await session.interrupt(chars=0, turn_id=1)
+            assert await told(session) == left
+            assert left[1][:3] == (0, "assistant", "A")
+            await session.interrupt(chars=0, turn_id=0)
+            assert [line[2] for line in await told(session)] == ["a", "b", *[one["content"] for one in ahead]]
 
 
 async def test_what_cannot_be_interrupted() -> None:
@@ -374,6 +393,95 @@ async def test_a_client_that_has_texts_of_tool_rounds_goes_on() -> None:
                 async with session.turn([user("a"), said(knows), user("b")]):
                     pass
                 assert (await told(session)) == [*before, (1, "user", "b")], (knows, heard)
+
+
+async def test_the_whole_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where the reply is the last of many messages, nor where there has been none for long."""
+    many = [user(str(number)) for number in range(5000)]
+    for messages in ([*many, said(JOKE)], [said(JOKE), *many]):
+        async with opened(*messages) as session:
+            store, read = session._engine.store, 0
+            entries = store.entries
+
+            async def counted(*args: Any, entries: Any = entries, **kwargs: Any) -> Any:
+                nonlocal read
+                found = await entries(*args, **kwargs)
+                read += len(found)
+                return found
+
+            monkeypatch.setattr(store, "entries", counted, raising=False)
+            if messages[0] is many[0]:
+                await session.interrupt(chars=3)
+                assert 0 < read <= 256
+            else:
+                with pytest.raises(NoReply, match="the last 1000 messages"):
+                    await session.interrupt(chars=3)
+                assert 0 < read <= 1000 + 2 * 256
+            monkeypatch.undo()
+
+
+@SHARED
+async def test_what_was_erased_behind_stays_erased(kind: str, tmp_path: Any) -> None:
+    """A client that resends all of it goes on, and what it said there does not come back."""
+    with place(kind, tmp_path) as url:
+        async with holdfast.open(url, clock=lambda: NOW) as hf:
+            session = await hf.session("s")
+            await session.append([user("a"), said(JOKE), user("my pin is 7461")])
+            await hf.erase(REF, 2)
+            await session.interrupt(HEARD)
+            await session.verify()
+            sent = [user("a"), said(JOKE), user("my pin is 7461"), said("B"), user("c")]
+            async with session.turn(sent):
+                pass
+            log = await session.entries()
+            assert [entry.message.text for entry in log] == ["a", HEARD, "[erased]", "B", "c"]
+            assert [entry.erased for entry in log] == [False, False, True, False, False]
+            await session.interrupt(chars=0)
+            await session.interrupt("Why", turn_id=0)
+            assert [(entry.message.text, entry.erased) for entry in await session.entries()][1:3] == [
+                ("Why", False),
+                ("[erased]", True),
+            ]
+            assert "7461" not in str(await hf.export(REF, retired=True))
+            await session.verify()
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_calls_of_an_erased_message_are_not_left_open(answered: bool) -> None:
+    """Those that nobody answered go, as they do where nothing is erased."""
+    async with opened(user("a"), calls("Look.", "c", "d"), *([result("d")] if answered else [])) as session:
+        await session._engine.store.erase(REF, 1)
+        with pytest.raises(NoReply):
+            await session.interrupt(chars=2)
+        assert (await session.interrupt()).interrupted
+        assert (await session.info()).tail.open_calls == ()
+        kinds = [(entry.kind, entry.erased, len(entry.message.tool_calls)) for entry in await session.entries()]
+        assert kinds[1:] == ([("calls", True, 1), ("result", False, 0)] if answered else [])
+
+
+async def test_a_retry_finds_its_reply_behind_one_that_was_cut_since() -> None:
+    """What was asked stands elsewhere then; the reply is told again, however often the one before is shortened."""
+    async with on_stage(MEMORY) as ([hf], stage):
+        session = hf.handle(await hf.store.get(REF))
+
+        async def ask() -> str:
+            voice, incoming = hf.roster.voice(), (message_from(user("b")),)
+            request = TurnRequest(ref=REF, voice=voice, incoming=incoming, idempotency_key="k", fingerprint=b"b")
+            told = [chunk["choices"][0]["delta"].get("content") async for chunk in respond(Turn(hf.engine, request))]
+            return "".join(filter(None, told))
+
+        await say(hf, "a")
+        stage.held = {"b"}
+        running = asyncio.create_task(ask())
+        await stage.until("b")
+        for heard in ("re:", "re"):
+            assert (await session.interrupt(heard, turn_id=0)).interrupted
+        stage.go_on("b")
+        assert await running == "re: b"
+        for _ in range(2):
+            assert await ask() == "re: b"
+            assert await log(hf) == ["a", "re|", "b", "re: b"]
+        await session.verify()
 
 
 # -- interrupting a turn that runs --------------------------------------------------

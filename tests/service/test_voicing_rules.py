@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents import Llm, Roster
-from holdfast.errors import InvalidRequest, NoReply, TurnInterrupted
+from holdfast.context.settings import parse
+from holdfast.errors import NoReply, TurnInterrupted
 from holdfast.handles import SessionHandle
 from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
@@ -26,7 +27,13 @@ from tests.service.stage import REF, SHARED, Clock, at_once, line_of, looked, pl
 from tests.unit import dialect_rules
 
 Fact = dict[str, Any]
-STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (("none", {}), ("digest", {"budget": 60}), ("head_tail", {"window_size": 3}))
+CONTEXT = parse({"strategy": "digest", "budget": 250}, where="")
+"""Of the turns themselves: the frontier moves, what left is laid as a digest, and an interruption takes some of it away."""
+STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("none", {}),
+    ("digest", {"budget": 250}),
+    ("head_tail", {"window_size": 3}),
+)
 
 
 class Player:
@@ -45,7 +52,8 @@ class Player:
 
     def play(self, rounds: list[str], halt: str | None) -> None:
         """Set the next turn up."""
-        self.rounds, self.halt, self.sent = rounds, halt, []
+        self.rounds, self.halt = rounds, halt
+        self.sent: list[str] = []
         self.there, self.gate = asyncio.Event(), asyncio.Event()
         if halt is None:
             self.there.set()
@@ -169,7 +177,7 @@ class World:
         player = self.player
         if player.halt == "tool":
             self.put("calls", player.rounds[0])
-            self.put("result", None)
+            self.put("result", "stopped")
             return True
         texts = [*player.sent]
         if player.halt == "mid":
@@ -210,18 +218,28 @@ class World:
             heard = len(whole[:heard].rstrip())
         elif how == "all":
             given, heard = {}, len(whole)
+        taken = not ran and await self.taken(at, behind)
         try:
             done = await self.from_outside(at, self.handle(at).interrupt(**given))
         except NoReply:
             assert not ran
-            assert not reply
+            assert not reply or taken
             return
         assert done.stopped == ran
         if not ran:
             assert reply
+            assert not taken
         self.cut(reply, behind, starts, whole, heard)
         again = await self.handle(1 - at).interrupt(**given) if reply and self.last()[0] == reply else None
         assert again is None or again.session.version == done.session.version
+
+    async def taken(self, at: int, behind: list[Fact]) -> bool:
+        """Whether a reply to what stands last is gone already: the one before it is not meant then."""
+        turns = {one["turn"] for one in behind}
+        log = await self.handle(at).entries(retired=True)
+        live = max((one.seq for one in log if one.retired_by is None and one.kind not in ("user", "system")), default=-1)
+        gone = [one for one in log if one.retired_by is not None and one.kind == "assistant" and one.seq > live]
+        return any(one.turn_id in turns for one in gone)
 
     def last(self) -> tuple[list[Fact], list[Fact]]:
         """The last reply, and what is behind it."""
@@ -261,7 +279,8 @@ class World:
                 return
             left: list[Fact] = []
             if kept.strip():
-                left = [{"role": "assistant", "turn": one["turn"], "text": kept, "cut": True, "original": whole[start:]}]
+                texts = {"text": kept, "original": whole[start:], "before": whole[:start]}
+                left = [{"role": "assistant", "turn": one["turn"], "cut": True, **texts}]
             self.log[place + at :] = [*left, *behind]
             return
 
@@ -291,22 +310,24 @@ class World:
         """A turn of a client that resends everything: all of each reply, or what was heard; perhaps it wants the last one anew."""
         await self.go_on()
         reply, behind = self.last()
-        anew = bool(again) and bool(reply) and not behind and reply[-1]["role"] == "assistant" and len(self.log) > len(reply)
+        anew = (
+            bool(again)
+            and bool(reply)
+            and not behind
+            and reply[-1]["role"] == "assistant"
+            and len(self.log) > len(reply)
+        )
         anew = anew and self.log[-len(reply) - 1]["role"] == "user"
-        sent, before = [], ""
-        for one in self.log[: -len(reply)] if anew else self.log:
+        if anew:
+            self.log = self.log[:-1]  # what its tools did stays
+        sent = []
+        for one in self.log:
             if one["role"] == "user":
                 sent.append({"role": "user", "content": one["text"]})
-                before = ""
-            elif one["role"] == "calls":
-                before = joined([before, one["text"]]) if before else one["text"]
             elif one["role"] == "assistant":
-                text = one["text"] if knows or not one.get("original") else one["original"]
-                sent.append({"role": "assistant", "content": joined([before, text]) if before else text})
-                before = ""
-        if anew:
-            self.log = self.log[: -len(reply)]
-        else:
+                text = one.get("original", one["text"]) if knows else one["text"]
+                sent.append({"role": "assistant", "content": one.get("before", "") + text})
+        if not anew:
             said = self.word("u")
             sent.append({"role": "user", "content": said})
             self.put("user", said)
@@ -377,10 +398,7 @@ class World:
         if not any(one["role"] == "user" for one in self.log):
             return
         for dialect in ("openai", "anthropic"):
-            one, two = [
-                await self.handle(at).context(strategy, dialect=dialect, **options)  # type: ignore[arg-type]
-                for at in (0, 1)
-            ]
+            one, two = [await self.handle(at).context(strategy, dialect=dialect, **options) for at in (0, 1)]
             assert one.messages == two.messages
             if dialect == "openai":
                 assert not dialect_rules.openai(one.messages), one.messages
@@ -420,7 +438,7 @@ steps = st.lists(
         st.tuples(st.just("check")),
     ),
     min_size=2,
-    max_size=9,
+    max_size=12,
 )
 
 
@@ -429,8 +447,10 @@ async def play(url: str, done: list[tuple[Any, ...]], *, openings: int = 2) -> N
     async with AsyncExitStack() as stack:
         servers = []
         for _ in range(openings):
-            roster = Roster({"default": Llm(name="default", model="gpt-4o", client=player)})
-            servers.append(await stack.enter_async_context(Holdfast(url, roster=roster, tools=[player.look], clock=clock)))
+            roster = Roster({"default": Llm(name="default", model="gpt-4o", client=player)}, context=CONTEXT)
+            servers.append(
+                await stack.enter_async_context(Holdfast(url, roster=roster, tools=[player.look], clock=clock))
+            )
         at_once(*servers)
         await servers[0].session("s")
         world = World([servers[0], servers[-1]], player)
