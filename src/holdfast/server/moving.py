@@ -10,6 +10,7 @@ from holdfast.moving import forked, rewound
 from holdfast.server.http import Call, Reply
 from holdfast.server.sessions import if_match, known, optional
 from holdfast.session import SessionRef
+from holdfast.stores.checks import check_id
 from holdfast.wire.exports import session_to
 
 
@@ -32,8 +33,9 @@ async def install(call: Call) -> Reply:
     the one it replaces, whose artifacts go with it.
     """
     body, user = await call.body(), call.owner(call.text("user_id"))
-    if call.text("user_id") is None and isinstance(body.get("user_id"), str):
-        user = call.owner(body["user_id"])
+    if isinstance(named := body.get("user_id"), str):
+        check_id(named, "user_id")
+        user = call.owner(named) if call.text("user_id") is None else user
     arrival = await call.hf.import_(body, session_id=call.path["session_id"], user_id=user)
     return Reply({**session_to(arrival.session), "imported": arrival.changed})
 

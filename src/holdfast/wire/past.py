@@ -92,15 +92,16 @@ def past_from(data: Mapping[str, Any], now: int) -> Past | None:
     Raises:
         InvalidRequest: a field is not what it must be; says which.
     """
+    updated_at = _number(data, "updated_at", now)
+    ended_at = _number(data, "ended_at", updated_at)
+    reason = _one_of(data, "end_reason", get_args(EndReason), "close")
     if all(data.get(name) is None for name in SAYS):
         return None
-    updated_at = _number(data, "updated_at", now)
     closed = _one_of(data, "status", ("active", "closed"), "active") == "closed"
-    reason = _one_of(data, "end_reason", get_args(EndReason), "close")
     return Past(
         created_at=_number(data, "created_at", min(now, updated_at)),
         updated_at=updated_at,
-        ended_at=_number(data, "ended_at", updated_at) if closed else None,
+        ended_at=ended_at if closed else None,
         end_reason=cast(EndReason, reason) if closed else None,
         usage=_usage(data.get("usage")),
         calls=tuple(_call(item, f"calls[{at}]") for at, item in enumerate(listed(data, "calls"))),
