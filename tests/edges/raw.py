@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 SMALL = 4096
@@ -99,11 +99,6 @@ class Line:
     async def text(self) -> str:
         """All that the reply says."""
         return "".join([word async for word in self.words()])
-
-    async def read_until(self, true: Callable[[], object]) -> None:
-        """Read what comes, until something is so."""
-        while not true():
-            self.head = (self.head + await self._reader.read(SMALL))[-64:]
 
     async def cut_off(self) -> bool:
         """Whether the server ended the connection before the answer's end; reads all that there is."""

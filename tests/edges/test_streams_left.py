@@ -114,6 +114,49 @@ async def text_of(served: Served, headers: dict[str, str]) -> str:
     return str(answer["choices"][0]["message"]["content"])
 
 
+class Rushing:
+    """A model that has more to say whenever anybody looks, for so many chunks: whoever reads it is never found waiting."""
+
+    def __init__(self, most: int) -> None:
+        self.said = 0
+        self.most = most
+        self._next: asyncio.Future[None] | None = None
+
+    async def stream(self, request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._tick)
+        while self.said < self.most:
+            self.said += 1
+            self._next = loop.create_future()
+            await self._next
+            yield {"choices": [{"index": 0, "delta": {"content": "w "}, "finish_reason": None}]}
+        yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+    def _tick(self) -> None:
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+        if self.said < self.most:
+            asyncio.get_running_loop().call_soon(self._tick)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_that_is_faster_than_its_reader_is_hung_up_on(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load there is always more to read: a client that goes ends its turn all the same, long before the reply's end."""
+    model = Rushing(30_000)
+    async with gateway() as (served, _):
+        monkeypatch.setattr(served.hf.roster.llm(None).client, "stream", model.stream)
+        line = await Line.ask(served.port, "count", stream=stream)
+        await until(lambda: model.said > 10)
+        line.drop()
+        await until(lambda: not served.server.server_state.tasks and served.hf.engine.queues.empty)
+        assert model.said < model.most
+        part = (await entries(served))[1]
+        assert (part.metadata or {})["interrupted"] is True
+        model.said = model.most  # no more of it
+
+
 @pytest.mark.parametrize("config", ["cut", "finish"])
 async def test_who_goes_while_the_last_word_waits_is_given_the_reply(config: str) -> None:
     """The turn is over, and what ends the stream waits for the client to read: it goes, comes back, and is not answered twice."""

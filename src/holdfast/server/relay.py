@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import anyio
 import msgspec
+from anyio.lowlevel import checkpoint_if_cancelled
 from starlette.types import Receive, Scope, Send
 
 from holdfast import errors
@@ -99,6 +100,7 @@ class Client:
 
     async def write(self, body: bytes, *, more: bool = True) -> None:
         """Send a part of a stream, the last one where there is no `more`. Nobody is there to read it: then it is none."""
+        await self.noticed()
         if self.gone or self._ended:
             return
         self._ended, self._sending = not more, True
@@ -176,6 +178,12 @@ class Client:
             if self._now() >= self._last + every:
                 await self._keep_alive()
 
+    async def noticed(self) -> None:
+        """Let the task that answers be cancelled, if it is to be."""
+        # anyio cancels a task where it finds it waiting. While a model sends faster than it is read, there is always more.
+        if self.gone:
+            await checkpoint_if_cancelled()
+
     async def _keep_alive(self) -> None:
         self._last = self._now()
         if self._sending or self._ended:  # it has something to read already
@@ -223,6 +231,7 @@ async def _collected(client: Client, turn: Turn) -> None:
         async with closing(answer(turn)) as chunks:
             async for chunk in chunks:
                 collector.add(chunk)
+                await client.noticed()
         content = _encoder.encode(client.reply(collector.completion(), turn))
     except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
         await client.refuse(exc)
