@@ -224,6 +224,24 @@ def test_serve_tells_every_mistake_of_the_configuration(served: list[ServerSetti
     assert served == []
 
 
+@pytest.mark.parametrize(
+    ("env", "text", "where"),
+    [
+        ({"OPENAI_BASE_URL": "http://127.0.0.1:8377/v1"}, "", "unset OPENAI_BASE_URL and ANTHROPIC_BASE_URL here"),
+        ({"ANTHROPIC_BASE_URL": "http://localhost:8377", "ANTHROPIC_API_KEY": "x"}, "", "environment: base_url"),
+        ({}, "llms: {a: {model: m}, b: {base_url: 'http://[::1]:8377/v1', api_key: x}}", "llms.b: base_url"),
+    ],
+)
+def test_a_model_at_the_servers_own_address_is_refused(env: dict[str, str], text: str, where: str) -> None:
+    """A shell that is set up for clients may start the server: each call would come back, and wait for itself."""
+    Path("holdfast.yaml").write_text(text)
+    refused = invoke("serve", env=env)
+    assert refused.exit_code != 0
+    assert where in refused.stderr
+    assert "is this server itself" in refused.stderr
+    assert not Path("holdfast.db").exists()
+
+
 def test_a_taken_port_is_no_mistake_of_usage() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

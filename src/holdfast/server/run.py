@@ -159,6 +159,7 @@ def serve(settings: ServerSettings, *, tools: Iterable[Callable[..., Any] | Tool
         StoreUnavailable: the store cannot be opened.
     """
     _check_bind(settings)
+    _check_upstreams(settings)
     guard = guard_of(settings.config.redaction, settings.config.secret_guard)
     hf = Holdfast(
         settings.store,
@@ -188,6 +189,21 @@ def _check_bind(settings: ServerSettings) -> None:
         raise exposed(settings, "auth.required is false")
     if auth.kind == "keys" and store.startswith("sqlite:") and not Path(path_of(store)).exists():
         raise exposed(settings, "there are no API keys")
+
+
+def _check_upstreams(settings: ServerSettings) -> None:
+    """Refuse a model whose address is the server's own: each call would come back to it, and wait for itself.
+
+    The variables that name an upstream here are those that name this server to its clients: one shell may have them for both.
+    """
+    for name in (DEFAULT, *settings.config.llms):
+        found = upstream_of(settings.config, name)
+        parts = urlsplit(found.base_url)
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        if port == settings.port and (host == settings.host.strip("[]") or is_loopback(host)):
+            meant = "unset OPENAI_BASE_URL and ANTHROPIC_BASE_URL here, " if found.origin == "environment" else ""
+            where = f"{found.origin}: base_url {mask_url(found.base_url)} is this server itself"
+            raise ConfigError([f"{where}: {meant}say where the model is, or listen on another port"])
 
 
 def exposed(settings: ServerSettings, why: str) -> ConfigError:

@@ -232,7 +232,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
         {
             "schema": nullable(SCHEMA_VERSION),
             **SESSION_FIELDS,
-            **PAST,
+            **{name: {"description": "of an export, with `schema`: when and why it ended"} for name in PAST},
             "messages": array(ref("NewMessage")),
             "images": array(_BESIDE, description="of an export; or as mistral.rs has them, one for each placeholder"),
             "videos": array(_BESIDE, description="the same"),
