@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,10 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.models import AnthropicModel, Collector, Model, closing, collect
+from holdfast.models.anthropic import THREAD_MESSAGES
 from holdfast.models.anthropic_stream import MessageReader, ReplyChunks
 from holdfast.testing import AnthropicUpstream, Gate, Reply
+from holdfast.wire import anthropic_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -216,6 +219,60 @@ async def test_server_tools_and_citations_are_kept_beside_the_text(stream: bool)
         await message_of(model, {**HI, "messages": told})
         assert upstream.requests[1].body["messages"][1]["content"] == SEARCH
         assert upstream.violations == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_reasoning_between_texts_goes_back_where_it_stood(stream: bool) -> None:
+    """Signed reasoning may not be changed, and its place is a part of it."""
+    said: list[Json] = [
+        THOUGHT,
+        {"type": "text", "text": "One. "},
+        {**THOUGHT, "thinking": "and now"},
+        {"type": "text", "text": "Two."},
+        SEALED,
+        {"type": "tool_use", "id": "toolu_1", "name": "find", "input": {}},
+    ]
+    async with asking([Reply(message={"content": said}, stream=stream), "ok"]) as (upstream, model, _):
+        message = await message_of(model, {**HI, "tools": [FIND]})
+        assert message["content"] == "One. Two."
+        told = [*HI["messages"], message, {"role": "tool", "tool_call_id": "toolu_1", "content": "x"}]
+        await message_of(model, {**HI, "tools": [FIND], "messages": told})
+        assert upstream.requests[1].body["messages"][1]["content"] == said
+        assert upstream.violations == []
+
+
+def test_what_a_compaction_says_is_kept() -> None:
+    """A beta's block, which grows by one delta."""
+    reply = ReplyChunks()
+    reply.begin_part()
+    events: list[Json] = [
+        {"type": "content_block_start", "content_block": {"type": "compaction", "content": None}},
+        {"type": "content_block_delta", "delta": {"type": "compaction_delta", "content": "So far: kelp."}},
+        {"type": "content_block_stop"},
+    ]
+    chunks = [chunk for event in events for chunk in reply.chunks(event)]
+    assert chunks[-1]["choices"][0]["delta"]["content_blocks"] == [
+        {"type": "compaction", "content": "So far: kelp.", "index": 0}
+    ]
+
+
+@pytest.mark.parametrize(("turns", "threads"), [(1, 0), (THREAD_MESSAGES, 1)])
+async def test_a_long_request_is_made_off_the_event_loop(
+    turns: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def body_to(*given: Any, **options: Any) -> Json:
+        made.append(threading.get_ident())
+        return anthropic_request.body_to(*given, **options)
+
+    monkeypatch.setattr("holdfast.models.anthropic.body_to", body_to)
+    async with asking(["ok"]) as (upstream, model, _):
+        messages = [{"role": "assistant" if at % 2 else "user", "content": f"{at}"} for at in range(turns)]
+        await message_of(model, {**HI, "messages": messages})
+        assert upstream.violations == []
+    assert len({*made} - {threading.get_ident()}) == threads
+    assert len(made) == 1
 
 
 async def test_a_model_that_pauses_is_asked_to_go_on() -> None:

@@ -13,7 +13,8 @@ from hypothesis.strategies import SearchStrategy
 
 from holdfast.context.dialects import adapted
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.messages import Message, Part, ToolCall, decode_payload, encode_payload
+from holdfast.messages import Message, Part, ToolCall, canonical, decode_payload, encode_payload
+from holdfast.testing import anthropic_rules as rules
 from holdfast.wire.anthropic import messages_from, request_to, system_from, tools_to
 from holdfast.wire.openai import message_from
 
@@ -51,12 +52,10 @@ thinking = st.sampled_from(
         {"type": "redacted_thinking", "data": "c2VhbGVk"},
     ]
 )
-server = st.sampled_from(
-    [
-        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "kelp"}},
-        {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
-    ]
-)
+SERVED: list[Json] = [
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "kelp"}},
+    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+]
 
 
 @st.composite
@@ -87,8 +86,9 @@ def conversations(draw: st.DrawFn) -> list[Json]:
             for call_id in open_calls
         ]
         first = draw(st.lists(thinking, max_size=2))
-        more = texts | (thinking if first else server)
+        more = texts | thinking if first else texts
         rest = draw(st.lists(more, min_size=0 if calls or first else 1, max_size=2))
+        rest += draw(st.sampled_from([[], copy.deepcopy(SERVED)]))
         told.append({"role": "assistant", "content": [*first, *rest, *calls]})
     return told
 
@@ -427,3 +427,54 @@ def test_what_is_no_tool_is_refused(tool: Json) -> None:
     with pytest.raises(InvalidRequest) as caught:
         tools_to([tool])
     assert str(caught.value.param).startswith("tools[0]")
+
+
+def told(role: str, *blocks: Json) -> list[list[Json]]:
+    """The contents that Anthropic is sent of a conversation of one message and a word before it."""
+    given_ = [{"role": "user", "content": "Hi"}, {"role": role, "content": [*blocks]}]
+    request = request_to(adapted(messages_from(given_), "anthropic"), cache=None)
+    assert rules.prompt(request) == []
+    return [message["content"] for message in request["messages"]]
+
+
+def test_half_of_what_a_server_tool_did_stays_behind() -> None:
+    """Of a reply that ended on its way: the API refuses a call without its result, and a result without its call."""
+    asked, found = SERVED
+    text = {"type": "text", "text": "Let me see."}
+    assert told("assistant", text, asked)[1] == [text]
+    assert told("assistant", found, text)[1] == [text]
+    assert told("assistant", text, *SERVED)[1] == [text, *SERVED]
+
+
+def test_blocks_stand_where_the_api_takes_them() -> None:
+    """In another role's message they are told as text, not refused."""
+    use = {"type": "tool_use", "id": "a", "name": "f", "input": {}, "toolset_name": "browser"}
+    found: list[Json] = [{"type": "tool_reference", "tool_name": "g"}, {"type": "browser_state", "tabs": []}]
+    result = {"type": "tool_result", "tool_use_id": "a", "content": found, "toolset_name": "browser"}
+    image = {
+        "type": "image",
+        "source": {"type": "url", "url": "https://a.b/c.png"},
+        "transformations": {"resize": "none"},
+    }
+    messages: list[Json] = [
+        {"role": "user", "content": [image]},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+    ]
+    request = request_to(adapted(messages_from(messages), "anthropic"), cache=None)
+    assert request["messages"] == messages
+    assert rules.prompt(request) == []
+    for block in (*found, *SERVED):
+        assert [one["type"] for one in told("user", block)[0]] == ["text", "text"]
+    search = {"type": "search_result", "source": "s", "title": "t", "content": []}
+    assert [one["type"] for one in told("assistant", search)[1]] == ["text"]
+
+
+@pytest.mark.parametrize("given_", [[1], "x", 5, None, {"a": 1}])
+def test_an_input_is_taken_as_the_client_has_it(given_: Any) -> None:
+    """Models write arguments that are no object, and a client that reads a stream has them so: the call is known again."""
+    use = {"type": "tool_use", "id": "a", "name": "f", "input": given_}
+    (made,) = messages_from([{"role": "assistant", "content": [use]}])
+    function = {"name": "f", "arguments": json.dumps(given_)}
+    said = {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": function}]}
+    assert canonical(made) == canonical(message_from(said))

@@ -133,7 +133,8 @@ def as_streamed(content: list[Json]) -> list[Json]:
     for block in joined(bare(content)):
         cited = bool(block.get("citations"))
         before = found.pop()["text"] if cited and not known and found and found[-1]["type"] == "text" else ""
-        known = known or cited or block["type"] in ("server_tool_use", "web_search_tool_result")
+        later = block["type"] in ("thinking", "redacted_thinking") and any(one["type"] == "text" for one in found)
+        known = known or cited or later or block["type"] in ("server_tool_use", "web_search_tool_result")
         found.append({**block, "text": before + block["text"]} if before else block)
     return found
 
@@ -146,14 +147,9 @@ def bare(content: list[Json]) -> list[Json]:
 def test_a_reply_of_anthropics_is_told_as_it_came(content: list[Json]) -> None:
     """Streamed and whole: reasoning, citations and server tools in their places."""
     chunks = chunks_of(content)
-    plain = all(block["type"] in ("text", "thinking", "redacted_thinking", "tool_use") for block in content)
-    plain = plain and not any(block.get("citations") for block in content)
     told = streamed(chunks)
     whole = message_of(collected(chunks))
     assert joined(told["content"]) == as_streamed(content)
-    if plain:  # the parts of one kind are together
-        order = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
-        content = sorted(content, key=lambda block: order[block["type"]])
     assert joined(bare(whole["content"])) == joined(bare(content))
     assert told["stop_reason"] == whole["stop_reason"]
     assert told["usage"]["output_tokens"] == 5
@@ -202,6 +198,40 @@ def test_a_reply_of_another_model(text: str, asked: list[tuple[str, Json]], by_w
     assert [(b["name"], b["input"]) for b in whole["content"] if b["type"] == "tool_use"] == asked
     assert told["stop_reason"] == whole["stop_reason"] == ("tool_use" if function else "end_turn")
     assert told["id"] == whole["id"] == "msg_1"
+
+
+@st.composite
+def interleaved(draw: st.DrawFn) -> list[Json]:
+    """A stream whose calls, texts and reasoning come in any order, each by itself in its own."""
+    queues: list[list[Json]] = []
+    for at in range(draw(st.integers(0, 4))):
+        given = json.dumps(
+            draw(st.dictionaries(st.text("ab}", max_size=2), st.integers() | st.text('{"}', max_size=3)))
+        )
+        arguments = "" if given == "{}" and draw(st.booleans()) else given
+        cuts = sorted(draw(st.lists(st.integers(0, len(arguments)), max_size=4)))
+        pieces = [arguments[start:end] for start, end in zip([0, *cuts], [*cuts, len(arguments)], strict=True)]
+        calls: list[Json] = [{"index": at, "function": {"arguments": piece}} for piece in pieces]
+        calls[0] |= {"id": f"c{at}", "function": {"name": f"f{at}", "arguments": pieces[0]}}
+        queues.append([{"tool_calls": [call]} for call in calls])
+    queues.append([{"content": text} for text in draw(st.lists(st.text("xy ", max_size=3), max_size=4))])
+    queues.append([{"reasoning_content": text} for text in draw(st.lists(st.text("r", max_size=3), max_size=2))])
+    deltas: list[Json] = [{"role": "assistant", "content": "", "tool_calls": None}]
+    while left := [queue for queue in queues if queue]:
+        deltas.append(draw(st.sampled_from(left)).pop(0))
+    chunks: list[Json] = [{"choices": [{"index": 0, "delta": one, "finish_reason": None}]} for one in deltas]
+    return [*chunks, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
+
+
+@given(interleaved())
+def test_one_block_is_open_at_a_time_whatever_the_order_of_chunks(chunks: list[Json]) -> None:
+    """Pieces of parallel calls by turns, texts between them: nothing is lost, and no block grows once it is closed."""
+    told, said = streamed(chunks)["content"], collected(chunks)["choices"][0]["message"]
+    for kind, name, field in (("text", "text", "content"), ("thinking", "thinking", "reasoning_content")):
+        assert "".join(block[name] for block in told if block["type"] == kind) == (said.get(field) or "")
+    uses = sorted((block["id"], block["name"], block["input"]) for block in told if block["type"] == "tool_use")
+    functions = [(call["id"], call["function"]) for call in said.get("tool_calls") or ()]
+    assert uses == [(name, one["name"], json.loads(one["arguments"] or "{}")) for name, one in functions]
 
 
 def test_calls_that_come_by_pieces() -> None:
@@ -316,6 +346,20 @@ def test_a_choice_among_no_tools_stays_behind() -> None:
     fields = fields_from({"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "any"}})
     assert fields["tool_choice"] == "required"
     assert fields_for_others(fields, "gpt-4o") == {}
+
+
+def test_others_are_sent_no_null_but_beside_calls() -> None:
+    """They refuse a reply, and a result, without any content."""
+    thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    messages = messages_from(
+        [
+            {"role": "assistant", "content": [thought]},
+            {"role": "assistant", "content": [thought, use]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]},
+        ]
+    )
+    assert [message_to(without_anthropics(message))["content"] for message in messages] == ["", None, ""]
 
 
 def test_what_others_cannot_read_is_named() -> None:

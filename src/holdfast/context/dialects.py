@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -38,7 +39,15 @@ RESERVE = 48
 
 MEDIA_PARTS = frozenset(KINDS)
 """Types of parts that `holdfast.wire.media` reads."""
-NATIVE_PARTS = SERVER_TOOL_PARTS | {"search_result", "container_upload"}
+_NATIVE_IN: dict[str, frozenset[str]] = {
+    **dict.fromkeys(SERVER_TOOL_PARTS, frozenset({"assistant"})),
+    "search_result": frozenset({"user", "tool"}),
+    "container_upload": frozenset({"user", "assistant"}),
+    "tool_reference": frozenset({"tool"}),
+    "browser_state": frozenset({"tool"}),
+}
+"""The roles of the messages that Anthropic takes its own blocks in."""
+NATIVE_PARTS = frozenset(_NATIVE_IN)
 """Anthropic's own blocks, which leave for Anthropic as they came."""
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH = 56
@@ -97,7 +106,7 @@ def arguments_of(text: str) -> dict[str, Any]:
 def _object(text: str) -> dict[str, Any] | None:
     """The JSON object that `text` is, if all of it survives being read and written again."""
     try:
-        decoded = json.loads(text, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
+        decoded = _decoder.decode(text)
         msgspec.json.encode(decoded)  # refuses lone surrogates
     except (ValueError, OverflowError, RecursionError):
         return None
@@ -118,6 +127,9 @@ def _finite(text: str) -> float:
     return number
 
 
+_decoder = json.JSONDecoder(object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
+
+
 def _with_object(call: ToolCall) -> ToolCall:
     """`call` as its arguments will be written, where that is not as they are."""
     made = arguments_of(call.arguments)
@@ -136,8 +148,8 @@ def _worded(message: Message, dialect: Dialect) -> Message:
         content = tuple(_as_text(part) if _unknown(part, message.role, dialect) else part for part in content)
     if message.role == "user" and not _says(content):
         content = EMPTY
-    calls = tuple(_with_object(call) for call in message.tool_calls)
-    if content is message.content and calls == message.tool_calls:
+    calls = tuple(map(_with_object, message.tool_calls)) if message.tool_calls else ()
+    if content is message.content and all(map(is_, calls, message.tool_calls)):
         return message
     return message.evolve(content=content, tool_calls=calls)
 
@@ -147,7 +159,7 @@ def _unknown(part: Part, role: str, dialect: Dialect) -> bool:
         return False
     if part.type in THINKING:
         return role != "assistant"
-    return dialect != "anthropic" or part.type not in NATIVE_PARTS
+    return dialect != "anthropic" or role not in _NATIVE_IN.get(part.type, ())
 
 
 def _as_text(part: Part) -> Part:
@@ -203,8 +215,10 @@ def _plain_id(call_id: str, dialect: Dialect) -> str:
 def _with_ids(message: Message, renamed: Mapping[str, str]) -> Message:
     """`message` with the ids of its calls, or of the call it answers, as in `renamed`."""
     if message.tool_calls:
+        if all(renamed[call.id] == call.id for call in message.tool_calls):
+            return message
         calls = tuple(msgspec.structs.replace(call, id=renamed[call.id]) for call in message.tool_calls)
         return message.evolve(tool_calls=calls)
-    if message.role == "tool":
-        return message.evolve(tool_call_id=renamed[str(message.tool_call_id)])
+    if message.role == "tool" and (known := str(message.tool_call_id)) != renamed[known]:
+        return message.evolve(tool_call_id=renamed[known])
     return message

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Unpack
 from urllib.parse import urlsplit
 
+import anyio.to_thread
+
 from holdfast.models.answer import AnswerReader
 from holdfast.models.anthropic_stream import Json, MessageReader, ReplyChunks
 from holdfast.models.client import Call, Options, UpstreamClient
@@ -22,6 +24,8 @@ from holdfast.wire.anthropic_request import betas_in, body_to
 
 GOES_ON: Final = 10
 """Times that a model which pauses in the middle of its turn, because its provider's own tools take long, is asked to go on."""
+THREAD_MESSAGES: Final = 100
+"""Messages from which a request is made off the event loop: one takes about 0.01 ms."""
 _CREDENTIALS: Final = frozenset({"authorization", "x-api-key"})
 
 
@@ -59,6 +63,11 @@ class AnthropicModel(UpstreamClient):
         super().__init__(url, where, model=model, headers=own | checked_headers(headers or {}), **options)
         self._max_tokens = max_tokens
         self._clock = clock
+
+    async def _prepared(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
+        if len(request.get("messages") or ()) < THREAD_MESSAGES:
+            return self._call(request, headers)
+        return await anyio.to_thread.run_sync(self._call, request, headers)
 
     def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
         named = request if self._model is None else {**request, "model": self._model}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.context.reasoning import THINKING
 from holdfast.errors import ModelProtocolError
 from holdfast.models.answer import AnswerReader
 from holdfast.models.failures import error_object, failed, is_error, scrubbed
@@ -202,6 +203,8 @@ class ReplyChunks:
                 yield self._call({"function": {"arguments": delta["partial_json"]}})
         elif kind == "citations_delta":
             self._block["citations"] = [*(self._block.get("citations") or ()), delta["citation"]]
+        elif kind == "compaction_delta":
+            self._block |= {name: value for name, value in delta.items() if name != "type"}
 
     def _block_ended(self) -> Iterator[Json]:
         block = {name: value for name, value in self._block.items() if value is not None}
@@ -222,7 +225,9 @@ class ReplyChunks:
     def _kept(self) -> Iterator[Json]:
         """The block that has just ended, where the reply has blocks that go back as they came; those before it with the first."""
         block, kind = self.blocks[-1], self.blocks[-1]["type"]
-        first = not self._native and (kind not in _PLAIN or bool(block.get("citations")))
+        # Reasoning behind a text, too: it goes back where it stood.
+        later = kind in THINKING and any(one["type"] == "text" for one in self.blocks)
+        first = not self._native and (kind not in _PLAIN or later or bool(block.get("citations")))
         self._native = self._native or first
         if not self._native:
             return

@@ -132,7 +132,7 @@ class UpstreamClient(ABC):
         Raises:
             InvalidRequest: the request has no form that this upstream takes, or a header is not one.
         """
-        call = self._call(request, headers or {})
+        call = await self._prepared(request, headers or {})
         answer: AnswerReader | None = self._reader(call)
         while answer is not None:
             response = await self._respond(call)
@@ -154,6 +154,10 @@ class UpstreamClient(ABC):
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
+
+    async def _prepared(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
+        """`_call`; for clients with whom that takes long."""
+        return self._call(request, headers)
 
     @abstractmethod
     def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:

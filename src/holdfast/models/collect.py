@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import ModelProtocolError
+from holdfast.wire.openai import call_continued
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Iterator
@@ -213,7 +214,8 @@ class _Choice:
 
     def _add_call(self, delta: dict[str, Any]) -> None:
         position = delta.get("index")
-        at = self._call_meant(delta, position)
+        known = [(place, call.get("id")) for place, call in zip(self.positions, self.calls, strict=True)]
+        at = call_continued(delta, known)
         if at is None:
             at = len(self.calls)
             self.calls.append({})
@@ -222,26 +224,6 @@ class _Choice:
         for key, value in delta.items():
             if key != "index":
                 _merge_field(self.calls[at], key, value)
-
-    def _call_meant(self, delta: dict[str, Any], position: Any) -> int | None:
-        """Which call `delta` continues; None if it opens one.
-
-        Gemini numbers all parallel calls 0, some gateways leave the number out, vLLM once gave each fragment an id of
-        its own. So: another id *together with a name* is another call, whatever the number says.
-        """
-        known = range(len(self.calls) - 1, -1, -1)
-        call_id = delta.get("id")
-        tool = delta.get("function", delta.get("custom"))
-        named = isinstance(tool, dict) and bool(tool.get("name"))
-        if call_id:
-            for at in known:
-                if self.calls[at].get("id") == call_id and position in (None, self.positions[at]):
-                    return at
-        if isinstance(position, int):
-            same = next((at for at in known if self.positions[at] == position), None)
-            other = same is not None and call_id and self.calls[same].get("id") not in (None, "", call_id)
-            return None if other and named else same
-        return None if named or not self.calls else len(self.calls) - 1
 
 
 # -- values that grow ----------------------------------------------------------

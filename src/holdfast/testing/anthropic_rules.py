@@ -19,20 +19,23 @@ _TOOL_NAME = re.compile(r"^[a-zA-Z0-9_-]{1,128}$")
 # API reference, "Create a Message": the blocks, and the fields of each; others are "Extra inputs are not permitted".
 _BLOCKS: dict[str, set[str]] = {
     "text": {"text", "cache_control", "citations"},
-    "image": {"source", "cache_control"},
+    "image": {"source", "cache_control", "transformations"},
     "document": {"source", "title", "context", "citations", "cache_control"},
     "search_result": {"source", "title", "content", "citations", "cache_control"},
     "thinking": {"thinking", "signature"},
     "redacted_thinking": {"data"},
     "tool_use": {"id", "name", "input", "cache_control", "caller", "toolset_name"},
-    "tool_result": {"tool_use_id", "content", "is_error", "cache_control"},
+    "tool_result": {"tool_use_id", "content", "is_error", "cache_control", "toolset_name"},
+    "tool_reference": {"tool_name", "cache_control"},
+    "browser_state": {"tabs", "state_changes", "cache_control"},
     "server_tool_use": {"id", "name", "input", "cache_control", "caller"},
     "web_search_tool_result": {"tool_use_id", "content", "cache_control", "caller"},
 }
 _ASSISTANT_ONLY = {"thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result"}
 _USER_ONLY = {"tool_result", "image", "document", "search_result"}
 _PLAIN = {"text", "thinking", "redacted_thinking", "tool_use"}
-_IN_RESULTS = {"text", "image", "document", "search_result"}
+_ONLY_IN_RESULTS = {"tool_reference", "browser_state"}
+_IN_RESULTS = {"text", "image", "document", "search_result"} | _ONLY_IN_RESULTS
 
 
 def prompt(request: Json) -> list[str]:
@@ -52,6 +55,8 @@ def _prompt(request: Json) -> Iterator[str]:
             yield f"{at}: empty content"
         for block in content:
             yield from (f"{at}: {problem}" for problem in _block(block, message["role"]))
+            if block.get("type") in _ONLY_IN_RESULTS:
+                yield f"{at}: {block['type']} outside of a result"  # API reference: of the content of `tool_result` alone
         yield from _thinking(at, content)
     yield from _rounds(messages)
     yield from _served(messages)

@@ -28,7 +28,7 @@ REASONING = "[reasoning] "
 LEFT_OUT = "[a part of type {type} is left out here: Anthropic does not take it]"
 BLOCKS = "content_blocks"
 """Field of a reply beside its content: its blocks as they came and in their order, calls aside, each with its `index`. Only where
-there is more in them than text and reasoning in front of it: server tools and their results, citations."""
+there is more in them than text and reasoning in front of it: server tools and their results, citations, reasoning between texts."""
 TOOL_FIELDS = (
     "cache_control",
     "strict",
@@ -38,6 +38,8 @@ TOOL_FIELDS = (
     "eager_input_streaming",
 )
 """Fields of a tool that only Anthropic has, beside its function."""
+_BESIDE_SOURCE = {"image": ("transformations",), "document": ("title", "context", "citations")}
+"""Fields of an image or a document, beside its source."""
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 NAME_LENGTH = 128
 _NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -128,6 +130,7 @@ def _reply(message: Message) -> list[Block]:
         said = [block for thought in beside(message) for block in _thought(thought)]
         said += _content(message.content, user=False)
         said += [{"type": "text", "text": text} for text in _aside(message) if text.strip()]
+    said = _paired(said)
     if any(block["type"] in THINKING for block in said) and said[0]["type"] not in THINKING:
         said.sort(key=lambda block: block["type"] not in THINKING)
     return [*said, *(_call(call) for call in message.tool_calls)]
@@ -140,8 +143,11 @@ def _as_they_came(message: Message) -> list[Block]:
     texts = [block.get("text") for block in blocks if block.get("type") == "text"]
     if not blocks or isinstance(message.content, tuple) or "".join(map(str, texts)) != message.text:
         return []
-    made = [made for block in blocks for made in _came(block)]
-    # A reply that ended on its way has a call of a server tool without its result: the API refuses one without the other.
+    return [made for block in blocks for made in _came(block)]
+
+
+def _paired(made: list[Block]) -> list[Block]:
+    """The blocks without halves of what server tools did, which a reply has that ended on its way: the API refuses those."""
     asked = {block.get("id") for block in made if block["type"].endswith("tool_use")}
     paired = asked & {block.get("tool_use_id") for block in made}
     return [block for block in made if _pair_of(block) in (None, *paired)]
@@ -193,7 +199,7 @@ def _result(message: Message) -> Block:
         block["content"] = content
     if message.extra.get("is_error") is True:
         block["is_error"] = True
-    return {**block, **_fields(message.extra, "cache_control")}
+    return {**block, **_fields(message.extra, "cache_control", "toolset_name")}
 
 
 def _content(content: Content, *, user: bool) -> list[Block]:
@@ -228,7 +234,7 @@ def _medium(part: Part) -> Block | None:
     """An image or document block, if it is something that Anthropic takes."""
     source = part.extra.get("source")
     if part.type in ("image", "document") and isinstance(source, Mapping):
-        return {"type": part.type, "source": source, **_fields(part.extra, "title", "context", "citations")}
+        return {"type": part.type, "source": source, **_fields(part.extra, *_BESIDE_SOURCE[part.type])}
     media = media_of(part)
     if media is None or media.kind not in ("image", "file"):
         return None
@@ -334,7 +340,8 @@ def _reply_from(calls: Sequence[tuple[Any, str]], rest: list[Any], where: str) -
 
 def _call_from(block: Mapping[str, Any], where: str) -> dict[str, Any]:
     given = block.get("input")
-    if not isinstance(block.get("id"), str) or not isinstance(block.get("name"), str) or not isinstance(given, Mapping):
+    # A model may write arguments that are no object: a client that read them in a stream has them so, and sends them back.
+    if not isinstance(block.get("id"), str) or not isinstance(block.get("name"), str) or "input" not in block:
         raise InvalidMessage(f"{where} must have an id, a name and an input that is an object", param=where)
     try:
         arguments = msgspec.json.encode(given).decode()

@@ -61,7 +61,10 @@ def without_anthropics(message: Message) -> Message:
     if isinstance(message.content, tuple):
         parts = tuple(_parts(message.content))
         if parts != message.content:
-            changes["content"] = parts or None
+            # Null is for replies with calls: of one that only thought it is refused, and so it is of a result.
+            changes["content"] = parts or (None if message.tool_calls else "")
+    elif message.role == "tool" and message.content is None:
+        changes["content"] = ""
     if any(not _IN_CALLS.isdisjoint(call.extra) for call in message.tool_calls):
         changes["tool_calls"] = tuple(map(_call, message.tool_calls))
     return message.evolve(**changes) if changes else message

@@ -11,11 +11,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.context.dialects import arguments_of
 from holdfast.context.reasoning import THINKING, Thought, beside
 from holdfast.messages import UNSPOKEN_PARTS
 from holdfast.wire.anthropic import BLOCKS
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import call_continued, message_from
 
 Block = dict[str, Any]
 Event = dict[str, Any]
@@ -180,9 +182,16 @@ class ReplyEvents:
         self._begun = False
         self._index = -1
         self._open: tuple[Any, ...] | None = None
-        self._calls: list[tuple[Any, str, int]] = []
-        """Position, id and block of each call."""
-        self._choice: dict[str, Any] = {}
+        self._calls: list[tuple[Any, Any]] = []
+        """Position and id of each call, as they were given."""
+        self._arguments: list[str] = []
+        """Of the call that is open."""
+        self._told_calls: set[int] = set()
+        """Those whose block was opened."""
+        self._held: list[tuple[int | None, Mapping[str, Any]]] = []
+        """Calls, by their place in `_calls`, and other deltas that wait until the arguments of the open one are whole."""
+        self._cut = False
+        self._choice: Mapping[str, Any] = {}
         self._usage: Any = None
         self._container: Any = None
 
@@ -193,10 +202,10 @@ class ReplyEvents:
             self._usage = usage
         self._container = chunk.get("container") or self._container
         for choice in chunk.get("choices") or ():
-            if choice.get("index"):
+            if not isinstance(choice, Mapping) or choice.get("index"):
                 continue
             delta = choice.get("delta", choice.get("message"))
-            if delta:
+            if delta and isinstance(delta, Mapping):
                 self._add(delta, events)
             if choice.get("finish_reason") is not None:
                 self._choice = choice
@@ -226,8 +235,10 @@ class ReplyEvents:
             more: further fields of the `message_delta`.
         """
         events = [] if self._begun else [self._start({})]
+        while self._held:
+            self._released(events)
         self._close(events)
-        delta = _stop(self._choice, called=bool(self._calls))
+        delta = _stop(self._choice, called=bool(self._calls) and not self._cut)
         if self._container:
             delta["container"] = self._container
         events.append({"type": "message_delta", "delta": delta, "usage": usage_of(self._usage), **(more or {})})
@@ -236,7 +247,7 @@ class ReplyEvents:
 
     def cut(self) -> None:
         """The reply ended where it is, whatever its model would have said."""
-        self._choice, self._calls = {"finish_reason": "stop"}, []
+        self._choice, self._cut = {"finish_reason": "stop"}, True
 
     def _start(self, chunk: Mapping[str, Any]) -> Event:
         self._begun = True
@@ -249,6 +260,58 @@ class ReplyEvents:
         return {"type": "message_start", "message": {**_head(chunk), **unknown}}
 
     def _add(self, delta: Mapping[str, Any], events: list[Event]) -> None:
+        """A delta, its calls behind the rest of it."""
+        calls = delta.get("tool_calls")
+        if any(value for name, value in delta.items() if name not in ("tool_calls", "role")):
+            self._place(None, delta, events)
+        for call in calls if isinstance(calls, list) else ():
+            if not isinstance(call, Mapping):
+                continue
+            at = call_continued(call, self._calls)
+            if at is None:
+                at = len(self._calls)
+                self._calls.append((call.get("index"), call.get("id")))
+            self._place(at, call, events)
+
+    # -- what comes between the pieces of a call ------------------------------------
+
+    def _place(self, at: int | None, delta: Mapping[str, Any], events: list[Event]) -> None:
+        """Tell a delta, of the call `at` or of none, or hold it: one block is open at a time, and none is opened again."""
+        if self._open is not None and self._open[0] == "call" and self._open != ("call", at):
+            if not self._whole_call():
+                self._held.append((at, delta))
+                return
+            self._close(events)
+        if self._held and self._open is None:
+            self._held.append((at, delta))
+            self._released(events)
+        else:
+            self._now(at, delta, events)
+
+    def _released(self, events: list[Event]) -> None:
+        """Tell what was held, as far as it need not wait again."""
+        held, self._held = self._held, []
+        self._close(events)
+        first = held[0][0]
+        # A call's pieces together, for the next one not to wait for them.
+        for at, delta in held if first is None else sorted(held, key=lambda one: one[0] != first):
+            self._place(at, delta, events)
+
+    def _whole_call(self) -> bool:
+        """Whether the arguments of the open call are all there."""
+        if not self._arguments or not self._arguments[-1].rstrip().endswith("}"):
+            return False
+        self._arguments = ["".join(self._arguments)]
+        try:
+            msgspec.json.decode(self._arguments[0])
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return False
+        return True
+
+    def _now(self, at: int | None, delta: Mapping[str, Any], events: list[Event]) -> None:
+        if at is not None:
+            self._call(at, delta, events)
+            return
         content = delta.get("content")
         if len(delta) == 1 and isinstance(content, str):
             self._text(content, events)
@@ -266,8 +329,6 @@ class ReplyEvents:
             self._all([part for part in map(_part, content) if part is not None], events)
         if BLOCKS in delta and not came:
             self._came(_blocks(delta), events)
-        for call in delta.get("tool_calls") or ():
-            self._call(call, events)
 
     # -- blocks ------------------------------------------------------------------
 
@@ -280,6 +341,8 @@ class ReplyEvents:
         """Reasoning in blocks; whether there is any."""
         blocks = delta.get("thinking_blocks")
         for block in blocks if isinstance(blocks, list) else ():
+            if not isinstance(block, Mapping):
+                continue
             if block.get("type") == "redacted_thinking":
                 self._whole({name: value for name, value in block.items() if name != "index"}, events)
                 continue
@@ -306,28 +369,20 @@ class ReplyEvents:
             self._cited(blocks[-1], events)
         self._close(events)
 
-    def _call(self, call: Mapping[str, Any], events: list[Event]) -> None:
-        function = call.get("function") or call.get("custom") or {}
-        at = self._call_meant(call, function)
-        if at is None:
-            at, use = len(self._calls), _use(call, len(self._calls))
-            self._into(
-                ("call", at), {**use, "name": str(function.get("name") or ""), "input": {}, **_more(call)}, events
-            )
-            self._calls.append((call.get("index"), use["id"], self._index))
+    def _call(self, at: int, call: Mapping[str, Any], events: list[Event]) -> None:
+        function = call.get("function") or call.get("custom")
+        function = function if isinstance(function, Mapping) else {}
+        if self._open != ("call", at):
+            if at in self._told_calls:
+                return  # Its arguments were whole, and its block was closed.
+            self._told_calls.add(at)
+            name = str(function.get("name") or "")
+            self._into(("call", at), {**_use(call, at), "name": name, "input": {}, **_more(call)}, events)
+            self._arguments = []
         arguments = function.get("arguments", function.get("input"))
         if isinstance(arguments, str) and arguments:
-            events.append(_json_delta(self._calls[at][2], arguments))
-
-    def _call_meant(self, call: Mapping[str, Any], function: Mapping[str, Any]) -> int | None:
-        """Which call a delta continues; None if it opens one. See `holdfast.models.collect`: the number alone is not trusted."""
-        index, named, name = call.get("index"), bool(function.get("name")), call.get("id")
-        for at in range(len(self._calls) - 1, -1, -1):
-            position, known, _ = self._calls[at]
-            if index is None or index == position:
-                other = bool(name) and name != known
-                return None if named and (other or index is None) else at
-        return None
+            self._arguments.append(arguments)
+            events.append(self._delta({"type": "input_json_delta", "partial_json": arguments}))
 
     def _all(self, blocks: Iterable[Block], events: list[Event]) -> None:
         for block in blocks:
@@ -371,8 +426,3 @@ class ReplyEvents:
 
 
 _EMPTY_THOUGHT: Final = {"type": "thinking", "thinking": "", "signature": ""}
-
-
-def _json_delta(index: int, text: str) -> Event:
-    delta = {"type": "input_json_delta", "partial_json": text}
-    return {"type": "content_block_delta", "index": index, "delta": delta}

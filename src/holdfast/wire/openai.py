@@ -118,6 +118,31 @@ def entry_to(entry: Entry) -> dict[str, Any]:
     return data
 
 
+def call_continued(delta: Mapping[str, Any], known: Sequence[tuple[Any, Any]]) -> int | None:
+    """Which call of a streamed reply `delta` continues; None if it opens one.
+
+    Gemini numbers all parallel calls 0, some gateways leave the number out, vLLM once gave each fragment an id of
+    its own. So: another id *together with a name* is another call, whatever the number says.
+
+    Args:
+        delta: an item of a chunk's `tool_calls`.
+        known: position and id of each call so far, as they were given.
+    """
+    position, call_id = delta.get("index"), delta.get("id")
+    tool = delta.get("function", delta.get("custom"))
+    named = isinstance(tool, Mapping) and bool(tool.get("name"))
+    latest = range(len(known) - 1, -1, -1)
+    if call_id:
+        for at in latest:
+            if known[at][1] == call_id and position in (None, known[at][0]):
+                return at
+    if isinstance(position, int):
+        same = next((at for at in latest if known[at][0] == position), None)
+        other = same is not None and call_id and known[same][1] not in (None, "", call_id)
+        return None if other and named else same
+    return None if named or not known else len(known) - 1
+
+
 # -- in ----------------------------------------------------------------------
 
 
@@ -138,12 +163,14 @@ def _dumped(data: Any) -> Any:
 
 def _field(key: Any, where: str) -> str:
     if isinstance(key, str):
-        return _text(key, where)
+        return key if key.isascii() else _text(key, where)
     raise InvalidMessage(f"{where} has a field named {key!r}: names of fields are strings", param=where)
 
 
 def _plain(data: Any, where: str) -> Any:
     """A copy of `data` that is JSON and nobody else's; refuses what no JSON body can carry before any of it is stored."""
+    if type(data) is str and data.isascii():
+        return data  # nearly all of a long prompt
     data = _dumped(data)
     if isinstance(data, str):
         return _text(data, where)
