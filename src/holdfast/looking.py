@@ -29,6 +29,7 @@ from holdfast.stores.base import MAX_PAGE
 from holdfast.views import read_view
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.anthropic_cache import MARK
+from holdfast.wire.media import behind_results
 from holdfast.wire.openai import message_to
 
 
@@ -128,6 +129,7 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     counted = await provider_count(engine, ref, voice.llm, found.built)
     as_chat = look.dialect == "openai"
     sent = await for_model(engine.store, ref, found.built.messages, voice.llm.inputs, as_chat=as_chat)
+    sent = behind_results(sent) if as_chat else sent
     marked = voice.llm.params.get("cache_control") is not False
     return found._replace(provider=counted, sent=sent, marked=marked)
 

@@ -35,6 +35,7 @@ from holdfast.views import ReadView, read_view
 from holdfast.warm import Memory, heavy, off_loop
 from holdfast.wire import anthropic_request
 from holdfast.wire.anthropic_others import without_anthropics
+from holdfast.wire.media import behind_results
 from holdfast.wire.openai import message_to
 
 _THREAD_CHARS = 64_000
@@ -341,9 +342,15 @@ async def sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet)
     """A prompt as Chat Completions messages, ready to send: its media in it, as far as the model takes them."""
     as_chat = llm.dialect == "openai"
     told = await for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
-    if as_chat and "claude" not in llm.model.lower():  # routers to Claude know its fields
-        told = tuple(map(without_anthropics, told))
-    return [message_to(message) for message in told]
+    return [message_to(message) for message in (acceptable(llm, told) if as_chat else told)]
+
+
+def acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
+    """A prompt in Chat Completions, without what only others take: Anthropic's own fields, media in results of tools."""
+    if "claude" in llm.model.lower():  # whoever routes to Claude knows all that it takes
+        return messages
+    told = [without_anthropics(message) for message in messages]
+    return told if llm.records else behind_results(told)  # a record stands for one message of the log
 
 
 def working_set_request(

@@ -363,6 +363,10 @@ async def test_images_are_kept_once(model: str) -> None:
         sent = (both.claude if model == CLAUDE else both.gpt).requests[1].body["messages"]
         assert sum(json.dumps(message).count(large) for message in sent) == 2
         assert both.claude.violations == []
+        if model != CLAUDE:  # it takes text alone in a result
+            assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]
+            assert large not in json.dumps(sent[2])
+            assert [part["type"] for part in sent[3]["content"]] == ["text", "image_url"]
 
 
 async def test_media_are_looked_at_wherever_they_stand() -> None:

@@ -5,6 +5,7 @@ Nothing is fetched. What cannot be said in Chat Completions without losing somet
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,10 @@ from holdfast.media.shapes import Medium, medium
 from holdfast.messages import TEXT_PARTS, Message, Part
 
 Media = Medium
+SHOWN_BEHIND: Final = "[media: shown behind the results]"
+"""In a tool's result, where Chat Completions take no media."""
+FROM_RESULT: Final = "[media in the result of {id}]"
+"""Before these, where they stand instead."""
 _AUDIO_FORMATS: Final = {
     "audio/wav": "wav",
     "audio/x-wav": "wav",
@@ -40,6 +45,26 @@ def chat(message: Message) -> Message:
     if not isinstance(message.content, tuple) or all(part.type in _NATIVE for part in message.content):
         return message
     return message.evolve(content=tuple(_chat_part(part) for part in message.content))
+
+
+def behind_results(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """`messages` with what Chat Completions do not take in a tool's result behind it: they take text alone there.
+
+    Other parts stand in a message of the user's role, behind all results of the round, and the result says so.
+    """
+    told: list[Message] = []
+    moved: list[Part] = []
+    for message in messages:
+        if message.role != "tool":
+            told += [Message(role="user", content=tuple(moved))] if moved else []
+            moved = []
+        elif parts := [part for part in message.media if part.type in _NATIVE]:
+            content = message.content if isinstance(message.content, tuple) else ()
+            texts = [part for part in content if part not in parts]
+            moved += [Part("text", FROM_RESULT.format(id=message.tool_call_id)), *parts]
+            message = message.evolve(content=(*texts, Part("text", SHOWN_BEHIND)))  # noqa: PLW2901 - as it is sent
+        told.append(message)
+    return (*told, Message(role="user", content=tuple(moved))) if moved else tuple(told)
 
 
 def _chat_part(part: Part) -> Part:
