@@ -237,7 +237,9 @@ class World:
         """Whether a reply to what stands last is gone already: the one before it is not meant then."""
         turns = {one["turn"] for one in behind}
         log = await self.handle(at).entries(retired=True)
-        live = max((one.seq for one in log if one.retired_by is None and one.kind not in ("user", "system")), default=-1)
+        live = max(
+            (one.seq for one in log if one.retired_by is None and one.kind not in ("user", "system")), default=-1
+        )
         gone = [one for one in log if one.retired_by is not None and one.kind == "assistant" and one.seq > live]
         return any(one.turn_id in turns for one in gone)
 
