@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.server.shapes import Schema, array, asked, boolean, free, nullable, record, ref, text, whole
+from holdfast.server.shapes import (
+    SESSION_ASKED,
+    Schema,
+    array,
+    asked,
+    boolean,
+    free,
+    nullable,
+    record,
+    ref,
+    text,
+    whole,
+)
 
 _CONTENT: Final[Schema] = {
     "description": "text, or blocks; a block of an unknown type is kept as it is",
@@ -35,29 +47,7 @@ _OWN: Final[dict[str, Schema]] = {
     "stream": nullable(boolean("answer as server-sent events")),
     "stop_sequences": nullable(array(text())),
     "metadata": nullable(free("`user_id`: whose session; unset: `default`")),
-    "session_id": nullable(
-        text("also as header X-Session-Id; without one the messages tell which session they continue")
-    ),
-    "session_mode": {
-        "type": ["string", "null"],
-        "enum": ["auto", "transcript", "delta", None],
-        "description": "how the messages relate to the log",
-    },
-    "on_disconnect": {
-        "type": ["string", "null"],
-        "enum": ["cut", "finish", None],
-        "description": "what becomes of the reply when the client goes before its end; unset: `gateway.on_disconnect`",
-    },
-    "session_queue": {
-        "type": ["string", "null"],
-        "enum": ["queue", "reject", "interrupt", None],
-        "description": "while another turn of the session runs: wait, be refused with 409, or end that one",
-    },
-    "session_match": {
-        "type": ["string", "null"],
-        "enum": ["on", "off", None],
-        "description": "off: without a session_id a session is made, whatever was said before",
-    },
+    **SESSION_ASKED,
 }
 _OF_BLOCKS: Final[dict[str, Schema]] = {
     "text": text("of text"),

@@ -12,6 +12,7 @@ from holdfast.server.messages_schemas import MESSAGES_COMPONENTS
 from holdfast.server.moving_schemas import EXPORT, MOVING_COMPONENTS, PAST, SCHEMA_VERSION
 from holdfast.server.shapes import (
     ID,
+    SESSION_ASKED,
     SYSTEM,
     TIME,
     TOOLS,
@@ -330,29 +331,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "max_tokens": nullable(whole("of the reply", 1)),
             "max_completion_tokens": nullable(whole("of the reply", 1)),
             "user": nullable(text("whose session; unset: `default`")),
-            "session_id": nullable(
-                text("also as header X-Session-Id; without one the messages tell which session they continue")
-            ),
-            "session_mode": {
-                "type": ["string", "null"],
-                "enum": ["auto", "transcript", "delta", None],
-                "description": "how the messages relate to the log",
-            },
-            "on_disconnect": {
-                "type": ["string", "null"],
-                "enum": ["cut", "finish", None],
-                "description": "what becomes of the reply when the client goes before its end; unset: `gateway.on_disconnect`",
-            },
-            "session_queue": {
-                "type": ["string", "null"],
-                "enum": ["queue", "reject", "interrupt", None],
-                "description": "while another turn of the session runs: wait, be refused with 409, or end that one",
-            },
-            "session_match": {
-                "type": ["string", "null"],
-                "enum": ["on", "off", None],
-                "description": "off: without a session_id a session is made, whatever was said before",
-            },
+            **SESSION_ASKED,
             "agent": nullable(text("an agent of the configuration")),
         },
         "messages",

@@ -81,3 +81,29 @@ SYSTEM: Final[Schema] = {
     "anyOf": [text(), array({"anyOf": [text(), ref("Message")]}), {"type": "null"}],
 }
 TOOLS: Final = array(free("a tool's schema, as the model takes it"))
+SESSION_ASKED: Final[dict[str, Schema]] = {
+    "session_id": nullable(
+        text("also as header X-Session-Id; without one the messages tell which session they continue")
+    ),
+    "session_mode": {
+        "type": ["string", "null"],
+        "enum": ["auto", "transcript", "delta", None],
+        "description": "how the messages relate to the log",
+    },
+    "on_disconnect": {
+        "type": ["string", "null"],
+        "enum": ["cut", "finish", None],
+        "description": "what becomes of the reply when the client goes before its end; unset: `gateway.on_disconnect`",
+    },
+    "session_queue": {
+        "type": ["string", "null"],
+        "enum": ["queue", "reject", "interrupt", None],
+        "description": "while another turn of the session runs: wait, be refused with 409, or end that one",
+    },
+    "session_match": {
+        "type": ["string", "null"],
+        "enum": ["on", "off", None],
+        "description": "off: without a session_id a session is made, whatever was said before",
+    },
+}
+"""What a request for a reply may ask of sessions, at every door."""
