@@ -62,7 +62,7 @@ _OF_BLOCKS: Final[dict[str, Schema]] = {
 _OF_EVENTS: Final[dict[str, Schema]] = {
     "message": free("of message_start: the reply without its content"),
     "index": whole("of content_block_…: which block"),
-    "content_block": ref("AnthropicBlock"),
+    "content_block": ref("AnthropicReplyBlock"),
     "delta": free("what is new: of a block, or of the message its end"),
     "usage": _USAGE,
 }
@@ -90,9 +90,11 @@ MESSAGES_COMPONENTS: Final[dict[str, Schema]] = {
     ),
     "AnthropicBlock": record(
         "A content block: text, image, document, tool_use, tool_result, thinking, …",
-        {"type": text(), **_OF_BLOCKS},
-        optional=tuple(_OF_BLOCKS),
+        {"type": text()},
         more=True,
+    ),
+    "AnthropicReplyBlock": record(
+        "A content block of a reply.", {"type": text(), **_OF_BLOCKS}, optional=tuple(_OF_BLOCKS), more=True
     ),
     "MessagesReply": record(
         "Anthropic's answer, with the session in it.",
@@ -101,7 +103,7 @@ MESSAGES_COMPONENTS: Final[dict[str, Schema]] = {
             "type": {"const": "message"},
             "role": {"const": "assistant"},
             "model": text(),
-            "content": array(ref("AnthropicBlock")),
+            "content": array(ref("AnthropicReplyBlock")),
             "stop_reason": text("`end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, `refusal`, …"),
             "stop_sequence": nullable(text()),
             "usage": _USAGE,
