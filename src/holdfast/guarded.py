@@ -16,7 +16,9 @@ from holdfast.artifact import Artifact, NewArtifact, Scope
 from holdfast.messages import Message
 from holdfast.secrets import Guard, Sweep
 from holdfast.session import Ending, NewCompaction, NewEntry, Session, SessionRef
+from holdfast.state import Change, Extend
 from holdfast.stores.base import Append, Appended, NewSession, SessionPatch, Store
+from holdfast.stores.state import ScopedState
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tokens import STORED
 from holdfast.warm import off_loop
@@ -43,6 +45,7 @@ TEXTLESS: Final = frozenset(
         "delete_blobs",
         "drop_artifacts",
         "drop_compaction",
+        "drop_state",
         "end",
         "endings",
         "endings_of",
@@ -67,6 +70,7 @@ TEXTLESS: Final = frozenset(
         "remove",
         "revoke_key",
         "sightings",
+        "state",
         "tenants",
         "touch",
         "use_key",
@@ -116,6 +120,8 @@ class GuardedStore(StoreWrapper):
         """See `Store`."""
         messages = [entry.message for entry in write.entries]
         told, sweep = await self._swept(lambda sweep: _append(sweep, write), messages)
+        if write.state_expect:
+            told = msgspec.structs.replace(told, state_expect=self._expected(write.state_expect))
         appended = await self.inner.append(ref, told)
         if not appended.replayed:
             self._guard.note(sweep.findings, ref.id)
@@ -159,6 +165,27 @@ class GuardedStore(StoreWrapper):
         added = await self.inner.add_artifact(scope, told, expect=expect, room=room, identity=identity)
         self._guard.note(sweep.findings, getattr(scope, "id", ""))
         return added
+
+    async def change_state(
+        self,
+        user_id: str | None,
+        delta: Mapping[str, Change],
+        *,
+        timestamp: int,
+        expect: int | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> ScopedState:
+        """See `Store`. What is expected is compared as it would have been stored."""
+        sweep = self._guard.sweep()
+        told, expected = _changes(sweep, delta, sent=True), self._expected(values)
+        sweep.refuse()
+        changed = await self.inner.change_state(user_id, told, timestamp=timestamp, expect=expect, values=expected)
+        self._guard.note(sweep.findings, "")
+        return changed
+
+    def _expected(self, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Values that are compared, not written: nothing of them is counted, or told."""
+        return values and _changes(self._guard.sweep(), values, sent=False)
 
     async def _swept(self, look: Callable[[Sweep], Any], messages: Sequence[Message]) -> tuple[Any, Sweep]:
         """What `look` makes of a write, and what it found. Raises `SecretBlocked`."""
@@ -214,17 +241,27 @@ def _session(sweep: Sweep, new: NewSession) -> NewSession:
     return msgspec.structs.replace(
         new,
         system_messages=_system(sweep, new.system_messages),
-        state=sweep.value(new.state, "state", sent=True),
+        state=_changes(sweep, new.state, sent=True),
         metadata=sweep.value(new.metadata, "metadata", sent=True),
     )
 
 
+def _changes(sweep: Sweep, delta: Mapping[str, Change], *, sent: bool) -> Mapping[str, Change]:
+    """Changes of the state without secrets; the same object when there are none."""
+    plain = {key: list(change.values) if isinstance(change, Extend) else change for key, change in delta.items()}
+    told = sweep.value(plain, "state", sent=sent)
+    if told is plain:
+        return delta
+    pairs = zip(told.items(), delta.values(), strict=True)
+    return {key: Extend(tuple(kept)) if isinstance(change, Extend) else kept for (key, kept), change in pairs}
+
+
 def _patch(sweep: Sweep, patch: SessionPatch) -> SessionPatch:
     changed: dict[str, Any] = {}
-    for name in ("state", "metadata"):
-        value = getattr(patch, name)
-        if isinstance(value, Mapping):
-            changed[name] = sweep.value(value, name, sent=True)
+    if isinstance(patch.state, Mapping):
+        changed["state"] = _changes(sweep, patch.state, sent=True)
+    if isinstance(patch.metadata, Mapping):
+        changed["metadata"] = sweep.value(patch.metadata, "metadata", sent=True)
     if isinstance(patch.system_messages, tuple):
         changed["system_messages"] = _system(sweep, patch.system_messages)
     return msgspec.structs.replace(patch, **changed) if changed else patch
@@ -234,8 +271,8 @@ def _append(sweep: Sweep, write: Append) -> Append:
     return msgspec.structs.replace(
         write,
         entries=_entries(sweep, write.entries),
-        # What a turn sets is its tools' and its model's doing.
-        state_delta=sweep.value(write.state_delta, "state", sent=False),
+        # What comes with messages is the doing of a turn's tools and its model; alone it is a caller's own.
+        state_delta=write.state_delta and _changes(sweep, write.state_delta, sent=not write.entries),
         compactions=[_compaction(sweep, new, f"compactions[{at}]") for at, new in enumerate(write.compactions)],
     )
 

@@ -25,8 +25,24 @@ MEDIA_CACHE_BYTES: Final = 64 * MIB
 """Media that a process remembers, so that a turn does not read the same ones again."""
 METADATA_BYTES: Final = 1 * MIB
 """Metadata of a session, or of one message, as JSON."""
+PARTICIPANTS: Final = 100
+"""Users who take part in a session, beside the one whose it is."""
 STATE_BYTES: Final = 1 * MIB
-"""A session's state as JSON, after what was merged into it."""
+"""State of one scope (a session's own, a user's, a tenant's) as JSON, after what was merged into it."""
+STATE_KEYS: Final = 10_000
+"""Keys of the state of one scope."""
+STATE_KEY_BYTES: Final = 256
+"""Longest key of the state in UTF-8, the prefix of its scope not counted."""
+STATE_VALUE_BYTES: Final = 256 * 1024
+"""Largest value under a key of the state as JSON."""
+STATE_DEPTH: Final = 64
+"""Objects and lists inside each other in such a value."""
+STATE_CHANGES: Final = 1000
+"""Operations of one request on the state (`changes`)."""
+STATE_REMEMBERED: Final = 1000
+"""Users of a tenant, and the tenant itself, whose shared state a process remembers."""
+STATE_REMEMBERED_BYTES: Final = 4 * MIB
+"""All of that together, as JSON."""
 SYSTEM_BYTES: Final = 4 * MIB
 """A session's system messages as JSON."""
 PAGE: Final = 1000
@@ -61,6 +77,8 @@ HOOKS: Final = 64
 """Hooks that are told of the end of a session."""
 SERVED: Final = 1000
 """Sessions of which hooks are told when the process ends: those that were written to last."""
+DOTENV_BYTES: Final = 64 * 1024
+"""A `.env` file."""
 HISTORY_TURNS: Final = 10_000
 """Most messages that `max_history_turns` may let a policy see: each working set is made from all of them."""
 ENDING_ERROR_CHARS: Final = 500
@@ -87,6 +105,12 @@ COOL_DOWN_SECONDS: Final = 300.0
 """Longest such pause."""
 COOL_DOWN_ASKED_SECONDS: Final = 3600.0
 """Longest such pause that an upstream may ask for."""
+TRANSFERS: Final = 10
+"""Times that a conversation is handed over from agent to agent in a turn; then whoever has it answers."""
+AGENT_DEPTH: Final = 5
+"""Agents that call each other like tools, one within the other; the last one has to answer by itself."""
+SPEAKER_BEHIND: Final = 1000
+"""Messages behind an agent's last one, among which it is found who answers next; further back, the session's own agent does."""
 TOOL_THREADS: Final = 64
 """Tools that are plain functions, at work at once in a process; further ones wait, and their time limit runs."""
 TOOL_GRACE_SECONDS: Final = 5.0
@@ -105,6 +129,26 @@ PYTHON_RESTORED_BYTES: Final = 64 * MIB
 """All of them together."""
 PYTHON_LOOKED_BACK: Final = 1000
 """Messages of a session, the newest, in which earlier calls are looked for when a process starts."""
+INSTRUCTED_ARTIFACT_BYTES: Final = 64 * 1024
+"""Largest artifact whose text an instruction may name."""
+LOADED_IMAGE_BYTES: Final = 4 * MIB
+"""Largest picture that a model is shown which loads it."""
+LISTED_ARTIFACTS: Final = 200
+"""Artifacts that a model is told of at once."""
+ARTIFACTS_NAMED: Final = 20
+"""Names of artifacts in a reply that are looked up."""
+ARTIFACTS_TOLD: Final = 200
+"""Artifacts that a reply tells of, those that its turn saved included."""
+INDEX_SECONDS: Final = 10.0
+"""Time that an indexer has to end what it is at when a Holdfast closes."""
+MCP_TOOLS: Final = 500
+"""Tools of an MCP server that are offered."""
+MCP_SCHEMA_BYTES: Final = 64 * 1024
+"""Schema of such a tool's arguments as JSON; one with a larger schema is left out."""
+MCP_DESCRIPTION_CHARS: Final = 8_000
+"""Its description; a longer one is cut."""
+MCP_MEDIA: Final = 20
+"""Images, recordings and files in one result that are kept as artifacts."""
 PATTERN_CHARS: Final = 10_000
 """Longest pattern of the user's own that secrets are looked for with."""
 PATTERNS: Final = 100

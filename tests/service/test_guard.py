@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from holdfast.agents import Llm, Roster
 from holdfast.config import load
 from holdfast.context.settings import ContextSettings
-from holdfast.errors import InvalidMessage, ModelUnavailable, SecretBlocked, StaleSession
+from holdfast.errors import InvalidMessage, ModelUnavailable, SecretBlocked, StaleSession, StaleState
 from holdfast.guarded import TEXTLESS, GuardedStore
 from holdfast.holdfast import Holdfast
 from holdfast.messages import Message, Part, ToolCall
@@ -27,6 +27,7 @@ from holdfast.secrets import CREDENTIALS, Guard, Pattern, guard_of, make_redacto
 from holdfast.server.app import make_app
 from holdfast.server.observe import JsonLines
 from holdfast.session import NewCompaction, NewEntry, SessionRef
+from holdfast.state import Extend, Increment
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tokens import STORED
@@ -156,6 +157,53 @@ def _compaction() -> NewCompaction:
     return NewCompaction(
         view="v", first=0, last=0, kind="summary", text=f"said {KEY}", report={"lost": [KEY]}, **fields
     )
+
+
+SHARED_DELTA: dict[str, Any] = {"user:k": [KEY], "app:l": Extend((KEY, 1)), KEY: KEY, "n": Increment(), "gone": None}
+
+
+@pytest.mark.parametrize("settings", [REDACTION, GUARD % "redact"])
+async def test_state_of_all_scopes_is_without_secrets(tmp_path: Path, settings: str) -> None:
+    """In every write of it; what is expected is compared as it was stored, and nobody is told of that."""
+    async with desk(tmp_path, settings) as at:
+        store = at.hf.store
+        made = await store.create(NewSession(id="t", user_id="default", timestamp=1, state=SHARED_DELTA))
+        assert made.state == {GONE: GONE, "n": 1}
+        await store.append(made.ref, Append(timestamp=2, state_delta=SHARED_DELTA, state_expect={KEY: KEY}))
+        changed = await store.update(made.ref, SessionPatch(state=SHARED_DELTA), timestamp=3)
+        assert changed.state == {GONE: GONE, "n": 3}
+        assert (await store.state("default")).values == {"k": [GONE]}
+        assert (await store.state(None)).values == {"l": [GONE, 1] * 3}
+        counted = at.guard.counts.copy()
+        delta = {"k": Extend((KEY,)), "n": Increment(), "gone": None}
+        told = await store.change_state("default", delta, timestamp=4, values={"k": [KEY], KEY: None})
+        assert told.values == {"k": [GONE, GONE], "n": 1}
+        told = await store.change_state("default", {GONE: 1, KEY: 2}, timestamp=5)
+        assert told.values == {GONE: 1, f"{GONE} (2)": 2}
+        with pytest.raises(StaleState):
+            await store.change_state("default", delta, timestamp=4, values={"k": [KEY]})
+        assert at.guard.counts.total() == counted.total() + 2
+        at.check()
+
+
+async def test_state_with_a_secret_is_refused(tmp_path: Path) -> None:
+    """Where secrets are blocked, whoever sends it is told; what tools set, with their results, is stored without."""
+    async with desk(tmp_path, GUARD % "block") as at:
+        store = at.hf.store
+        for delta in ({"k": KEY}, {"k": Extend((KEY,))}, {KEY: 1}):
+            with pytest.raises(SecretBlocked):
+                await store.change_state("default", delta, timestamp=1)
+            state = {f"user:{key}": value for key, value in delta.items()}
+            with pytest.raises(SecretBlocked):
+                await store.create(NewSession(id="t", user_id="default", timestamp=1, state=state))
+        assert (await store.state("default")).version == 0
+        made = await store.create(NewSession(id="t", user_id="default", timestamp=1))
+        write = Append(timestamp=2, state_delta={"user:k": Extend((KEY,))})
+        with pytest.raises(SecretBlocked):
+            await store.append(made.ref, write)
+        result = NewEntry(message=Message(role="assistant", content="done"), timestamp=2, tokens=1)
+        await store.append(made.ref, replace(write, entries=[result]))
+        assert (await store.state("default")).values == {"k": [GONE]}
 
 
 async def test_another_tenants_handle_is_guarded_too(tmp_path: Path) -> None:

@@ -21,7 +21,10 @@ from tests.stores.servers import Server, reached
 from tests.stores.test_sqlite import ON_A_TURNS_PATH
 
 DIALECTS = ("postgres", "mysql")
-EXTRA = {"session_get_lock", "learned_get_lock", "ending_get_lock", "artifact_name_get_lock", "session_guard"}
+EXTRA = {
+    *("session_get_lock", "learned_get_lock", "ending_get_lock", "artifact_name_get_lock", "scope_get_lock"),
+    "session_guard",
+}
 """Statements for locks, which SQLite with its one writer does not need."""
 LISTS = ("list_newest", "list_oldest", "list_newest_of_user", "list_oldest_of_user")
 VIEWS = {"session_rows", "entry_rows", "compaction_rows", "artifact_rows"}
@@ -135,7 +138,10 @@ async def test_no_statement_of_a_turn_scans_or_sorts(postgres_url: str) -> None:
         await raw.execute(f'SET search_path = "{postgres_url.rpartition("schema=")[2]}"')
         await raw.execute("SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_sort = off")
         named = statements("postgres")
-        texts = {name: named[name] for name in (*ON_A_TURNS_PATH, *LISTS, "session_get_lock", "session_guard")}
+        texts = {
+            name: named[name]
+            for name in (*ON_A_TURNS_PATH, *LISTS, "session_get_lock", "session_guard", "scope_get_lock")
+        }
         shape = ("session_advance", "entry_insert", "call_insert", "view_put", "idempotency_put")
         texts["fused"] = fused("postgres", shape)
         claiming = ("session_claim", "view_put")

@@ -14,6 +14,7 @@ from holdfast.session import Claim, Ending, SessionRef
 from holdfast.stores import schema_of
 from holdfast.stores.base import Append
 from holdfast.stores.redis.matching import score_of
+from holdfast.stores.redis.records import LAYOUT
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.redis.work import whose
 from holdfast.stores.verify import verify
@@ -83,10 +84,10 @@ async def test_what_an_older_release_wrote(opening: Opening, redis_url: str) -> 
         record: list[object] = msgspec.msgpack.decode(data)
         await client.hset(keys.head, mapping={"i": whose(keys), "r": msgspec.msgpack.encode(record[:-1])})
     await client.unlink(of_user.marks, of_user.numbers)
-    await client.hdel(f"{prefix_of(redis_url)}:layout", "2")
-    assert [step.applied for step in await schema_of(redis_url)] == [True, False]
+    await client.hdel(f"{prefix_of(redis_url)}:layout", "2", "3")
+    assert [step.applied for step in await schema_of(redis_url)] == [True, False, False]
     newer = await opening(redis_url)
-    assert [step.applied for step in await schema_of(redis_url)] == [True, True]
+    assert [step.applied for step in await schema_of(redis_url)] == [True] * LAYOUT
     one, two = await newer.entries(REF)
     assert await newer.sightings("ann", [one.digest, two.digest], session=REF) == ()
     (three,) = (await newer.append(REF, Append(entries=[user("c")], timestamp=3, claim=Claim("h", 9)))).entries

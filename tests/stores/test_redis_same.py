@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError, SessionNotFound
 from holdfast.limits import SIGHTINGS
 from holdfast.messages import GENESIS, Message, alias, chain
 from holdfast.session import Claim, Ending, ModelCall, Session, SessionRef
+from holdfast.state import Extend, Increment
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
 from holdfast.stores.verify import verify
@@ -53,7 +54,14 @@ USUAL = (SessionRef("a", "a"), SessionRef("a", "A"))
 """Sessions that are there from the beginning."""
 _ref = st.one_of(*(st.just(ref) for ref in USUAL), st.builds(SessionRef, _user, st.sampled_from(NAMES)))
 _value = st.one_of(st.none(), st.integers(0, 9), st.text(max_size=3))
-_state = st.dictionaries(st.sampled_from("kl"), _value, max_size=2)
+_metadata = st.dictionaries(st.sampled_from("kl"), _value, max_size=2)
+_number = st.one_of(st.integers(-9, 9), st.sampled_from([0.1, 2.5, -1e-7, 2**53 - 1, 2**53, -(2**60)]))
+_kept = st.one_of(_value, _number, st.lists(_value, max_size=2))
+_change = st.one_of(_kept, st.builds(Increment, _number), st.builds(Extend, st.lists(_value, max_size=2).map(tuple)))
+_key = st.sampled_from(["k", "l", "é"])
+_changes = st.dictionaries(_key, _change, max_size=3)
+_state = st.dictionaries(st.builds(str.__add__, st.sampled_from(["", "user:", "app:"]), _key), _change, max_size=3)
+"""Of a session, its user and its tenant at once."""
 _ttl = st.sampled_from([None, None, 0, 5, 40])
 _tokens = st.integers(0, 9)
 _view = st.sampled_from("vw")
@@ -65,7 +73,7 @@ _said = st.text(max_size=4) | st.sampled_from("ab")
 _media = st.lists(st.sampled_from(list(brought(0, 1))), max_size=2).map(tuple)
 _interrupted = st.none() | st.just({"interrupted": True})
 _entry = st.one_of(
-    st.builds(user, _said, tokens=_tokens, pinned=st.booleans(), metadata=st.none() | _state, media=_media),
+    st.builds(user, _said, tokens=_tokens, pinned=st.booleans(), metadata=st.none() | _metadata, media=_media),
     st.builds(assistant, _said, tokens=_tokens, agent=st.none() | st.just("x"), timestamp=_time, metadata=_interrupted),
     st.builds(calls, st.sampled_from("12"), tokens=_tokens, importance=st.none() | st.floats(0, 1)),
     st.builds(result, st.sampled_from("12"), tokens=_tokens),
@@ -96,6 +104,7 @@ _append = st.builds(
     expect=st.one_of(st.none(), st.none(), st.integers(0, 9)),
     retire_from=st.one_of(st.none(), st.none(), _place_in_log),
     state_delta=st.none() | _state,
+    state_expect=st.none() | _metadata,
     idempotency_key=st.one_of(st.none(), st.sampled_from("pq")),
     fingerprint=st.sampled_from([b"f", b"f", b"g"]),
     calls=st.lists(_called, max_size=2),
@@ -111,7 +120,7 @@ _new = st.builds(
     timestamp=_time,
     agent=st.none() | st.just("x"),
     state=_state,
-    metadata=_state,
+    metadata=_metadata,
     ttl=_ttl,
 )
 _patch = st.builds(SessionPatch, agent=st.none() | st.just("y"), state=_state, ttl=_ttl)
@@ -215,6 +224,17 @@ _writes: list[st.SearchStrategy[Operation]] = [
     st.builds(lambda number, id_: _does("add_key", api_key(number, id=id_)), st.integers(0, 3), _view),
     st.builds(_does, st.just("revoke_key"), _view, timestamp=_time),
     st.builds(_does, st.just("use_key"), _view, timestamp=_time),
+    st.builds(
+        _does,
+        st.just("change_state"),
+        st.none() | _user,
+        _changes,
+        timestamp=_time,
+        expect=st.none() | st.none() | st.integers(0, 5),
+        values=st.none() | st.none() | st.dictionaries(_key, _kept, max_size=2),
+    ),
+    st.builds(_does, st.just("change_state"), st.none() | _user, _changes, timestamp=_time),
+    st.builds(_does, st.just("drop_state"), st.none() | _user),
 ]
 _limit = st.integers(1, 4)
 _SAID = [
@@ -255,6 +275,13 @@ _reads: list[st.SearchStrategy[Operation]] = [
         alias=st.booleans(),
         session=st.none() | _ref,
         limit=_limit,
+    ),
+    st.builds(
+        _does,
+        st.just("state"),
+        st.none() | _user,
+        names=st.none() | st.lists(_key, max_size=2),
+        known=st.none() | st.integers(0, 5),
     ),
     st.builds(_does, st.just("window"), _ref, st.none() | _view),
     st.builds(_does, st.just("compactions"), _ref, view=st.none() | _view, live=st.booleans()),
@@ -298,6 +325,7 @@ async def _all(store: Store, endings: list[Ending]) -> list[object]:
         seen.append(await store.artifacts(UserRef(name)))
         seen += [await store.sightings(name, [mark], limit=SIGHTINGS) for mark in _SAID]
         seen += [await store.sightings(name, [mark], limit=20, alias=True) for mark in _SAID]
+    seen += [await store.state(user_id) for user_id in (None, *NAMES[:3])]
     return [*seen, await store.keys()]
 
 

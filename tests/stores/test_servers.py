@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import anyio
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import holdfast
 from holdfast.errors import InvalidRequest, StoreError, StoreUnavailable, TooLarge
 from holdfast.session import SessionRef
+from holdfast.state import Increment
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, SessionPatch
 from holdfast.stores.verify import verify
@@ -71,6 +73,30 @@ async def test_a_connection_that_breaks_in_a_longer_write(server_url: str, *, do
         await store.close()
 
 
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_connection_that_breaks_in_a_change_of_shared_state(server_url: str, *, done: bool) -> None:
+    """With the entries of a session it counts once; by itself nothing tells whether it was done, and nothing is doubled."""
+    async with Proxy(server_url) as proxy:
+        store = await open_store(proxy.url, tenant="acme")
+        await store.create(session())
+        delta = {"user:n": Increment(), "app:n": Increment(), "n": Increment()}
+        proxy.arm(b"COMMIT", done=done)
+        told = ""
+        try:
+            await store.append(REF, Append(entries=[user("a")], timestamp=2, state_delta=delta))
+        except StoreUnavailable as exc:
+            told = str(exc)
+        assert not told or (done and "outcome is unknown" in told)
+        assert ((await store.get(REF)).state, await live(store)) == ({"n": 1}, ["a"])
+        assert [(await store.state(one)).values for one in ("ann", None)] == [{"n": 1}, {"n": 1}]
+        proxy.arm(b"COMMIT", done=done)
+        with pytest.raises(StoreUnavailable, match="outcome is unknown"):
+            await store.change_state("ann", {"n": Increment()}, timestamp=2)
+        assert (await store.state("ann")).values in ([{"n": 1}, {"n": 2}] if done else [{"n": 1}])
+        assert proxy.broke == 2
+        await store.close()
+
+
 async def test_idle_connections_that_ended_are_replaced(server: Server, server_url: str) -> None:
     """A server that was restarted meanwhile is nobody's trouble: reads and writes go on."""
     store = await open_store(server_url, tenant="acme")
@@ -98,6 +124,33 @@ async def test_many_share_few_connections(server: Server, server_url: str) -> No
     assert len(await anyio.to_thread.run_sync(server.connections, server_url)) == 2
     assert [await live(store, ref) for ref in refs] == [[ref.id] for ref in refs]
     await store.close()
+
+
+async def test_writers_who_wait_for_shared_state_hold_up_nobody_else(server_url: str) -> None:
+    """However many write to a user's state, and somebody holds it elsewhere: one connection waits, the others are free."""
+    holder = await open_store(server_url, tenant="acme")
+    store = await open_store(_with(server_url, "pool=2"), tenant="acme")
+    refs = [SessionRef("ann", f"s{at}") for at in range(10)]
+    for ref in refs:
+        await store.create(session(ref, state={"user:n": Increment()}))
+    database: Any = holder._database  # type: ignore[attr-defined]
+    line = await database._pool.acquire()
+    await line.begin(writing=True)
+    for name in ("scope_get_lock", "scope_get"):
+        await line.query(name, ("acme", "ann"))
+    write = Append(entries=[user("a")], timestamp=2, state_delta={"user:n": Increment()})
+    waiting = [asyncio.create_task(store.append(ref, write)) for ref in refs]
+    async with asyncio.timeout(5):
+        for _ in range(20):
+            assert (await store.get(refs[-1])).version == 0
+        await store.change_state("bob", {"n": 1}, timestamp=2)
+    assert not any(task.done() for task in waiting)
+    await line.rollback()
+    database._pool.release(line)
+    await asyncio.gather(*waiting)
+    assert (await store.state("ann")).values == {"n": 20}
+    for one in (store, holder):
+        await one.close()
 
 
 async def test_the_library_on_a_server(server_url: str) -> None:

@@ -85,6 +85,16 @@ class WritesInTwoSteps(Wrong):
             return done
         return await self.inner.append(ref, Append(state_delta=write.state_delta, timestamp=write.timestamp))
 
+class LosesState(Wrong):
+    """What is shared is read, changed, and written back."""
+
+    async def append(self, ref, write):
+        delta = dict(write.state_delta or {})
+        if "user:count" in delta:
+            held = await self.inner.state(ref.user_id)
+            delta["user:count"] = held.values.get("count", 0) + 1
+        return await self.inner.append(ref, replace(write, state_delta=delta))
+
 class KeepsAFileOpen(Wrong):
     async def close(self):
         kept.append(open(__file__))
@@ -165,14 +175,15 @@ def test_no_fixture_is_told(tmp_path: Path) -> None:
         ("ForgetsKeys", "test_a_key_writes_once"),
         ("KeepsAFileOpen", "test_a_new_session_is_as_asked - AssertionError: held by the store after it was closed"),
         ("AnswersLate", "test_a_read_cancelled_at_any_await_is_nobody_elses_answer"),
+        ("LosesState", "test_twenty_sessions_of_a_user_lose_nothing"),
         ("WritesInTwoSteps", "test_a_write_cancelled_at_any_await_is_done_or_not[append]"),
     ],
 )
 def test_a_store_that_is_wrong(tmp_path: Path, wrong: str, check: str) -> None:
     """The suite fails it, and says which promise it broke, and what was there in place of what."""
     conftest = documented("conftest").replace("mydb:open_mydb", f"wrong:open_{wrong}")
-    some = ["-k", "cancelled"] if "cancelled" in check else []
-    code, said = run(tmp_path, "--maxfail=1", *some, mydb=STORE, wrong=WRONG, conftest=conftest, test_mydb=SUITE)
+    some = next((word for word in ("cancelled", "twenty_sessions") if word in check), "")
+    code, said = run(tmp_path, "--maxfail=1", "-k", some, mydb=STORE, wrong=WRONG, conftest=conftest, test_mydb=SUITE)
     assert code == 1
     failed = [line.partition("::")[2] for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
     assert [line.startswith(check) for line in failed] == [True], said

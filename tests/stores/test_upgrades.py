@@ -52,9 +52,14 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
     assert (await stores[0].get(REF)).state == {"k": 1}
     call = ModelCall(model="m", timestamp=7, view="v", hash=b"h" * 16, build=b"b")
     write = Append(
-        entries=[user("a"), assistant("b")], timestamp=3, views={"v": SavedView(1, b"s", (0,))}, calls=[call]
+        entries=[user("a"), assistant("b")],
+        timestamp=3,
+        views={"v": SavedView(1, b"s", (0,))},
+        calls=[call],
+        state_delta={"user:k": [1], "app:k": 2},
     )
     await stores[0].append(REF, write)
+    assert [(await stores[1].state(one)).values for one in ("ann", None)] == [{"k": [1]}, {"k": 2}]
     await asyncio.gather(*(lay(store, compaction(0, 1)) for store in stores))
     assert [one.id for one in await stores[0].compactions(REF)] == [1, 2, 3, 4, 5, 6]
     assert await stores[1].calls(REF) == (call,)

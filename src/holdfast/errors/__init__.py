@@ -5,7 +5,8 @@ HoldfastError
 │   ├── InvalidMessage         a message, entry or transcript that is not one (`where` says which)
 │   │   └── InvalidMetadata    its voice fields are none: source, interrupted, interrupt_timestamp, original
 │   ├── InvalidRequest         a parameter that is not one (`param` names it)
-│   │   └── HeardMismatch      what is said to have been heard is no beginning of what was said
+│   │   ├── HeardMismatch      what is said to have been heard is no beginning of what was said
+│   │   └── MissingState       an agent's template needs state or an artifact that is not there; names key and agent
 │   ├── ConfigError            configuration: every mistake at once, each with its place
 │   ├── MissingExtra           a driver is not installed; names the extra to install
 │   ├── TooLarge               a limit was passed; names the limit and its number
@@ -29,6 +30,7 @@ HoldfastError
 │   ├── NoReply                there is no reply that could be interrupted, or another one is the last
 │   ├── CallsOpen              tool calls wait for their results; nothing can be said between
 │   ├── StaleArtifact          the newest version of an artifact is not the expected one
+│   ├── StaleState             state of a scope, or one value of it, is not what the write expected
 │   └── IdempotencyConflict    the same key with different content
 ├── BudgetTooSmall             no legal working set fits; says what is needed
 ├── ModelError                 the upstream model; the user's message stays in the log
@@ -39,6 +41,7 @@ HoldfastError
 │   └── ModelProtocolError     the upstream answered with something that is not an answer
 ├── HookFailed                 a hook could not do its work: it is told again
 ├── PythonUnavailable          the process of the tool `python` cannot be started here, or not be held in
+├── ToolFailed                 a tool that is somebody else's server failed; told to the model, and no turn ends by it
 └── StoreError                 the store could not do its work
     ├── StoreUnavailable       cannot be opened or reached, disk full, read-only
     ├── StoreCorrupt           what is stored does not verify
@@ -55,6 +58,7 @@ from holdfast.errors.caller import (
     InvalidMetadata,
     InvalidRequest,
     MissingExtra,
+    MissingState,
     SecretBlocked,
     TooLarge,
     UnsupportedType,
@@ -71,10 +75,19 @@ from holdfast.errors.conflicts import (
     SessionExpired,
     StaleArtifact,
     StaleSession,
+    StaleState,
     TurnInterrupted,
     TurnLost,
 )
-from holdfast.errors.means import HookFailed, PythonUnavailable, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.errors.means import (
+    HookFailed,
+    PythonUnavailable,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+    ToolFailed,
+)
 from holdfast.errors.missing import (
     ArtifactNotFound,
     CompactionNotFound,
@@ -115,6 +128,7 @@ __all__ = [
     "InvalidRequest",
     "KeyNotFound",
     "MissingExtra",
+    "MissingState",
     "ModelBusy",
     "ModelError",
     "ModelProtocolError",
@@ -130,11 +144,13 @@ __all__ = [
     "SessionNotFound",
     "StaleArtifact",
     "StaleSession",
+    "StaleState",
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",
     "StoreUnavailable",
     "TooLarge",
+    "ToolFailed",
     "TurnInterrupted",
     "TurnLost",
     "UnsupportedType",

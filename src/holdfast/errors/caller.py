@@ -66,6 +66,29 @@ class MissingExtra(UsageError):
         self.extra = extra
 
 
+class MissingState(InvalidRequest):
+    """What an agent is told needs something of the state, or an artifact, that is not there.
+
+    Args:
+        name: as the template has it: a key with the prefix of its scope, or `artifact.` and a name.
+        agent: whose template it is.
+        what: which of its texts.
+    """
+
+    code = "missing_state"
+
+    def __init__(self, name: str, *, agent: str, what: str = "instruction") -> None:
+        kind = "artifact" if name.startswith("artifact.") else "state"
+        shown = f"artifact {name.removeprefix('artifact.')!r}" if kind == "artifact" else f"state key {name!r}"
+        super().__init__(
+            f"the {what} of agent {agent!r} needs {shown}, and there is none: set it, write {{{name}?}} where it may be"
+            f" missing, or {{{{{name}}}}} for the word in braces",
+            param=kind,
+        )
+        self.name = name
+        self.agent = agent
+
+
 class TooLarge(InvalidRequest):
     """A limit was passed; the message names the limit and its number."""
 

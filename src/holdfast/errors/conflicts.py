@@ -126,6 +126,23 @@ class StaleArtifact(Conflict):
         self.newest = newest
 
 
+class StaleState(Conflict):
+    """State is not what the write expected: another version of its scope, or another value under a key.
+
+    Args:
+        message: which, and what is there.
+        version: of the scope as it stands, or of the session for its own state.
+        key: whose value it is, with its prefix; None: the version of the scope.
+    """
+
+    code = "stale_state"
+
+    def __init__(self, message: str, *, version: int, key: str | None = None) -> None:
+        super().__init__(message)
+        self.version = version
+        self.key = key
+
+
 class IdempotencyConflict(Conflict):
     """The idempotency key was used before, with different content."""
 

@@ -26,6 +26,12 @@ class PythonUnavailable(HoldfastError):
     code = "python_unavailable"
 
 
+class ToolFailed(HoldfastError):
+    """A tool that is somebody else's server did not do what it was called for; its words are for the model."""
+
+    code = "tool_failed"
+
+
 class StoreError(HoldfastError):
     """The store could not do its work."""
 

@@ -174,7 +174,7 @@ class Redactor:
     # -- inside ------------------------------------------------------------
 
     def _mapping(self, value: Mapping[Any, Any], found: Counter[str] | None, *, media: bool) -> Any:
-        taken: set[str] = set()
+        taken: set[Any] = set(value)
         told = {}
         for key, item in value.items():
             kept = _apart(self.redacted(key, found), key, taken) if isinstance(key, str) else key

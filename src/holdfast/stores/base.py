@@ -63,6 +63,8 @@ whose `NewEntry.media` name it. An entry may name what the session has or the wr
 entry of a write names is not kept. Contents go with the last entry that names them: by `erase`, of a retired entry too, off the
 disk as its text does, by `replace` and by `delete`. `Session.bytes` does not count them.
 
+**State** that sessions share is what `holdfast.stores.state` says.
+
 **Claims.** A write with a `claim` of its own is refused with `SessionBusy` while another holder's claim has not expired at its
 `timestamp`; else the session's claim is that, still wanted if it was that holder's already. `release` ends the claim of that
 holder, and does nothing to another's. A write with both is refused like one with a claim alone, and ends it. A write without
@@ -116,6 +118,7 @@ from holdfast.stores.keys import KeyStore
 from holdfast.stores.life import LifeStore
 from holdfast.stores.matching import MatchingStore
 from holdfast.stores.media import MediaStore
+from holdfast.stores.state import StateStore
 
 MAX_PAGE = limits.PAGE
 """Most sessions one page may ask for, and the size of `verify`'s own pages."""
@@ -135,6 +138,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """See `Session.identity`."""
     system_messages: tuple[Message, ...] = ()
     state: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Keys with `user:` and `app:` are written to those scopes; of one that `replace` installs they are refused."""
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     ttl: int | None = None
     past: Past | None = None
@@ -168,7 +172,7 @@ class SessionPatch(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] | UnsetType = UNSET
     """Replaces the whole of it."""
     state: dict[str, Any] | UnsetType = UNSET
-    """Merged key by key; None deletes the key."""
+    """Changes as in `Append.state_delta`."""
     ttl: int | None | UnsetType = UNSET
 
 
@@ -185,7 +189,10 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The session it is meant for; another one of its name is `SessionNotFound`. None: whichever has the name."""
     retire_from: int | None = None
     state_delta: Mapping[str, Any] | None = None
-    """Merged into the state key by key; None as a value deletes the key."""
+    """Changes of the state, by key with the prefix of its scope, in order; see `holdfast.state.Change` and
+    `holdfast.stores.state`."""
+    state_expect: Mapping[str, Any] | None = None
+    """What must stand under some keys of the session's own state (None: nothing), else `StaleState`: compare-and-set."""
     idempotency_key: str | None = None
     fingerprint: bytes = b""
     """What the key stands for; the same key with another one is refused."""
@@ -232,7 +239,7 @@ class SessionPage(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, Protocol):
+class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, StateStore, Protocol):
     """A store handle of one tenant. See the module for what all methods promise."""
 
     tenant: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -24,10 +24,14 @@ from holdfast.limits import (
     MARKS,
     METADATA_BYTES,
     STATE_BYTES,
+    STATE_KEYS,
     SYSTEM_BYTES,
 )
 from holdfast.messages import DIGEST_SIZE, ROLES, Message, encode_payload
 from holdfast.session import CompactionKind, Ending, EndReason, ModelCall, NewCompaction, NewEntry, SessionRef
+from holdfast.state import APP, TEMP, Change, check_delta, encoded, scope_of
+from holdfast.state import USER as USER_STATE
+from holdfast.state import check_key as check_state_key
 from holdfast.stores.base import MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_PAGE, Append, NewSession, SessionPatch
 from holdfast.stores.keys import ApiKey, Role
 
@@ -111,13 +115,19 @@ def check_new_session(new: NewSession, *, past: bool = False) -> None:
         for call in new.past.calls:
             _check_call(call)
     _check_agent(new.agent)
-    _check_fields(new.system_messages, new.state, new.metadata)
+    _check_fields(new.system_messages, new.metadata)
+    if past:
+        _check_installed(new.state)
+    else:
+        check_changes(new.state)
 
 
 def check_patch(patch: SessionPatch) -> None:
     """Refuse a patch whose fields cannot be stored."""
     _check_agent(patch.agent)
-    _check_fields(patch.system_messages, patch.state, patch.metadata)
+    _check_fields(patch.system_messages, patch.metadata)
+    if not isinstance(patch.state, UnsetType):
+        check_changes(patch.state)
 
 
 def check_append(write: Append) -> None:
@@ -133,13 +143,61 @@ def check_append(write: Append) -> None:
         _check_call(call)
     for at, compaction in enumerate(write.compactions):
         _check_compaction(compaction, f"compactions[{at}]")
-    if write.state_delta:
-        _check_json(write.state_delta, "state", STATE_BYTES)
+    check_changes(write.state_delta or {})
+    _check_expected(write.state_expect or {})
     check_media(write.media)
     if write.claim is not None:
         check_id(write.claim.holder, "claim")
     if write.release is not None:
         check_id(write.release, "release")
+
+
+def check_changes(delta: Mapping[str, Change]) -> None:
+    """Refuse changes of the state that cannot be, and those of a turn's own, which is nothing for a store."""
+    check_delta(delta)
+    for key in delta:
+        if key.startswith(TEMP):
+            raise InvalidRequest(f"{key!r:.80}: what begins with temp: is a turn's own, and not stored", param="state")
+
+
+def check_scope_state(
+    user_id: str | None, delta: Mapping[str, Change], values: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse changes of a user's or a tenant's state that cannot be, and expectations; both by keys without the prefix."""
+    check_state_names(user_id, ())
+    prefix = APP if user_id is None else USER_STATE
+    check_delta({prefix + key: change for key, change in delta.items()})
+    for key, value in (values or {}).items():
+        check_state_key(prefix + key)
+        encoded(prefix + key, value)
+
+
+def check_state_names(user_id: str | None, names: Collection[str]) -> None:
+    """Refuse a scope that cannot be one, and keys that cannot be in it, or are too many at once; without the prefix."""
+    if user_id is not None:
+        check_id(user_id, "user_id")
+    if len(names) > STATE_KEYS:
+        raise TooLarge(f"{len(names)} keys at once; there may be {STATE_KEYS}", param="names")
+    for name in names:
+        check_state_key(APP + name)
+
+
+def _check_expected(expected: Mapping[str, Any]) -> None:
+    for key, value in expected.items():
+        check_state_key(key)
+        if scope_of(key) != "session":
+            message = f"state_expect[{key!r:.80}]: a write to a session expects something of its own state alone"
+            raise InvalidRequest(message, param="state_expect")
+        encoded(key, value)
+
+
+def _check_installed(state: Mapping[str, Any]) -> None:
+    """Refuse a state that a session cannot have by itself."""
+    for key in state:
+        if scope_of(key) != "session":
+            message = f"state[{key!r:.80}] is not the session's own: what is installed has no other state"
+            raise InvalidRequest(message, param="state")
+    _check_json(state, "state", STATE_BYTES)
 
 
 def check_hash(sha256: bytes, param: str) -> None:
@@ -279,13 +337,12 @@ def _check_agent(agent: str | None | UnsetType) -> None:
         check_id(agent, "agent")
 
 
-def _check_fields(system_messages: Any, state: Any, metadata: Any) -> None:
+def _check_fields(system_messages: Any, metadata: Any) -> None:
     if not isinstance(system_messages, UnsetType):
         payloads = [_message_payload(message, f"system_messages[{at}]") for at, message in enumerate(system_messages)]
         check_size(sum(map(len, payloads)), "system_messages", SYSTEM_BYTES)
-    for name, value, most in (("state", state, STATE_BYTES), ("metadata", metadata, METADATA_BYTES)):
-        if not isinstance(value, UnsetType):
-            _check_json(value, name, most)
+    if not isinstance(metadata, UnsetType):
+        _check_json(metadata, "metadata", METADATA_BYTES)
 
 
 def _check_json(value: Any, param: str, most: int) -> None:

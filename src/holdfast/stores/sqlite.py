@@ -347,7 +347,13 @@ class _Database:
         return result
 
     async def write(
-        self, steps: Callable[[], Steps[T]], *, scrub: bool = False, queue: Hashable = None, light: bool = False
+        self,
+        steps: Callable[[], Steps[T]],
+        *,
+        scrub: bool = False,
+        queue: Hashable = None,
+        behind: Sequence[Hashable] = (),
+        light: bool = False,
     ) -> T:
         """What `steps` did, committed. There is one writer, so nothing of what may be known of them matters."""
         result: T = await self._writer.submit(Work(steps, scrub))

@@ -20,6 +20,8 @@ class Query(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     params: Row
+    aside: Any = None
+    """What the parameters were worked out from, for a database that can do it itself, where it stands then."""
 
 
 class Many(msgspec.Struct, frozen=True, gc=False):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
-from holdfast.artifact import Artifact, ArtifactPage, NewArtifact, Scope
+from holdfast.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef
 from holdfast.errors import StoreClosed
 from holdfast.limits import BLOB_PART_BYTES, ENDING_ERROR_CHARS, LEARNED_BYTES, SIGHTINGS
 from holdfast.session import (
@@ -23,39 +23,29 @@ from holdfast.session import (
     SessionRef,
     StoredCompaction,
 )
+from holdfast.state import Change
 from holdfast.stores import checks
 from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, WindowRows
 from holdfast.stores.keys import ApiKey
-from holdfast.stores.logic import artifacts, claims, keys, life, matching, media, overlays, reads, tenants, writes
+from holdfast.stores.logic import (
+    artifacts,
+    claims,
+    keys,
+    life,
+    matching,
+    media,
+    overlays,
+    reads,
+    state,
+    tenants,
+    writes,
+)
+from holdfast.stores.logic.database import Database
 from holdfast.stores.logic.steps import Steps
 from holdfast.stores.matching import Sighting
+from holdfast.stores.state import ScopedState
 
 T = TypeVar("T")
-
-
-class Database(Protocol):
-    """What runs steps. `steps` makes them anew each time it is called: they may have to be run again."""
-
-    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
-        """What `steps` gives, all of it seen at one moment; with `single`, it is one statement."""
-        ...
-
-    async def write(
-        self, steps: Callable[[], Steps[T]], *, scrub: bool = False, queue: Hashable = None, light: bool = False
-    ) -> T:
-        """What `steps` did, durable.
-
-        Args:
-            steps: what it does.
-            scrub: what it removed leaves the files as well.
-            queue: writes of one queue lock the same row first; where locks are a server's, they may wait before that.
-            light: it depends on nothing but the session's row at its version, and an idempotency key.
-        """
-        ...
-
-    async def close(self) -> None:
-        """See `Store.close`."""
-        ...
 
 
 class LogicStore:
@@ -78,7 +68,7 @@ class LogicStore:
     async def create(self, new: NewSession) -> Session:
         """See `Store.create`."""
         checks.check_new_session(new)
-        return await self._write(partial(writes.create, self.tenant, new), new.ref)
+        return await self._write(partial(writes.create, self.tenant, new), new.ref, sharing=new.state)
 
     async def get(self, ref: SessionRef) -> Session:
         """See `Store.get`."""
@@ -124,7 +114,8 @@ class LogicStore:
         """See `Store.update`."""
         checks.check_ref(ref)
         checks.check_patch(patch)
-        return await self._write(partial(writes.update, self.tenant, ref, patch, timestamp, expect), ref)
+        steps = partial(writes.update, self.tenant, ref, patch, timestamp, expect)
+        return await self._write(steps, ref, sharing=patch.state or None)
 
     async def delete(self, ref: SessionRef) -> bool:
         """See `Store.delete`."""
@@ -142,7 +133,8 @@ class LogicStore:
         payloads = checks.payloads_of(write.entries)
         named = any(entry.media for entry in write.entries)
         light = write.retire_from is None and not write.compactions and not named
-        return await self._write(partial(writes.append, self.tenant, ref, write, payloads), ref, light=light)
+        steps = partial(writes.append, self.tenant, ref, write, payloads)
+        return await self._write(steps, ref, light=light, sharing=write.state_delta)
 
     async def replace(
         self,
@@ -378,6 +370,34 @@ class LogicStore:
         checks.check_ref(ref)
         return await self._read(partial(media.media, self.tenant, ref, hashes))
 
+    # -- shared state ----------------------------------------------------------
+
+    async def state(
+        self, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
+    ) -> ScopedState:
+        """See `StateStore.state`."""
+        checks.check_state_names(user_id, names or ())
+        return await self._read(partial(state.read, self.tenant, user_id, names, known), single=True)
+
+    async def change_state(
+        self,
+        user_id: str | None,
+        delta: Mapping[str, Change],
+        *,
+        timestamp: int,
+        expect: int | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> ScopedState:
+        """See `StateStore.change_state`."""
+        checks.check_scope_state(user_id, delta, values)
+        steps = partial(state.change, self.tenant, user_id, delta, timestamp, expect=expect, values=values)
+        return await self._write(steps, UserRef(user_id or ""))
+
+    async def drop_state(self, user_id: str | None) -> int:
+        """See `StateStore.drop_state`."""
+        checks.check_state_names(user_id, ())
+        return await self._write(partial(state.drop, self.tenant, user_id), UserRef(user_id or ""), scrub=True)
+
     # -- API keys --------------------------------------------------------------
 
     async def add_key(self, key: ApiKey) -> None:
@@ -452,8 +472,15 @@ class LogicStore:
         *,
         scrub: bool = False,
         light: bool = False,
+        sharing: Mapping[str, Change] | UnsetType | None = None,
     ) -> T:
         if self._closed:
             raise StoreClosed
         queue = None if scope is None else (self.tenant, *astuple(scope))
+        if sharing and scope is not None and (behind := self._shared(scope, sharing)):
+            return await self._database.write(steps, scrub=scrub, queue=queue, behind=behind)
         return await self._database.write(steps, scrub=scrub, queue=queue, light=light)
+
+    def _shared(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
+        """The queues of scopes that changes of a session's state reach, besides its own."""
+        return [(self.tenant, user_id) for user_id in state.reached(scope.user_id, delta)]

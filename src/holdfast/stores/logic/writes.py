@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import UnsetType
 from msgspec.structs import replace as evolve
 
@@ -21,7 +20,6 @@ from holdfast.errors import (
     StaleSession,
 )
 from holdfast.history import Past, continued, relived
-from holdfast.limits import STATE_BYTES
 from holdfast.messages import GENESIS, encode_payload
 from holdfast.session import (
     Claim,
@@ -36,9 +34,10 @@ from holdfast.session import (
     rewind,
 )
 from holdfast.session import erased as erased_message
+from holdfast.state import merged
 from holdfast.stores.base import Append, Appended, NewSession, SessionPatch
-from holdfast.stores.checks import check_size
 from holdfast.stores.logic import media as media_steps
+from holdfast.stores.logic import state as state_steps
 from holdfast.stores.logic.claims import claimed
 from holdfast.stores.logic.life import put_end
 from holdfast.stores.logic.overlays import erased, forget_views, lay, retired, save_views
@@ -57,7 +56,6 @@ from holdfast.stores.logic.rows import (
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import scope_of
 
-_encode = msgspec.json.Encoder().encode
 _HANGING_ON_A_SESSION = (
     "artifacts_delete",
     "artifact_names_delete",
@@ -82,7 +80,9 @@ def create(tenant: str, new: NewSession) -> Steps[Session]:
     if (yield Query("session_get", (tenant, new.id, new.user_id, ""))):
         raise SessionExists(new.id)
     session = _fresh(tenant, new)
+    plans = yield from state_steps.planned(tenant, new.user_id, new.state)
     yield from _insert(session)
+    yield from state_steps.carried_out(plans, new.timestamp)
     return session
 
 
@@ -91,6 +91,7 @@ def update(tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, ex
     row = yield from session_row(tenant, ref)
     old = session_of(row)
     _check_version(old, expect)
+    delta = {} if isinstance(patch.state, UnsetType) else patch.state
     session = evolve(
         old,
         version=old.version + 1,
@@ -100,10 +101,12 @@ def update(tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, ex
         ttl=_or(patch.ttl, old.ttl),
         system_messages=_or(patch.system_messages, old.system_messages),
         metadata=_or(patch.metadata, old.metadata),
-        state=old.state if isinstance(patch.state, UnsetType) else _merged(old.state, patch.state),
+        state=merged(old.state, delta) if delta else old.state,
     )
+    plans = yield from state_steps.planned(tenant, old.user_id, delta)
     yield Query("session_patch", (row[0], session.version, session.updated_at, session.agent, session.ttl))
     yield from _save_profile(row[0], session, old)
+    yield from state_steps.carried_out(plans, timestamp)
     return session
 
 
@@ -219,16 +222,19 @@ def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes
     _check_version(session, write.expect)
     if write.ttl is not None and used_by(write) and session.expired(write.timestamp, write.ttl):
         raise SessionExpired(session)
+    state_steps.check_expected(write.state_expect, session.state, session.version)
     fresh_media = yield from media_steps.admitted(pk, write.entries, write.media)
     gone, base = yield from _rewound(pk, session.tail, write.retire_from)
     written, tail = continued(base, write.entries)
     after = _advanced(session, write, tail, claim, live=len(written) - gone, size=_size(payloads))
+    plans = yield from state_steps.planned(tenant, session.user_id, write.state_delta)
     if write.retire_from is not None and gone:
         yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
         yield from retired(pk, write.retire_from, after.version)
     yield from _write_log(pk, written, payloads, write.calls, scope_of(tenant, session.user_id))
     yield from media_steps.keep(pk, write.entries, written, fresh_media, write.media)
     yield from _write_session(pk, session, after)
+    yield from state_steps.carried_out(plans, write.timestamp)
     laid = yield from lay(pk, write.compactions, after.version)
     yield from save_views(pk, write.views, 0 if gone else row[-1], laid)
     if write.idempotency_key is not None:
@@ -357,7 +363,7 @@ def _advanced(session: Session, write: Append, tail: Tail, claim: Claim | None, 
         bytes=session.bytes + size,
         usage=usage,
         tail=tail,
-        state=_merged(session.state, write.state_delta) if write.state_delta else session.state,
+        state=merged(session.state, write.state_delta) if write.state_delta else session.state,
     )
 
 
@@ -403,7 +409,7 @@ def _fresh(tenant: str, new: NewSession) -> Session:
         updated_at=new.timestamp,
         accessed_at=new.timestamp,
         system_messages=new.system_messages,
-        state=_merged({}, new.state),
+        state=merged({}, new.state),
         metadata=new.metadata,
         ttl=new.ttl,
         tail=Tail(),
@@ -436,14 +442,6 @@ def _delete(pk: int) -> Steps[None]:
 def _check_version(session: Session, expect: int | None) -> None:
     if expect is not None and expect != session.version:
         raise StaleSession(session.id, expected=expect, version=session.version)
-
-
-def _merged(state: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
-    """`state` with `delta` on top; None deletes a key. What is written bit by bit has the limit of what is written at once."""
-    merged = {key: value for key, value in {**state, **delta}.items() if value is not None}
-    if state:
-        check_size(len(_encode(merged)), "state", STATE_BYTES)
-    return merged
 
 
 def _or(value: Any, old: Any) -> Any:

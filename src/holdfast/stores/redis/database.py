@@ -24,7 +24,7 @@ import msgspec
 from holdfast.errors import HoldfastError, InvalidRequest, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.stores.logic.serving import NAME, PATIENCE, Remembered, Turnstile, unknown
 from holdfast.stores.logic.steps import Steps
-from holdfast.stores.redis import api_keys, artifacts, lists, log, matching, media, overlays, sessions, tenants
+from holdfast.stores.redis import api_keys, artifacts, lists, log, matching, media, overlays, sessions, shared, tenants
 from holdfast.stores.redis.keys import Keys, ScopeKeys, tag_of
 from holdfast.stores.redis.lanes import Argument, Command, Unsure, counted
 from holdfast.stores.redis.nodes import Nodes, script
@@ -43,6 +43,8 @@ MOST_TENANTS: Final = 10_000
 _STALE: Final = -1
 """What the commit answers when the guard is another one."""
 _COMMIT = script("told", "commit")
+_SHARE = script("told", "state", "commit")
+"""The same where state that sessions share is changed."""
 _FETCH = script("fetch")
 _RESERVE = script("reserve")
 _SCRIPTED: Final = (b"window", b"heads", b"standing", b"sighted", b"placed")
@@ -63,7 +65,7 @@ def _handlers(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
     }
 
 
-HANDLERS: Final = _handlers(api_keys, artifacts, lists, log, matching, media, overlays, sessions, tenants)
+HANDLERS: Final = _handlers(api_keys, artifacts, lists, log, matching, media, overlays, sessions, shared, tenants)
 """What each statement does."""
 
 
@@ -134,7 +136,7 @@ class _Job:
 
 
 class Database:
-    """See `holdfast.stores.logic.store.Database`."""
+    """See `holdfast.stores.logic.database.Database`."""
 
     _closed = True
     """Until it is made."""
@@ -171,7 +173,7 @@ class Database:
     async def _worked(self, job: _Job) -> tuple[Work, Any]:
         """A run of the steps with all that they ask for, and what they gave."""
         for _ in range(ROUNDS):
-            work = Work(self.keys, job.snapshot, job.queue, hopeful=job.hopeful)
+            work = Work(self.keys, job.snapshot, job.queue, hopeful=job.hopeful, apart=self.nodes.clustered)
             try:
                 return work, work.drive(job.steps(), HANDLERS, job if job.marks else None)
             except Missing as missing:
@@ -232,7 +234,13 @@ class Database:
     # -- writing -----------------------------------------------------------------
 
     async def write(
-        self, steps: Callable[[], Steps[T]], *, scrub: bool = False, queue: Hashable = None, light: bool = False
+        self,
+        steps: Callable[[], Steps[T]],
+        *,
+        scrub: bool = False,
+        queue: Hashable = None,
+        behind: Sequence[Hashable] = (),
+        light: bool = False,
     ) -> T:
         """See `Database.write`. What was removed leaves the server's files as the server sees fit."""
         self._enter()
@@ -275,7 +283,7 @@ class Database:
 
     def _scope(self, queue: Any) -> Any:
         tenant, user_id, *session = queue
-        return self.keys.session(tenant, user_id, *session) if session else self.keys.user(tenant, user_id)
+        return self.keys.session(tenant, user_id, *session) if session else self.keys.user(tenant, user_id or "")
 
     async def _attempted(self, job: _Job) -> Any:
         """Run the job until it is done or refused."""
@@ -310,7 +318,8 @@ class Database:
         keys, arguments = self._packed(job, work, mark)
         job.committing = True
         try:
-            answer = await self.nodes.run(_COMMIT, keys, arguments, once=True)
+            shares = any(command[0] == "share" for command in work.commands)
+            answer = await self.nodes.run(_SHARE if shares else _COMMIT, keys, arguments, once=True)
         except Unsure:
             if state is not None:
                 job.marks[mark] = (result, work.news)
@@ -337,7 +346,7 @@ class Database:
             if len(self._tenants) > MOST_TENANTS:
                 self._tenants.clear()
             self._tenants.add(tenant)
-        if self.nodes.clustered:
+        if self.nodes.clustered and state.keys.user_id:
             await self.outbox.note(state.keys)
 
     async def _beaten(self, job: _Job, head: Head | None) -> None:

@@ -57,7 +57,7 @@ def number_of(member: bytes) -> int:
 
 
 class ScopeKeys:
-    """The keys of what has artifacts: a session, or a user. All are in the user's slot."""
+    """The keys of what has artifacts: a session, or a user; all are in the user's slot. Of no user: of what has the tenant's state."""
 
     __slots__ = (
         "clock",
@@ -67,6 +67,7 @@ class ScopeKeys:
         "numbers",
         "outbox",
         "recent",
+        "state",
         "tag",
         "tenant",
         "used",
@@ -94,6 +95,8 @@ class ScopeKeys:
         """A hash: what the tenant's slot has to be told."""
         self.numbers = f"{base}:n".encode()
         """A hash: the user's sessions by number, those that lost their names left out; under no name, how many there were."""
+        self.state = f"{base}:y".encode()
+        """A hash: the state that the user's sessions share, JSON by key; under no name its version, bytes, and number of keys."""
         self.marks = f"{base}:d".encode()
         """Where digests stand in them, see `matching`: number of the session and place in its log, by what was said."""
 
@@ -181,6 +184,7 @@ class TenantKeys:
         "api_keys",
         "base",
         "blobs",
+        "delivered",
         "dirty",
         "holders",
         "learned",
@@ -217,6 +221,8 @@ class TenantKeys:
         """A hash: the write with which it went."""
         self.dirty = self._key("dirty")
         """Users whose outbox may hold something, by when they were noted."""
+        self.delivered = self._key("delivered")
+        """Changes of its state that outboxes brought, by when they left these."""
         self.leases = self._key("leases")
         """Names of leases by when they expire."""
         self.holders = self._key("holders")
@@ -269,7 +275,8 @@ class Keys:
         return SessionKeys(self._base(tenant, user_id), tenant, user_id, id_, withdrawn)
 
     def _user(self, tenant: str, user_id: str) -> ScopeKeys:
-        return ScopeKeys(self._base(tenant, user_id), tenant, user_id, "w", "")
+        base = self._base(tenant, user_id) if user_id else self.tenant(tenant).base
+        return ScopeKeys(base, tenant, user_id, "w", "")
 
     def _tenant(self, tenant: str) -> TenantKeys:
         return TenantKeys(f"{self.prefix}:{{{_hashed(b'tenant', tenant)}}}")

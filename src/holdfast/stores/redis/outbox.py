@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -34,7 +34,12 @@ PAGE: Final = 200
 _MARK = script("mark")
 _UNMARK = script("unmark")
 _APPLY = script("told", "apply")
+_SHARE = script("told", "state", "apply")
+"""The same where a tenant's state is changed."""
 _CLEAR = script("clear")
+_SETTLE = script("settle")
+_STATE: Final = b"v"
+"""The kind of changes of the tenant's state: unlike the others they may be done only once, and each has a name of its own."""
 News = tuple[bytes, bytes, tuple[bytes | int, ...]]
 """Kind, name and arguments, see `told.lua`."""
 
@@ -48,7 +53,9 @@ class Outbox:
         self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._tidied: dict[str, float] = {}
         self._tidying: dict[str, asyncio.Task[None]] = {}
-        self._behind: set[asyncio.Task[Any]] = set()
+        self._behind: set[asyncio.Task[None]] = set()
+        self._waiting: dict[str, asyncio.Task[None]] = {}
+        """What was last put off of changes of its state, by tenant."""
 
     # -- a write -----------------------------------------------------------------
 
@@ -66,17 +73,34 @@ class Outbox:
     async def deliver(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
         """Tell the tenant's indexes what a write did, until they know.
 
-        The write stands, so this raises nothing: what cannot be told now is told when the tenant's server is back.
+        The write stands, so this raises nothing: what cannot be told now is told when the tenant's server is back, changes of
+        the tenant's state behind those that wait already.
         """
-        try:
-            await self._apply(scope.tenant, [(number, one) for one in news])
-        except StoreError:
-            self._later(self._persist(scope, number, news))
-        else:
-            self._later(self._clear(scope, number, news))
+        changes = any(kind == _STATE for kind, *_ in news)
+        before = self._waiting.get(scope.tenant) if changes else None
+        if before is None:
+            try:
+                await self._apply(scope.tenant, [(number, one) for one in news])
+            except StoreError:
+                pass
+            else:
+                self._later(self._clear(scope, number, news))
+                return
+        task = self._later(self._persist(scope, number, news, before))
+        if changes:
+            self._waiting[scope.tenant] = task
+            task.add_done_callback(lambda task: self._waited(scope.tenant, task))
 
-    async def _persist(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
-        """Go on telling. If this process ends before, somebody else finds it."""
+    def _waited(self, tenant: str, task: asyncio.Task[None]) -> None:
+        if self._waiting.get(tenant) is task:
+            del self._waiting[tenant]
+
+    async def _persist(
+        self, scope: ScopeKeys, number: bytes, news: Sequence[News], before: asyncio.Task[None] | None
+    ) -> None:
+        """Go on telling, behind what goes before. If this process ends before, somebody else finds it."""
+        if before is not None:
+            await asyncio.wait([before])
         try:
             await self._apply(scope.tenant, [(number, one) for one in news])
             await self._clear(scope, number, news)
@@ -85,21 +109,30 @@ class Outbox:
 
     async def _apply(self, tenant: str, news: Iterable[tuple[bytes, News]]) -> None:
         arguments: list[Argument] = []
+        keys, shares = self._keys.tenant(tenant), False
         for number, (kind, name, rest) in news:
             arguments += (kind, number, 1 + len(rest), name, *rest)
-        await self._nodes.run(_APPLY, self._keys.tenant(tenant).indexes, arguments, once=False)
+            shares = shares or kind == _STATE
+        places = [*keys.indexes]
+        if shares:
+            places += (self._keys.user(tenant, "").state, keys.delivered)
+        await self._nodes.run(_SHARE if shares else _APPLY, places, arguments, once=False)
 
-    async def _clear(self, scope: ScopeKeys, number: bytes, news: Iterable[News]) -> None:
+    async def _clear(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
         arguments = [part for kind, name, _ in news for part in (kind + name, number)]
+        changes = [name for kind, name, _ in news if kind == _STATE]
         try:
             await self._nodes.run(_CLEAR, [scope.outbox], arguments, once=False)
+            if changes:
+                await self._nodes.run(_SETTLE, [self._keys.tenant(scope.tenant).delivered], changes, once=False)
         except StoreError:  # whoever looks at it next finds that it is known
             return
 
-    def _later(self, work: Any) -> None:
+    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
+        return task
 
     async def close(self) -> None:
         """Wait for what goes on behind answers."""

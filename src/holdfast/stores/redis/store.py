@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from holdfast.errors import StoreClosed
 from holdfast.session import Ending, Entry, Session, SessionRef
+from holdfast.state import Change
 from holdfast.stores import checks
 from holdfast.stores.base import SessionPage, WindowRows
 from holdfast.stores.logic import reads
@@ -26,9 +27,14 @@ from holdfast.stores.redis.records import LAYOUT
 from holdfast.stores.redis.work import Head, head_command
 from holdfast.stores.sql import Migration
 from holdfast.stores.sql.upgrade import pending
+from holdfast.stores.state import ScopedState
 
 T = TypeVar("T")
-LAYOUTS: Final = (Migration(1, "initial", "", "1"), Migration(LAYOUT, "gateway", "", "1"))
+LAYOUTS: Final = (
+    Migration(1, "initial", "", "1"),
+    Migration(2, "gateway", "", "1"),
+    Migration(LAYOUT, "state", "", "1"),
+)
 """What a place has had done to it, as SQL databases have migrations."""
 
 
@@ -112,6 +118,28 @@ class RedisStore(LogicStore):
         if self._closed:
             raise StoreClosed
         return await self._database.read(steps, ahead=commands)
+
+    # -- what a tenant's sessions share ---------------------------------------------
+
+    async def state(
+        self, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
+    ) -> ScopedState:
+        """See `StateStore.state`."""
+        if user_id is None:
+            await self._tidied()
+        return await super().state(user_id, names=names, known=known)
+
+    async def change_state(self, user_id: str | None, delta: Mapping[str, Change], **asked: Any) -> ScopedState:
+        """See `StateStore.change_state`."""
+        if user_id is None:
+            await self._tidied()
+        return await super().change_state(user_id, delta, **asked)
+
+    async def drop_state(self, user_id: str | None) -> int:
+        """See `StateStore.drop_state`."""
+        if user_id is None:
+            await self._tidied()
+        return await super().drop_state(user_id)
 
     # -- what follows writes -------------------------------------------------------
 

@@ -119,11 +119,16 @@ class Work:
         guarded: what the job writes to; None where that is not a session.
     """
 
-    def __init__(self, keys: Keys, snapshot: Snapshot, queue: Hashable, *, hopeful: bool) -> None:
+    def __init__(self, keys: Keys, snapshot: Snapshot, queue: Hashable, *, hopeful: bool, apart: bool) -> None:
         self.keys = keys
         self.queue = queue
         self.hopeful = hopeful
-        """Whether to take for granted that an idempotency key was not used: the commit checks it."""
+        """Whether to take for granted that an idempotency key was not used, or that what others write does not matter: the
+        commit checks it."""
+        self.apart = apart
+        """Whether users and their tenant may lie on different servers."""
+        self.aside: Any = None
+        """See `Query.aside`."""
         self.commands: list[Command] = []
         self.checks: list[tuple[bytes, Argument, bytes | None]] = []
         self.news: list[tuple[bytes, bytes, tuple[bytes | int, ...]]] = []
@@ -193,6 +198,7 @@ class Work:
                         handler(self, *row)
                     rows = ()
                 else:
+                    self.aside = step.aside
                     rows = handler(self, *step.params) or ()
                 if judge is not None:
                     judge.behind(self)

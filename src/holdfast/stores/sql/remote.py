@@ -15,7 +15,7 @@ import asyncio
 import random
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
@@ -81,7 +81,7 @@ LineT = TypeVar("LineT", bound=Line)
 class Job(Generic[T]):
     """One operation, and what is known of it over several attempts."""
 
-    __slots__ = ("abandoned", "guard", "light", "queue", "seen", "single", "steps", "unsure", "writing")
+    __slots__ = ("abandoned", "behind", "guard", "light", "queue", "seen", "single", "steps", "unsure", "writing")
 
     def __init__(
         self,
@@ -89,12 +89,14 @@ class Job(Generic[T]):
         *,
         writing: bool,
         queue: Hashable = None,
+        behind: Sequence[Hashable] = (),
         light: bool = False,
         single: bool = False,
     ) -> None:
         self.steps = steps
         self.writing = writing
         self.queue = queue
+        self.behind = behind
         self.light = light
         self.single = single
         self.abandoned = False
@@ -120,7 +122,7 @@ class Job(Generic[T]):
 
 
 class RemoteDatabase(ABC, Generic[LineT]):
-    """A `holdfast.stores.logic.store.Database` on a server."""
+    """A `holdfast.stores.logic.database.Database` on a server."""
 
     _closed = True
     """Until it is made."""
@@ -158,10 +160,16 @@ class RemoteDatabase(ABC, Generic[LineT]):
         return await self._carried(Job(steps, writing=False, single=single))
 
     async def write(
-        self, steps: Callable[[], Steps[T]], *, scrub: bool = False, queue: Hashable = None, light: bool = False
+        self,
+        steps: Callable[[], Steps[T]],
+        *,
+        scrub: bool = False,
+        queue: Hashable = None,
+        behind: Sequence[Hashable] = (),
+        light: bool = False,
     ) -> T:
         """See `Database.write`. What was removed leaves the server's files as the server sees fit."""
-        return await self._carried(Job(steps, writing=True, queue=queue, light=light))
+        return await self._carried(Job(steps, writing=True, queue=queue, behind=behind, light=light))
 
     async def close(self) -> None:
         """Finish what was accepted, then close the connections."""
@@ -195,14 +203,18 @@ class RemoteDatabase(ABC, Generic[LineT]):
             raise
 
     async def _served(self, job: Job[T]) -> T:
-        """Run `job` when it is its turn: writers of one session don't take connections to wait for each other."""
+        """Run `job` when it is its turn: writers of one row don't take connections to wait for each other."""
         if job.queue is None:
             return await self._attempted(job, self._once)
-        await self._turnstile.enter(job.queue)
+        entered: list[Hashable] = []
         try:
+            for queue in (job.queue, *job.behind):
+                await self._turnstile.enter(queue)
+                entered.append(queue)
             return await self._attempted(job, self._once)
         finally:
-            self._turnstile.leave(job.queue)
+            for queue in entered:
+                self._turnstile.leave(queue)
 
     async def _attempted(self, job: Job[T], once: Callable[[LineT, Job[T], int], Awaitable[T]]) -> T:
         """Run `job` until it is done, refused, or has been undone too often."""

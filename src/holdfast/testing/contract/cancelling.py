@@ -83,13 +83,13 @@ async def _nothing(store: Store, ref: SessionRef) -> None:
     """No session: the operation makes it, or needs none."""
 
 
-async def _with_neighbours(store: Store) -> None:
+async def with_neighbours(store: Store) -> None:
     """Make those who ask at the same time."""
     for other in NEIGHBOURS:
         await store.create(session(other, metadata={"is": other.id}))
 
 
-async def _at_every_await(
+async def at_every_await(
     store: Store, name: str, act: Operation, judge: Callable[[SessionRef], Awaitable[None]], first: Operation = _made
 ) -> None:
     """Do it with a new session each time, cancelled one await later each time, until it ends before it is."""
@@ -160,8 +160,8 @@ async def test_a_write_cancelled_at_any_await_is_done_or_not(store: Store, what:
             await store.append(ref, Append(entries=[user("more")], timestamp=4))
             await verify(store, ref)
 
-    await _with_neighbours(store)
-    await _at_every_await(store, what, WRITES[what], judge)
+    await with_neighbours(store)
+    await at_every_await(store, what, WRITES[what], judge)
 
 
 async def test_a_read_cancelled_at_any_await_is_nobody_elses_answer(store: Store) -> None:
@@ -171,9 +171,9 @@ async def test_a_read_cancelled_at_any_await_is_nobody_elses_answer(store: Store
         rows = await store.window(ref, "v")
         assert (rows.session.ref, texts(rows.entries)) == (ref, ["a", "b", "c"])
 
-    await _with_neighbours(store)
+    await with_neighbours(store)
     for what, read in READS.items():
-        await _at_every_await(store, what, read, judge)
+        await at_every_await(store, what, read, judge)
 
 
 async def test_a_write_cancelled_at_any_await_is_retried_by_its_key(store: Store) -> None:
@@ -188,8 +188,8 @@ async def test_a_write_cancelled_at_any_await_is_retried_by_its_key(store: Store
         assert (texts(again.entries), again.version) == ([f"{ref.user_id} {ref.id}"], 2)
         assert texts(await store.entries(ref)) == ["a", "b", "c", f"{ref.user_id} {ref.id}"]
 
-    await _with_neighbours(store)
-    await _at_every_await(store, "keyed", keyed, judge)
+    await with_neighbours(store)
+    await at_every_await(store, "keyed", keyed, judge)
 
 
 async def test_making_a_session_cancelled_at_any_await(store: Store) -> None:
@@ -205,8 +205,8 @@ async def test_making_a_session_cancelled_at_any_await(store: Store) -> None:
     def make(store: Store, ref: SessionRef) -> Coroutine[Any, Any, Any]:
         return store.create(session(ref, **VALUES))
 
-    await _with_neighbours(store)
-    await _at_every_await(store, "make", make, judge, _nothing)
+    await with_neighbours(store)
+    await at_every_await(store, "make", make, judge, _nothing)
 
 
 async def test_a_lease_cancelled_at_any_await_is_had_or_not(store: Store) -> None:
@@ -220,5 +220,5 @@ async def test_a_lease_cancelled_at_any_await_is_had_or_not(store: Store) -> Non
     def ask(store: Store, ref: SessionRef) -> Coroutine[Any, Any, bool]:
         return store.lease(f"{ref.user_id} {ref.id}", "one", now=0, until=10)
 
-    await _with_neighbours(store)
-    await _at_every_await(store, "lease", ask, judge, _nothing)
+    await with_neighbours(store)
+    await at_every_await(store, "lease", ask, judge, _nothing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from holdfast.errors import (
     StoreClosed,
     TooLarge,
 )
-from holdfast.limits import METADATA_BYTES, STATE_BYTES, SYSTEM_BYTES
+from holdfast.limits import METADATA_BYTES, STATE_BYTES, STATE_VALUE_BYTES, SYSTEM_BYTES
 from holdfast.messages import Message
 from holdfast.session import ModelCall, SessionRef, Usage
 from holdfast.stores.base import MAX_ID_BYTES, MAX_PAGE, Append, SavedView, SessionPatch, Store
@@ -288,7 +289,12 @@ async def test_what_is_no_json_is_refused(store: Store) -> None:
 async def test_fields_that_are_too_large(store: Store, field: str, most: int) -> None:
     """`TooLarge`, and nothing is written; just below the limit they are taken."""
     await store.create(session())
-    wrap = (lambda text: (Message(role="system", content=text),)) if field == "system_messages" else _under_a_key
+    wraps: dict[str, Callable[[str], Any]] = {
+        "state": _under_keys,
+        "metadata": lambda text: {"k": text},
+        "system_messages": lambda text: (Message(role="system", content=text),),
+    }
+    wrap = wraps[field]
     large: dict[str, Any] = {field: wrap("x" * most)}
     refused = [
         store.create(session(SessionRef("ann", "s2"), **large)),
@@ -307,8 +313,10 @@ async def test_fields_that_are_too_large(store: Store, field: str, most: int) ->
     assert getattr(await store.get(REF), field) == fits[field]
 
 
-def _under_a_key(text: str) -> dict[str, str]:
-    return {"k": text}
+def _under_keys(text: str) -> dict[str, str]:
+    """A text in pieces that one key may have."""
+    size = STATE_VALUE_BYTES - 2
+    return {f"k{at}": text[at : at + size] for at in range(0, len(text), size)}
 
 
 async def test_replace_installs_a_session_whole(store: Store) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from holdfast.errors import NotFound
 from holdfast.messages import GENESIS, chain
 from holdfast.session import Claim, Ending, ModelCall, SessionRef
 from holdfast.stores.base import Append, SavedView, SessionPatch, Store
+from holdfast.stores.state import ScopedState
 from holdfast.testing.contract.artifacts import artifact
 from holdfast.testing.contract.keys import api_key
 from holdfast.testing.contract.kit import REF, compaction, session, user
@@ -28,6 +29,16 @@ def _ending(ref: SessionRef, id_: str = "end_2", **fields: Any) -> Ending:
 ENDING = _ending(REF, "end_1", withdrawn=False, reason="close")
 MARK = chain(GENESIS, user("a").message)
 """Of what the session says first."""
+
+WHOSE = ("ann", None)
+"""Scopes of state that sessions share."""
+
+
+async def _values(*calls: Awaitable[ScopedState | int]) -> list[object]:
+    """What stands in some scopes, or how much was dropped of them; nothing where that is nothing."""
+    found = [await call for call in calls]
+    return [one.values if isinstance(one, ScopedState) else one for one in found if getattr(one, "values", one)]
+
 
 OF_A_SESSION: dict[str, Call] = {
     "get": lambda store, ref: store.get(ref),
@@ -77,13 +88,16 @@ OF_A_TENANT: dict[str, Call] = {
     "keys": lambda store, ref: store.keys(),
     "revoke_key": lambda store, ref: store.revoke_key("k1", timestamp=50),
     "use_key": lambda store, ref: store.use_key("k1", timestamp=50),
+    "state": lambda store, ref: _values(store.state(ref.user_id), store.state(None)),
+    "change_state": lambda store, ref: _values(*(store.change_state(one, {"k": None}, timestamp=50) for one in WHOSE)),
+    "drop_state": lambda store, ref: _values(store.drop_state(ref.user_id), store.drop_state(None)),
 }
 """Methods that are told none; what they give is the tenant's."""
 
 
 async def _full(store: Store) -> None:
     """A session with one of everything, and what belongs to its tenant."""
-    await store.create(session(state={"k": 1}))
+    await store.create(session(state={"k": 1, "user:k": 2, "app:k": 3}))
     write = Append(
         entries=[user("a"), user("b", media=(sha(1),))],
         timestamp=2,
@@ -117,6 +131,7 @@ async def _seen(store: Store) -> list[object]:
         await store.sightings("ann", [MARK]),
         await store.media(REF, [sha(1)]),
         await store.key_of(api_key().hash),
+        [await store.state(one) for one in WHOSE],
     ]
 
 

@@ -213,6 +213,19 @@ local function special(name, ...)
   return true
 end
 
+-- What sessions share is worked out before anything is written: see `state`.
+local sharing = plan and at or #ARGV + 1
+while sharing <= #ARGV do
+  local last = sharing + 2 + tonumber(ARGV[sharing + 2])
+  if ARGV[sharing] == 'share' then
+    local limits = {tonumber(ARGV[sharing + 3]), tonumber(ARGV[sharing + 4]), tonumber(ARGV[sharing + 5])}
+    if not plan(KEYS[tonumber(ARGV[sharing + 1])], sharing + 6, last, limits) then
+      return {-2}
+    end
+  end
+  sharing = last + 1
+end
+
 -- The first command is the one that a full or read-only server refuses; once it is done, the rest is as well.
 while at <= #ARGV do
   local count = tonumber(ARGV[at + 2])
@@ -220,6 +233,8 @@ while at <= #ARGV do
   -- Those of Redis are in capitals.
   if string.byte(name) < 97 then
     redis.call(name, key, unpack(ARGV, at + 3, at + 2 + count))
+  elseif name == 'share' then
+    carry(key)
   elseif not told(name, n, unpack(ARGV, at + 3, at + 2 + count)) then
     special(name, key, unpack(ARGV, at + 3, at + 2 + count))
   end

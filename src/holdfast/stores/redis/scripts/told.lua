@@ -2,8 +2,10 @@
 -- changes nothing. Stands before `commit` and `apply`, which are run for every write: so nothing is made that is not used.
 --   base: what the tenant's keys begin with.  declared: or else they by name.
 --   late: whether news may come late, so that what went has to be known for a while.
+--   plan, carry: what changes state that sessions share, where `state` stands behind this.
 
 local base, declared, late = '', nil, false
+local plan, carry
 local REMEMBERED = 7 * 86400
 
 local function tenants(name)

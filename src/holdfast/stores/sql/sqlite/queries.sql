@@ -598,6 +598,52 @@ DELETE FROM media_uses WHERE session = ?1
 -- With their session.
 DELETE FROM media WHERE session = ?1
 
+-- scope_get --
+-- What a scope of the state has: its version, keys, their bytes, and when it was changed last. Of no user: the tenant's.
+SELECT version, key_count, bytes, updated_at FROM state_scopes WHERE tenant = ?1 AND user_id = ?2
+
+-- scope_new --
+-- A scope that was never written to; another one may be making it.
+INSERT INTO state_scopes (tenant, user_id, version, key_count, bytes, updated_at) VALUES (?1, ?2, 0, 0, 0, 0)
+ON CONFLICT (tenant, user_id) DO NOTHING
+
+-- scope_put --
+-- A scope behind a write.
+UPDATE state_scopes SET version = ?3, key_count = ?4, bytes = ?5, updated_at = ?6 WHERE tenant = ?1 AND user_id = ?2
+
+-- state_named --
+-- What stands under some keys of a scope, which come in hexadecimal as a JSON array.
+SELECT name, data FROM state_values WHERE tenant = ?1 AND user_id = ?2 AND name IN
+      (SELECT CAST(unhex(value) AS TEXT) FROM json_each(?3))
+
+-- state_read --
+-- A scope's version and all it holds; of a version that is known no values.
+SELECT s.version, v.name, v.data
+FROM state_scopes AS s
+LEFT JOIN state_values AS v ON v.tenant = s.tenant AND v.user_id = s.user_id AND s.version <> ?3
+WHERE s.tenant = ?1 AND s.user_id = ?2
+
+-- state_read_named --
+-- The same, and of some keys alone, which come in hexadecimal as a JSON array.
+SELECT s.version, v.name, v.data
+FROM state_scopes AS s
+LEFT JOIN json_each(?4) ON s.version <> ?3
+LEFT JOIN state_values AS v ON v.tenant = s.tenant AND v.user_id = s.user_id AND v.name = CAST(unhex(json_each.value) AS TEXT)
+WHERE s.tenant = ?1 AND s.user_id = ?2
+
+-- state_put --
+-- What stands under a key.
+INSERT INTO state_values (tenant, user_id, name, data) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (tenant, user_id, name) DO UPDATE SET data = excluded.data
+
+-- state_drop --
+-- A key that goes.
+DELETE FROM state_values WHERE tenant = ?1 AND user_id = ?2 AND name = ?3
+
+-- state_clear --
+-- All keys of a scope.
+DELETE FROM state_values WHERE tenant = ?1 AND user_id = ?2
+
 -- key_get --
 -- One API key.
 SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body

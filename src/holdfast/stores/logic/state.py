@@ -1,0 +1,219 @@
+"""What is asked of state that sessions share: a scope's row, which its writers lock one after the other, and a row for each key.
+
+A write works out first what it comes to (`planned`), and refuses what cannot be; then nothing can refuse it (`carried_out`).
+A scope is named by tenant and user; of no user it is the tenant's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast.errors import StaleState
+from holdfast.state import Change, Scope, changed, check_room, encoded, prefixed, same, scope_of, split, weight
+from holdfast.stores.logic.rows import array_of, text_of
+from holdfast.stores.logic.steps import Many, Query, Row, Steps
+from holdfast.stores.state import ScopedState
+
+_decode = msgspec.json.Decoder().decode
+_SHARED: Final[tuple[Scope, ...]] = ("user", "app")
+"""In this order their rows are locked, behind the session's: by all writers, so that no two wait for each other."""
+
+
+class _Held(NamedTuple):
+    """What a scope has: the columns of `scope_get`."""
+
+    version: int = 0
+    keys: int = 0
+    size: int = 0
+    """The sum of `weight`."""
+    updated_at: int = 0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a change comes to, of one scope."""
+
+    place: Row
+    """Tenant and user."""
+    held: _Held
+    """The scope before it."""
+    delta: Mapping[str, Change]
+    """By key without prefix."""
+    keys: int
+    size: int
+    put: Mapping[str, bytes]
+    """What becomes of keys, as JSON."""
+    gone: Sequence[str]
+    stands: Mapping[str, bytes]
+    """What is under the named keys then, written or not."""
+
+    @property
+    def version(self) -> int:
+        """The scope's behind it: one that changes nothing is no write."""
+        return self.held.version + (1 if self.put or self.gone else 0)
+
+
+def place_of(tenant: str, user_id: str | None) -> Row:
+    """The columns that name a scope; None: the tenant's own."""
+    return tenant, user_id or ""
+
+
+def names_array(names: Collection[str]) -> str:
+    """Names as one parameter: in hexadecimal, so that no dialect's idea of text comes in between."""
+    return array_of(name.encode().hex() for name in names)
+
+
+def reached(user_id: str, delta: Mapping[str, Change]) -> list[str]:
+    """Whose scopes changes of a user's session reach, in the order in which they are locked; empty: the tenant's."""
+    scopes = {scope_of(key) for key in delta}
+    return [user_id if scope == "user" else "" for scope in _SHARED if scope in scopes]
+
+
+# -- reading -----------------------------------------------------------------
+
+
+def read(tenant: str, user_id: str | None, names: Collection[str] | None, known: int | None) -> Steps[ScopedState]:
+    """See `StateStore.state`. One statement: of a version that is known it gives one small row."""
+    asked = (*place_of(tenant, user_id), -1 if known is None else known)
+    if names is None:
+        rows = yield Query("state_read", asked)
+    else:
+        rows = yield Query("state_read_named", (*asked, names_array(names)))
+    version = rows[0][0] if rows else 0
+    if version == known:
+        return ScopedState(version, None)
+    return ScopedState(version, {text_of(name): _decode(value) for _, name, value in rows if value is not None})
+
+
+# -- writing -----------------------------------------------------------------
+
+
+def planned(tenant: str, user_id: str, delta: Mapping[str, Change] | None) -> Steps[Sequence[Plan]]:
+    """What the changes of `delta` come to that are of shared scopes; those are locked.
+
+    Raises:
+        InvalidRequest: see `holdfast.state.changed`.
+        TooLarge: a limit would be passed.
+    """
+    if not delta:
+        return ()
+    parts = split(delta)
+    plans = []
+    for scope in _SHARED:
+        if scope in parts:
+            place = place_of(tenant, user_id if scope == "user" else None)
+            plans.append((yield from _plan(place, scope, (yield from _held(place, parts[scope])), parts[scope])))
+    return plans
+
+
+def carried_out(plans: Sequence[Plan], timestamp: int) -> Steps[None]:
+    """Write what was planned; keys that stay as they are are not touched."""
+    for plan in plans:
+        if plan.put:
+            yield Many("state_put", [(*plan.place, name, value) for name, value in plan.put.items()])
+        if plan.gone:
+            yield Many("state_drop", [(*plan.place, name) for name in plan.gone])
+        if plan.put or plan.gone:
+            row = (*plan.place, plan.version, plan.keys, plan.size, timestamp)
+            yield Query("scope_put", row, aside=plan.delta)
+
+
+def change(
+    tenant: str,
+    user_id: str | None,
+    delta: Mapping[str, Change],
+    timestamp: int,
+    *,
+    expect: int | None,
+    values: Mapping[str, Any] | None,
+) -> Steps[ScopedState]:
+    """See `StateStore.change_state`."""
+    scope: Scope = "app" if user_id is None else "user"
+    place = place_of(tenant, user_id)
+    held = yield from _held(place, delta)
+    if expect is not None and expect != held.version:
+        raise StaleState(f"the state is at version {held.version}, not {expect}", version=held.version)
+    if values:
+        stored = yield from _stored(place, values)
+        check_expected(prefixed(values, scope), prefixed(stored, scope), held.version)
+    plan = yield from _plan(place, scope, held, delta)
+    yield from carried_out([plan], timestamp)
+    return ScopedState(plan.version, {name: _decode(value) for name, value in plan.stands.items()})
+
+
+def drop(tenant: str, user_id: str | None) -> Steps[int]:
+    """See `StateStore.drop_state`. The scope's row stays: its version never goes back."""
+    place = place_of(tenant, user_id)
+    rows = yield Query("scope_get", place)
+    held = _Held(*rows[0]) if rows else _Held()
+    if held.keys:
+        yield Query("state_clear", place)
+        yield Query("scope_put", (*place, held.version + 1, 0, 0, held.updated_at))
+    return held.keys
+
+
+def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any], version: int) -> None:
+    """Refuse a write that expects something else than stands.
+
+    Args:
+        expected: what must stand under some keys, None: nothing.
+        state: what does; the same keys, prefix included.
+        version: of the scope, or of the session for its own.
+
+    Raises:
+        StaleState: says under which key, and not what.
+    """
+    for key, value in (expected or {}).items():
+        if not same(state.get(key), value):
+            stands = "nothing" if state.get(key) is None else "something else"
+            raise StaleState(f"under {key!r:.80} there is {stands}, not what is expected", version=version, key=key)
+
+
+# -- parts of them -----------------------------------------------------------
+
+
+def _held(place: Row, names: Collection[str]) -> Steps[_Held]:
+    """What a scope has, some keys of which are asked for next; nobody else writes to it until the transaction ends."""
+    rows = yield Query("scope_get", place, aside=names)
+    if not rows:
+        yield Query("scope_new", place)
+        rows = yield Query("scope_get", place)
+    return _Held(*rows[0])
+
+
+def _stored(place: Row, names: Collection[str]) -> Steps[dict[str, Any]]:
+    rows = yield Query("state_named", (*place, names_array(names)))
+    return {text_of(name): _decode(value) for name, value in rows}
+
+
+def _plan(place: Row, scope: Scope, held: _Held, delta: Mapping[str, Change]) -> Steps[Plan]:
+    """What `delta`, by keys without prefix, comes to in a scope that is locked."""
+    rows = (yield Query("state_named", (*place, names_array(delta)))) if delta else ()
+    stored = {text_of(name): value for name, value in rows}
+    put: dict[str, bytes] = {}
+    gone: list[str] = []
+    stands: dict[str, bytes] = {}
+    keys, size = held.keys, held.size
+    for name, one in delta.items():
+        old = stored.get(name)
+        after = _after(f"{scope}:{name}", old, one)
+        if after is not None:
+            stands[name] = after
+        if after == old:
+            continue
+        keys += (after is not None) - (old is not None)
+        size += (weight(name, after) if after is not None else 0) - (weight(name, old) if old is not None else 0)
+        if after is None:
+            gone.append(name)
+        else:
+            put[name] = after
+    check_room(scope, keys=keys, size=size + 1, grown=keys > held.keys)
+    return Plan(place, held, delta, keys, size, put, gone, stands)
+
+
+def _after(key: str, old: bytes | None, one: Change) -> bytes | None:
+    """What is under `key` after a change, as JSON; None: nothing."""
+    value = changed(key, None if old is None else _decode(old), one)
+    return None if value is None else encoded(key, value)

@@ -1,0 +1,309 @@
+"""State that sessions share, on Redis: done by the commit's script on whatever stands there, and a tenant's exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import HoldfastError, InvalidRequest, StoreUnavailable, TooLarge
+from holdfast.limits import STATE_BYTES, STATE_VALUE_BYTES
+from holdfast.session import SessionRef
+from holdfast.state import Extend, Increment
+from holdfast.stores.base import Append
+from holdfast.stores.redis.database import Database
+from holdfast.stores.redis.lanes import Unsure
+from holdfast.stores.redis.outbox import Outbox
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing.contract.kit import REF, live, session, user
+from tests.stores.conftest import _place
+from tests.stores.redis_openings import Opening
+
+WRITERS, TURNS = 10, 10
+
+
+@pytest.fixture(params=["redis", "redis-cluster"])
+def redis_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty place, alone or in a cluster."""
+    yield from _place(request.param, tmp_path)
+
+
+def _turn(delta: dict[str, Any], text: str = "a") -> Append:
+    return Append(entries=[user(text)], timestamp=2, state_delta=delta)
+
+
+async def _value(store: RedisStore, user_id: str | None, name: str) -> object:
+    values = (await store.state(user_id, names=[name])).values
+    assert values is not None
+    return values.get(name)
+
+
+def _meanwhile(store: RedisStore, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[object]]) -> None:
+    """Have somebody else do something between what the next write read and its commit."""
+    nodes = store._database.nodes
+    run = nodes.run
+
+    async def later(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
+        if once:
+            monkeypatch.setattr(nodes, "run", run)
+            await act()
+        return await run(script, keys, arguments, once=once)
+
+    monkeypatch.setattr(nodes, "run", later)
+
+
+# -- writers of one scope --------------------------------------------------------
+
+
+async def test_turns_of_many_sessions_do_not_wait_for_each_other(
+    opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From two openings: no commit has to be tried again because another session wrote to the same scopes, and nothing is lost."""
+    stores, beaten = [await opening(redis_url) for _ in range(2)], 0
+    known = Database._beaten
+
+    async def counted(self: Database, job: Any, head: Any) -> None:
+        nonlocal beaten
+        beaten += 1
+        await known(self, job, head)
+
+    monkeypatch.setattr(Database, "_beaten", counted)
+
+    async def turns(number: int) -> None:
+        ref, store = SessionRef("ann", f"s{number}"), stores[number % 2]
+        await store.create(session(ref))
+        for at in range(TURNS):
+            own = {f"user:k{number}-{at}": at, "user:n": Increment(), "app:n": Increment(0.5), "app:l": Extend((at,))}
+            await store.append(ref, _turn(own))
+
+    await asyncio.gather(*map(turns, range(WRITERS)))
+    of_user, of_tenant = [await stores[0].state(user_id) for user_id in ("ann", None)]
+    assert beaten == 0
+    assert of_user.version == of_tenant.version == WRITERS * TURNS
+    assert of_user.values is not None
+    assert of_tenant.values is not None
+    assert len(of_user.values) == WRITERS * TURNS + 1
+    assert of_user.values["n"] == WRITERS * TURNS
+    assert of_tenant.values["n"] == WRITERS * TURNS / 2
+    assert sorted(of_tenant.values["l"]) == sorted([*range(TURNS)] * WRITERS)
+
+
+async def test_a_turn_reads_no_more_of_a_large_scope_than_it_names(
+    opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look at what it names, and one commit; without shared keys the commit alone. None carries the scope's other values."""
+    store = await opening(redis_url)
+    await store.create(session())
+    await store.change_state("ann", {f"k{at}": "x" * 50 for at in range(2000)}, timestamp=1)
+    await store.append(REF, _turn({"own": 1}))
+    nodes, sent = store._database.nodes, [0]
+    call = nodes.call
+
+    async def counted(key: bytes, command: Any, *, once: bool = False) -> Any:
+        answer = await call(key, command, once=once)
+        sent.append(len(repr(command)) + len(repr(answer)))
+        return answer
+
+    monkeypatch.setattr(nodes, "call", counted)
+    await store.append(REF, _turn({"own": 2}))
+    assert len(sent) == 2
+    await store.append(REF, _turn({"user:k7": 2, "user:n": Increment()}))
+    assert len(sent) <= 5  # a script may have to be sent in full once
+    assert max(sent) < 40_000
+
+
+@pytest.mark.parametrize("scope", ["user", "app"])
+async def test_changes_of_a_scope_by_itself_are_done_once_each(
+    opening: Opening, redis_url: str, scope: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They tell what came out, so they are tried again when others were faster; a lost answer is no second increment."""
+    stores = [await opening(redis_url) for _ in range(3)]
+    user_id = "ann" if scope == "user" else None
+
+    async def count(store: RedisStore) -> set[tuple[int, object]]:
+        seen = [await store.change_state(user_id, {"n": Increment()}, timestamp=1) for _ in range(TURNS)]
+        return {(one.version, (one.values or {})["n"]) for one in seen}
+
+    told = await asyncio.gather(*(count(stores[number % 3]) for number in range(WRITERS)))
+    assert set().union(*told) == {(at, at) for at in range(1, WRITERS * TURNS + 1)}
+    _lose_answer(stores[0], monkeypatch)
+    last = await stores[0].change_state(user_id, {"n": Increment()}, timestamp=1)
+    assert (last.version, last.values) == (WRITERS * TURNS + 1, {"n": WRITERS * TURNS + 1})
+    assert await _value(stores[1], user_id, "n") == WRITERS * TURNS + 1
+
+
+def _lose_answer(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next commit is done, and its answer does not arrive."""
+    nodes = store._database.nodes
+    run = nodes.run
+
+    async def lost(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
+        answer = await run(script, keys, arguments, once=once)
+        if once:
+            monkeypatch.setattr(nodes, "run", run)
+            raise Unsure("the connection broke")
+        return answer
+
+    monkeypatch.setattr(nodes, "run", lost)
+
+
+async def test_a_turn_whose_answer_was_lost_changes_all_scopes_once(
+    opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = [await opening(redis_url) for _ in range(2)]
+    await store.create(session())
+    _lose_answer(store, monkeypatch)
+    await store.append(REF, _turn({"user:n": Increment(), "app:n": Increment(), "n": Increment()}))
+    assert await live(other) == ["a"]
+    assert [await _value(other, user_id, "n") for user_id in ("ann", None)] == [1, 1]
+    assert (await other.get(REF)).state == {"n": 1}
+
+
+# -- what others write in that very moment -----------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "turn", "error"),
+    [
+        ({"n": 1}, {"n": "text"}, Increment(), InvalidRequest),
+        ({"l": [1]}, {"l": 1}, Extend((2,)), InvalidRequest),
+        ({"n": 1}, {"n": 2**53 - 1}, Increment(), InvalidRequest),
+        ({"l": []}, {"l": ["x" * (STATE_VALUE_BYTES - 4)]}, Extend(("y",)), TooLarge),
+        ({}, {f"k{at}": "x" * (STATE_BYTES // 4 - 60) for at in range(4)}, "x" * 300, TooLarge),
+    ],
+)
+async def test_a_turn_that_cannot_be_done_any_more_is_refused_as_a_whole(
+    opening: Opening,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[str, Any],
+    meanwhile: dict[str, Any],
+    turn: Any,
+    error: type[HoldfastError],
+) -> None:
+    """What was read says that it can be; what stands there at the commit says no: then neither its entries are written."""
+    store, other = [await opening(redis_url) for _ in range(2)]
+    await store.create(session())
+    await store.change_state("ann", before, timestamp=1)
+    _meanwhile(store, monkeypatch, lambda: other.change_state("ann", meanwhile, timestamp=1))
+    key = f"user:{next(iter(before), 'new')}"
+    with pytest.raises(error):
+        await store.append(REF, _turn({"user:other": 1, key: turn, "app:n": 1}))
+    assert await live(other) == []
+    assert (await other.state("ann")).values == {**before, **meanwhile}
+    assert (await other.state(None)).values == {}
+
+
+# -- a tenant's, in a cluster --------------------------------------------------------
+
+
+in_cluster = pytest.mark.parametrize("redis_url", ["redis-cluster"], indirect=True)
+
+
+@in_cluster
+async def test_a_turn_of_a_process_that_died_is_delivered_once(
+    opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whoever opens the place next, before it answers; delivered again, before and after it left the outbox, changes nothing."""
+    one, told = await opening(redis_url), []
+    await one.create(session())
+
+    async def dies(*news: Any) -> None:
+        told.append(news)
+
+    deliver = one._database.outbox.deliver
+    monkeypatch.setattr(one._database.outbox, "deliver", dies)
+    for text in "ab":
+        await one.append(REF, _turn({"app:n": Increment(), "app:l": Extend((text,))}, text))
+    assert (await one.state(None)).values == {}
+    two = await opening(redis_url)
+    expected = {"n": 2, "l": ["a", "b"]}
+    found = (await two.state(None)).values or {}
+    assert {**found, "l": sorted(found["l"])} == expected
+    for scope, number, news in told * 2:
+        await deliver(scope, number, news)
+        await one._database.outbox.close()
+    assert (await two.state(None)).values == found
+    assert (await two.state(None)).version == 2
+
+
+@in_cluster
+async def test_a_turn_is_delivered_by_two_at_once(
+    opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is slow has it in hand still when it has left the outbox: that it was done is known for long enough."""
+    one, two = [await opening(redis_url) for _ in range(2)]
+    await one.create(session())
+    apply = Outbox._apply
+
+    async def others_first(self: Outbox, tenant: str, news: Any) -> None:
+        told = list(news)
+        if self is one._database.outbox:
+            await two._database.outbox._tidy(tenant)
+        await apply(self, tenant, told)
+
+    monkeypatch.setattr(Outbox, "_apply", others_first)
+    await one.append(REF, _turn({"app:n": Increment()}))
+    assert await _value(one, None, "n") == 1
+    await one.close()
+    keys = two._database.keys.tenant("acme")
+    marks = await two._database.nodes.call(keys.delivered, (b"ZRANGE", keys.delivered, 0, -1, b"WITHSCORES"))
+    assert len(marks) == 2
+    assert marks[1] != b"inf"
+
+
+@in_cluster
+async def test_a_tenants_node_that_is_gone_for_a_moment(
+    opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn stands and is acknowledged; its changes come when the node is back, in the order in which they were made."""
+    one, two = [await opening(redis_url) for _ in range(2)]
+    await one.create(session())
+    apply, attempts, back = Outbox._apply, 0, asyncio.Event()
+
+    async def fails(self: Outbox, tenant: str, news: Any) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise StoreUnavailable("gone")
+        if attempts == 2:
+            await back.wait()
+        await apply(self, tenant, news)
+
+    monkeypatch.setattr(Outbox, "_apply", fails)
+    for at in range(3):
+        await one.append(REF, _turn({"app:last": at, "app:l": Extend((at,))}))
+    assert (await two.state(None)).values == {}
+    back.set()
+    await one.close()
+    assert attempts == 4
+    assert (await two.state(None)).values == {"last": 2, "l": [0, 1, 2]}
+
+
+@in_cluster
+@pytest.mark.parametrize(("meanwhile", "left"), [({"n": "text"}, "text"), ({"n": None}, 1), ({"n": 5}, 6)])
+async def test_a_tenants_value_changes_before_a_turn_is_delivered(
+    opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch, meanwhile: dict[str, Any], left: object
+) -> None:
+    """The turn was accepted, so it stands: what it adds to is there still, or was overwritten after it."""
+    one, two = [await opening(redis_url) for _ in range(2)]
+    await one.create(session())
+    await one.change_state(None, {"n": 1}, timestamp=1)
+    _meanwhile(one, monkeypatch, lambda: two.change_state(None, meanwhile, timestamp=1))
+    await one.append(REF, _turn({"app:n": Increment(), "app:other": 1}))
+    assert (await two.state(None)).values == {"n": left, "other": 1}
+
+
+async def test_another_programs_key_in_place_of_a_scope(opening: Opening, redis_url: str) -> None:
+    """It is told, and nothing of the turn is written."""
+    store = await opening(redis_url)
+    await store.create(session())
+    await store.append(REF, _turn({}))
+    key = store._database.keys.user("acme", "ann").state
+    await store._database.nodes.call(key, (b"SET", key, b"1"))
+    with pytest.raises(HoldfastError, match="another program wrote to a key"):
+        await store.append(REF, _turn({"user:n": Increment()}))
+    assert await live(store) == ["a"]

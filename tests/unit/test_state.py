@@ -1,0 +1,277 @@
+"""What a key's prefix says, what may be written to the state, and what a change makes of what stands."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidRequest, TooLarge
+from holdfast.limits import STATE_BYTES, STATE_KEY_BYTES, STATE_KEYS, STATE_VALUE_BYTES
+from holdfast.state import (
+    MOST_NUMBER,
+    Extend,
+    Increment,
+    applied,
+    bare,
+    changed,
+    check_delta,
+    check_key,
+    check_room,
+    encoded,
+    merged,
+    names_of,
+    prefixed,
+    same,
+    scope_of,
+    split,
+    weight,
+)
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
+prefixes = st.sampled_from(["", "user:", "app:", "temp:", "User:", "other:", ":"])
+keys = st.tuples(prefixes, texts).map("".join)
+numbers = st.integers(-(2**40), 2**40) | st.integers(-(2**20), 2**20).map(lambda number: number / 8)
+leaves = st.none() | st.booleans() | numbers | st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6
+)
+changes = values | numbers.map(Increment) | st.lists(values, max_size=3).map(lambda items: Extend(tuple(items)))
+deltas = st.dictionaries(keys, changes, max_size=6)
+
+
+# -- keys ----------------------------------------------------------------------
+
+
+@given(keys)
+def test_a_key_is_its_scope_and_a_name(key: str) -> None:
+    scope = scope_of(key)
+    assert prefixed({bare(key): 1}, scope) == {key: 1}
+    assert (scope == "session") == (bare(key) == key)
+    assert not key.startswith(("user:", "app:", "temp:")) or scope == key.partition(":")[0]
+
+
+@given(deltas)
+def test_changes_are_split_by_scope_and_put_together_again(delta: dict[str, Any]) -> None:
+    parts = split(delta)
+    assert {key: change for scope, part in parts.items() for key, change in prefixed(part, scope).items()} == delta
+    assert all(parts.values())
+    for scope, part in parts.items():
+        assert names_of(delta, scope) == list(part)
+
+
+@given(keys)
+def test_keys_that_can_be_are_taken(key: str) -> None:
+    if bare(key):
+        check_key(key)
+
+
+@pytest.mark.parametrize(
+    "key", ["", "user:", "app:", "temp:", "a\0b", "user:\0", "\ud800", "app:\udfff", None, 1, b"k"]
+)
+def test_keys_that_cannot_be_are_refused(key: Any) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        check_key(key)
+    assert refused.value.param == "state"
+
+
+@pytest.mark.parametrize("prefix", ["", "user:", "app:", "temp:"])
+def test_a_keys_length_does_not_count_its_prefix(prefix: str) -> None:
+    check_key(prefix + "k" * STATE_KEY_BYTES)
+    check_key(prefix + "ü" * (STATE_KEY_BYTES // 2))
+    for key in ("k" * (STATE_KEY_BYTES + 1), "ü" * (STATE_KEY_BYTES // 2) + "k"):
+        with pytest.raises(TooLarge, match=f"at most {STATE_KEY_BYTES}"):
+            check_key(prefix + key)
+
+
+# -- changes -------------------------------------------------------------------
+
+
+@given(values, st.none() | values)
+def test_a_value_takes_the_place_of_what_stands(value: Any, old: Any) -> None:
+    check_delta({"k": value})
+    assert changed("k", old, value) == value
+
+
+@given(st.none() | numbers, numbers)
+def test_an_increment_adds(old: Any, by: float) -> None:
+    check_delta({"k": Increment(by)})
+    assert changed("k", old, Increment(by)) == (0 if old is None else old) + by
+
+
+@given(st.lists(numbers, max_size=6), st.randoms())
+def test_increments_add_up_in_any_order(parts: list[float], random: Any) -> None:
+    """Numbers as these, which floats hold exactly."""
+    shuffled = random.sample(parts, len(parts))
+    sums = []
+    for some in (parts, shuffled):
+        total: Any = None
+        for part in some:
+            total = changed("n", total, Increment(part))
+        sums.append(total)
+    assert sums[0] == sums[1]
+
+
+@given(st.none() | st.lists(values, max_size=3), st.lists(values, max_size=3))
+def test_an_extension_adds_to_the_end(old: list[Any] | None, items: list[Any]) -> None:
+    kept = None if old is None else list(old)
+    assert changed("k", old, Extend(tuple(items))) == [*(old or []), *items]
+    assert old == kept
+
+
+@pytest.mark.parametrize("old", [True, False, "1", [1], {}, 2**53, -(2**53), 2**70, float("1e300")])
+def test_what_is_no_number_is_not_added_to(old: Any) -> None:
+    with pytest.raises(InvalidRequest, match="'n'"):
+        changed("n", old, Increment())
+
+
+@pytest.mark.parametrize("by", [True, "1", None, math.nan, math.inf, -math.inf, 10**400, MOST_NUMBER])
+def test_what_is_no_number_is_not_added(by: Any) -> None:
+    with pytest.raises(InvalidRequest, match="'n'"):
+        check_delta({"n": Increment(by)})
+
+
+@pytest.mark.parametrize(("old", "by"), [(MOST_NUMBER - 1, 1), (1 - MOST_NUMBER, -1), (MOST_NUMBER - 2, 2.0)])
+def test_a_sum_that_is_not_exact_is_refused(old: int, by: float) -> None:
+    with pytest.raises(InvalidRequest, match="not exact"):
+        changed("n", old, Increment(by))
+    assert abs(changed("n", old, Increment(-by))) < MOST_NUMBER
+
+
+@pytest.mark.parametrize("old", [True, 0, "", {}, {"a": []}])
+def test_what_is_no_list_is_not_extended(old: Any) -> None:
+    with pytest.raises(InvalidRequest, match="'l'"):
+        changed("l", old, Extend((1,)))
+
+
+@pytest.mark.parametrize("value", [object(), {1, object()}, "\ud800", {"k": "\udfff"}, [object()], {(1, 2): 3}])
+def test_what_is_no_json_is_refused(value: Any) -> None:
+    for change in (value, Extend((value,))):
+        with pytest.raises(InvalidRequest) as refused:
+            check_delta({"fine": 1, "user:k": change})
+        assert "user:k" in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_has_not_is_no_deletion(value: float) -> None:
+    with pytest.raises(InvalidRequest, match="nothing as JSON"):
+        check_delta({"k": value})
+
+
+def test_depth_is_no_crash() -> None:
+    """Neither where a value is checked, nor where two are compared."""
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(InvalidRequest):
+        check_delta({"k": deep})
+    with pytest.raises(InvalidRequest):
+        encoded("k", deep)
+    less: Any = [1]
+    for _ in range(600):
+        less = [less]
+    check_delta({"k": less})
+    assert same(less, less)
+    assert not same(less, [less])
+
+
+def test_values_are_limited() -> None:
+    check_delta({"k": "x" * (STATE_VALUE_BYTES - 2)})
+    with pytest.raises(TooLarge, match="at most 262,144"):
+        check_delta({"k": "x" * (STATE_VALUE_BYTES - 1)})
+    half = "x" * (STATE_VALUE_BYTES // 2)
+    with pytest.raises(TooLarge):
+        changed("k", [half], Extend((half,)))
+    with pytest.raises(TooLarge, match=f"at most {STATE_KEYS:,}"):
+        check_delta(dict.fromkeys(map(str, range(STATE_KEYS + 1))))
+
+
+# -- a whole state ---------------------------------------------------------------
+
+
+@given(st.dictionaries(keys, values.filter(lambda value: value is not None), max_size=5), deltas)
+def test_changes_are_of_the_keys_that_they_name(state: dict[str, Any], delta: dict[str, Any]) -> None:
+    before = json.dumps(state)
+    try:
+        after = applied(state, delta)
+    except InvalidRequest:
+        return
+    finally:
+        assert json.dumps(state) == before
+    assert {key: after.get(key) for key in state.keys() - delta.keys()} == {
+        key: state[key] for key in state.keys() - delta.keys()
+    }
+    for key, change in delta.items():
+        assert after.get(key) == changed(key, state.get(key), change)
+        assert (key in after) == (after.get(key) is not None)
+
+
+@given(st.dictionaries(texts, values.filter(lambda value: value is not None), max_size=6))
+def test_weights_add_up_to_the_json_of_all(state: dict[str, Any]) -> None:
+    whole = len(encoded("all", state))
+    assert sum(weight(key, encoded(key, value)) for key, value in state.items()) + (1 if state else 2) == whole
+
+
+def test_a_sessions_own_state_has_limits() -> None:
+    """What is another scope's does not count; a state that is over them already may shrink."""
+    full = {str(at): 0 for at in range(STATE_KEYS)}
+    assert merged(full, {"user:more": 1, "app:more": 1, "temp:more": 1}) == full
+    assert len(merged(full, {"0": None, "more": 1})) == STATE_KEYS
+    over = {**full, "more": 0}
+    assert len(merged(over, {"1": 2})) == len(over)
+    with pytest.raises(TooLarge, match=f"{STATE_KEYS + 1:,} keys"):
+        merged(full, {"more": 1})
+    many = {str(at): "x" * (STATE_VALUE_BYTES - 2) for at in range(4)}
+    with pytest.raises(TooLarge, match=f"{STATE_BYTES:,}"):
+        merged({}, many)
+
+
+def test_room_says_whose() -> None:
+    check_room("user", keys=STATE_KEYS, size=STATE_BYTES, grown=True)
+    check_room("user", keys=STATE_KEYS + 1, size=1, grown=False)
+    with pytest.raises(TooLarge, match="state of the user"):
+        check_room("user", keys=STATE_KEYS + 1, size=1, grown=True)
+    with pytest.raises(TooLarge, match="state of the tenant"):
+        check_room("app", keys=1, size=STATE_BYTES + 1, grown=False)
+
+
+# -- comparing -------------------------------------------------------------------
+
+
+@given(values)
+def test_a_value_is_the_same_as_it_comes_back(value: Any) -> None:
+    assert same(value, json.loads(json.dumps(value)))
+    assert same(value, json.loads(encoded("k", value)))
+
+
+@given(values, values)
+def test_values_are_the_same_when_their_json_is(one: Any, other: Any) -> None:
+    def plain(value: Any) -> str:
+        return json.dumps(_whole(value), sort_keys=True)
+
+    assert same(one, other) == same(other, one) == (plain(one) == plain(other))
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float):
+        return int(value) if value == int(value) else value
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return {key: _whole(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, True), (0, False), (0, None), ("1", 1), ([], None), ({}, []), ({"a": None}, {})]
+)
+def test_what_only_looks_the_same(one: Any, other: Any) -> None:
+    assert not same(one, other)
+
+
+def test_numbers_are_compared_by_what_they_are() -> None:
+    assert same(1, 1.0)
+    assert same({"a": [1.0, {"b": 2}]}, {"a": (1, {"b": 2.0})})
+    assert not same(1, 1.5)
