@@ -26,6 +26,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     model_calls: int = 0
     idempotency_keys: int = 0
     state_keys: int = 0
+    """Of sessions' own state."""
+    user_state_keys: int = 0
+    """Of the state that a user's sessions share."""
     artifacts: int = 0
     """Versions."""
     artifact_bytes: int = 0

@@ -3,20 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 from holdfast.artifact import UserRef
 from holdfast.engine import Engine
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.receipts import Receipt, receipt_of
-from holdfast.session import Session, SessionRef
+from holdfast.session import CHILD, PARENT, Entry, Session, SessionRef
 from holdfast.stores.base import MAX_PAGE
-from holdfast.stores.walk import as_it_was, unchanged
+from holdfast.stores.walk import as_it_was, entries_to, unchanged
 
 
 async def removed(engine: Engine, ref: SessionRef) -> Receipt | None:
-    """Remove a session and all that belongs to it, from memory too; what there was, None when there was nothing."""
+    """Remove a session and all that belongs to it, from memory too; what there was, None when there was nothing.
+
+    The sessions of agents that were called in it like tools belong to it, and theirs to them.
+    """
+    children = await children_of(engine, ref)
+    receipt = await _gone(engine, ref)
+    for child in children:
+        more = await removed(engine, child)
+        receipt = more if receipt is None else receipt + (more or Receipt())
+    return receipt
+
+
+async def _gone(engine: Engine, ref: SessionRef) -> Receipt | None:
+    """Remove one session, without those that were made from it: for whoever removes these anyway."""
     engine.warm.forget(ref)
     return await engine.take_away(engine.life, ref)
+
+
+async def children_of(engine: Engine, ref: SessionRef) -> list[SessionRef]:
+    """The sessions of agents that were called in one, as its log names them; not those that a copy of it names, too."""
+    store = engine.store
+    try:
+        if not (await store.get(ref)).usage.calls:  # no model has called anything here
+            return []
+        results, _ = await entries_to(store, ref, lambda _: False, keep=_names_child, retired=True)
+        found: list[SessionRef] = []
+        for result in results:
+            child = SessionRef(ref.user_id, str((result.metadata or {})[CHILD]))
+            with suppress(SessionNotFound):
+                parent = (await store.get(child)).metadata.get(PARENT)
+                if isinstance(parent, dict) and parent.get("session_id") == ref.id:
+                    found.append(child)
+    except SessionNotFound:
+        return []
+    return found
+
+
+def _names_child(entry: Entry) -> bool:
+    return isinstance((entry.metadata or {}).get(CHILD), str)
 
 
 async def user_removed(engine: Engine, user_id: str) -> Receipt:
@@ -24,10 +61,16 @@ async def user_removed(engine: Engine, user_id: str) -> Receipt:
     total = await _withdrawn_before(engine, user_id)
     while sessions := (await engine.store.list(user_id=user_id, limit=MAX_PAGE)).sessions:
         for session in sessions:
-            total += await removed(engine, session.ref) or Receipt()
+            total += await _gone(engine, session.ref) or Receipt()
     forgotten = await engine.artifacts.forget(UserRef(user_id))
+    shared = await engine.store.drop_state(user_id)
     files = [await keeper.forget_user(engine.store.tenant, user_id) for keeper in engine.hooks.keepers]
-    return total + Receipt(artifacts=forgotten.artifacts, artifact_bytes=forgotten.bytes, transcripts=sum(files))
+    return total + Receipt(
+        user_state_keys=shared,
+        artifacts=forgotten.artifacts,
+        artifact_bytes=forgotten.bytes,
+        transcripts=sum(files),
+    )
 
 
 async def _withdrawn_before(engine: Engine, user_id: str) -> Receipt:
@@ -61,5 +104,5 @@ async def pruned(
     async for session in unchanged(engine.store, until, status=status, user_id=user_id):
         if dry_run:
             yield session, Receipt()
-        elif await as_it_was(engine.store, session) and (receipt := await removed(engine, session.ref)):
+        elif await as_it_was(engine.store, session) and (receipt := await _gone(engine, session.ref)):
             yield session, receipt

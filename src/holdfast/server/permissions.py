@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from starlette.types import Scope
+
+from holdfast.access import Principal
+from holdfast.server.intake import Refused
 from holdfast.stores.keys import Role
 
-Access = Role | Literal["public", "server"]
-"""`public`: no key is asked for, and nothing of anybody is told. `server`: an admin key of the server's own tenant, of no user."""
+Access = Role | Literal["public", "server", "tenant"]
+"""`public`: no key is asked for, and nothing of anybody is told. `server`: an admin key of the server's own tenant, of no user.
+`tenant`: a key that may write and is of no user, or an admin's."""
+ROLES: Final[Mapping[Access, Role]] = {
+    "read": "read",
+    "write": "write",
+    "admin": "admin",
+    "server": "admin",
+    "tenant": "write",
+}
+"""The role that each of them asks for, but for `public`; some ask for more."""
 
 REST: Final = "/{path:path}"
 """Where no route is."""
@@ -28,8 +41,20 @@ PERMISSIONS: Final[Mapping[tuple[str, str], Access]] = {
     ("DELETE", _ONE): "write",
     ("POST", f"{_ONE}/close"): "write",
     ("POST", f"{_ONE}/fork"): "write",
+    ("POST", f"{_ONE}/move"): "write",
     ("POST", f"{_ONE}/rewind"): "write",
     ("DELETE", "/v1/users/{user_id}"): "admin",
+    ("GET", "/v1/users/{user_id}/state"): "read",
+    ("PATCH", "/v1/users/{user_id}/state"): "write",
+    ("POST", "/v1/users/{user_id}/state"): "write",
+    ("DELETE", "/v1/users/{user_id}/state"): "write",
+    ("GET", "/v1/state"): "read",
+    ("PATCH", "/v1/state"): "tenant",
+    ("POST", "/v1/state"): "tenant",
+    ("DELETE", "/v1/state"): "tenant",
+    ("GET", f"{_ONE}/state"): "read",
+    ("PATCH", f"{_ONE}/state"): "write",
+    ("POST", f"{_ONE}/state"): "write",
     ("GET", f"{_ONE}/messages"): "read",
     ("POST", f"{_ONE}/messages"): "write",
     ("PATCH", f"{_ONE}/messages/{{seq}}"): "write",
@@ -62,3 +87,31 @@ PERMISSIONS: Final[Mapping[tuple[str, str], Access]] = {
 
 PUBLIC: Final = frozenset(path for (_, path), access in PERMISSIONS.items() if access == "public")
 """Paths that are answered whoever asks."""
+
+
+def permit(scope: Scope, method: str) -> None:
+    """Refuse a request whose caller may not do that. Raises `Refused`."""
+    caller = scope.get("state", {}).get("caller")
+    needed = PERMISSIONS.get((method, scope["route"].path))
+    if needed == "public":
+        return
+    if needed is None or caller is None:
+        raise Refused(403, "forbidden", "nobody may do that")
+    principal: Principal = caller.principal
+    role = ROLES[needed]
+    if not principal.may(role):
+        raise Refused(403, "forbidden", f"this key's role is {principal.role!r}; that needs {role!r}")
+    if needed == "server" and not caller.own:
+        raise Refused(403, "forbidden", "that needs an admin key of the server's own tenant, without a user")
+    if needed == "tenant":
+        check_shared(principal)
+
+
+def check_shared(principal: Principal) -> None:
+    """Refuse what changes state that all users of the tenant share, for whom that is not to say. Raises `Refused`."""
+    if principal.user_id is not None and not principal.may("admin"):
+        message = (
+            "app: keys of the state are shared by all users: this key, which is one user's, may read them; writing needs"
+            " one without a user, or an admin's"
+        )
+        raise Refused(403, "forbidden", message)

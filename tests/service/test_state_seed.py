@@ -1,0 +1,200 @@
+"""The examples of seed 002 about state, one by one, on every store: what its text promises of each is so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from holdfast.agents import Agent
+from holdfast.session import SessionRef
+from holdfast.tools.context import ToolContext
+from tests.service.stage import place
+from tests.service.toolbench import Bench, bench, said
+
+ADA, BOB = SessionRef("ada", "one"), SessionRef("bob", "one")
+pytestmark = pytest.mark.parametrize("kind", ["sqlite", "postgres", "mysql", "redis", "redis-cluster"])
+
+
+@pytest.fixture
+def url(kind: str, tmp_path: Path) -> Iterator[str]:
+    """An empty database of each kind."""
+    with place(kind, tmp_path) as found:
+        yield found
+
+
+async def set_state(context: ToolContext, key: str, value: str) -> str:
+    """The seed's `session.SetState(ctx, key, value)`, in a tool callback."""
+    context.state[key] = value
+    return "set"
+
+
+async def get_state(context: ToolContext, key: str) -> str:
+    """The seed's `session.GetState(ctx, key)`."""
+    return str(context.state.get(key, "nothing"))
+
+
+def obedient(body: dict[str, Any]) -> Any:
+    """A model that does what the user says: `set KEY VALUE; get KEY; …` calls tools, and then it says what they said."""
+    last = body["messages"][-1]
+    if last["role"] == "tool":
+        results: list[str] = []
+        for message in reversed(body["messages"]):
+            if message["role"] != "tool":
+                break
+            results.insert(0, message["content"])
+        return said(", ".join(results))
+    calls = []
+    for at, wanted in enumerate(last["content"].split("; ")):
+        verb, key, *value = wanted.split(" ", 2)
+        arguments = {"key": key, **({"value": value[0]} if value else {})}
+        calls.append((f"c{at}", f"{verb}_state", arguments))
+    return said(None, *calls)
+
+
+@asynccontextmanager
+async def desk_at(url: str, **settings: Any) -> AsyncIterator[Bench]:
+    async with bench(obedient, set_state, get_state, url=url, **settings) as desk:
+        for ref in (ADA, BOB, SessionRef("ada", "two")):
+            await desk.hf.session(ref.id, user_id=ref.user_id)
+        yield desk
+
+
+async def say(desk: Bench, ref: SessionRef, text: str, **how: Any) -> str:
+    """A turn of a session; what was answered."""
+    handle = desk.hf.handle(await desk.hf.store.get(ref), **how)
+    return str((await handle.send(text))["choices"][0]["message"]["content"])
+
+
+async def test_session_level_state(url: str) -> None:
+    """`last_search` and `current_topic`: later in the same session, and in no other one; not in the user's scope either."""
+    async with desk_at(url) as desk:
+        await say(desk, ADA, "set last_search deployment kubernetes; set current_topic infrastructure")
+        assert await say(desk, ADA, "get current_topic; get last_search") == "infrastructure, deployment kubernetes"
+        assert await say(desk, SessionRef("ada", "two"), "get current_topic") == "nothing"
+    async with desk_at(url) as desk:  # another process
+        assert await say(desk, ADA, "get current_topic") == "infrastructure"
+        assert await desk.hf.user_state("ada").all() == {}
+
+
+async def test_user_level_state(url: str) -> None:
+    """`user:theme`, `user:language`, `user:preferences`: in all sessions of the user, and in nobody else's."""
+    preferences = '{"notifications": true}'
+    async with desk_at(url) as desk:
+        await say(desk, ADA, f"set user:theme dark; set user:language en; set user:preferences {preferences}")
+        assert (
+            await say(desk, SessionRef("ada", "two"), "get user:theme; get user:preferences") == f"dark, {preferences}"
+        )
+        assert await say(desk, BOB, "get user:theme; get user:preferences") == "nothing, nothing"
+    async with desk_at(url) as desk:
+        fresh = await desk.hf.session("three", user_id="ada")
+        assert await fresh.state["user:theme"] == "dark"
+        assert (await fresh.info()).state == {}
+        assert set(await desk.hf.user_state("ada").all()) == {"user:theme", "user:language", "user:preferences"}
+
+
+async def test_app_level_state(url: str) -> None:
+    """`app:version` and `app:announcement`: readable by any session of the tenant, and by no other tenant's."""
+    async with desk_at(url) as desk:
+        await say(desk, ADA, "set app:version 2.0.0; set app:announcement Maintenance at 2 AM")
+        assert await say(desk, BOB, "get app:version; get app:announcement") == "2.0.0, Maintenance at 2 AM"
+        async with desk.hf.serving("other") as other:
+            assert await other.app_state().all() == {}
+    async with desk_at(url) as desk:
+        assert await desk.hf.app_state()["app:version"] == "2.0.0"
+
+
+async def test_temporary_state(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """`temp:processing`: seen by the tools of that invocation, gone with it; never in store, log, export, or log lines."""
+    caplog.set_level("DEBUG", "holdfast")
+    async with desk_at(url) as desk:
+        text = "set temp:processing true; set temp:intermediate_result s3cr3t; set kept yes"
+        handle = desk.hf.handle(await desk.hf.store.get(ADA))
+        assert await say(desk, ADA, text) == "set, set, set"
+        assert await say(desk, ADA, "get temp:processing; get kept") == "nothing, yes"
+        assert await handle.state.all() == {"kept": "yes"}
+        exported = await desk.hf.export(ADA, retired=True, calls=True)
+        assert exported["state"] == {"kept": "yes"}
+        said_by_tools = [one for one in exported["messages"] if one["role"] == "tool"]
+        assert b"s3cr3t" not in msgspec.json.encode(said_by_tools)
+        await handle.state.set("temp:outside", 1)  # of no turn: dropped
+        assert await handle.state.get("temp:outside") is None
+        assert await desk.hf.user_state("ada").all() == await desk.hf.app_state().all() == {}
+    assert not any("s3cr3t" in record.getMessage() for record in caplog.records)
+
+
+async def test_tools_of_one_turn_share_temporary_state(url: str) -> None:
+    """In the same round, in the next one, and not in the next turn."""
+    seen: list[Any] = []
+
+    async def look(context: ToolContext) -> str:
+        seen.append(context.state.get("temp:processing"))
+        return "looked"
+
+    async def start(context: ToolContext) -> str:
+        context.state["temp:processing"] = "true"
+        return "started"
+
+    script = [
+        said(None, ("a", "start", {})),
+        said(None, ("b", "look", {})),
+        said("ok"),
+        said(None, ("c", "look", {})),
+        said("ok"),
+    ]
+    async with bench(script, look, start, url=url) as desk:
+        await desk.ask("go")
+        await desk.ask("go on")
+        assert seen == ["true", None]
+
+
+async def test_state_in_instructions(url: str) -> None:
+    """`{user:language}`, `{current_topic?}` and `{app:version}`, with what stands there when the model is called."""
+    instruction = (
+        "User's preferred language: {user:language}\nCurrent topic: {current_topic?}\nApp version: {app:version}\n"
+    )
+    agents = {"assistant": Agent(name="assistant", instruction=instruction)}
+    async with desk_at(url, agents=agents) as desk:
+        await desk.hf.user_state("ada").set("user:language", "en")
+        await desk.hf.app_state().set("app:version", "2.0.0")
+        told = "User's preferred language: en\nCurrent topic: {}\nApp version: 2.0.0\n"
+        await say(desk, ADA, "set current_topic infrastructure", agent="assistant")
+        prompts = [body["messages"][0]["content"] for body in desk.model.bodies]
+        assert prompts == [told.format(""), told.format("infrastructure")], "each call is told what stands then"
+
+
+async def test_sessions_lose_nothing_of_each_other(url: str) -> None:
+    """Where peers lose half of the writes: sessions of one user, in two processes, each with keys of its own and one counter."""
+
+    async def note(context: ToolContext, key: str) -> str:
+        context.state[f"user:{key}"] = context.session_id
+        context.state.increment("user:count")
+        context.state.append("user:who", context.session_id)
+        return "noted"
+
+    def model(body: dict[str, Any]) -> Any:
+        last = body["messages"][-1]
+        return said("ok") if last["role"] == "tool" else said(None, *calls_of(last["content"]))
+
+    def calls_of(name: str) -> list[Any]:
+        return [(f"{name}-{at}", "note", {"key": f"{name}.{at}"}) for at in range(5)]
+
+    names = [f"s{at}" for at in range(10)]
+    async with bench(model, note, url=url) as one, bench(model, note, url=url) as two:
+        async with anyio.create_task_group() as group:
+            for at, name in enumerate(names):
+                group.start_soon(talk, (one, two)[at % 2], name)
+        found = await one.hf.user_state("ada").all()
+    assert found.pop("user:count") == 50
+    assert sorted(found.pop("user:who")) == sorted(names * 5)
+    assert found == {f"user:{name}.{at}": name for name in names for at in range(5)}
+
+
+async def talk(desk: Bench, name: str) -> None:
+    handle = await desk.hf.session(name, user_id="ada")
+    await handle.send(name)
