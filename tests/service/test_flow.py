@@ -1,0 +1,363 @@
+"""What a turn is made of, in its order, also when a step fails: load, filter, run, save, index, summarize, clear temporary state."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import afterwards, indexing, prompting
+from holdfast.agents import Agent, Llm, Roster
+from holdfast.compacting import Compactor
+from holdfast.errors import HoldfastError, MissingState, ModelUnavailable, StoreUnavailable, TurnInterrupted
+from holdfast.holdfast import Holdfast
+from holdfast.queueing import Hold
+from holdfast.session import Session, SessionRef
+from holdfast.tools.context import ToolContext
+from holdfast.turn import respond
+from holdfast.turning import Turn
+from tests.service.stage import begun, on_stage, say
+from tests.service.test_turn import REF, ToldModel
+from tests.service.toolbench import Bench, bench, content, said
+
+CANARY = "kelp-canary-7f3a"
+
+
+class Index:
+    """An indexer that notes what it is told, and may fail or wait."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self.told: list[tuple[str, int]] = []
+        self.gate: asyncio.Event | None = None
+
+    async def index(self, ref: SessionRef, session: Session) -> None:
+        """See `Indexer.index`."""
+        self.told.append((ref.id, session.version))
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
+
+
+def keep(context: ToolContext) -> str:
+    """Keep something for the turn."""
+    context.state["temp:note"] = CANARY
+    context.state["kept"] = "yes"
+    return "kept"
+
+
+SCRIPT: list[Any] = [said(None, ("c", "keep", {})), said("done")]
+
+
+class Watch:
+    """Which steps of a turn were taken, in order, and what each of those behind the reply saw.
+
+    Attributes:
+        steps: their names.
+        seen: by step, the temporary state, the roles in the log and the session's version at that moment.
+        failing: the step that raises.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch, failing: str | None = None) -> None:
+        self.steps: list[str] = []
+        self.seen: dict[str, tuple[dict[str, Any], int]] = {}
+        self.failing = failing
+        self.turn: Turn | None = None
+        self._patch = patch
+        self._around(Hold, "opened", "load")
+        self._around(prompting, "built_from", "filter", of="filter")
+        self._around(ToldModel, "stream", "run", of="run")
+        self._saving()
+        for step in ("index", "compact", "clear_temp"):
+            self._behind(step)
+
+    def note(self, step: str) -> None:
+        if step not in self.steps:
+            self.steps.append(step)
+        if step == self.failing:
+            raise StoreUnavailable(f"{step} fails")
+
+    def _around(self, owner: Any, name: str, step: str, *, of: str | None = None) -> None:
+        inner: Callable[..., Any] = getattr(owner, name)
+
+        def noting(*args: Any, **more: Any) -> Any:
+            self.note(of or step)
+            return inner(*args, **more)
+
+        self._patch.setattr(owner, name, noting)
+
+    def _saving(self) -> None:
+        inner = Turn.append
+
+        async def append(turn: Turn, messages: Any, **more: Any) -> Any:
+            self.turn = turn
+            if more.get("last"):
+                self.note("save")
+            return await inner(turn, messages, **more)
+
+        self._patch.setattr(Turn, "append", append)
+
+    def _behind(self, step: str) -> None:
+        inner = getattr(afterwards, step)
+
+        def noting(turn: Turn) -> None:
+            self.seen[step] = (dict(turn.temp), turn.session.version if turn.wrote else -1)
+            self.note(step)
+            inner(turn)
+
+        noting.__name__ = step
+        steps = tuple(noting if one.__name__ == step else one for one in afterwards.STEPS)
+        self._patch.setattr(afterwards, "STEPS", steps)
+
+
+ORDER = ["load", "filter", "run", "save", "index", "compact", "clear_temp"]
+
+
+@asynccontextmanager
+async def watched(
+    patch: pytest.MonkeyPatch, failing: str | None = None, script: Any = None, **how: Any
+) -> AsyncIterator[tuple[Bench, Watch, Index]]:
+    index = Index()
+    async with bench(script or SCRIPT, keep, indexer=index, **how) as made:
+        yield made, Watch(patch, failing), index
+
+
+# -- the order ---------------------------------------------------------------------------
+
+
+async def test_the_steps_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch) as (made, watch, index):
+        assert content(await made.ask("Hi")) == "done"
+        assert watch.steps == ORDER
+        version = (await made.hf.store.get(REF)).version
+        await made.hf.engine.indexing.settled()
+        assert index.told == [("s", version)], "behind the commits: it sees all of the turn"
+        assert watch.seen["index"] == watch.seen["compact"] == ({"temp:note": CANARY}, version)
+        assert watch.turn is not None
+        assert watch.turn.temp == {}
+
+
+@pytest.mark.parametrize(
+    ("failing", "taken", "log"),
+    [
+        ("load", ["load", "index", "compact", "clear_temp"], []),
+        ("filter", ["load", "filter", "index", "compact", "clear_temp"], ["user"]),
+        ("run", ["load", "filter", "run", "index", "compact", "clear_temp"], ["user"]),
+        ("save", ORDER, ["user", "assistant", "tool"]),
+    ],
+)
+async def test_what_comes_behind_comes_in_its_order_where_a_step_before_fails(
+    monkeypatch: pytest.MonkeyPatch, failing: str, taken: list[str], log: list[str]
+) -> None:
+    async with watched(monkeypatch, failing) as (made, watch, index):
+        with pytest.raises(HoldfastError, match=f"{failing} fails"):
+            await made.ask("Hi")
+        assert watch.steps == taken
+        assert [entry.message.role for entry in await made.log()] == log
+        await made.hf.engine.indexing.settled()
+        version = (await made.hf.store.get(REF)).version
+        assert index.told == ([("s", version)] if log else []), "it is told of what was written, and of nothing else"
+        assert watch.turn is None or watch.turn.temp == {}
+
+
+@pytest.mark.parametrize("failing", ["index", "compact", "clear_temp"])
+async def test_a_step_behind_the_reply_that_fails_keeps_no_other_from_being_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: str
+) -> None:
+    async with watched(monkeypatch, failing) as (made, watch, index):
+        assert content(await made.ask("Hi")) == "done", "the reply is what counts"
+        assert watch.steps == ORDER
+        await made.hf.engine.indexing.settled()
+        assert bool(index.told) == (failing != "index")
+        errors = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+        assert errors == [f"{failing}: not done after a turn of session 's'"]
+        assert CANARY not in caplog.text
+
+
+async def test_a_turn_whose_instruction_lacks_something_ends_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = {"a": Agent(name="a", instruction="{topic}")}
+    async with watched(monkeypatch, agents=agents) as (made, watch, index):
+        with pytest.raises(MissingState):
+            await made.ask("Hi", agent="a")
+        assert watch.steps == ["load", "index", "compact", "clear_temp"]
+        await made.hf.engine.indexing.settled()
+        assert len(index.told) == 1
+
+
+async def test_a_client_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch) as (made, watch, index):
+        turn = made.turn("Hi")
+        made.model.gate = asyncio.Event()
+        chunks = respond(turn)
+        task = asyncio.ensure_future(anext(chunks))
+        await made.model.asked.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await chunks.aclose()
+        assert watch.steps == ["load", "filter", "run", "index", "compact", "clear_temp"]
+        await made.hf.engine.indexing.settled()
+        assert len(index.told) == 1
+
+
+async def test_a_turn_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Index()
+    async with on_stage("sqlite://:memory:", indexer=index) as ((hf,), stage):
+        watch = Watch(monkeypatch)
+        first = await begun(hf, stage, "one")
+        assert await say(hf, "two", session_queue="interrupt") == "re: two"
+        with pytest.raises(TurnInterrupted):
+            await first
+        assert watch.steps == ["load", "filter", "save", "index", "compact", "clear_temp"]
+        await hf.engine.indexing.settled()
+        assert index.told[-1] == ("s", (await hf.store.get(REF)).version)
+
+
+async def test_the_turn_of_a_librarys_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch) as (made, watch, index):
+        with pytest.raises(ValueError, match="mine"):  # noqa: PT012  (what is raised in it ends the turn)
+            async with made.session.turn("Hi") as turn:
+                turn.state["temp:note"] = CANARY
+                turn.add("half")
+                raise ValueError("mine")
+        assert watch.steps == ["load", "filter", "save", "index", "compact", "clear_temp"]
+        assert watch.seen["compact"][0] == {"temp:note": CANARY}
+        assert watch.turn is not None
+        assert watch.turn.temp == {}
+        await made.hf.engine.indexing.settled()
+        assert index.told == [("s", (await made.hf.store.get(REF)).version)]
+
+
+async def test_a_librarys_turn_whose_write_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch, "save") as (made, watch, _):
+        with pytest.raises(StoreUnavailable):  # noqa: PT012  (its end raises)
+            async with made.session.turn("Hi") as turn:
+                turn.state["temp:note"] = CANARY
+                turn.add("lost")
+        assert watch.steps[-3:] == ["index", "compact", "clear_temp"]
+        assert watch.turn is not None
+        assert watch.turn.temp == {}
+
+
+async def test_a_reply_that_is_told_again_is_followed_by_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(monkeypatch) as (made, _, index):
+        for _ in range(2):
+            told = await made.ask("Hi", idempotency_key="k", fingerprint=b"f")
+        assert content(told) == "done"
+        await made.hf.engine.indexing.settled()
+        assert len(index.told) == 1
+
+
+async def test_a_summary_is_looked_for_after_each_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(Compactor, "after_turn", lambda _, ref, *__: looked.append(ref.id))
+    down = [ModelUnavailable("down")]
+    async with bench(["ok", down]) as made:
+        await made.ask("Hi")
+        with pytest.raises(ModelUnavailable):
+            await made.ask("And?")
+    assert looked == ["s", "s"]
+
+
+# -- the index ---------------------------------------------------------------------------
+
+
+async def test_no_turn_waits_for_an_index() -> None:
+    """While it is at a session it is told of it once more behind that, however many turns there were."""
+    index = Index()
+    index.gate = asyncio.Event()
+    async with bench(["1", "2", "3"], indexer=index) as made:
+        for at in ("1", "2", "3"):
+            assert content(await made.ask(f"ask {at}")) == at
+        assert len(index.told) == 1
+        index.gate.set()
+        await made.hf.engine.indexing.settled()
+        assert [version for _, version in index.told][-1] == (await made.hf.store.get(REF)).version
+        assert len(index.told) == 2
+
+
+async def test_an_index_that_fails_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    index = Index(RuntimeError("no index"))
+    async with bench(["1", "2"], indexer=index) as made:
+        await made.ask("Hi")
+        await made.hf.engine.indexing.settled()
+        assert content(await made.ask("And?")) == "2"
+        await made.hf.engine.indexing.settled()
+        assert len(index.told) == 2
+    assert "session 's' could not be indexed" in caplog.text
+
+
+async def test_closing_waits_for_an_index_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Index()
+    index.gate = asyncio.Event()
+    monkeypatch.setattr(indexing, "INDEX_SECONDS", 0.0)
+    async with bench(["1"], indexer=index) as made:
+        await made.ask("Hi")
+        running = made.hf.engine.indexing
+    await running.settled()
+    running.soon(REF, None)  # type: ignore[arg-type]  # it is closed, and looks at nothing
+    assert len(index.told) == 1
+
+
+async def test_of_each_tenant_it_is_told() -> None:
+    index = Index()
+    roster = Roster({"default": Llm(name="default", model="gpt-4o", client=ToldModel(lambda _: "ok"))})
+    async with Holdfast("sqlite://:memory:", roster=roster, indexer=index) as hf, hf.serving("other") as other:
+        await (await other.session("t")).send("Hi")
+        await other.engine.indexing.settled()
+        assert [name for name, _ in index.told] == ["t"]
+
+
+# -- temporary state ---------------------------------------------------------------------
+
+
+async def test_temporary_state_is_nowhere_when_its_turn_has_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not in the database's files, an export, the session's state, a line of the log, or the turn's memory."""
+    caplog.set_level(logging.DEBUG)
+
+    def look(context: ToolContext) -> str:
+        """Look at it."""
+        return str(len(context.state["temp:note"]))
+
+    script = [*SCRIPT[:1], said(None, ("d", "look", {})), said("done"), [ModelUnavailable("down")]]
+    async with bench(script, keep, look, url=f"sqlite:///{tmp_path}/hf.db") as made:
+        turn = made.turn("Hi")
+        async for _ in respond(turn):
+            pass
+        assert (await made.log())[4].message.text == str(len(CANARY)), "the turn's other tools see it"
+        with pytest.raises(ModelUnavailable):
+            await made.ask("And?")
+        assert turn.temp == {}
+        assert CANARY not in str(await made.session.export())
+        session = await made.hf.store.get(REF)
+        assert session.state == {"kept": "yes"}
+        assert await made.session.state.all() == {"kept": "yes"}
+        assert not [one for one in gc.get_objects() if isinstance(one, dict) and one.get("temp:note") == CANARY]
+    assert CANARY not in caplog.text
+    assert not holding(tmp_path)
+
+
+def holding(folder: Path) -> list[Path]:
+    """Files that have the canary in them."""
+    return [one for one in folder.rglob("*") if one.is_file() and CANARY.encode() in one.read_bytes()]
+
+
+async def test_temporary_state_of_a_turn_is_seen_by_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tell(context: ToolContext) -> str:
+        """Tell what there is."""
+        return str(sorted(context.state))
+
+    script = [*SCRIPT, said(None, ("d", "tell", {})), said("done")]
+    async with bench(script, keep, tell) as made:
+        await made.ask("Hi")
+        await made.ask("And?")
+        assert (await made.log())[-2].message.text == "['kept']"

@@ -1,0 +1,333 @@
+"""Instructions from templates: made of what the state and the artifacts have when the model is called, whoever asks."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.agents import Agent
+from holdfast.errors import (
+    HoldfastError,
+    InvalidRequest,
+    MissingState,
+    ModelUnavailable,
+    SessionNotFound,
+    TooLarge,
+)
+from holdfast.limits import INSTRUCTED_ARTIFACT_BYTES
+from holdfast.secrets import Guard, make_redactor
+from holdfast.session import SessionRef
+from holdfast.stores.base import Append
+from holdfast.stores.wrapper import StoreWrapper
+from holdfast.tools.context import ToolContext
+from holdfast.turn import respond
+from tests.service.test_turn import REF
+from tests.service.toolbench import Bench, bench, content, said
+
+LANGUAGE = "User's preferred language: {user:language}\nCurrent topic: {current_topic?}\nApp version: {app:version}\n"
+"""The seed's instruction."""
+KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
+
+
+def agent(instruction: str | None = None, **fields: Any) -> dict[str, Agent]:
+    return {"a": Agent(name="a", instruction=instruction, **fields)}
+
+
+def system_of(made: Bench, at: int = -1) -> list[str]:
+    return [one["content"] for one in made.model.prompts[at] if one["role"] == "system"]
+
+
+async def write_state(made: Bench, delta: dict[str, Any]) -> None:
+    await made.hf.store.append(REF, Append(state_delta=delta, timestamp=made.hf.clock()))
+
+
+# -- what is told ------------------------------------------------------------------------
+
+
+async def test_the_seeds_instruction_tells_what_each_scope_has() -> None:
+    async with bench(["ok"] * 2, agents=agent(LANGUAGE)) as made:
+        await write_state(made, {"user:language": "Portuguese", "app:version": "2.0.0", "current_topic": "trams"})
+        await made.ask("Hi", agent="a")
+        assert system_of(made) == ["User's preferred language: Portuguese\nCurrent topic: trams\nApp version: 2.0.0\n"]
+        await write_state(made, {"current_topic": None, "app:version": 2.5})
+        await made.ask("And now?", agent="a")
+        assert system_of(made) == ["User's preferred language: Portuguese\nCurrent topic: \nApp version: 2.5\n"]
+
+
+async def test_global_instructions_come_first_from_the_root_down() -> None:
+    above = (
+        Agent(name="root", global_instruction="R {x}"),
+        Agent(name="mid"),
+        Agent(name="top", global_instruction="T {{x}}"),
+    )
+    async with bench(["ok"], agents=agent("I {x}", global_instruction="G {none?}{x}")) as made:
+        await write_state(made, {"x": 1})
+        turn = made.turn("Hi", agent="a")
+        turn.speak_as(msgspec.structs.replace(turn.request.voice, above=above), turn.learned)
+        async for _ in respond(turn):
+            pass
+        assert system_of(made) == ["R 1\n\nT {x}\n\nG 1\n\nI 1"]
+
+
+async def test_an_instruction_of_which_nothing_is_left_is_none() -> None:
+    async with bench(["ok"], agents=agent("{x?}")) as made:
+        await made.ask("Hi", agent="a")
+        assert system_of(made) == []
+
+
+async def test_system_messages_of_requests_and_sessions_are_no_templates() -> None:
+    async with bench(["ok"] * 2, agents=agent("{{x}}")) as made:
+        session = await made.hf.session("t", system="session {x}", agent="a")
+        await session.send("Hi")
+        assert system_of(made) == ["{x}", "session {x}"]
+        await session.send([{"role": "system", "content": "request {x}"}, {"role": "user", "content": "Hi"}])
+        assert system_of(made) == ["{x}", "request {x}"]
+
+
+async def test_values_open_no_placeholder_and_close_none() -> None:
+    hostile = "{user:secret} {artifact.plan} {{x}} }} {"
+    async with bench(["ok"], agents=agent("{a}{b}|{{a}}", global_instruction="{b}")) as made:
+        await write_state(made, {"a": "{b", "b": hostile, "user:secret": "hidden"})
+        await made.ask("Hi", agent="a")
+        assert system_of(made) == [f"{hostile}\n\n{{b{hostile}|{{a}}"]
+
+
+async def test_what_a_tool_writes_shows_in_the_next_call_of_the_turn() -> None:
+    def note(context: ToolContext) -> str:
+        """Note things."""
+        context.state["topic"] = "trams"
+        context.state["user:language"] = "pt"
+        context.state["temp:step"] = {"n": 2}
+        return "noted"
+
+    texts = "{topic?}|{user:language?}|{temp:step?}"
+    async with bench([said(None, ("c", "note", {})), said("done")] * 2, note, agents=agent(texts)) as made:
+        await made.ask("Hi", agent="a")
+        assert [system_of(made, at) for at in (0, 1)] == [["||"], ['trams|pt|{"n":2}']]
+        await made.ask("Again", agent="a")
+        assert system_of(made, 2) == ["trams|pt|"], "what was temporary is gone with its turn"
+
+
+async def test_the_turn_of_a_librarys_user_has_it_too() -> None:
+    async with bench([], agents=agent("{topic?}|{temp:x?}")) as made:
+        session = await made.hf.session("t", agent="a")
+        async with session.turn("Hi") as turn:
+            assert turn.messages[0]["content"] == "|"
+            turn.state["topic"], turn.state["temp:x"] = "trams", "soon"
+            turn.add({"role": "assistant", "tool_calls": [_call()]})
+            turn.add({"role": "tool", "tool_call_id": "c", "content": "1"})
+            assert (await turn.next())[0]["content"] == "trams|soon"
+            turn.add("ok")
+
+
+def _call() -> dict[str, Any]:
+    return {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+# -- artifacts -------------------------------------------------------------------------
+
+
+async def test_the_text_of_an_artifact_in_its_newest_version() -> None:
+    async with bench(
+        ["ok"] * 2, agents=agent("{artifact.plan.md}|{artifact.user:style.txt?}|{artifact.none?}")
+    ) as made:
+        await made.session.artifacts.save("plan.md", "# {topic}\n")
+        await made.ask("Hi", agent="a")
+        assert system_of(made) == ["# {topic}\n||"]
+        await made.session.artifacts.save("plan.md", "# Two")
+        await made.session.artifacts.save("user:style.txt", "brief")
+        await made.ask("Hi again", agent="a")
+        assert system_of(made) == ["# Two|brief|"]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "told"),
+    [
+        (b"x" * (INSTRUCTED_ARTIFACT_BYTES + 1), "text/plain", "65,537 bytes"),
+        (b"\x89PNG\r\n\x1a\n", None, "image/png"),
+        (b"\0\1\2", None, "application/octet-stream"),
+    ],
+)
+async def test_an_artifact_that_cannot_stand_there(data: bytes, kind: str | None, told: str) -> None:
+    async with bench([], agents=agent("{artifact.plan?}")) as made:
+        await made.session.artifacts.save("plan", data, mime_type=kind)
+        with pytest.raises(InvalidRequest, match=told) as error:
+            await made.ask("Hi", agent="a")
+        assert type(error.value) is InvalidRequest, "whoever asks has sent nothing that is too large"
+
+
+async def test_one_of_just_the_size_and_of_no_known_type_can() -> None:
+    async with bench(["ok"], agents=agent("{artifact.plan}")) as made:
+        await made.session.artifacts.save("plan", "x" * INSTRUCTED_ARTIFACT_BYTES)
+        await made.ask("Hi", agent="a")
+        assert system_of(made) == ["x" * INSTRUCTED_ARTIFACT_BYTES]
+
+
+# -- what is missing -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["topic", "user:language", "app:version", "temp:x", "artifact.plan.md"])
+async def test_what_is_missing_ends_the_turn_before_the_model_is_called(name: str) -> None:
+    """The user's message is in the log as where no prompt fits; sent again when the state is there, it is answered, not doubled."""
+    async with bench(["ok"], agents=agent(f"{{{name}}}", failure_message="Sorry.")) as made:
+        with pytest.raises(MissingState) as error:
+            await made.ask("Hi", agent="a")
+        assert (error.value.name, error.value.agent) == (name, "a")
+        assert (made.model.prompts, await made.told()) == ([], ["user: Hi"])
+        if name == "temp:x":
+            return
+        if name.startswith("artifact."):
+            await made.session.artifacts.save("plan.md", "now")
+        else:
+            await write_state(made, {name: "now"})
+        assert content(await made.ask("Hi", agent="a")) == "ok"
+        assert (system_of(made), await made.told()) == (["now"], ["user: Hi", "assistant: ok"])
+
+
+async def test_what_a_tool_takes_away_is_missing_in_the_next_call() -> None:
+    def drop(context: ToolContext) -> str:
+        """Drop it."""
+        del context.state["topic"]
+        return "gone"
+
+    async with bench([said(None, ("c", "drop", {}))], drop, agents=agent("{topic}")) as made:
+        await write_state(made, {"topic": "trams"})
+        with pytest.raises(MissingState, match="topic"):
+            await made.ask("Hi", agent="a")
+        assert await made.told() == ["user: Hi", "assistant drop(c): ", "tool c: gone"]
+
+
+# -- looking -----------------------------------------------------------------------------
+
+
+async def test_looking_makes_it_of_what_stands_now() -> None:
+    async with bench(["ok"], agents=agent("{topic} {temp:x}{user:language?}")) as made:
+        session = await made.hf.session("t", agent="a")
+        with pytest.raises(MissingState, match="topic"):
+            await session.context()
+        await session.update(state={"topic": "trams", "user:language": "pt"})
+        looked = await session.context()
+        assert looked.messages[0]["content"] == "trams pt", "outside of a turn there is no temporary state to miss"
+
+
+async def test_looking_back_knows_that_the_state_was_another() -> None:
+    async with bench(["ok"], agents=agent("{topic}")) as made:
+        session = await made.hf.session("t", agent="a")
+        await session.update(state={"topic": "trams"})
+        await session.send("Hi")
+        then = await session.context(at_turn=0)
+        assert then.hash == then.sent_hash
+        await session.update(state={"topic": "ferries"})
+        now = await session.context(at_turn=0)
+        assert now.messages[0]["content"] == "ferries"
+        assert now.hash != now.sent_hash == then.sent_hash
+
+
+# -- what an agent says itself ---------------------------------------------------------------
+
+
+async def test_a_greeting_and_a_silence_tell_what_they_name_as_far_as_it_is_there() -> None:
+    told = {"greeting": "Hello {user:name}{suffix}!", "silence_message": "Still there, {user:name}?"}
+    async with bench([], agents=agent(**told)) as made:
+        first = await made.hf.session("t", agent="a")
+        assert [one["content"] for one in await first.messages()] == ["Hello !"]
+        await first.update(state={"user:name": "Ada"})
+        new = await made.hf.create("u", agent="a", state={"suffix": " L."})
+        session = made.hf.handle(new)
+        await session.speak(source="silence")
+        assert [one["content"] for one in await session.messages()] == ["Hello Ada L.!", "Still there, Ada?"]
+
+
+async def test_a_greeting_sees_what_its_session_brings_to_shared_scopes() -> None:
+    async with bench([], agents=agent(greeting="Hello {user:name}")) as made:
+        new = await made.hf.create("u", agent="a", state={"user:name": "Ada"})
+        assert [one["content"] for one in await made.hf.handle(new).messages()] == ["Hello Ada"]
+        assert (await made.hf.store.state("default")).values == {"name": "Ada"}
+        with pytest.raises(TooLarge):
+            await made.hf.create("v", agent="a", state={f"user:{at}": "x" * 200_000 for at in range(6)})
+        with pytest.raises(SessionNotFound):
+            await made.hf.store.get(SessionRef("default", "v"))
+
+
+async def test_nothing_is_said_where_nothing_is_left_to_say() -> None:
+    async with bench([], agents=agent(greeting="{user:name}", silence_message="{user:name}")) as made:
+        session = await made.hf.session("t", agent="a")
+        assert await session.messages() == []
+        with pytest.raises(InvalidRequest, match="nothing is left to say"):
+            await session.speak(source="silence")
+
+
+async def test_a_failure_message_is_told_with_the_turns_state() -> None:
+    def note(context: ToolContext) -> str:
+        """Note it."""
+        context.state["temp:order"] = 7
+        return "noted"
+
+    down = ModelUnavailable("down", status=503)
+    sorry = agent(failure_message="Sorry {user:name}, order {temp:order} {missing}waits.")
+    async with bench([said(None, ("c", "note", {})), [down]], note, agents=sorry) as made:
+        await write_state(made, {"user:name": "Ada"})
+        assert content(await made.ask("Hi", agent="a")) == "Sorry Ada, order 7 waits."
+    async with bench([[down]], agents=agent(failure_message="{user:words}")) as made:
+        with pytest.raises(ModelUnavailable):
+            await made.ask("Hi", agent="a")
+
+
+# -- what it costs, and what must not leave ----------------------------------------------------
+
+
+class Watched(StoreWrapper):
+    """Notes which shared keys are read."""
+
+    read: list[tuple[str | None, Any]] = []  # noqa: RUF012  # of all handles of the test's store
+
+    async def state(self, user_id: str | None, **more: Any) -> Any:
+        self.read.append((user_id, more.get("names")))
+        return await self.inner.state(user_id, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('Answer in JSON: {"a": {"b": [1]}}', []),
+        ("{topic?} {temp:x?}", []),
+        ("{user:a?} {user:b?} {topic?} {user:a?}", [("default", ["a", "b"])]),
+        ("{app:v?}", [(None, ["v"])]),
+    ],
+)
+async def test_just_the_named_keys_of_shared_scopes_are_read(text: str, read: list[Any]) -> None:
+    async with bench(["ok"], agents=agent(text)) as made:
+        Watched.read = []
+        made.hf.engine.scopes._store = Watched(made.hf.engine.store)  # type: ignore[abstract]  # the rest is passed on
+        await made.ask("Hi", agent="a")
+        assert Watched.read == read
+
+
+async def test_no_secret_of_an_artifact_or_of_temporary_state_reaches_the_model(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def note(context: ToolContext) -> str:
+        """Note it."""
+        context.state["temp:key"] = {"is": KEY}
+        return "noted"
+
+    caplog.set_level(logging.DEBUG)
+    guard = Guard(make_redactor(), None)
+    texts = "{artifact.notes.txt} {temp:key?}"
+    async with bench([said(None, ("c", "note", {})), said("ok")], note, agents=agent(texts), guard=guard) as made:
+        await made.session.artifacts.save("notes.txt", f"the key is {KEY}")
+        await made.ask("Hi", agent="a")
+        assert all(KEY not in str(prompt) for prompt in made.model.prompts)
+        assert '{"is":"' in system_of(made)[0], "the rest of it is told"
+    assert KEY not in caplog.text
+
+
+async def test_an_error_quotes_no_value() -> None:
+    async with bench([], agents=agent("{topic} {missing}")) as made:
+        await write_state(made, {"topic": "confidential"})
+        with pytest.raises(HoldfastError) as error:
+            await made.ask("Hi", agent="a")
+        assert "confidential" not in str(error.value)
