@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.limits import ARTIFACT_NAME_BYTES
+from holdfast.limits import ARTIFACT_NAME_BYTES, ARTIFACTS_TOLD
 from holdfast.session import SessionRef
 
 USER: Final = "user:"
 """What names begin with that all sessions of a user share."""
+LOADER: Final = "load_artifact"
+"""The tool that gives a model what an artifact holds, and results of tools that its prompt does not have any more."""
 NOTHING: Final = -1
 """As an expected version: there is nothing of that name yet."""
 
+_RESULT: Final = re.compile(r"result-(0|[1-9][0-9]{0,15})")
 _MARKS: Final = " ._-()@+,"
 _ALLOWED: Final = f"letters, digits, spaces and {' '.join(_MARKS.strip())}"
 _RESERVED: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])\s*(\..*)?", re.IGNORECASE)
@@ -84,6 +88,11 @@ def artifact_to(artifact: Artifact) -> dict[str, Any]:
     }
 
 
+def artifacts_to(versions: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Versions by name as replies tell of them: of very many the last ones."""
+    return [{"name": name, "version": version} for name, version in versions.items()][-ARTIFACTS_TOLD:]
+
+
 # -- names -------------------------------------------------------------------
 
 
@@ -113,6 +122,17 @@ def checked_name(name: str) -> str:
         )
         raise InvalidRequest(message, param="name")
     return whole
+
+
+def result_name(seq: int) -> str:
+    """What the result of a tool is called, as `LOADER` knows it: the entry `seq` of the session."""
+    return f"result-{seq}"
+
+
+def result_seq(name: str) -> int | None:
+    """Which entry a name means that is a result's; None: it is none."""
+    found = _RESULT.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 def _wrong(name: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
@@ -33,6 +34,15 @@ for _kind, _ending in (
     ("image/avif", ".avif"),
 ):
     _known.add_type(_kind, _ending)
+
+_TEXTS: Final = frozenset(
+    f"application/{name}"
+    for name in ("json", "jsonl", "x-ndjson", "xml", "yaml", "x-yaml", "toml", "javascript", "sql", "x-sh", "x-tex")
+)
+"""Types that are text and do not say so."""
+_CHARSET: Final = re.compile(r';\s*charset="?([^";\s]+)', re.IGNORECASE)
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""Characters that no text has; a terminal's escapes are some."""
 
 _SIGNATURES: Final[tuple[tuple[str, re.Pattern[bytes]], ...]] = (
     ("image/png", re.compile(rb"\x89PNG\r\n\x1a\n")),
@@ -99,6 +109,52 @@ def check_allowed(mime_type: str, types: Sequence[str]) -> None:
 
 def _bare(mime_type: str) -> str:
     return mime_type.partition(";")[0].strip()
+
+
+# -- text --------------------------------------------------------------------
+
+
+def text_in(data: bytes, mime_type: str) -> str | None:
+    """A content as text; None where it is none. One of an unknown type is text if it reads like some.
+
+    Args:
+        data: all of it, or a part that begins and ends between characters.
+        mime_type: with its `charset`, if it has one; without one it is UTF-8.
+    """
+    bare = _bare(mime_type)
+    if bare == UNKNOWN:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return None
+        return None if _CONTROL.search(text) else text
+    if not is_text(mime_type):
+        return None
+    return data.decode(charset_of(mime_type), "replace")
+
+
+def is_text(mime_type: str) -> bool:
+    """Whether contents of a type are text: what says so, JSON, XML, YAML and their like."""
+    bare = _bare(mime_type)
+    return bare.startswith("text/") or bare in _TEXTS or bare.endswith(("+json", "+xml", "+yaml"))
+
+
+def charset_of(mime_type: str) -> str:
+    """The charset that a type says, if Python knows it; else UTF-8."""
+    found = _CHARSET.search(mime_type)
+    try:
+        known = codecs.lookup(found[1]) if found else None
+    except LookupError:
+        known = None
+    return known.name if known is not None and _reads_text(known.name) else "utf-8"
+
+
+def _reads_text(charset: str) -> bool:
+    """Whether it makes text of bytes: Python has others under names of the same kind."""
+    try:
+        return isinstance(b"a ".decode(charset, "replace"), str)
+    except (LookupError, ValueError):
+        return False
 
 
 # -- passing by --------------------------------------------------------------

@@ -143,6 +143,25 @@ class ArtifactService:
             await self._remove([key])
         return saved
 
+    async def copy(self, artifact: Artifact, ref: SessionRef) -> Artifact:
+        """Save a version again, as the next one of its name in another session, with all that is known of it.
+
+        Raises:
+            StoreCorrupt: its content is not what was saved.
+            SessionNotFound: there is no session to save it in.
+        """
+        key = self._key()
+        async with aclosing(self.read(artifact)) as chunks:
+            await self._blobs.put(key, chunks)
+        said = {name: getattr(artifact, name) for name in NewArtifact.__struct_fields__}
+        try:
+            return await self._store.add_artifact(scope_of(ref, artifact.name), NewArtifact(**{**said, "blob": key}))
+        except StoreError:
+            raise  # it may have been named: then the content is needed, else the sweep finds it
+        except HoldfastError:
+            await self._remove([key])
+            raise
+
     async def get(self, ref: SessionRef, name: str, version: int | None = None) -> Artifact:
         """What is known of an artifact, without its content. Raises `ArtifactNotFound`, `SessionNotFound`."""
         name = checked_name(name)
@@ -312,12 +331,20 @@ class SessionArtifacts:
         service: those of its tenant.
         ref: which session.
         identity: its own; given, nothing is saved to another session that has taken its name.
+        saved: called with what was saved by it.
     """
 
-    def __init__(self, service: ArtifactService, ref: SessionRef, identity: str | None = None) -> None:
+    def __init__(
+        self,
+        service: ArtifactService,
+        ref: SessionRef,
+        identity: str | None = None,
+        saved: Callable[[Artifact], None] | None = None,
+    ) -> None:
         self._service = service
         self._ref = ref
         self._identity = identity
+        self._saved = saved
 
     async def save(
         self,
@@ -348,7 +375,7 @@ class SessionArtifacts:
             Conflict: another name differs from this one in case or Unicode form alone.
             SessionNotFound: no such session.
         """
-        return await self._service.save(
+        artifact = await self._service.save(
             self._ref,
             name,
             data,
@@ -358,6 +385,9 @@ class SessionArtifacts:
             expect=expect,
             identity=self._identity,
         )
+        if self._saved is not None:
+            self._saved(artifact)
+        return artifact
 
     async def get(self, name: str, version: int | None = None) -> Artifact:
         """What is known of an artifact: version, type, size, hash, author, metadata. Raises `ArtifactNotFound`."""

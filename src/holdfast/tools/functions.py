@@ -63,6 +63,7 @@ def tool_from(
         parameters=_schema(arguments, name, fields),
         timeout=timeout,
         max_result=max_result,
+        reads_state=context is not None,
     )
 
 

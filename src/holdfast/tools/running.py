@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ERROR_CHARS, TOOL_GRACE_SECONDS
-from holdfast.messages import Message, ToolCall
+from holdfast.messages import Message, Part, ToolCall
 from holdfast.tools.context import ToolContext
 from holdfast.tools.tool import Tool, Toolset
 
@@ -28,11 +28,13 @@ class Outcome(msgspec.Struct, frozen=True):
     """What became of a call."""
 
     call: ToolCall
-    content: str
+    content: str | tuple[Part, ...]
     """For the model."""
     failed: bool = False
     delta: Mapping[str, Any] = {}
     """What the tool wrote to the session's state; nothing where it failed."""
+    noted: Mapping[str, Any] = {}
+    """Of the metadata that the result is to have, likewise."""
 
     @property
     def message(self) -> Message:
@@ -75,7 +77,8 @@ async def run(tools: Toolset, call: ToolCall, context: ToolContext) -> Outcome:
         return failure(
             call, f"the tool took longer than {limit:g} s, and was given up; it may have done its work or not"
         )
-    return _outcome(tools, tool, call, work, delta)
+    outcome = _outcome(tools, tool, call, work, delta)
+    return outcome if outcome.failed else msgspec.structs.replace(outcome, noted=context.noted)
 
 
 async def _awaited(tool: Tool, context: ToolContext, arguments: dict[str, Any]) -> Any:
@@ -103,12 +106,11 @@ def _outcome(tools: Toolset, tool: Tool, call: ToolCall, work: asyncio.Task[Any]
     if error is not None:
         raise error
     try:
-        text = _text(work.result())
+        content = _content(work.result(), tools.limits.result if tool.max_result is None else tool.max_result)
     except _UNWRITABLE as exc:
         _note(call, exc)
         return failure(call, f"the tool's result is no text, and cannot be written as JSON: {type(exc).__name__}")
-    most = tools.limits.result if tool.max_result is None else tool.max_result
-    return Outcome(call, cut(text, most), delta=delta)
+    return Outcome(call, content, delta=delta)
 
 
 # -- arguments -------------------------------------------------------------------
@@ -130,6 +132,13 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 
 
 # -- results ---------------------------------------------------------------------
+
+
+def _content(result: Any, most: int) -> str | tuple[Part, ...]:
+    """A result for the model: in words, in at most `most` bytes; or the parts that a tool has made of it itself."""
+    if isinstance(result, tuple) and result and all(isinstance(part, Part) for part in result):
+        return result
+    return cut(_text(result), most)
 
 
 def _text(result: Any) -> str:

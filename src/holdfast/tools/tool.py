@@ -16,8 +16,12 @@ _LEAST_RESULT: Final = 1024
 """Bytes: a result that is cut has its marker in it, and a few words of its own."""
 PYTHON: Final = "python"
 """A built-in tool that is off unless it is turned on: an agent may name it either way."""
-PLANNED: Final = frozenset({"load_artifact", "memory", "save_artifact", "search", "search_conversations"})
+PLANNED: Final = frozenset({"memory", "search", "search_conversations"})
 """Built-in tools that this version does not have yet: an agent may name them."""
+
+ELSEWHERE: Final = frozenset({"text_editor"})
+"""Tools that the systems have built in whose configurations load here, and this one has not: an agent may name them, and does
+without where no program gives it one of that name."""
 
 
 def _check_least(value: Any, name: str, least: float) -> None:
@@ -66,6 +70,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that a call may take; None: as `ToolLimits` says."""
     max_result: int | None = None
     """Bytes of a result; None: as `ToolLimits` says."""
+    reads_state: bool = True
+    """Whether it may look at `user:` and `app:` keys of its context's state; else they are not read for it."""
+    named: bool = False
+    """Whether only agents have it that name it; else all whose tools are not listed have it, and whoever speaks to no agent."""
 
     def __post_init__(self) -> None:
         name: Any = self.name
@@ -93,6 +101,10 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool] = {}
     """By name, in the order in which the model is told of them."""
     limits: ToolLimits = ToolLimits()
+    groups: Mapping[str, tuple[str, ...]] = {}
+    """Names of tools by a name that stands for all of them: an MCP server's."""
+    away: tuple[str, ...] = ()
+    """What the names of tools begin with that may come yet: those of servers that have told none so far."""
     missing: tuple[str, ...] = ()
     """Names that the agent has in its list, and no tool has."""
 
@@ -110,12 +122,28 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         return cls(tools=named, limits=limits or ToolLimits())
 
     def of(self, names: Sequence[str] | None) -> Toolset:
-        """Those of an agent that names them; None: all."""
+        """Those of an agent that names them, or groups of them; None: all that need not be named."""
         if names is None:
-            return self if self.limits.rounds else Toolset(limits=self.limits)
-        found = {name: self.tools[name] for name in names if name in self.tools and self.limits.rounds}
-        missing = tuple(name for name in names if name not in {*self.tools, *PLANNED, PYTHON})
+            common = {name: tool for name, tool in self.tools.items() if not tool.named and self.limits.rounds}
+            return self if len(common) == len(self.tools) else Toolset(tools=common, limits=self.limits)
+        each = [one for name in names for one in self.groups.get(name, (name,))]
+        found = {name: self.tools[name] for name in each if name in self.tools and self.limits.rounds}
+        missing = tuple(
+            name for name in each if name not in {*self.tools, *PLANNED, *ELSEWHERE, PYTHON} and not self._to_come(name)
+        )
         return Toolset(tools=found, limits=self.limits, missing=missing)
+
+    def plus(self, tool: Tool) -> Toolset:
+        """These and one more, where tools run here at all. Raises `InvalidRequest` where one is called like it."""
+        if not self.limits.rounds:
+            return self
+        if tool.name in self.tools:
+            message = f"two tools are called {tool.name!r}, one of them built in: name yours otherwise"
+            raise InvalidRequest(message, param="tools")
+        return msgspec.structs.replace(self, tools={**self.tools, tool.name: tool})
+
+    def _to_come(self, name: str) -> bool:
+        return any(name.startswith(prefix) for prefix in self.away)
 
     def check(self, body: Mapping[str, Any]) -> None:
         """Refuse a request that these tools cannot serve, before anything is written. Its `tools` have been looked at.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta
 
 from holdfast.errors import InvalidRequest
@@ -124,9 +125,10 @@ def python_tool(kernels: Kernels, most: int) -> Tool:
         most: bytes of a result, as `ToolLimits.result`.
     """
     settings = kernels.settings
-    return tool_from(
+    made = tool_from(
         PythonTool(kernels, most).python, name=PYTHON, description=_described(settings), timeout=longest(settings)
     )
+    return msgspec.structs.replace(made, reads_state=False)
 
 
 def with_python(

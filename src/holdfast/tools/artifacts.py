@@ -1,0 +1,303 @@
+"""Built-in tools for artifacts: the model saves, loads and lists them; and loads back what its prompt has no longer whole."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.artifact import LOADER, Artifact, result_seq
+from holdfast.artifacts.content import UNKNOWN, charset_of, is_text, text_in, type_of
+from holdfast.errors import ArtifactNotFound, InvalidRequest
+from holdfast.limits import LISTED_ARTIFACTS, LOADED_IMAGE_BYTES
+from holdfast.messages import Part
+from holdfast.secrets import Guard
+from holdfast.tools.context import ToolContext
+from holdfast.tools.functions import tool_from
+from holdfast.tools.tool import Tool, Toolset
+
+SAVE: Final = "save_artifact"
+LIST: Final = "list_artifacts"
+TOOLS: Final = (SAVE, LOADER, LIST)
+"""What they are called."""
+IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""Types that models are shown."""
+AUTHOR: Final = "assistant"
+"""`author` of what is saved where no agent answers."""
+_NOTES: Final = 512
+"""Bytes of a result that are kept for what is said beside a text."""
+_SAVES: Final = """\
+Keep a file of this conversation under a name. Saving a name again makes a new version; earlier ones stay."""
+_LOADS: Final = """\
+Read a file of this conversation: its text, a picture, or of anything else what it is. Reads also the whole of a tool's result \
+that was cleared or cut, by the name that the marker in its place tells."""
+_LISTS: Final = """\
+Tell which files this conversation has, and which ones all of the user's conversations share: name, version, type and size."""
+_NAMED: Final = 10
+"""Names that an error tells."""
+_PLAIN: Final = frozenset({"utf-8", "ascii"})
+"""Charsets whose texts can be read in parts."""
+
+_Name = Annotated[
+    str, Meta(description="its name, like report.md; user: before it: all of the user's sessions have it")
+]
+_Version = Annotated[int, Meta(ge=0, description="which version; left out: the newest")]
+_Offset = Annotated[int, Meta(ge=0, description="first byte, to go on with a long one")]
+_Limit = Annotated[int, Meta(ge=16, description="most bytes of text")]
+
+
+class _Page(NamedTuple):
+    """A part of a content, and where it begins and ends in it."""
+
+    data: bytes
+    start: int
+    stop: int
+
+
+class ArtifactTools:
+    """What the tools do.
+
+    Args:
+        guard: what happens to secrets in what is saved; None: nothing.
+        most: bytes of a result.
+    """
+
+    def __init__(self, guard: Guard | None, most: int) -> None:
+        self._guard = guard
+        self._most = max(1, most - _NOTES)
+
+    # -- saving ------------------------------------------------------------
+
+    async def save(
+        self,
+        context: ToolContext,
+        name: _Name,
+        content: Annotated[str, Meta(description="the text, or the content in base64")],
+        *,
+        media_type: Annotated[str, Meta(description="like text/csv; left out: what the name's ending says")] = "",
+        encoding: Literal["text", "base64"] = "text",
+        expect: Annotated[int, Meta(ge=-1, description="newest version that there must be, -1: none")] | None = None,
+    ) -> dict[str, Any]:
+        """Save what the model gives; what became of it."""
+        if result_seq(name) is not None:
+            raise InvalidRequest(f"{name!r} stands for the result of a tool: call the artifact otherwise", param="name")
+        data = _decoded(content) if encoding == "base64" else content.encode(charset_of(media_type), "replace")
+        kind = type_of(name, data, media_type or None)
+        if kind == UNKNOWN and encoding == "text" and not media_type:
+            kind = "text/plain"
+        kept = self._without_secrets(data, kind, context)
+        saved = await context.artifacts.save(
+            name,
+            kept,
+            mime_type=kind,
+            author=context.agent or AUTHOR,
+            metadata={"call_id": context.call.id},
+            expect=expect,
+        )
+        told = {**_told(saved), "name": saved.name}
+        return told if kept == data else {**told, "note": "secrets in it were replaced before it was saved"}
+
+    def _without_secrets(self, data: bytes, kind: str, context: ToolContext) -> bytes:
+        text = None if self._guard is None else text_in(data, kind)
+        if self._guard is None or text is None:
+            return data
+        told = self._guard.said(text, "artifact", context.session_id)
+        return data if told == text else told.encode(charset_of(kind), "replace")
+
+    # -- loading -----------------------------------------------------------
+
+    async def load(
+        self,
+        context: ToolContext,
+        name: Annotated[str, Meta(description="its name, or that of a cleared result, like result-12")],
+        version: _Version | None = None,
+        offset: _Offset = 0,
+        limit: _Limit | None = None,
+    ) -> str | dict[str, Any] | tuple[Part, ...]:
+        """What the model is given of an artifact, or of the result of a tool."""
+        room = min(limit or self._most, self._most)
+        seq = result_seq(name)
+        if seq is not None and version is None and (text := await _result(context, seq)) is not None:
+            data = text.encode("utf-8", "replace")
+            _check_offset(name, offset, len(data))
+            page = _page(data[offset : offset + room], offset)
+            return _shown(name, page.data.decode(), page, len(data))
+        artifact = await _found(context, name, version)
+        if artifact.mime_type in IMAGES:
+            return await _picture(context, artifact)
+        _check_offset(name, offset, artifact.size)
+        if is_text(artifact.mime_type) and charset_of(artifact.mime_type) not in _PLAIN:
+            return await self._in_other_charset(context, artifact)
+        loaded = await context.artifacts.load(name, artifact.version, start=offset, stop=offset + room)
+        page = _page(loaded.data, offset)
+        shown = text_in(page.data, artifact.mime_type)
+        if shown is None:
+            return _told(artifact) | {"note": "it is no text, and cannot be shown"}
+        return _shown(f"{artifact.name}, version {artifact.version}", shown, page, artifact.size)
+
+    async def _in_other_charset(self, context: ToolContext, artifact: Artifact) -> str | dict[str, Any]:
+        """A text that can only be read whole, since nobody knows where its characters begin."""
+        if artifact.size > self._most:
+            note = f"a text in this charset is shown up to {self._most:,} bytes: save it in UTF-8"
+            return _told(artifact) | {"note": note}
+        loaded = await context.artifacts.load(artifact.name, artifact.version)
+        return text_in(loaded.data, artifact.mime_type) or f"[{artifact.name} is empty]"
+
+    # -- listing -----------------------------------------------------------
+
+    async def list(
+        self,
+        context: ToolContext,
+        prefix: Annotated[
+            str, Meta(description="only names that begin with it; user: those of all the user's sessions")
+        ] = "",
+    ) -> dict[str, Any]:
+        """What there is, as far as a result has room for it."""
+        found = [one for one in await context.artifacts.list() if one.name.startswith(prefix)]
+        told: dict[str, Any] = {"artifacts": [_told(one) for one in found[:LISTED_ARTIFACTS]]}
+        while len(msgspec.json.encode(told)) > self._most and told["artifacts"]:
+            told["artifacts"] = told["artifacts"][: len(told["artifacts"]) // 2]
+        left = len(found) - len(told["artifacts"])
+        return told | ({"more": left, "note": "name a prefix to see fewer"} if left else {})
+
+
+def with_artifacts(known: Toolset, guard: Guard | None, *, everybody: bool) -> Toolset:
+    """Tools with those for artifacts among them.
+
+    One of the program's own by the name of one of these stands in its place, where only agents that name it have it.
+
+    Args:
+        known: the others.
+        guard: what happens to secrets in what is saved.
+        everybody: whether all have them whose tools are not listed; else agents that name them.
+
+    Raises:
+        InvalidRequest: another tool is called like one of them, and everybody is to have both.
+    """
+    made = artifact_tools(guard, known.limits.result, everybody=everybody)
+    if not everybody:
+        made = [tool for tool in made if tool.name not in known.tools]
+    for tool in made:
+        if tool.name in known.tools:
+            message = f"two tools are called {tool.name!r}, one of them built in (artifact_tools): name yours otherwise"
+            raise InvalidRequest(message, param="tools")
+    return msgspec.structs.replace(known, tools={**known.tools, **{tool.name: tool for tool in made}})
+
+
+def artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> list[Tool]:
+    """The tools; see `with_artifacts`.
+
+    Args:
+        guard: what happens to secrets in what is saved.
+        most: bytes of a result, as `ToolLimits.result`.
+        everybody: see there.
+    """
+    tools = ArtifactTools(guard, most)
+    made = (
+        tool_from(tools.save, name=SAVE, description=_SAVES),
+        tool_from(tools.load, name=LOADER, description=_LOADS),
+        tool_from(tools.list, name=LIST, description=_LISTS),
+    )
+    return [msgspec.structs.replace(tool, named=not everybody, reads_state=False) for tool in made]
+
+
+# -- what is loaded ------------------------------------------------------------
+
+
+async def _result(context: ToolContext, seq: int) -> str | None:
+    """The text of a tool's result in this session, as the log has it on its live path; None: that entry is none."""
+    found = await context.call.entries(seq, seq + 1)
+    entry = next((one for one in found if one.seq == seq), None)
+    if entry is None or entry.message.role != "tool" or entry.erased:
+        return None
+    media = len(entry.message.media)
+    more = f"\n[and {media} that are no text: pictures, recordings or files]" if media else ""
+    return entry.message.text + more
+
+
+async def _found(context: ToolContext, name: str, version: int | None) -> Artifact:
+    """What is known of an artifact. Raises `InvalidRequest`, which tells what there is."""
+    try:
+        return await context.artifacts.get(name, version)
+    except ArtifactNotFound as exc:
+        if result_seq(name) is not None:
+            raise InvalidRequest(
+                f"message {result_seq(name)} of this session is no result of a tool", param="name"
+            ) from exc
+        names = [one.name for one in await context.artifacts.list()]
+        if name in names:
+            raise InvalidRequest(f"artifact {name!r} has no version {version}: leave it out for the newest") from exc
+        raise InvalidRequest(f"there is no artifact {name!r}; {_others(name, names)}", param="name") from exc
+
+
+def _others(name: str, names: Sequence[str]) -> str:
+    near = get_close_matches(name, names, n=3) or names[:_NAMED]
+    if not near:
+        return "this conversation has none yet"
+    more = "" if len(near) >= len(names) else f" and {len(names) - len(near)} more"
+    return f"there are: {', '.join(near)}{more}"
+
+
+async def _picture(context: ToolContext, artifact: Artifact) -> dict[str, Any] | tuple[Part, ...]:
+    """A picture as models are sent one, behind what it is; of one that is too large, only that."""
+    if artifact.size > LOADED_IMAGE_BYTES:
+        return _told(artifact) | {"note": f"a picture is shown up to {LOADED_IMAGE_BYTES:,} bytes"}
+    loaded = await context.artifacts.load(artifact.name, artifact.version)
+    url = f"data:{artifact.mime_type};base64,{base64.b64encode(loaded.data).decode()}"
+    told = msgspec.json.encode(_told(artifact)).decode()
+    return Part("text", told), Part("image_url", extra={"image_url": {"url": url}})
+
+
+def _told(artifact: Artifact) -> dict[str, Any]:
+    """What it is."""
+    return {
+        "name": artifact.name,
+        "version": artifact.version,
+        "media_type": artifact.mime_type,
+        "bytes": artifact.size,
+    }
+
+
+# -- texts in parts --------------------------------------------------------------
+
+
+def _decoded(content: str) -> bytes:
+    try:
+        return base64.b64decode("".join(content.split()), validate=True)
+    except (binascii.Error, ValueError) as exc:
+        raise InvalidRequest(
+            f"content is no base64: {exc}; a text is saved with encoding text", param="content"
+        ) from exc
+
+
+def _check_offset(name: str, offset: int, size: int) -> None:
+    if offset > size or (offset == size and size):
+        raise InvalidRequest(f"offset {offset:,} is behind the end of {name}, which has {size:,} bytes", param="offset")
+
+
+def _page(data: bytes, offset: int) -> _Page:
+    """What was read from `offset` on, without the characters of a UTF-8 text that are cut off at its ends."""
+    begin, end = 0, len(data)
+    while offset and begin < min(3, end) and data[begin] & 0xC0 == 0x80:  # a later byte of a character
+        begin += 1
+    try:
+        data[begin:].decode()
+    except UnicodeDecodeError as exc:
+        if exc.reason == "unexpected end of data":
+            end = begin + exc.start
+    return _Page(data[begin:end], offset + begin, offset + end)
+
+
+def _shown(name: str, text: str, page: _Page, size: int) -> str:
+    """A text, and where it is not all of it, which part it is."""
+    if not size:
+        return f"[{name} is empty]"
+    if (page.start, page.stop) == (0, size):
+        return text
+    further = f"; offset={page.stop} goes on" if page.stop < size else ": its end"
+    return f"{text}\n[bytes {page.start} to {page.stop} of {size} of {name}{further}]"

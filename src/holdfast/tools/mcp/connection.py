@@ -1,0 +1,332 @@
+"""One server of the Model Context Protocol: started or connected to, kept, connected to again, and called.
+
+The SDK binds a connection to the task that opened it. So a task of its own opens it, waits until it is lost or given up, and
+closes it; whoever calls does so through the open client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from holdfast.errors import MissingExtra, ToolFailed
+from holdfast.limits import MCP_TOOLS
+from holdfast.tools.mcp.settings import EXTRA, McpSettings
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult, Tool
+
+_log = logging.getLogger("holdfast.mcp")
+_FIRST, _LONGEST = 1.0, 60.0
+"""Seconds until a server that could not be reached is tried again; they double. A call tries at once."""
+_SAID: Final = 2000
+"""Characters of what a program says on its standard error that are told where it cannot be started."""
+
+
+class Connection:
+    """One server.
+
+    Attributes:
+        settings: how it is reached.
+        told: whether it has told its tools, now or before.
+        offered: its tools that are offered, as it told them last; they stay while it is away.
+        error: why it is away; None: it is there, or was not tried yet.
+
+    Args:
+        changed: called when its tools have changed.
+    """
+
+    def __init__(self, settings: McpSettings, changed: Callable[[], None]) -> None:
+        self.settings = settings
+        self.offered: tuple[Tool, ...] = ()
+        self.error: str | None = None
+        self.told = False
+        self._changed = changed
+        self._task: asyncio.Task[None] | None = None
+        self._client: Client | None = None
+        self._lost = asyncio.Event()
+        """Set when the connection that stands is of no use any more."""
+        self._tried = asyncio.Event()
+        """Set when the attempt to connect that runs, or comes next, has ended, either way."""
+        self._wanted = asyncio.Event()
+        """Set by a call that cannot wait until the next attempt is due."""
+        self._stale = asyncio.Event()
+        """Set when its tools have changed."""
+
+    async def open(self) -> None:
+        """Connect; return when that succeeded, or failed for the first time: then it goes on trying.
+
+        Raises:
+            MissingExtra: the SDK is not installed.
+        """
+        _sdk()
+        self._task = asyncio.create_task(self._keep(), name=f"mcp {self.settings.name}")
+        await self._tried.wait()
+
+    async def close(self) -> None:
+        """Let go of it; a program is ended."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        self._tried.set()  # who waits for it waits no more
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Call a tool by the name that the server has for it.
+
+        Raises:
+            ToolFailed: the server is away, went away meanwhile, or refused the call as such.
+        """
+        client = await self._connected()
+        from mcp import MCPError
+
+        try:
+            return await client.call_tool(tool, dict(arguments), read_timeout_seconds=self.settings.timeout)
+        except MCPError as exc:
+            if self._is_over(exc):
+                self._lose(client)
+                raise ToolFailed(
+                    f"the connection to MCP server {self.settings.name!r} was lost: the tool may have done its work or not"
+                ) from exc
+            raise ToolFailed(f"MCP server {self.settings.name!r} refused the call: {exc.message}") from exc
+        except (OSError, RuntimeError, ValueError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
+            self._lose(client)
+            raise ToolFailed(f"MCP server {self.settings.name!r} gave no answer: {_why(exc)}") from exc
+
+    async def _connected(self) -> Client:
+        """The client, of a server that is away after one more try. Raises `ToolFailed`."""
+        if self._lost.is_set():
+            self._lose(self._client)
+        if self._client is None:
+            tried = self._tried
+            self._wanted.set()
+            await tried.wait()
+        if self._client is None:
+            raise ToolFailed(f"MCP server {self.settings.name!r} cannot be reached: {self.error}")
+        return self._client
+
+    def _lose(self, client: Client | None) -> None:
+        """Give a connection up, unless there is a newer one already: the next call waits for that."""
+        if client is not None and self._client is client:
+            self._client, self._tried = None, asyncio.Event()
+            self._lost.set()
+
+    def _is_over(self, error: Any) -> bool:
+        """Whether an error says that the connection is of no use any more, and not the call."""
+        from mcp_types import CONNECTION_CLOSED
+
+        return error.code == CONNECTION_CLOSED or (self.settings.url is not None and "terminated" in error.message)
+
+    # -- being there -------------------------------------------------------
+
+    async def _keep(self) -> None:
+        pause = 0.0
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), pause)
+            self._wanted.clear()
+            try:
+                await self._connect()
+                pause = 0.0
+            except Exception as exc:  # noqa: BLE001 - whatever a server does, it is away, and no turn fails for it
+                self.error, pause = _why(exc), min(max(2 * pause, _FIRST), _LONGEST)
+                fields = {"server": self.settings.name, "error": type(exc).__name__}
+                _log.warning("an MCP server cannot be reached", extra={"fields": fields})
+                tried, self._tried = self._tried, asyncio.Event()
+                tried.set()
+
+    async def _connect(self) -> None:
+        """Connect, and return when the connection is lost. Raises whatever came in between before it stood."""
+        self._lost = lost = asyncio.Event()
+        async with self._opened(lost) as client:
+            self._client, self.error = client, None
+            self._tried.set()
+            told = asyncio.create_task(self._told_changes(client))
+            try:
+                await lost.wait()
+                self._lose(client)
+            finally:
+                told.cancel()
+                await asyncio.wait({told})
+        _log.warning("an MCP server went away", extra={"fields": {"server": self.settings.name}})
+
+    @asynccontextmanager
+    async def _opened(self, lost: asyncio.Event) -> AsyncGenerator[Client, None]:
+        sdk = _sdk()
+        async with AsyncExitStack() as stack:
+            said = await stack.enter_async_context(_said()) if self.settings.command else None
+            transport = _watched(self._transport(said), lost)
+            client = sdk(transport, message_handler=self._heard, cache=None)
+            try:
+                async with asyncio.timeout(self.settings.start_timeout):
+                    await stack.enter_async_context(client)
+                    await self._take_tools(client)
+            except TimeoutError as exc:
+                raise TimeoutError(
+                    f"it did not answer within {self.settings.start_timeout:g} s{_quoted(said)}"
+                ) from exc
+            except Exception as exc:
+                raise ConnectionError(_why(exc) + _quoted(said)) from exc
+            yield client
+
+    def _transport(self, said: _Said | None) -> Any:
+        settings = self.settings
+        if settings.command is not None:
+            from mcp.client.stdio import StdioServerParameters, stdio_client
+
+            program = StdioServerParameters(
+                command=settings.command, args=list(settings.args), env=dict(settings.env), cwd=settings.cwd
+            )
+            assert said is not None, "a program has a standard error"
+            return stdio_client(program, errlog=said.file)
+        from mcp.client.streamable_http import streamable_http_client
+
+        assert settings.url is not None, "a server has a command or a url"
+        return _over_http(streamable_http_client, settings.url, settings.headers)
+
+    async def _take_tools(self, client: Client) -> None:
+        """Ask for its tools, page by page."""
+        found: list[Tool] = []
+        cursor = None
+        while True:
+            page = await client.list_tools(cursor=cursor)
+            found += [tool for tool in page.tools if self.settings.offers(tool.name)]
+            cursor = page.next_cursor
+            if not cursor or len(found) > MCP_TOOLS:
+                break
+        if len(found) > MCP_TOOLS:
+            fields = {"server": self.settings.name, "taken": MCP_TOOLS}
+            _log.warning("an MCP server has too many tools: the first ones are offered", extra={"fields": fields})
+        self.offered, self.told = tuple(found[:MCP_TOOLS]), True
+        self._changed()
+
+    async def _heard(self, message: Any) -> None:
+        """Take note of what the server tells by itself: that its tools have changed (protocols before 2026-07-28)."""
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self._stale.set()
+
+    async def _told_changes(self, client: Client) -> None:
+        """Ask for its tools anew whenever it tells that they have changed."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._listen, client)
+            while True:
+                await self._stale.wait()
+                self._stale.clear()
+                try:
+                    async with asyncio.timeout(self.settings.start_timeout):
+                        await self._take_tools(client)
+                except Exception:  # noqa: BLE001 - a server's own affair; what it had is still offered
+                    fields = {"server": self.settings.name}
+                    _log.warning("an MCP server did not tell its new tools", extra={"fields": fields})
+
+    async def _listen(self, client: Client) -> None:
+        """The same where a protocol wants to be asked for it (2026-07-28)."""
+        from mcp.client.subscriptions import ListenNotSupportedError
+
+        try:
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._stale.set()
+        except ListenNotSupportedError:
+            pass
+        except Exception as exc:  # noqa: BLE001 - it does not tell, or no longer; what it has now is offered
+            fields = {"server": self.settings.name, "error": type(exc).__name__}
+            _log.info("an MCP server does not tell of new tools", extra={"fields": fields})
+
+
+def _sdk() -> type[Client]:
+    """The SDK's client. Raises `MissingExtra`."""
+    try:
+        from mcp import Client
+    except ImportError as exc:
+        raise MissingExtra("MCP servers", extra=EXTRA) from exc
+    return Client
+
+
+@asynccontextmanager
+async def _watched(transport: Any, lost: asyncio.Event) -> AsyncGenerator[Any, None]:
+    """A transport that notes when its other side has closed it: the SDK tells that with the next call only."""
+    async with transport as (read, write):
+        into, out = anyio.create_memory_object_stream[Any](0)
+
+        async def forward() -> None:
+            try:
+                async with into:
+                    async for message in read:
+                        await into.send(message)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # nobody listens any more
+            finally:
+                lost.set()
+
+        async with anyio.create_task_group() as tasks, out:
+            tasks.start_soon(forward)
+            try:
+                yield out, write
+            finally:
+                tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _over_http(connect: Any, url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    async with create_mcp_http_client(headers=dict(headers)) as client, connect(url, http_client=client) as streams:
+        yield streams
+
+
+# -- what a program says ---------------------------------------------------------
+
+
+class _Said(asyncio.Protocol):
+    """The end of what a program says on its standard error.
+
+    Attributes:
+        file: what the program writes to.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self._end = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the last of it: a program may talk for years."""
+        self._end = (self._end + data)[-_SAID:]
+
+    @property
+    def text(self) -> str:
+        """The last of it."""
+        return self._end.decode(errors="replace").strip()
+
+
+@asynccontextmanager
+async def _said() -> AsyncGenerator[_Said, None]:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as file:
+        said = _Said(file)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: said, os.fdopen(reading, "rb"))
+        try:
+            yield said
+        finally:
+            transport.close()
+
+
+def _quoted(said: _Said | None) -> str:
+    return f"; it said: {said.text}" if said is not None and said.text else ""
+
+
+def _why(error: BaseException) -> str:
+    """The innermost words of an error: task groups wrap theirs."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__
