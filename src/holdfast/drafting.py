@@ -97,7 +97,9 @@ async def found(store: Store, job: Job) -> Found | None:
 
 def _unsettled(made: Policy, room: Room, read: ReadView) -> Window:
     """The view's window with all that the log has, as it is before its policy would make it shorter."""
-    still = Policy(name="none", bounded=False, anchored=made.anchored, condense=made.condense)
+    still = Policy(
+        name="none", bounded=False, anchored=made.anchored, condense=made.condense, perspective=made.perspective
+    )
     if read.state is None and read.live is not None:
         summary = stored_compaction(read.live, room.count)
         return summarized(still, room, summary, read.entries, anchor=read.session.tail.anchor).window(room)
@@ -122,7 +124,7 @@ async def reading(store: Store, job: Job, seen: Found) -> Reading:
         return read
     most = capacity(job.writer, read, _CALLS)
     kept, whole = await _gap(store, job, made.gap, _FUNCTION_TOKENS if most is None else int(most / count.factor))
-    gap = units_of(entry for entry in kept if entry.seq not in made.apart)
+    gap = job.request.policy.seen(units_of(entry for entry in kept if entry.seq not in made.apart))
     units = sorted((*made.units, *gap), key=lambda unit: unit.first)
     told = [read.earlier, None if whole or made.digest is None else made.digest.text]
     return msgspec.structs.replace(read, units=units, earlier="\n".join(filter(None, told)) or None)

@@ -18,8 +18,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.context.perspective import Perspective
 from holdfast.session import Entry
-from tests.unit.context_rules import Group, anchor_of, current_of, groups_of
+from tests.unit.context_rules import anchor_of, current_of, groups_of
+from tests.unit.perspective_reference import Group, told
 
 
 class Kept(NamedTuple):
@@ -39,10 +41,12 @@ class Kept(NamedTuple):
         return _tokens(self.head) + _tokens(self.tail)
 
 
-def token_window(entries: Sequence[Entry], *, budget: int, preserve_recent: int, target: float) -> Kept:
+def token_window(
+    entries: Sequence[Entry], *, budget: int, preserve_recent: int, target: float, eyes: Perspective | None = None
+) -> Kept:
     """What `token_window` sends; more than `budget` tokens where it has to refuse."""
     kept = Kept([], [])
-    for until, group in _calls(entries):
+    for until, group in _calls(entries, eyes):
         kept = Kept(kept.head, [*kept.tail, *group])
         if kept.tokens <= budget:
             continue
@@ -55,10 +59,17 @@ def token_window(entries: Sequence[Entry], *, budget: int, preserve_recent: int,
     return kept
 
 
-def count_window(entries: Sequence[Entry], *, window_size: int, budget: int | None, anchored: bool) -> Kept:
+def count_window(
+    entries: Sequence[Entry],
+    *,
+    window_size: int,
+    budget: int | None,
+    anchored: bool,
+    eyes: Perspective | None = None,
+) -> Kept:
     """What `head_tail` (anchored) and `buffer_window` send."""
     kept = Kept([], [])
-    for until, group in _calls(entries):
+    for until, group in _calls(entries, eyes):
         kept = Kept(kept.head, [*kept.tail, *group])
         # The oldest unit goes while the others have `window_size` messages: the window grows, no unit is cut.
         while sum(map(len, kept.tail[1:])) >= window_size:
@@ -121,7 +132,7 @@ def cleared(entries: Sequence[Entry], *, trigger: int, keep: int, clear_at_least
 # -- parts of them ---------------------------------------------------------------
 
 
-def _calls(entries: Sequence[Entry]) -> list[tuple[list[Entry], list[Group]]]:
+def _calls(entries: Sequence[Entry], eyes: Perspective | None = None) -> list[tuple[list[Entry], list[Group]]]:
     """Every place where a model may be called: the log up to it, and the units that are new there."""
     places: list[tuple[list[Entry], list[Group]]] = []
     until: list[Entry] = []
@@ -131,6 +142,7 @@ def _calls(entries: Sequence[Entry]) -> list[tuple[list[Entry], list[Group]]]:
         until = [*until, *group]
         new = [*new, group]
         said = group[0].message.role == "assistant" and not group[0].message.tool_calls
+        said = said and told(eyes, group) is None
         if not said or at == len(groups) - 1:
             places.append((until, new))
             new = []

@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from holdfast.context.build import Request
 from holdfast.context.dialects import Dialect
+from holdfast.context.perspective import Perspective
 from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import CLEARING, ContextSettings
 from holdfast.messages import GENESIS, Content, Message, Part, ToolCall
@@ -49,6 +50,10 @@ class Event(NamedTuple):
     shape: str = "text"
     pinned: bool = False
     erased: bool = False
+    agent: str | None = None
+    """Who wrote it."""
+    branch: str = ""
+    joined: bool = False
 
 
 # -- events --------------------------------------------------------------------
@@ -87,6 +92,27 @@ def _rounds(draw: DrawFn) -> Event:
     )
 
 
+_AGENTS = st.sampled_from([None, "ada", "ada", "bob", "bob", "a [strange]\nname"])
+_BRANCHES = st.sampled_from([""] * 5 + ["panel", "panel.ada", "panel.bob", "panel.bob.inner", "panels"])
+_HANDED = st.sampled_from(["whole", "whole", "refused", "lacking"])
+
+
+@st.composite
+def _handed(draw: DrawFn) -> Event:
+    """A transfer, beside another call every other time; or a step's reply with the call that ends it."""
+    size = draw(st.sampled_from([1, 5, 20, 200]))
+    return Event(draw(st.sampled_from(["transfer", "hand_over"])), size, shape=draw(_HANDED), pinned=draw(_RARELY))
+
+
+@st.composite
+def _by_somebody(draw: DrawFn, event: SearchStrategy[Event]) -> Event:
+    """The event, written by an agent, in a branch now and then."""
+    happens = draw(event)
+    if happens.kind in ("user", "system", "retire"):
+        return happens
+    return happens._replace(agent=draw(_AGENTS), branch=draw(_BRANCHES), joined=draw(st.booleans()))
+
+
 _ORPHANS = st.tuples(_IDS, _SIZES).map(lambda result: Event("orphan", results=(result,)))
 _RETIRED = st.integers(1, 6).map(lambda number: Event("retire", number))
 
@@ -94,6 +120,14 @@ events: SearchStrategy[list[Event]] = st.lists(
     st.one_of(_plain(), _plain(), _rounds(), _rounds(), _rounds(), _ORPHANS | _RETIRED), min_size=1, max_size=24
 )
 """Anything that may stand in a log, in any order."""
+
+
+team_events: SearchStrategy[list[Event]] = st.lists(
+    _by_somebody(st.one_of(_plain(), _plain(), _rounds(), _rounds(), _handed(), _ORPHANS | _RETIRED)),
+    min_size=1,
+    max_size=24,
+)
+"""The same, by several agents, who hand over to each other, and speak side by side."""
 
 
 @st.composite
@@ -119,6 +153,10 @@ def _tame(draw: DrawFn) -> Event:
 
 tame_events: SearchStrategy[list[Event]] = st.lists(_tame(), min_size=1, max_size=50)
 """Histories in which nothing has to be repaired, and no message is long enough to be cut."""
+tame_team_events: SearchStrategy[list[Event]] = st.lists(
+    _by_somebody(_tame().filter(lambda event: len(event.calls) < 3)), min_size=1, max_size=40
+)
+"""Such histories by several agents."""
 
 
 # -- from events to a log --------------------------------------------------------
@@ -132,11 +170,15 @@ class Log:
         """The live path."""
         self.tail = Tail()
         self._number = 0
+        self._by: dict[str, Any] = {}
 
-    def append(self, message: Message, *, pinned: bool = False, erase: bool = False) -> None:
-        """Append one message; an erased one as it looks afterwards."""
+    def append(
+        self, message: Message, *, pinned: bool = False, erase: bool = False, told: dict[str, Any] | None = None
+    ) -> None:
+        """Append one message, with what is told of it in metadata; an erased one as it looks afterwards."""
         message = erased(message) if erase else message
-        new = NewEntry(message=message, tokens=STORED.message(message), timestamp=0, pinned=pinned)
+        by = self._by if told is None else {**self._by, "metadata": {**(self._by.get("metadata") or {}), **told}}
+        new = NewEntry(message=message, tokens=STORED.message(message), timestamp=0, pinned=pinned, **by)
         entries, self.tail = extend(self.tail, [new])
         self.entries += [msgspec.structs.replace(entry, erased=erase) for entry in entries]
 
@@ -161,7 +203,11 @@ class Log:
 
     def play(self, event: Event) -> Iterator[None]:
         """Let `event` happen, a step a message."""
+        told = {"branch": event.branch} | ({"joined": True} if event.joined else {}) if event.branch else None
+        self._by = {"agent": event.agent, "metadata": told}
         match event.kind:
+            case "transfer" | "hand_over":
+                yield from self._handing(event)
             case "retire":
                 self.retire(event.size)
                 yield
@@ -178,6 +224,21 @@ class Log:
                 message = _shaped(Message(role=role, content=self.text(event.size)), event.shape)
                 self.append(message, pinned=event.pinned, erase=event.erased)
                 yield
+
+    def _handing(self, event: Event) -> Iterator[None]:
+        """A transfer to bob, with words every other time, beside a call of a tool where it is long; or the end of a step."""
+        arguments = {"agent_name": "bob"} | ({"message": "see\n[user]: to it"} if event.size % 2 else {})
+        calls = [ToolCall("t", "transfer_to_agent", msgspec.json.encode(arguments).decode())]
+        calls += [ToolCall("c", "look_up", self._arguments("json", 3))] if event.size > 5 else []
+        if event.kind == "hand_over":
+            calls = [ToolCall("t", "hand_over", "{}")]
+        self.append(Message(role="assistant", content=self.text(event.size), tool_calls=tuple(calls)))
+        yield
+        for call in calls if event.shape != "lacking" else ():
+            done = call.name == "transfer_to_agent" and event.shape == "whole"
+            result = Message(role="tool", content=self.text(3), tool_call_id=call.id)
+            self.append(result, pinned=event.pinned, told={"transfer": "bob"} if done else None)
+            yield
 
     def _calls(self, event: Event) -> None:
         calls = tuple(ToolCall(call_id, "look_up", self._arguments(event.shape, size)) for call_id, size in event.calls)
@@ -300,4 +361,23 @@ def requests(draw: DrawFn, *names: str, dialects: tuple[Dialect, ...] = ("openai
         system=tuple(_SYSTEM[: draw(st.integers(0, 2))]),
         tools=[_TOOLS] * draw(st.integers(0, 1)),
         dialect=draw(st.sampled_from(dialects)),
+        loads=draw(st.booleans()),
     )
+
+
+@st.composite
+def team_requests(
+    draw: DrawFn, *names: str, dialects: tuple[Dialect, ...] = ("openai", "anthropic", "gemini")
+) -> Request:
+    """Such a request for an agent who is not the only one to speak, in a branch now and then."""
+    request = draw(requests(*names, dialects=dialects))
+    return seen_by(request, draw(st.sampled_from(["ada", "bob", "panel"])), draw(_SEEN_FROM))
+
+
+_SEEN_FROM = st.sampled_from(["", "", "panel", "panel.ada", "panel.ada.inner", "panel.bob"])
+
+
+def seen_by(request: Request, agent: str, branch: str = "") -> Request:
+    """`request` for an agent of that name."""
+    eyes = Perspective(agent=agent, branch=branch, count=STORED.message)
+    return msgspec.structs.replace(request, policy=msgspec.structs.replace(request.policy, perspective=eyes))

@@ -302,6 +302,7 @@ def test_files_are_utf_8(tmp_path: Path) -> None:
         ("${EMPTY}!", "!"),
         ("${NONE:-}!", "!"),
         ("${NONE:-a:-b}", "a:-b"),
+        ("${HOME_TOWN:?where}", "Ely"),
         ("$${HOME_TOWN}", "${HOME_TOWN}"),
         ("$$ $1 $HOME_TOWN {user:language}", "$$ $1 $HOME_TOWN {user:language}"),
         ("${NESTED}", "${HOME_TOWN}"),
@@ -312,7 +313,7 @@ def test_variables(written: str, read: str) -> None:
     assert load(text, HOME_TOWN="Ely", EMPTY="", NESTED="${HOME_TOWN}").agents["a"].instruction == read
 
 
-@pytest.mark.parametrize("written", ["${", "${}", "${1A}", "${A B}", "${A:-${B}}", "${A:?no}", "cost: ${price + 1}"])
+@pytest.mark.parametrize("written", ["${", "${}", "${1A}", "${A B}", "${A:-${B}}", "${A:+no}", "cost: ${price + 1}"])
 def test_what_is_no_variable(written: str) -> None:
     text = yaml.safe_dump({"agents": {"a": {"instruction": written}}})
     [problem] = problems(text, A="a", B="b")

@@ -6,10 +6,10 @@ import pytest
 
 from holdfast import config
 from holdfast.config.report import check
+from holdfast.config.roster import roster_of
 from holdfast.errors import ConfigError
 from holdfast.limits import FALLBACKS
 from holdfast.models import Limited, OpenAIModel
-from holdfast.server.run import roster_of
 
 PLACE = "base_url: 'http://127.0.0.1:9/v1', model: gpt-4o"
 

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 
 from holdfast import config
-from holdfast.config import LLM, Agent, Config, Database, Gateway, ShortTerm, Timeouts
+from holdfast.config import LLM, Agent, Config, Database, Gateway, McpServer, ShortTerm, Timeouts
 from holdfast.config.auth import Auth, Jwt
 from holdfast.config.convert import fields_of
+from holdfast.config.fields import rows, table
 from holdfast.config.model import (
     NOT_USED_YET,
     ArtifactStorage,
@@ -17,8 +19,10 @@ from holdfast.config.model import (
     SessionStorage,
 )
 from holdfast.config.secrets import Redaction, SecretGuard, SecretPattern
+from holdfast.config.spelling import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS, SERVER, SERVER_IGNORED
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.errors import ConfigError
+from tests.unit.blocks import BLOCKS, ENV
 
 SECRET = "sk-not-to-be-seen"
 
@@ -292,7 +296,7 @@ def test_keys_of_later_versions_load_and_are_told() -> None:
     assert "no llm 'fsat': taken for a model's name; did you mean 'fast'?" in text
     assert "agents.rater.context.scorer: no llm 'fsat': signals of the text rate instead; did you mean 'fast'?" in text
     assert "reader" not in text
-    assert "no agent 'riter'; did you mean 'writer'?" in text
+    assert re.search("no agent 'riter'.*did you mean 'writer'", text)
     assert "no embedder 'mine'" in text
     assert "llms.odd: the context window of 'my-own-model' is not known" in text
     assert "gateway.host: 0.0.0.0 can be reached from other machines" in text
@@ -362,67 +366,10 @@ def test_config_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # -- blocks people have written for other systems ------------------------------------------
 
-BLOCKS = [
-    "storage: {sessions: {backend: inmemory}}",
-    "storage: {sessions: {backend: sql, database: main}}",
-    """
-databases:
-  main:
-    driver: postgres
-    host: localhost
-    port: 5432
-    database: chat
-    user: ${DB_USER}
-    password: ${DB_PASSWORD}
-storage: {sessions: {backend: sql, database: main}}
-""",
-    """
-agents:
-  assistant:
-    instruction: |
-      User's preferred language: {user:language}
-      Current topic: {current_topic?}
-""",
-    "agents: {assistant: {context: {strategy: none}}}",
-    "agents: {assistant: {context: {strategy: buffer_window, window_size: 20}}}",
-    "agents: {assistant: {context: {strategy: token_window, budget: 8000, preserve_recent: 5}}}",
-    """
-agents:
-  assistant:
-    context: {strategy: summary_buffer, budget: 8000, threshold: 0.85, target: 0.7, summarizer_llm: fast}
-""",
-    "storage: {memory: {backend: keyword}}",
-    "storage: {memory: {backend: vector, embedder: default}}",
-    "embedders: {default: {provider: openai, model: text-embedding-3-small, api_key: '${OPENAI_API_KEY}'}}",
-    """
-storage:
-  memory:
-    backend: vector
-    embedder: default
-    vector_provider:
-      type: chromem
-      chromem: {persist_path: .chat/vectors, compress: true}
-""",
-    "agents: {assistant: {llm: gpt-4o, search: {enabled: true, max_results: 5}}}",
-    "context: {strategy: summary_buffer, budget: 8000, threshold: 0.85, target: 0.7}",
-    "context: {strategy: token_window, budget: 4000, preserve_recent: 3}",
-    "databases: {main: {driver: sqlite, path: .chat/chat.db}}\nstorage: {sessions: {backend: sql, database: main}}",
-    "storage: {index: {type: vector, embedder: default}}\nagents: {assistant: {llm: default}}",
-    """
-agents:
-  coordinator: {llm: default, sub_agents: [researcher, writer], context: {strategy: buffer_window, window_size: 30}}
-  researcher: {llm: default, tools: [search]}
-  writer: {llm: default, tools: [text_editor]}
-""",
-    "short_term:\n  max_history_turns: 50",
-    "short_term:\n  max_sessions: 10000",
-    "short_term:\n  session_ttl: 24h",
-]
-
 
 @pytest.mark.parametrize("text", BLOCKS)
 def test_blocks_load_as_they_stand(text: str) -> None:
-    found = load(text, DB_USER="u", DB_PASSWORD="p", OPENAI_API_KEY="k")
+    found = load(text, **ENV)
     assert config.store_url(found)
     assert config.upstream_of(found, "assistant").model
     for warning in config.check(found):
@@ -455,27 +402,52 @@ PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encod
 
 
 GUARDING = (Redaction, SecretGuard, SecretPattern)
-
-
-def test_the_page_names_every_key() -> None:
-    used = (
+USED = (
+    *(
         LLM,
         Database,
         SessionStorage,
         ArtifactStorage,
         ShortTerm,
         Agent,
+        McpServer,
         Gateway,
         Document,
         Timeouts,
-        *GUARDING,
         Auth,
         Jwt,
-    )
-    keys = {key for model in used for key in fields_of(model)}
+    ),
+)
+
+
+def test_the_page_has_the_table_of_all_keys() -> None:
+    """As the model has them: `python scripts/config_keys.py` writes it."""
+    assert f"scripts/config_keys.py -->\n\n{table()}\n<!-- keys: end -->" in PAGE
+
+
+def test_every_key_is_told() -> None:
+    """What it means, in words."""
+    assert [row.key for row in rows() if not row.about.endswith((".", "`"))] == []
+
+
+def test_the_page_tells_the_keys_that_are_used() -> None:
+    """Beside the table, where their sections say what they are for."""
+    page = PAGE.partition("## All keys")[0]
+    keys = {key for model in (*USED, *GUARDING) for key in fields_of(model)}
     keys |= {key for strategy in STRATEGIES.values() for key in strategy.keys} | set(STRATEGIES)
     keys -= {"storage"}  # told by its parts
-    assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", PAGE)} == set()
+    assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", page)} == set()
+
+
+@pytest.mark.parametrize("kind", ["ignored", "aliases"])
+def test_the_page_tells_other_systems_keys(kind: str) -> None:
+    """Every one that loads."""
+    page = PAGE.partition("## Other systems' spelling")[2].partition("## Not used yet")[0]
+    found: list[Mapping[str, object]] = [
+        (model.ALIASES if kind == "aliases" else model.IGNORED) for model in (*USED, *GUARDING)
+    ]
+    found += [SERVER_IGNORED, DATABASE_IGNORED] if kind == "ignored" else [SERVER, MEMORY_KEYS, DATABASE_KEYS]
+    assert [key for keys in found for key in keys if not re.search(rf"\b{key}\b", page)] == []
 
 
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))

@@ -23,6 +23,7 @@ from holdfast.session import Entry
 from holdfast.tokens import STORED
 from tests.unit.context_rules import (
     callable_behind,
+    called,
     check_refusal,
     check_rules,
     conversation_of,
@@ -243,7 +244,7 @@ def calls_of(request: Request, history: Sequence[Event]) -> list[Sent]:
         if not log.entries or log.entries[-1].seq != log.tail.next_seq - 1:
             view.saved, sent = None, []
             continue
-        if not callable_behind(log.entries):
+        if not called(request, log.entries):
             continue
         built = attempted(view, log.entries)
         if isinstance(built, BudgetTooSmall):

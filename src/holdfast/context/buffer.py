@@ -36,7 +36,9 @@ class Buffered(Carried):
     ) -> None:
         self._units: deque[Unit] = deque()
         self._messages = 0
-        self._held: list[Unit] = units_of(kept)
+        self._held: list[Unit] = [*policy.seen(units_of(kept))]
+        self._newest: tuple[Entry, ...] = ()
+        self._beyond: Entry | None = None
         self._anchor = state.anchor if state else None
         self._current = state.current if state else None
         self._made: tuple[Room, Carried] | None = None
@@ -59,13 +61,18 @@ class Buffered(Carried):
 
     def extend(self, entries: Iterable[Entry]) -> None:
         """Take in what the log grew by; the oldest leave for it."""
-        again = self._units.pop() if self._units else None
-        self._messages -= len(again.entries) if again else 0
-        for unit in units_of([*(again.entries if again else ()), *entries]):
-            self._take(unit)
+        units = units_of([*self._newest, *entries])
+        if self._units and self._newest and self._units[-1].last == self._newest[-1].seq:
+            self._messages -= len(self._units.pop().entries)
+        for unit in units:
+            seen = self._policy.sees(unit)
+            self._beyond = unit.entries[-1] if seen is None else None
+            if seen is not None:
+                self._keep(seen)
+        self._newest = units[-1].entries if units else ()
         self._made = None
 
-    def _take(self, unit: Unit) -> None:
+    def _keep(self, unit: Unit) -> None:
         if unit.asks:
             self._anchor = unit.first if self._anchor is None else self._anchor
             self._current = unit.first
@@ -84,9 +91,11 @@ class Buffered(Carried):
     def window(self, room: Room) -> Window:
         """The window that a log of nothing but what it sees would have, at its end."""
         if self._made is None or self._made[0] != room:
-            seen = [entry for unit in (*self._held, *self._units) for entry in unit.entries]
-            self._made = (room, Carried(self._policy, room, None, (), seen))
+            made = Carried(self._policy, room, None, (), ())
+            made.take([*self._held, *self._units])
+            self._made = (room, made)
         window = self._made[1].window(room).copy()
+        window.beyond = self._beyond
         if self._units and self._units[0].first:
             first = self._units[0].entries[0]
             window.outside = Outside(first.seq, first.total - first.tokens)
@@ -100,6 +109,7 @@ class Buffered(Carried):
         """See `Carried.rate`."""
         self._held = [unit.rated(importances) for unit in self._held]
         self._units = deque(unit.rated(importances) for unit in self._units)
+        self._newest = tuple(entry for unit in units_of(self._newest) for entry in unit.rated(importances).entries)
         self._made = None
 
     def state(self) -> ViewState:

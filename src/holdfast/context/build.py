@@ -68,6 +68,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     system: tuple[Message, ...] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
+    loads: bool = False
+    """Whether the model can load results of tools back that are not sent whole."""
 
     def overhead(self) -> int:
         """Tokens of everything that is sent beside the conversation, counted anew each time."""
@@ -86,7 +88,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def room(self, limit: int) -> Room:
         """What a window may use of `limit`: all but what the dialect may add when the messages leave."""
         reserve = 0 if self.dialect == "openai" else RESERVE
-        return Room(max(1, limit - reserve), self.count, self.count.factor)
+        return Room(max(1, limit - reserve), self.count, self.count.factor, self.loads)
 
 
 class Fitted(NamedTuple):

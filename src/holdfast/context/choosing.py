@@ -202,11 +202,12 @@ class Choice:
         known = self._known
         row, source = known.rows[number], known.sources[number]
         lead = row.lead
-        if not source.opened and source.outcome >= 0 and source.outcome != number:
+        # Before what it stands with: an outcome may be in the row that it leads, and would have it taken again.
+        self._taken[number] = True
+        if not source.opened and source.outcome >= 0 and not self._taken[source.outcome]:
             self._take(source.outcome)
         if lead >= 0 and lead != number and not self._taken[lead]:
             self._take(lead)
-        self._taken[number] = True
         fact = known.facts[number]
         self._spent += fact.cost + (0.0 if source.opened else source.cost)
         # Without the handle: lines of a user that follow each other share one.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast.context.cut import loadable
 from holdfast.context.units import Unit, spoken
 from holdfast.context.window import Window
 from holdfast.messages import Message
@@ -13,6 +14,8 @@ from holdfast.session import Entry
 
 MARKER = "[result of {tool} cleared: {tokens} tokens, message {seq} of the log]"
 """Stands for a cleared result: which tool, how large it was, and which entry holds it."""
+LOADABLE = "[result of {tool} cleared: {tokens} tokens; {whole} gives it back]"
+"""The same for a model that can load it back."""
 LEAST = 48
 """Tokens from which a result is worth a marker, which takes about half of that itself."""
 
@@ -43,32 +46,41 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
     def _clearable(self, window: Window) -> Iterator[tuple[Entry, Message]]:
         """Results that may go, each with its marker, oldest first."""
         results = list(_results(window))
-        kept = {entry.seq for entry, _, _ in results[max(0, len(results) - self.keep) :]}
+        kept = {entry.seq for entry, *_ in results[max(0, len(results) - self.keep) :]}
         if self.keep_latest:
-            kept |= set({tool: entry.seq for entry, _, tool in results if tool}.values())
+            kept |= set({tool: entry.seq for entry, _, tool, _ in results if tool}.values())
         newest = window.units[-1] if window.units else None
-        for entry, message, tool in results:
+        for entry, message, tool, heading in results:
             cut = window.cuts.get(entry.seq)
             spared = (
                 entry.seq in kept or entry.pinned or tool in self.exclude_tools or (cut is not None and cut.cleared)
             )
             if spared or entry.tokens < LEAST or (newest is not None and entry.unit == newest.first):
                 continue
-            said = MARKER.format(tool=tool or "a tool", tokens=entry.tokens, seq=entry.seq)
-            yield entry, message.evolve(content=said)
+            marker = LOADABLE if window.room.loads else MARKER
+            whole = loadable(entry.seq)
+            said = marker.format(tool=tool or "a tool", tokens=entry.tokens, seq=entry.seq, whole=whole)
+            yield entry, message.evolve(content=heading + said)
 
 
-def _results(window: Window) -> Iterator[tuple[Entry, Message, str]]:
-    """Every tool result that is sent: the entry, the message it is sent as, and its tool's name."""
+_Result = tuple[Entry, Message, str, str]
+"""The entry of a tool result, the message it is sent as, its tool's name, and the heading of what is another agent's."""
+
+
+def _results(window: Window) -> Iterator[_Result]:
+    """Every tool result that is sent."""
     for unit in (*window.head, *window.units):
         if len(unit.entries) > 1:
             yield from _results_of(unit)
 
 
-def _results_of(unit: Unit) -> Iterator[tuple[Entry, Message, str]]:
+def _results_of(unit: Unit) -> Iterator[_Result]:
     entries = {entry.seq: entry for entry in unit.entries}
+    if unit.told is not None:
+        yield from ((entries[one.seq], one.message, one.tool, one.heading) for one in unit.told if one.tool)
+        return
     tools: dict[str, str] = {}
     for seq, message in spoken(unit):
         tools.update((call.id, call.name) for call in message.tool_calls)
         if seq is not None and message.role == "tool":
-            yield entries[seq], message, tools.get(str(message.tool_call_id), "")
+            yield entries[seq], message, tools.get(str(message.tool_call_id), ""), ""

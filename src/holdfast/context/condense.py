@@ -58,10 +58,11 @@ def _shown(window: Window) -> Shown:
     shown = Shown()
     for unit in (*window.head, *window.units[-SHOWN:]):
         parts = []
+        results = {one.seq for one in unit.told or () if one.tool}
         for seq, message in spoken(unit):
             sent = window.cuts[seq].message if seq in window.cuts else message
             text = "\n".join((sent.text, *(call.arguments for call in sent.tool_calls)))
-            shown.add(unit.first, text, said=sent.role != "tool")
+            shown.add(unit.first, text, said=sent.role != "tool" and seq not in results)
             parts.append(text)
             for call in sent.tool_calls:
                 shown.asked.update(asked_of(call.arguments))

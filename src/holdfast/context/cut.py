@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.artifact import LOADER, result_name
 from holdfast.messages import Content, Message, Part, ToolCall
 
 MIN_CUT = 128
@@ -22,13 +23,17 @@ LEAST_CUT, FLOOR = 32, 8
 are the marker: three messages of `MIN_CUT` fill a room of 512, and nothing could be told of what was cut out of them."""
 USERS_LEAST = 48
 """The floor for what a person says, which nothing else tells as well."""
-MARKER = "\n[… {missing} of {size} characters cut, message {seq} of the session …]\n"
+MARKER = "\n[… {missing} of {size} characters cut, {whole} …]\n"
 STUB = "[original task: {text}]"
 """What stands for a task anchor that takes more than a quarter of the room (seed 001)."""
 STUB_LEAST = 66
 """Characters of the task that a stub keeps."""
-_MEDIA_MARKER = "[a part of type {type} is left out here; it is in message {seq} of the session]"
-_FIELDS_MARKER = "[left out here: {names}; the whole is message {seq} of the session]"
+_MEDIA_MARKER = "[a part of type {type} is left out here; it is in {whole}]"
+_FIELDS_MARKER = "[left out here: {names}; the whole is {whole}]"
+_WHOLE = "message {seq} of the session"
+"""Where the whole of a message is."""
+_LOADABLE = LOADER + '("{name}")'
+"""Where the whole of a result is, for whoever can load it back."""
 _LONG = 200
 """Characters up to which a string inside arguments, or a field of a message that is not its text, is never cut."""
 _LONG_CALL = 110
@@ -53,21 +58,29 @@ def least(room: int) -> int:
     return max(LEAST_CUT, min(MIN_CUT, room // FLOOR))
 
 
-def cut(message: Message, tokens: int, *, seq: int, count: Count) -> Message:
+def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = False) -> Message:
     """`message` in at most `tokens` tokens where that can be; otherwise as small as it gets.
 
     Deterministic. A message that fits already is returned as it is; a user's is never cut below `USERS_LEAST`.
+
+    Args:
+        message: as it is.
+        tokens: see above.
+        seq: of its entry.
+        count: the model's.
+        loads: whether the model can load a tool's result back: then the marker in one says how.
     """
     if message.role == "user":
         tokens = max(tokens, USERS_LEAST)
     if count.message(message) <= tokens:
         return message
-    lean = _lean(message, seq)
+    whole = loadable(seq) if loads and message.role == "tool" else _WHOLE.format(seq=seq)
+    lean = _lean(message, whole)
     return _first_fitting(
         (
-            lambda share: _shrunk(message, share, seq, _strings_cut),
-            lambda share: lean(_shrunk(message, share, seq, _strings_cut)),
-            lambda share: lean(_shrunk(message, share, seq, _text_cut)),
+            lambda share: _shrunk(message, share, whole, _strings_cut),
+            lambda share: lean(_shrunk(message, share, whole, _strings_cut)),
+            lambda share: lean(_shrunk(message, share, whole, _text_cut)),
         ),
         tokens,
         count,
@@ -81,15 +94,21 @@ def stub(message: Message, tokens: int, *, seq: int, count: Count) -> Message:
     """
     if count.message(message) <= tokens:
         return message
-    lean = _lean(message, seq)
+    whole = _WHOLE.format(seq=seq)
+    lean = _lean(message, whole)
 
     least = min(1.0, STUB_LEAST / max(1, len(message.text)))
 
     def stubbed(share: float) -> Message:
-        text = STUB.format(text=_cut_text(message.text, max(share, least), seq))
+        text = STUB.format(text=_cut_text(message.text, max(share, least), whole))
         return message.evolve(content=(Part("text", text), *message.media) if message.media else text)
 
     return _first_fitting((stubbed, lambda share: lean(stubbed(share))), tokens, count)
+
+
+def loadable(seq: int) -> str:
+    """How a model loads the result of a tool back that entry `seq` has."""
+    return _LOADABLE.format(name=result_name(seq))
 
 
 _Made = Callable[[float], Message]
@@ -129,24 +148,24 @@ def _largest(made: _Made, tokens: int, count: Count) -> Message:
 # -- what is left out ----------------------------------------------------------
 
 
-def _lean(message: Message, seq: int) -> Callable[[Message], Message]:
+def _lean(message: Message, whole: str) -> Callable[[Message], Message]:
     """What makes a shortened `message` leaner still: media and long fields (reasoning, say) become words that name them."""
     long = {key for key, value in message.extra.items() if len(str(value)) > _LONG}
-    note = _FIELDS_MARKER.format(names=", ".join(sorted(long)), seq=seq) if long else ""
+    note = _FIELDS_MARKER.format(names=", ".join(sorted(long)), whole=whole) if long else ""
 
     def leaner(shortened: Message) -> Message:
         content = shortened.content
         if isinstance(content, tuple):
-            content = tuple(_told(part, seq) for part in content)
+            content = tuple(_told(part, whole) for part in content)
         extra = {key: value for key, value in shortened.extra.items() if key not in long}
         return shortened.evolve(content=_noted(content, note) if note else content, extra=extra)
 
     return leaner
 
 
-def _told(part: Part, seq: int) -> Part:
+def _told(part: Part, whole: str) -> Part:
     """A part in words."""
-    return part if part.text is not None else Part("text", _MEDIA_MARKER.format(type=part.type, seq=seq))
+    return part if part.text is not None else Part("text", _MEDIA_MARKER.format(type=part.type, whole=whole))
 
 
 def _noted(content: Content, note: str) -> Content:
@@ -157,59 +176,59 @@ def _noted(content: Content, note: str) -> Content:
 
 # -- what is cut ---------------------------------------------------------------
 
-_CutArguments = Callable[[str, float, int], str]
+_CutArguments = Callable[[str, float, str], str]
 
 
-def _shrunk(message: Message, share: float, seq: int, arguments: _CutArguments) -> Message:
-    calls = tuple(_shrunk_call(call, share, seq, arguments) for call in message.tool_calls)
+def _shrunk(message: Message, share: float, whole: str, arguments: _CutArguments) -> Message:
+    calls = tuple(_shrunk_call(call, share, whole, arguments) for call in message.tool_calls)
     content = message.content
     if isinstance(content, str):
-        content = _cut_text(content, share, seq)
+        content = _cut_text(content, share, whole)
     elif isinstance(content, tuple):
-        content = tuple(_shrunk_part(part, share, seq) for part in content)
+        content = tuple(_shrunk_part(part, share, whole) for part in content)
     return message.evolve(content=content, tool_calls=calls)
 
 
-def _shrunk_part(part: Part, share: float, seq: int) -> Part:
-    return part if part.text is None else msgspec.structs.replace(part, text=_cut_text(part.text, share, seq))
+def _shrunk_part(part: Part, share: float, whole: str) -> Part:
+    return part if part.text is None else msgspec.structs.replace(part, text=_cut_text(part.text, share, whole))
 
 
-def _shrunk_call(call: ToolCall, share: float, seq: int, arguments: _CutArguments) -> ToolCall:
+def _shrunk_call(call: ToolCall, share: float, whole: str, arguments: _CutArguments) -> ToolCall:
     if len(call.arguments) <= _LONG_CALL:
         return call
-    shorter = arguments(call.arguments, share, seq)
+    shorter = arguments(call.arguments, share, whole)
     return msgspec.structs.replace(call, arguments=shorter) if len(shorter) < len(call.arguments) else call
 
 
-def _strings_cut(arguments: str, share: float, seq: int) -> str:
+def _strings_cut(arguments: str, share: float, whole: str) -> str:
     """Arguments with the long strings in them cut: the JSON they were, without white space."""
     try:
         decoded = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _text_cut(arguments, share, seq)
-    return msgspec.json.encode(_shrunk_value(decoded, share, seq)).decode()
+        return _text_cut(arguments, share, whole)
+    return msgspec.json.encode(_shrunk_value(decoded, share, whole)).decode()
 
 
-def _text_cut(arguments: str, share: float, seq: int) -> str:
+def _text_cut(arguments: str, share: float, whole: str) -> str:
     """An object that holds the cut text of arguments: where they are no JSON, or many short values."""
-    return msgspec.json.encode({"arguments": _cut_text(arguments, share, seq)}).decode()
+    return msgspec.json.encode({"arguments": _cut_text(arguments, share, whole)}).decode()
 
 
-def _shrunk_value(value: Any, share: float, seq: int) -> Any:
+def _shrunk_value(value: Any, share: float, whole: str) -> Any:
     if isinstance(value, str):
-        return _cut_text(value, share, seq) if len(value) > _LONG else value
+        return _cut_text(value, share, whole) if len(value) > _LONG else value
     if isinstance(value, list):
-        return [_shrunk_value(item, share, seq) for item in value]
+        return [_shrunk_value(item, share, whole) for item in value]
     if isinstance(value, dict):
-        return {key: _shrunk_value(item, share, seq) for key, item in value.items()}
+        return {key: _shrunk_value(item, share, whole) for key, item in value.items()}
     return value
 
 
-def _cut_text(text: str, share: float, seq: int) -> str:
+def _cut_text(text: str, share: float, whole: str) -> str:
     """The head (two thirds of what is kept) and the tail of `text`, or all of it where the marker would not save anything."""
     kept = int(len(text) * share)
     head = kept * 2 // 3
     tail = kept - head
-    marker = MARKER.format(missing=len(text) - kept, size=len(text), seq=seq)
+    marker = MARKER.format(missing=len(text) - kept, size=len(text), whole=whole)
     shorter = text[:head] + marker + (text[len(text) - tail :] if tail else "")
     return shorter if len(shorter) < len(text) else text

@@ -131,7 +131,8 @@ def _seqs(window: Window) -> list[int | None]:
 
 def policy(made: Policy) -> dict[str, Any]:
     """A policy as it is told: the strategy and its keys, those left to their defaults too, as they could be asked for."""
-    fields = msgspec.to_builtins(made)
+    fields = msgspec.to_builtins(msgspec.structs.replace(made, perspective=None) if made.perspective else made)
+    del fields["perspective"]
     clearing = fields.pop("clearing")
     fields |= clearing or {} if made.name == CLEARING else {CLEARING: clearing}
     if made.summarizer is not None:
@@ -165,10 +166,13 @@ def decisions(window: Window, policy: Policy) -> list[Run]:
 def kept(window: Window, policy: Policy) -> dict[str, int]:
     """Tokens by decision: the short form, without the runs."""
     sums, in_log, last, outside = dict[str, int](), 0, 0, window.outside
-    before = 0
+    before = unseen_within = 0
+    frontier = _frontier(window)
     cuts = {seq: cut for seq, cut in window.cuts.items() if not cut.whole}
     for unit, decision, _ in _told_units(window, policy):
         for entry in unit.entries:
+            if entry.seq > frontier and (gap := entry.total - entry.tokens - last) > 0:
+                unseen_within += gap
             in_log += entry.tokens
             before += entry.tokens if outside and entry.seq < outside.before else 0
             last = max(last, entry.total)
@@ -176,9 +180,11 @@ def kept(window: Window, policy: Policy) -> dict[str, int]:
             name = ("cleared" if cut.cleared else "cut") if cut else decision
             sums[name] = sums.get(name, 0) + (cut.tokens if cut else entry.tokens)
     unseen = outside.total - before if outside else 0
+    left = last - in_log - unseen - unseen_within
+    beyond = window.beyond.total - last if window.beyond else 0
     for name, tokens in (
-        ("compacted" if window.compaction or window.summary else "evicted", last - in_log - unseen),
-        ("evicted", unseen),
+        ("compacted" if window.compaction or window.summary else "evicted", left),
+        ("evicted", unseen + unseen_within + beyond),
     ):
         if tokens > 0:
             sums[name] = sums.get(name, 0) + tokens
@@ -191,9 +197,11 @@ def kept(window: Window, policy: Policy) -> dict[str, int]:
 def _decisions(window: Window, policy: Policy) -> Iterator[Run]:
     """One run an entry that is sent, and one for each gap between them: what the running totals say was there."""
     place, before = 0, 0
+    frontier = _frontier(window)
     for unit, decision, why in _told_units(window, policy):
         for entry in unit.entries:
-            yield from _gap(window, policy, Gap(place, entry.seq, before, entry.total - entry.tokens))
+            gap = Gap(place, entry.seq, before, entry.total - entry.tokens)
+            yield from _gap(window, policy, gap) if place <= frontier else _unseen(gap)
             place, before = entry.seq + 1, entry.total
             cut = window.cuts.get(entry.seq)
             if cut is None or cut.whole:
@@ -202,6 +210,8 @@ def _decisions(window: Window, policy: Policy) -> Iterator[Run]:
                 yield Run(entry.seq, entry.seq, "cleared", "an older tool result", cut.tokens)
             else:
                 yield Run(entry.seq, entry.seq, "cut", f"{decision}, {why}, too long to be whole", cut.tokens)
+    if window.beyond is not None:
+        yield from _unseen(Gap(place, window.beyond.seq + 1, before, window.beyond.total))
 
 
 class Gap(NamedTuple):
@@ -211,6 +221,18 @@ class Gap(NamedTuple):
     end: int
     before: int
     behind: int
+
+
+def _frontier(window: Window) -> int:
+    """The entry behind which all is sent that is seen."""
+    first = window.units[0].first if window.units else 0
+    return first if window.outside is None else max(first, window.outside.before)
+
+
+def _unseen(gap: Gap) -> Iterator[Run]:
+    """Entries behind the frontier that are not sent: nothing else is left out there."""
+    if gap.behind > gap.before:
+        yield Run(gap.first, gap.end - 1, "evicted", UNSEEN, gap.behind - gap.before)
 
 
 def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
@@ -233,11 +255,13 @@ def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
 
 OUTSIDE = "out of the buffer: max_history_turns"
 """Why a policy did not even get to see it."""
+UNSEEN = "of another branch"
+"""Why a view does not see it: an agent that speaks side by side with this one wrote it, or a joined reply stands for it."""
 SUMMARIZED = "summarized"
 """Why what a model's summary stands for is not sent; of what a digest stands for it is another word."""
 _NOT_CONDENSED = "before the frontier: over the budget, and no room to condense it"
 _EVICTED = {
-    "none": "never",
+    "none": UNSEEN,
     "buffer_window": "older than the last messages of the window",
     "head_tail": "older than the last messages of the window",
     "token_window": "before the frontier: over the budget",

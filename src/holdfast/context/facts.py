@@ -20,6 +20,7 @@ from itertools import islice, repeat
 from typing import Any
 
 from holdfast.context.lines import Fact, Kind, Line, priced
+from holdfast.context.perspective import is_hand_over
 from holdfast.context.texts import rarity_of, sentences_of, table_of
 from holdfast.context.units import Unit
 from holdfast.context.values import (
@@ -39,6 +40,7 @@ from holdfast.context.values import (
     weight_under,
 )
 from holdfast.messages import Message, ToolCall
+from holdfast.session import TRANSFER
 
 MAX_LEAVES = 400
 """Most facts read out of one source: the first ones of a longer one."""
@@ -72,12 +74,12 @@ def lines_of(unit: Unit) -> list[Line]:
     """What `unit` says, a line a source, in order."""
     first = unit.entries[0]
     if first.kind == "calls":
-        return _call_lines(unit)
+        return _said(first.message, first.seq, unit.by) if is_hand_over(first.message) else _call_lines(unit)
     if first.kind == "result":
         read = _result_of(first.message.text)
         facts = _numbered(read.facts)
         return [Line("late result", f"late#{first.seq}", first.seq, "other", facts, lists=read.lists)] if facts else []
-    return _said(first.message, first.seq)
+    return _said(first.message, first.seq, unit.by)
 
 
 def _call_lines(unit: Unit) -> list[Line]:
@@ -85,18 +87,20 @@ def _call_lines(unit: Unit) -> list[Line]:
     results: dict[str, list[Message]] = {}
     for entry in unit.entries[1:]:
         results.setdefault(str(entry.message.tool_call_id), []).append(entry.message)
-    lines = _said(first.message, first.seq)
+    lines = _said(first.message, first.seq, unit.by)
     for call in first.message.tool_calls:
         answers = results.get(call.id) or [Message(role="tool", content="")]
-        lines.append(_call_line(call, answers.pop(0).text, first.seq))
+        result = answers.pop(0).text
+        if not unit.by or call.name != TRANSFER:
+            lines.append(_call_line(call, result, first.seq, unit.by))
     return lines
 
 
-def _call_line(call: ToolCall, result: str, seq: int) -> Line:
+def _call_line(call: ToolCall, result: str, seq: int, by: str) -> Line:
     arguments = _decoded(call.arguments)
     names, rest = _split_arguments(arguments)
     name = clean(call.name)[:64]
-    handle = f"{name}({', '.join(names) or _headed(rest)})"
+    handle = f"{_whose(by)}{name}({', '.join(names) or _headed(rest)})"
     given, told = _given(rest) if rest else _Leaves(), _result_of(result)
     above = given.rows
     if above:
@@ -123,6 +127,11 @@ def _call_line(call: ToolCall, result: str, seq: int) -> Line:
     )
     line.counts = _lists_in(line)
     return line
+
+
+def _whose(by: str) -> str:
+    """Before what another agent's tool is called; a bracket would end the name of the tool."""
+    return f"agent {by.replace('(', '')}'s " if by else ""
 
 
 def _hash(text: str) -> str:
@@ -197,7 +206,7 @@ def _asked(arguments: Any) -> list[str]:
     return list(found)
 
 
-def _said(message: Message, seq: int) -> list[Line]:
+def _said(message: Message, seq: int, by: str = "") -> list[Line]:
     facts = _numbered(islice(_text_facts(message.text, said=True), MAX_LEAVES))
     if not facts:
         return []
@@ -205,8 +214,9 @@ def _said(message: Message, seq: int) -> list[Line]:
     if kind == "user":
         for fact in facts:
             fact.weight = round(fact.weight * (fact.cost / USUAL) ** LONGER, 2)
-    handle = f"{clean(message.role)[:20]} said"
-    return [Line(handle, f"{handle}#{seq}", seq, kind, facts, cost=2.0 + round(cost_of(handle), 1))]
+    said = f"{clean(message.role)[:20]} said"
+    handle = f"agent {by} said" if by else said
+    return [Line(handle, f"{said}#{seq}", seq, kind, facts, cost=2.0 + round(cost_of(handle), 1))]
 
 
 def _numbered(facts: Iterable[Fact]) -> list[Fact]:

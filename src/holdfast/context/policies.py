@@ -7,7 +7,7 @@ refused by `fit`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,8 +17,10 @@ from holdfast.context import salience
 from holdfast.context.clearing import Clearing
 from holdfast.context.condense import FIRM, condensed, reserve
 from holdfast.context.cut import MIN_CUT, least
+from holdfast.context.perspective import Perspective
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.context.squeeze import all_of, older, squeezed, with_stub
+from holdfast.context.units import Unit
 from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
 
 RECENT_LEAST = 0.5
@@ -46,6 +48,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         clearing: what clears tool results before all that.
         history: newest messages of the log that it gets to see, anchor and pins beside them; 0: all.
         bounded: False for `none`: it never drops, and `fit` refuses what is too long.
+        perspective: whose eyes the session is seen with; None: every message is sent as it stands in the log.
     """
 
     name: str
@@ -64,6 +67,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     clearing: Clearing | None = None
     bounded: bool = True
     history: int = 0
+    perspective: Perspective | None = None
+
+    def sees(self, unit: Unit) -> Unit | None:
+        """A unit of the log as it is seen; None where it is not."""
+        return unit if self.perspective is None else self.perspective.of(unit)
+
+    def seen(self, units: Iterable[Unit]) -> Iterable[Unit]:
+        """Units of the log as they are seen, without those that are not."""
+        return units if self.perspective is None else self.perspective.seen(units)
 
     def due(self, window: Window) -> bool:
         """Whether the window has to change."""

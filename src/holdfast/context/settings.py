@@ -174,9 +174,11 @@ def examine(given: object, *, base: ContextSettings | None = None) -> tuple[Cont
     keys = STRATEGIES[strategy].keys
     whose = f"keys of strategy {strategy!r}"
     problems = [wrong for key, value in options.items() for wrong in _problems(keys, key, value, whose)]
-    if not problems:
-        problems = _together(strategy, {**inherited, **options})
     wrong = {problem.key.partition(".")[0] for problem in problems}
+    if not wrong & {"threshold", "target"}:
+        right = {key: value for key, value in options.items() if key not in wrong}
+        problems += _together(strategy, {**inherited, **right})
+        wrong |= {problem.key for problem in problems}
     kept = {key: value for key, value in options.items() if key not in wrong}
     return ContextSettings(strategy, {**inherited, **kept}), problems
 

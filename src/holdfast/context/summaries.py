@@ -217,7 +217,7 @@ def summarized(
 def _held(policy: Policy, room: Room, within: Sequence[Entry], behind: Sequence[Entry], anchor: int | None) -> Window:
     """A window of nothing but what must stay of the range."""
     window = Window(room, anchor=anchor, anchored=policy.anchored)
-    units = units_of(within)
+    units = [*policy.seen(units_of(within))]
     asked = next((unit.first for unit in reversed(units) if unit.asks), None)
     window.current = None if any(entry.message.role == "user" for entry in behind) else asked
     held = [unit for unit in units if window.protected(unit)]

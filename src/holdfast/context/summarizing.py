@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.context.cut import Count
 from holdfast.context.summaries import identifiers
-from holdfast.context.units import Unit, spoken
+from holdfast.context.units import Told, Unit, spoken
 from holdfast.messages import Message
 
 PROMPT: Final = """\
@@ -116,6 +116,9 @@ def delimiter(*texts: str) -> str:
 def records(units: Iterable[Unit]) -> Iterator[str]:
     """Units as they are read: who said what, what was called with which arguments, what came back."""
     for unit in units:
+        if unit.by:
+            yield from map(_relayed, unit.told or ())
+            continue
         names: dict[str, str] = {}
         agent = {entry.seq: entry.agent for entry in unit.entries}
         for seq, message in spoken(unit):
@@ -133,6 +136,13 @@ def _record(message: Message, seq: int | None, tool: str, agent: str | None) -> 
     lines += [f"  [{_name(part.type)}, not shown]" for part in message.media]
     lines += [f"  calls {_name(call.name)} with:\n{_indented(call.arguments)}" for call in message.tool_calls]
     return "\n".join(lines)
+
+
+def _relayed(told: Told) -> str:
+    """What another agent said, who is named in it."""
+    text = shortened(told.message.text, RESULT_CHARS) if told.tool else told.message.text
+    shown = [f"  [{_name(part.type)}, not shown]" for part in told.message.media]
+    return "\n".join((f"[{told.seq}] another agent:", _indented(text), *shown))
 
 
 def _name(text: str) -> str:

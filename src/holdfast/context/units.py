@@ -19,6 +19,20 @@ LATE_RESULT = "[a tool result whose call is no longer open, call id {id}; data, 
 """Before a result that cannot stand behind its call: it is sent as text, so that nothing is lost."""
 
 
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """A message of a unit as a view sees it, where that is not as it stands in the log; see `holdfast.context.perspective`."""
+
+    seq: int
+    """Of the entry that it is made from."""
+    message: Message
+    tokens: int
+    """Of the message, o200k."""
+    heading: str = ""
+    """What it begins with, whose words they are: no cut takes it away. Empty for what is the agent's own."""
+    tool: str = ""
+    """What returned it, of the result of another agent's call."""
+
+
 class Unit(msgspec.Struct, frozen=True, gc=False):
     """A plain message, or an assistant message with tool calls together with all its results.
 
@@ -28,6 +42,10 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
 
     entries: tuple[Entry, ...]
     """In order of the log. The first one's `seq` is the unit's place."""
+    told: tuple[Told, ...] | None = None
+    """What is sent in place of the entries' own messages; None: those are."""
+    by: str = ""
+    """The other agent who wrote it, as it is told; empty: it is the agent's own, or nobody's in particular."""
 
     @property
     def first(self) -> int:
@@ -47,6 +65,8 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     @property
     def plain(self) -> bool:
         """True when its messages are said as they stand: one that is no result, or one call and the result of it."""
+        if self.told is not None:
+            return False
         first, *rest = self.entries
         if not first.message.tool_calls:
             return first.message.role != "tool"
@@ -66,7 +86,8 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
         """The unit with importances, by `seq`, where its entries have none; itself where that changes nothing."""
         if not any(entry.seq in importances and entry.importance is None for entry in self.entries):
             return self
-        return Unit(tuple(_rated(entry, importances) for entry in self.entries))
+        entries = tuple(_rated(entry, importances) for entry in self.entries)
+        return msgspec.structs.replace(self, entries=entries)
 
 
 def _rated(entry: Entry, importances: Mapping[int, float]) -> Entry:
@@ -105,6 +126,8 @@ Spoken = tuple[int | None, Message]
 
 def spoken(unit: Unit) -> list[Spoken]:
     """The messages of `unit`, legal as they stand: each call with one result, and no result without its call."""
+    if unit.told is not None:
+        return [(one.seq, one.message) for one in unit.told]
     first = unit.entries[0]
     if unit.plain:
         return [(entry.seq, entry.message) for entry in unit.entries]

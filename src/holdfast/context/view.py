@@ -22,7 +22,7 @@ from holdfast.session import Entry
 if TYPE_CHECKING:
     from holdfast.context.explain import Mark
 
-VERSION = 8
+VERSION = 9
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
 
 
@@ -113,18 +113,29 @@ class Carried:
         units = units_of([*self._open, *entries])
         settled = _settled(units)
         for unit in units[:settled]:
-            self._window.grow(unit)
             self._through = unit.last
-            if _evaluated(unit) and self._policy.due(self._window):
-                self._window = self._policy(self._window)
+            self._take(unit, self._policy.sees(unit))
         self._open = [entry for unit in units[settled:] for entry in unit.entries]
+
+    def take(self, units: Sequence[Unit]) -> None:
+        """Fold in units that are as they are seen, like `extend` does entries of the log."""
+        settled = _settled(units)
+        for unit in units[:settled]:
+            self._through = unit.last
+            self._take(unit, unit)
+        self._open = [entry for unit in units[settled:] for entry in unit.entries]
+
+    def _take(self, unit: Unit, seen: Unit | None) -> None:
+        _grow(self._window, unit, seen)
+        if seen is not None and _evaluated(seen) and self._policy.due(self._window):
+            self._window = self._policy(self._window)
 
     def window(self, room: Room) -> Window:
         """The window for a build, the newest unit in it. A changed room takes effect where the window has to change."""
         self._window.room = room
         window = self._window.copy() if self._open else self._window
         for unit in units_of(self._open):
-            window.grow(unit)
+            _grow(window, unit, self._policy.sees(unit))
         return self._policy(window) if self._policy.due(window) else window
 
     def summarize(self, summary: Compaction) -> bool:
@@ -167,7 +178,15 @@ def _settled(units: Sequence[Unit]) -> int:
 
 def _evaluated(unit: Unit) -> bool:
     """Whether a model may be called right behind `unit`: only then is it worth asking the policy."""
-    return unit.entries[0].kind != "assistant"
+    return unit.told is not None or unit.entries[0].kind != "assistant"
+
+
+def _grow(window: Window, unit: Unit, seen: Unit | None) -> None:
+    """Let a window take in a unit as it is seen, or note that there is one that is not."""
+    if seen is None:
+        window.beyond = unit.entries[-1]
+    else:
+        window.grow(seen)
 
 
 def _restored(policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]) -> Window:
@@ -178,8 +197,8 @@ def _restored(policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry
     window.compaction = state.compaction
     window.split = state.split
     window.pool = bytes(state.pool)
-    window.hold(units_of(kept))
+    window.hold(policy.seen(units_of(kept)))
     for unit in units_of([entry for entry in entries if entry.seq <= state.through]):
-        window.grow(unit)
+        _grow(window, unit, policy.sees(unit))
     window.current = state.current
     return window

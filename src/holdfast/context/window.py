@@ -16,7 +16,8 @@ import msgspec
 
 from holdfast.context.cut import MIN_CUT, Count, cut, stub
 from holdfast.context.digest import EMPTY
-from holdfast.context.units import Unit, spoken
+from holdfast.context.perspective import shortened
+from holdfast.context.units import Told, Unit, spoken
 from holdfast.messages import Message
 from holdfast.session import Entry
 
@@ -34,6 +35,8 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     count: Count
     factor: float = 1.0
     """Stored (o200k) counts times this bound the model's own counts."""
+    loads: bool = False
+    """Whether the model can load results of tools back: then their markers say how."""
 
 
 class Compaction(msgspec.Struct, frozen=True, gc=False):
@@ -93,6 +96,7 @@ class Window:
         pool: what the next compaction can be made from.
         split: how many units of the head stand before the compactions.
         outside: what of the log is not to be seen; None: all of it is.
+        beyond: the last entry behind the newest unit, where what stands there is not seen; None: nothing does.
     """
 
     def __init__(self, room: Room, *, anchor: int | None = None, anchored: bool = True) -> None:
@@ -109,6 +113,7 @@ class Window:
         self.cuts: dict[int, Cut] = {}
         self.split = 0
         self.outside: Outside | None = None
+        self.beyond: Entry | None = None
         self._sizes: list[int] = []
         self._said: list[Message] | None = None
         self._tail = 0
@@ -161,6 +166,7 @@ class Window:
         if unit.asks:
             self.current = unit.first
             self.anchor = unit.first if self.anchor is None else self.anchor
+        self.beyond = None
         self.units.append(unit)
         size = self.size(unit)
         self._sizes.append(size)
@@ -298,6 +304,8 @@ class Window:
         )
 
     def _measured(self, unit: Unit) -> list[tuple[int | None, int]]:
+        if unit.told is not None:
+            return [(one.seq, self._told_tokens(one)) for one in unit.told]
         entries: dict[int | None, Entry] = {entry.seq: entry for entry in unit.entries}
         return [(seq, self._message_tokens(entries.get(seq), message)) for seq, message in spoken(unit)]
 
@@ -309,15 +317,28 @@ class Window:
             return self.room.count.message(message)  # what a picture costs, no factor on a stored count bounds
         return math.ceil(entry.tokens * self.room.factor)
 
+    def _told_tokens(self, told: Told) -> int:
+        """Like `_message_tokens`, of what a view is told in place of an entry's message."""
+        if told.seq in self.cuts:
+            return self.cuts[told.seq].tokens
+        return (
+            self.room.count.message(told.message) if told.message.media else math.ceil(told.tokens * self.room.factor)
+        )
+
     def _cuts(self, unit: Unit, caps: Mapping[int, int]) -> dict[int, Cut]:
         """The messages of `unit` that `caps` names and that get shorter by being cut, as they are sent."""
         cuts = {}
         sizes = self._measured(unit)
+        relayed = {one.seq: one for one in unit.told or () if one.heading}
         for (seq, message), (_, tokens) in zip(spoken(unit), sizes, strict=True):
             if seq is None or seq not in caps:
                 continue
-            how = stub if self.anchored and seq == self.anchor else cut
-            shorter = how(message, caps[seq], seq=seq, count=self.room.count)
+            if seq in relayed:
+                shorter = shortened(relayed[seq], caps[seq], count=self.room.count, loads=self.room.loads)
+            elif self.anchored and seq == self.anchor:
+                shorter = stub(message, caps[seq], seq=seq, count=self.room.count)
+            else:
+                shorter = cut(message, caps[seq], seq=seq, count=self.room.count, loads=self.room.loads)
             made = Cut(self.room.count.message(shorter), shorter, whole=shorter is message)
             if made.tokens < tokens:
                 cuts[seq] = made

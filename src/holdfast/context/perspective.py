@@ -1,0 +1,311 @@
+"""How an agent sees a session that other agents speak in: their messages are told to it, never taken for its own.
+
+What another agent said, called and got back becomes text of the user's role, under a heading that names the agent:
+
+    [agent researcher]: It lives at 12 m.
+      What it says further is set in.
+    [agent researcher called search with]: {"query": "kelp"}
+    [agent researcher's tool search returned]: 3 pages
+    [agent researcher handed the conversation over to writer]: They want a poem.
+
+Every further line of what is quoted is set in, whatever it was broken by, so that nothing in it can stand where a heading
+stands. What is told is no user message to any policy: no task, not the current message, nobody's instruction.
+
+Agents that speak side by side write in branches, `panel.optimist` beside `panel.pessimist`, noted with each entry. A view sees
+its own branch, those around it and those within it, and not the others. It is decided unit by unit, from what the unit itself
+holds, so that folding a log at once and in pieces is the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.context.cut import Count, cut
+from holdfast.context.units import Told, Unit
+from holdfast.messages import UNSPOKEN_PARTS, Content, Message, Part, ToolCall
+from holdfast.session import BRANCH, HAND_OVER, JOINED, TRANSFER, TRANSFERRED, Entry
+
+INDENT: Final = "  "
+"""Before each further line of what is quoted."""
+NAME_CHARS: Final = 64
+"""Characters told of the name of an agent or a tool."""
+ARGUMENT_CHARS: Final = 1_000
+"""Characters told of a call's arguments; of longer ones head and tail."""
+_SAID = "[agent {agent}]: "
+_CALLED = "[agent {agent} called {tool} with]: "
+_RETURNED = "[agent {agent}'s tool {tool} returned]: "
+_LATE = "[agent {agent}'s tool returned late]: "
+_TRANSFERRED = "[agent {agent} handed the conversation over to {target}]"
+_NOTHING = "[agent {agent} said nothing]"
+_LEFT_OUT = " [… {missing} of {size} characters left out, message {seq} of the session …] "
+_CUT = re.compile(r"\n\[… \d+ of \d+ characters cut, [^\n]+ …\]\n")
+"""What a cut leaves. Nothing quoted has a line like it: its lines are set in."""
+_SEAL = 2
+"""Tokens that setting in what stands behind a cut may take."""
+_BRACKETS = str.maketrans("[]", "()")
+
+
+class Perspective(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose eyes a session is seen with."""
+
+    agent: str
+    """What this agent wrote is its own, and so is what nobody in particular wrote; all else is told to it."""
+    count: Callable[[Message], int]
+    """Tokens of a message as stored counts have them (o200k)."""
+    branch: str = ""
+    """The branch that it speaks in; empty: in none."""
+
+    def seen(self, units: Iterable[Unit]) -> list[Unit]:
+        """Units of the log as they are seen, without those that are not."""
+        return [seen for unit in units if (seen := self.of(unit)) is not None]
+
+    def of(self, unit: Unit) -> Unit | None:
+        """A unit of the log as it is seen: itself where it is the agent's own; None where it is another branch's."""
+        first = unit.entries[0]
+        if first.message.role not in ("assistant", "tool"):
+            return unit
+        if first.metadata and self._hides(unit):
+            return None
+        if first.agent is not None and first.agent != self.agent:
+            return self._relayed(unit, first.agent)
+        return self._replied(unit) if is_hand_over(first.message) else unit
+
+    def _hides(self, unit: Unit) -> bool:
+        branch = (unit.entries[0].metadata or {}).get(BRANCH)
+        if not isinstance(branch, str) or _within(self.branch, branch):
+            return False
+        joined = any((entry.metadata or {}).get(JOINED) is True for entry in unit.entries)
+        return joined or not _within(branch, self.branch)
+
+    def _replied(self, unit: Unit) -> Unit:
+        """The agent's own reply of a step, without the call that ends it."""
+        first = unit.entries[0]
+        return Unit(unit.entries, told=(self._told(first, "", _without_calls(first.message)),))
+
+    def _relayed(self, unit: Unit, agent: str) -> Unit:
+        by = named(agent)
+        first, *rest = unit.entries
+        if first.kind == "result":
+            rest, told = [first], []
+        else:
+            calls = () if is_hand_over(first.message) else first.message.tool_calls
+            told = [self._told(first, *_said(by, first, calls, unit.entries[1:]))]
+            rest = rest if calls else [entry for entry in rest if entry.unit != first.seq]
+        told += [self._told(entry, *_returned(by, entry, tool), tool=tool) for entry, tool in _results(first, rest)]
+        return Unit(unit.entries, told=tuple(told), by=by)
+
+    def _told(self, entry: Entry, heading: str, message: Message, *, tool: str = "") -> Told:
+        return Told(entry.seq, message, self.count(message), heading, tool)
+
+
+def is_hand_over(message: Message) -> bool:
+    """Whether `message` is the reply of a step, with the one call that says that another step follows."""
+    calls = message.tool_calls
+    return len(calls) == 1 and calls[0].name == HAND_OVER
+
+
+def named(name: str) -> str:
+    """The name of an agent or a tool as it stands in a heading, whatever it is: on one line, and ending nothing."""
+    return " ".join(name.split()).translate(_BRACKETS)[:NAME_CHARS]
+
+
+def quoted(text: str) -> str:
+    """`text` with every line but the first set in."""
+    first, *others = text.splitlines() or [""]
+    return "".join((first, *(f"\n{INDENT}{line}" if line else "\n" for line in others)))
+
+
+def transfer_of(call: ToolCall, result: Entry | None) -> tuple[str, str] | None:
+    """Who the conversation was handed over to by a call, and with which words; None where the call is no such.
+
+    Args:
+        call: a tool call.
+        result: what it returned; None: nothing yet.
+    """
+    if call.name != TRANSFER:
+        return None
+    target = (result.metadata or {}).get(TRANSFERRED) if result is not None else None
+    if result is not None and not isinstance(target, str):
+        return None
+    arguments = _decoded(call.arguments)
+    target = target if isinstance(target, str) else arguments.get("agent_name")
+    words = arguments.get("message")
+    return (target, words if isinstance(words, str) else "") if isinstance(target, str) and target else None
+
+
+def shortened(told: Told, tokens: int, *, count: Count, loads: bool = False) -> Message:
+    """What is told of another agent in at most `tokens` tokens where that can be, its heading whole.
+
+    Like `holdfast.context.cut.cut`; what stands behind the cut is set in, for it may be the middle of a line.
+    """
+    message = told.message
+    whole = count.message(message)
+    if whole <= tokens:
+        return message
+    role = "tool" if told.tool else "assistant"
+    body = message.evolve(role=role, content=_headless(message.content, told.heading))
+    left = tokens - (whole - count.message(body))
+    for spare in (0, _SEAL):
+        shorter = cut(body, left - spare, seq=told.seq, count=count, loads=loads)
+        if shorter is body:
+            return message
+        made = message.evolve(content=_sealed(shorter.content, body.content, told.heading))
+        if count.message(made) <= tokens:
+            break
+    return made
+
+
+# -- branches ----------------------------------------------------------------
+
+
+def _within(branch: str, outer: str) -> bool:
+    """Whether `branch` is `outer`, or stands in it; everything stands in none."""
+    return not outer or branch == outer or branch.startswith(f"{outer}.")
+
+
+# -- what another agent said ---------------------------------------------------
+
+
+def _said(by: str, first: Entry, calls: Sequence[ToolCall], rest: Sequence[Entry]) -> tuple[str, Message]:
+    """The heading and the message that words and calls of another agent become."""
+    heading = _SAID.format(agent=by)
+    runs = list(_runs(first.message.content))
+    lines = [_call_line(by, call, result, first.seq) for call, result in _answered(calls, first, rest)]
+    if runs:
+        return heading, Message(role="user", content=_attributed(heading, runs, lines))
+    lines = lines or [(_NOTHING.format(agent=by), "")]
+    text = "\n".join("".join(line) for line in lines)
+    return lines[0][0], Message(role="user", content=text)
+
+
+def _call_line(by: str, call: ToolCall, result: Entry | None, seq: int) -> tuple[str, str]:
+    """The heading of a call, and what stands behind it."""
+    handed = transfer_of(call, result)
+    if handed is None:
+        return _CALLED.format(agent=by, tool=named(call.name)), quoted(_brief(call.arguments, seq))
+    target, words = handed
+    heading = _TRANSFERRED.format(agent=by, target=named(target))
+    return heading, f": {quoted(_brief(words, seq))}" if words else ""
+
+
+def _brief(text: str, seq: int) -> str:
+    if len(text) <= ARGUMENT_CHARS:
+        return text
+    head = ARGUMENT_CHARS * 2 // 3
+    marker = _LEFT_OUT.format(missing=len(text) - ARGUMENT_CHARS, size=len(text), seq=seq)
+    return text[:head] + marker + text[len(text) - (ARGUMENT_CHARS - head) :]
+
+
+def _returned(by: str, result: Entry, tool: str) -> tuple[str, Message]:
+    """The heading and the message that a result of another agent's call becomes."""
+    heading = _RETURNED.format(agent=by, tool=tool) if tool else _LATE.format(agent=by)
+    return heading, Message(role="user", content=_attributed(heading, list(_runs(result.message.content)), ()))
+
+
+def _attributed(heading: str, runs: list[str | Part], lines: Iterable[tuple[str, str]]) -> Content:
+    """Texts and media under a heading, and further headings with their words behind them."""
+    told = [run if isinstance(run, Part) else INDENT + quoted(run) for run in runs]
+    if runs and isinstance(runs[0], str):
+        told[0] = heading + quoted(runs[0])
+    else:
+        told.insert(0, heading)
+    more = "\n".join("".join(line) for line in lines)
+    if more and isinstance(told[-1], str):
+        told[-1] += f"\n{more}"
+    elif more:
+        told.append(more)
+    if len(told) == 1 and isinstance(told[0], str):
+        return told[0]
+    return tuple(run if isinstance(run, Part) else Part("text", run) for run in told)
+
+
+def _runs(content: Content) -> Iterator[str | Part]:
+    """Texts, joined where they follow each other, and media, in their order. Reasoning is nobody else's to read."""
+    if isinstance(content, str):
+        content = (Part("text", content),)
+    text = ""
+    for part in content if isinstance(content, tuple) else ():
+        if part.text is not None:
+            text += part.text
+        elif part.type not in UNSPOKEN_PARTS:
+            if text.strip():
+                yield text
+            yield part
+            text = ""
+    if text.strip():
+        yield text
+
+
+def _answered(
+    calls: Sequence[ToolCall], first: Entry, rest: Sequence[Entry]
+) -> Iterator[tuple[ToolCall, Entry | None]]:
+    """Each call with its result, as far as there is one."""
+    results: dict[str | None, list[Entry]] = {}
+    for entry in rest:
+        if entry.unit == first.seq:
+            results.setdefault(entry.message.tool_call_id, []).append(entry)
+    for call in calls:
+        found = results.get(call.id)
+        yield call, found.pop(0) if found else None
+
+
+def _results(first: Entry, rest: Sequence[Entry]) -> Iterator[tuple[Entry, str]]:
+    """The results that are told, in their order, each with its tool's name; empty for one that came too late.
+
+    What a transfer returned is left out: that it took place is told with the call.
+    """
+    tools: dict[int, str] = {}
+    for call, result in _answered(first.message.tool_calls, first, rest):
+        if result is not None:
+            tools[result.seq] = "" if transfer_of(call, result) else named(call.name) or "a tool"
+    for entry in rest:
+        if entry.seq not in tools:
+            yield entry, ""
+        elif tools[entry.seq]:
+            yield entry, tools[entry.seq]
+
+
+def _without_calls(message: Message) -> Message:
+    content = message.content if isinstance(message.content, str | tuple) else ""
+    return message.evolve(content=content, tool_calls=())
+
+
+def _decoded(arguments: str) -> Mapping[str, Any]:
+    try:
+        decoded = msgspec.json.decode(arguments)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
+
+
+# -- what is cut of it ---------------------------------------------------------
+
+
+def _headless(content: Content, heading: str) -> Content:
+    if isinstance(content, tuple):
+        first = msgspec.structs.replace(content[0], text=str(content[0].text).removeprefix(heading))
+        return (first, *content[1:])
+    return str(content).removeprefix(heading)
+
+
+def _sealed(content: Content, original: Content, heading: str) -> Content:
+    """What a cut left, under its heading again, with what stands behind the cut set in."""
+    if isinstance(content, tuple) and isinstance(original, tuple):
+        parts = [
+            part if was.text is None else msgspec.structs.replace(part, text=_sealed_text(str(part.text), was.text))
+            for part, was in zip(content, original, strict=True)
+        ]
+        return (msgspec.structs.replace(parts[0], text=f"{heading}{parts[0].text}"), *parts[1:])
+    return heading + _sealed_text(str(content), str(original))
+
+
+def _sealed_text(text: str, original: str) -> str:
+    found = _CUT.search(text) if text != original else None
+    if found is None or found.end() == len(text):
+        return text
+    starts = len(original) - (len(text) - found.end())
+    return text if original[starts - 1] == "\n" else text[: found.end()] + INDENT + text[found.end() :]

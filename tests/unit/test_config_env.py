@@ -1,0 +1,316 @@
+"""What the environment and `.env` say of a configuration: which wins, what is no key, and every mistake of all of it at once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import inspect
+
+from holdfast import config
+from holdfast.config import Config
+from holdfast.config.convert import fields_of, form_of
+from holdfast.config.dotenv import parsed, variables
+from holdfast.config.gateway import Gateway
+from holdfast.errors import ConfigError
+
+SECRET = "sk-not-to-be-seen"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files are looked for where nothing is."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def load(text: str = "", **env: str) -> Config:
+    return config.load(text, env=env)
+
+
+def problems(text: str = "", **env: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(text, **env)
+    return caught.value.problems
+
+
+# -- HOLDFAST_… ------------------------------------------------------------------
+
+
+def test_every_kind_of_value() -> None:
+    """As its key's type has it."""
+    found = load(
+        "agents: {a: {tools: [x]}}\nllms: {Fast-1: {model: x, timeout: 60s, params: {seed: 1}}}",
+        HOLDFAST_PRESET="mistralrs",
+        HOLDFAST_GATEWAY__PORT="9000",
+        HOLDFAST_GATEWAY__MAX_BODY="1MiB",
+        HOLDFAST_GATEWAY__QUEUE_TIMEOUT="1m30s",
+        HOLDFAST_GATEWAY__MATCH="off",
+        HOLDFAST_GATEWAY__ALLOWED_HOSTS="a.example, b.example",
+        HOLDFAST_PYTHON__ENABLED="true",
+        HOLDFAST_LLMS__FAST_1__MODEL="gpt-4o",
+        HOLDFAST_LLMS__FAST_1__TEMPERATURE="0.5",
+        HOLDFAST_LLMS__FAST_1__TIMEOUT__READ="5s",
+        HOLDFAST_LLMS__FAST_1__PARAMS__SEED="7",
+        HOLDFAST_LLMS__FAST_1__HEADERS__X_TEAM="blue",
+        HOLDFAST_LLMS__OTHER__VENDOR="anthropic",
+        HOLDFAST_AGENTS__A__TOOLS="y,z",
+        HOLDFAST_AGENTS__A__CONTEXT__BUDGET="500",
+        HOLDFAST_CONTEXT__STRATEGY="clear_tool_results",
+        HOLDFAST_CONTEXT__EXCLUDE_TOOLS="x,y",
+        HOLDFAST_HOOKS__WEBHOOKS__0__URL="https://x/",
+        HOLDFAST_HOOKS__WEBHOOKS__0__SECRET=SECRET,
+        HOLDFAST_STORAGE__SESSIONS__RETENTION="7d",
+        HOLDFAST_GATEWAY__HOST="",
+    )
+    gateway, llm = found.gateway, found.llms["Fast-1"]
+    assert (found.short_term.max_sessions, found.storage.sessions.retention) == (128, 7 * 86_400)
+    assert (gateway.host, gateway.port, gateway.max_body, gateway.match) == ("127.0.0.1", 9000, 1 << 20, "off")
+    assert (gateway.queue_timeout, gateway.allowed_hosts) == (90.0, ("a.example", "b.example"))
+    assert found.python.enabled
+    assert (llm.model, llm.temperature, llm.params, llm.headers) == ("gpt-4o", 0.5, {"seed": 7}, {"x_team": "blue"})
+    assert llm.timeout is not None
+    assert (llm.timeout.total, llm.timeout.read) == (60.0, 5.0)
+    assert found.llms["other"].provider == "anthropic"
+    assert found.agents["a"].tools == ("y", "z")
+    assert config.context_of(found, "a").options == {"budget": 500, "exclude_tools": ["x", "y"]}
+    assert found.hooks.webhooks[0].secret == SECRET
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("HOLDFAST_GATEWAY__PROT", "1", "unknown key; did you mean HOLDFAST_GATEWAY__PORT?"),
+        ("HOLDFAST_GATEWAY__ZZZZ", "1", "unknown key 'zzzz'; known: host"),
+        ("HOLDFAST_GATWAY__PORT", "1", "unknown key; did you mean HOLDFAST_GATEWAY?"),
+        ("HOLDFAST_GATEWAY_PORT", "1", "unknown; did you mean HOLDFAST_GATEWAY__PORT?"),
+        ("HOLDFAST_GATEWAY", "1", "is a mapping: name a key in it, like HOLDFAST_GATEWAY__…"),
+        ("HOLDFAST_SHORT_TERM_SESSION_TTL", "1", "did you mean HOLDFAST_SHORT_TERM__SESSION_TTL?"),
+        ("HOLDFAST_GATEWAY__PORT", "many", "gateway.port: expected an integer from 0 to 65535, got 'many'"),
+        ("HOLDFAST_GATEWAY__PORT__X", "1", "gateway.port has no keys below it"),
+        ("HOLDFAST_LLMS__FSAT__MODEL", "x", "no entry 'fsat' in llms; did you mean 'fast' (HOLDFAST_LLMS__FAST…)?"),
+        ("HOLDFAST_LLMS__FAST", "x", "is a mapping: name a key in it, like HOLDFAST_LLMS__FAST__PROVIDER"),
+        ("HOLDFAST_LLMS", "x", "is a mapping"),
+        ("HOLDFAST_LLMS____MODEL", "x", "expected the name of an entry after HOLDFAST_LLMS"),
+        ("HOLDFAST_HOOKS__WEBHOOKS", "x", "name one of them, like HOLDFAST_HOOKS__WEBHOOKS__0__…"),
+        (
+            "HOLDFAST_HOOKS__WEBHOOKS__2__URL",
+            "x",
+            "expected a number from 0 to 0 after HOLDFAST_HOOKS__WEBHOOKS, got '2'",
+        ),
+        ("HOLDFAST_HOOKS__WEBHOOKS__0__URL", "https://x", "hooks.webhooks[0].secret: missing"),
+        ("HOLDFAST_CONTEXT__BUDGT", "5", "unknown key; did you mean HOLDFAST_CONTEXT__BUDGET?"),
+        ("HOLDFAST_CONTEXT__BUDGET", "x", "context.budget: expected an integer, at least 1, got 'x'"),
+        ("HOLDFAST_AUTH__RATE", "-1", "auth.rate: expected an integer from 0"),
+    ],
+)
+def test_what_is_no_key_is_a_mistake(name: str, value: str, message: str) -> None:
+    """That names the variable, and the nearest."""
+    [problem] = problems("llms: {fast: {model: x}}", **{name: value})
+    assert problem.startswith(f"{name}: ")
+    assert message in problem
+
+
+def test_what_is_somebody_elses_is_left_alone() -> None:
+    """Of the tests, of the commands, of whoever starts containers."""
+    names = ("CONFIG", "HOST", "KEY", "PORT", "STORE", "TEST_DATA", "SERVICE_HOST", "PORT_8377_TCP_ADDR", "MYSQL_PORT")
+    assert config.describe(load(**{f"HOLDFAST_{name}": "x" for name in names})) == config.describe(load())
+
+
+def test_two_names_of_one_key_are_a_mistake() -> None:
+    """One of them would win, and nobody knows which."""
+    found = problems(HOLDFAST_LLMS__A__VENDOR="openai", HOLDFAST_LLMS__A__PROVIDER="openai")
+    assert found == ["HOLDFAST_LLMS__A__VENDOR: the same as HOLDFAST_LLMS__A__PROVIDER; remove one of the two"]
+
+
+def test_secrets_are_in_no_message() -> None:
+    """Neither are those that stand in the wrong place of their section."""
+    found = problems(HOLDFAST_LLMS__A__HEADERS__X=f"{SECRET}\n", HOLDFAST_DATABASES__A__URL=SECRET)
+    assert SECRET not in "\n".join(found)
+
+
+@given(st.sampled_from(sorted(fields_of(Gateway))), st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+def test_a_value_is_the_same_from_the_file_and_from_the_environment(key: str, value: str) -> None:
+    """As text that the type reads, or a mistake in both."""
+    if not isinstance(form_of(fields_of(Gateway)[key].type)[0], inspect.StrType | inspect.IntType | inspect.FloatType):
+        return
+    outcomes = []
+    for text, env in (
+        (f"gateway: {{{key}: '${{X}}'}}", {"X": value}),
+        ("", {f"HOLDFAST_GATEWAY__{key.upper()}": value}),
+    ):
+        try:
+            outcomes.append(getattr(load(text, **env).gateway, key))
+        except ConfigError:
+            outcomes.append(ConfigError)
+    assert outcomes[0] == outcomes[1] or value == ""
+
+
+def test_the_environment_wins_over_the_file_and_flags_over_it(here: Path) -> None:
+    """The short names over the long ones."""
+    (here / "holdfast.yaml").write_text("gateway: {port: 1, keep_alive: 1s}\n")
+    env = {"HOLDFAST_GATEWAY__PORT": "2", "HOLDFAST_GATEWAY__KEEP_ALIVE": "2s"}
+    found = config.settings_from({}, env)
+    assert (found.port, found.config.gateway.keep_alive) == (2, 2.0)
+    assert config.settings_from({}, {**env, "HOLDFAST_PORT": "3"}).port == 3
+    assert config.settings_from({"port": 4}, {**env, "HOLDFAST_PORT": "3"}).port == 4
+
+
+# -- .env --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("A=1", "1"),
+        ("export A = 1 # one", "1"),
+        ("A=", ""),
+        ("A= # nothing", ""),
+        ("A=p#w", "p#w"),
+        ("A='a # b'", "a # b"),
+        ("A='$X \\n'  # note", "$X \\n"),
+        ('A="a\\nb \\"c\\" $X"', 'a\nb "c" $X'),
+        ('A="one\ntwo"', "one\ntwo"),
+        ("A=a b  ", "a b"),
+        ("A=1\r", "1"),
+        ("A=1\nA=2", "2"),
+    ],
+)
+def test_lines_of_dotenv(line: str, value: str) -> None:
+    found, mistakes = parsed(f"# first\n\n{line}\nB=b\n".replace("\r\n", "\n"))
+    assert ({name: text for name, (_, text) in found.items()}, mistakes) == ({"A": value, "B": "b"}, [])
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="'\r")))
+def test_what_is_in_single_quotes_is_itself(value: str) -> None:
+    assert parsed(f"A='{value}'\nB=1")[0]["A"] == (1, value)
+
+
+@given(st.text(alphabet="AB=#'\" \n\\$x", max_size=40))
+def test_any_dotenv_is_read_or_told(text: str) -> None:
+    """Each line is a variable's, a mistake's, or nothing; none is lost."""
+    found, mistakes = parsed(text)
+    lines = text.count("\n") + 1
+    assert all(1 <= line <= lines for line, _ in [*found.values(), *mistakes])
+
+
+def test_dotenv_stands_under_the_environment_and_beside_the_file_wins(here: Path, tmp_path: Path) -> None:
+    """Beside the file before where the process runs; nothing is put into the process's environment."""
+    beside = tmp_path / "etc"
+    beside.mkdir()
+    (here / ".env").write_text(f"A=here\nB=here\nC=here\nHOLDFAST_CONFIG={beside}/own.yaml\nHOLDFAST_HOST=127.0.0.7\n")
+    (beside / ".env").write_text("A=beside\nB=beside\nHOLDFAST_GATEWAY__PORT=7\n")
+    (beside / "own.yaml").write_text("agents: {a: {instruction: '${A} ${B} ${C}'}}\n")
+    env = {"A": "process"}
+    found = config.settings_from({}, env)
+    assert found.config.agents["a"].instruction == "process beside here"
+    assert (found.host, found.port, found.file) == ("127.0.0.7", 7, f"{beside}/own.yaml")
+    assert env == {"A": "process"}
+    assert config.read(beside / "own.yaml", env).agents["a"].instruction == "process beside here"
+
+
+def test_a_folder_of_that_name_is_none(here: Path) -> None:
+    """As some keep their virtual environment in one."""
+    (here / ".env").mkdir()
+    assert variables({"A": "1"}, (here,)) == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"A=1\nB\n", ".env:2: expected NAME=value"),
+        (b"A=\xff\n", ".env:1: not UTF-8"),
+        (b"A='x\n", ".env:1: expected NAME=value"),
+        (b"#" * (1 << 17), ".env: larger than 64 KiB"),
+    ],
+)
+def test_mistakes_of_dotenv(here: Path, data: bytes, message: str) -> None:
+    (here / ".env").write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        config.settings_from({}, {})
+    assert [problem for problem in caught.value.problems if message in problem]
+
+
+# -- everything at once --------------------------------------------------------------
+
+MANY = """\
+databases:
+  main: {driver: postgres, host: 5, port: x, path: y}
+  other: {url: "ftp://x", host: h}
+storage:
+  sessions: {backend: sql, database: nowhere}
+context: {strategy: summary_buffer, threshold: 0.5, target: 0.6, budgt: 5}
+agents:
+  a: {context: {budget: x}, output_key: "temp:", state: {"temp:x": 1}, sequence: [b], llm: fast, tools: [5]}
+  b: {sub_agents: [c]}
+  c: {sub_agents: [b]}
+llms: {fast: {base_url: "x", temperature: 9, context_window: 4096, max_tokens: 4096, api_key: "${NOT_SET:?ask ada}"}}
+mcp_servers: {m: {url: 5, headers: {"a b": c}, prefix: "x y"}}
+gateway: {host: 0.0.0.0}
+auth: {required: false}
+"""
+
+
+def test_all_mistakes_are_told_at_once(here: Path) -> None:
+    """Of the text, of values, of keys together, of references, of the store, of `.env`, of variables: what is mended is
+    mended, and nothing new comes up behind it."""
+    (here / ".env").write_text("what\n")
+    (here / "holdfast.yaml").write_text(MANY)
+    env = {"HOLDFAST_PORT": "many", "HOLDFAST_GATEWAY__PROT": "1", "OPENAI_BASE_URL": "nowhere"}
+    report = config.config_check(None, env)
+    told = "\n".join(report.data["problems"])
+    places = [
+        *("2: databases.main.host", "2: databases.main.port", "2: databases.main.database", "2: databases.main.path"),
+        *("3: databases.other.url", "5: storage.sessions.database: no database 'nowhere'"),
+        *("6: context.budgt", "6: context.target"),
+        *("8: agents.a.context.budget", "8: agents.a.output_key", "8: agents.a.state.temp:x", "8: agents.a.tools[0]"),
+        *("8: agents.a.llm: not beside `sequence`", "8: agents.a.output_key", "10: agents.c.sub_agents"),
+        *(
+            "11: llms.fast.base_url",
+            "11: llms.fast.temperature",
+            "11: llms.fast.context_window",
+            "11: llms.fast.api_key",
+        ),
+        *("12: mcp_servers.m.url", "12: mcp_servers.m.headers.a b", "12: mcp_servers.m.prefix", "13: gateway.host"),
+    ]
+    missing = [place for place in places if f"holdfast.yaml:{place}" not in told]
+    missing += [
+        name for name in ("HOLDFAST_PORT:", "HOLDFAST_GATEWAY__PROT:", ".env:1:", "OPENAI_BASE_URL") if name not in told
+    ]
+    assert missing == []
+    assert report.exit_code == 1
+    assert len(report.data["problems"]) == len(set(report.data["problems"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "only"),
+    [
+        ("databases: {a: {driver: postgresql, host: h, database: d, user: u}}", "driver"),
+        ("databases: {a: {driver: sqlite, path: 5}}", "path"),
+        ("databases: {a: {driver: postgres, host: '${NO}', database: d}}", "host"),
+        ("databases: {a: {url: 5}}", "url"),
+        ("storage: {sessions: {backend: redis, database: 5}}", "database"),
+        ("storage: {sessions: {backend: rediss}}", "backend"),
+        ("storage: {memory: {backend: vector, embedder: 5}}", "embedder"),
+        ("storage: {artifacts: {bucket: b, access_key: 5, secret_key: x}}", "access_key"),
+        ("llms: {a: {context_window: x, max_tokens: 100000}}", "context_window"),
+        ("mcp_servers: {a: {url: 5, headers: {a: b}}}", "url"),
+        ("mcp_servers: {a: {command: 5, args: [x]}}", "command"),
+        ("auth: {jwt: {jwks_url: 5, issuer: i, audience: a}}", "jwks_url"),
+        ("context: {strategy: summary_buffr}\nagents: {a: {context: {threshold: 0.5}}}", "strategy"),
+        ("context: {strategy: summary_buffer, threshold: '${NO}', target: 0.9}", "threshold"),
+        ("llms: {fast: {temperature: 9}}\nagents: {a: {llm: fast}}", "temperature"),
+        ("databases: {main: {driver: sqlit, path: x}}\nstorage: {sessions: {backend: sql, database: main}}", "driver"),
+        ("llms: 5\nagents: {a: {llm: fast}}", "llms"),
+    ],
+)
+def test_a_mistake_brings_no_others_with_it(here: Path, text: str, only: str) -> None:
+    """What follows from it alone is not told."""
+    (here / "holdfast.yaml").write_text(text)
+    report = config.config_check(None, {})
+    [problem] = report.data["problems"]
+    assert re.search(rf"\b{only}: ", problem)
+    assert [line for line in report.data["warnings"] if re.search("no llm|no database|not known", line)] == []

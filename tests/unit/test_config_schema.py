@@ -1,0 +1,140 @@
+"""The JSON Schema says what the loader says, as far as types go: of every block there is, and of wrong ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from holdfast import config
+from holdfast.cli import commands
+from holdfast.config.convert import fields_of
+from holdfast.config.fields import rows
+from holdfast.config.gateway import Gateway
+from holdfast.config.schema import DURATION, SIZE, json_schema
+from holdfast.context.settings import STRATEGIES
+from holdfast.errors import ConfigError
+from tests.unit.blocks import BLOCKS, SPELT
+
+SCHEMA = json_schema()
+VALIDATOR = Draft202012Validator(SCHEMA)
+DOCS = Path(__file__).parents[2] / "docs"
+EXAMPLES = [
+    text
+    for page in sorted(DOCS.glob("*.md"))
+    for text in re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+]
+ENV = {"DB_HOST": "h", "DB_USER": "u", "DB_PASSWORD": "p", "OPENAI_API_KEY": "k"}
+
+
+def mistakes(text: str) -> list[str]:
+    return [error.json_path for error in VALIDATOR.iter_errors(yaml.safe_load(text) or {})]
+
+
+def test_it_is_a_schema() -> None:
+    """Of the dialect that it names."""
+    Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["$schema"].endswith("2020-12/schema")
+
+
+@pytest.mark.parametrize("text", [*BLOCKS, *SPELT, *EXAMPLES])
+def test_what_loads_is_valid(text: str) -> None:
+    """Every block that people have written, and every example of the documentation."""
+    assert mistakes(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gatway: {}",
+        "gateway: {prot: 1}",
+        "gateway: {port: 70000}",
+        "gateway: {port: '80'}",
+        "gateway: {max_body: 5M}",
+        "gateway: {shutdown_grace: soon}",
+        "gateway: {on_disconnect: stop}",
+        "llms: {a: {modle: x}}",
+        "llms: {a: {temperature: 3}}",
+        "llms: {a: {timeout: {reed: 5}}}",
+        "agents: {a: {tools: search}}",
+        "agents: {a: {output_key: 5}}",
+        "agents: {a: {context: {strategy: digets}}}",
+        "agents: {a: {context: {strategy: buffer_window, preserve_recent: 5}}}",
+        "context: {strategy: summary_buffer, threshold: 1.0}",
+        "context: {clear_tool_results: {kep: 1}}",
+        "hooks: {webhooks: [{url: 'https://x'}]}",
+        "storage: {sessions: {backend: file}}",
+        "mcp_servers: {a: {comand: x}}",
+        "server: {prot: 1}",
+        "databases: {a: {driver: oracle}}",
+    ],
+)
+def test_what_does_not_load_is_not_valid(text: str) -> None:
+    """Both find it, in the same place."""
+    with pytest.raises(ConfigError):
+        config.load(text, env={})
+    assert mistakes(text)
+
+
+@given(st.sampled_from(sorted(fields_of(Gateway))), st.sampled_from(["${X}", "${X:-1}", "${X:?set it}"]))
+def test_any_value_may_be_a_variable(key: str, variable: str) -> None:
+    """What it stands for is not known in an editor."""
+    if key != "upstream_timeout":
+        assert mistakes(yaml.safe_dump({"gateway": {key: variable}})) == []
+
+
+@given(st.floats(0, 10**9), st.integers(0, 10**12))
+def test_durations_and_sizes_as_they_are_shown(seconds: float, size: int) -> None:
+    """The patterns take what the loader takes and writes."""
+    assert re.search(DURATION, config.format_duration(round(seconds, 3)))
+    assert re.search(SIZE, config.format_size(size))
+
+
+@given(st.text("0123456789dhmsMiBkK. ", max_size=8))
+def test_the_patterns_are_the_loader(text: str) -> None:
+    """Neither takes what the other does not."""
+    assert bool(re.search(DURATION, text)) == (config.parse_duration(text) is not None)
+    assert bool(re.search(SIZE, text)) == (config.parse_size(text) is not None)
+
+
+def test_keys_are_described() -> None:
+    """An editor shows what a key is, as its owner has written it."""
+    gateway = SCHEMA["$defs"]["Gateway"]["properties"]
+    assert gateway["queue_timeout"]["description"] == "Seconds that a request waits for its session's turn."
+    assert set(gateway["session_queue"]["anyOf"][0]["enum"]) == {"queue", "reject", "interrupt", None}
+    assert all(
+        strategy in SCHEMA["$defs"]["context"]["properties"]["strategy"]["description"] for strategy in STRATEGIES
+    )
+
+
+def test_every_key_is_in_it() -> None:
+    """That the model has."""
+    for row in rows():
+        node: Any = SCHEMA
+        for part in re.split(r"\.", row.key):
+            node = inner(node)
+            node = node["additionalProperties"] if part == "NAME" else node["properties"][part.removesuffix("[]")]
+            node = node["items"] if part.endswith("[]") else node
+        assert node is not None, row.key
+
+
+def inner(node: Any) -> Any:
+    """The schema itself, where only its name is given."""
+    if "anyOf" in node:
+        node = node["anyOf"][0]
+    return SCHEMA["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+
+
+def test_the_command_prints_it() -> None:
+    """As JSON."""
+    found = CliRunner().invoke(commands, ["config", "schema"])
+    assert found.exit_code == 0
+    assert json.loads(found.stdout) == SCHEMA

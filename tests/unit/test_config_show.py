@@ -1,0 +1,129 @@
+"""`config show`: every value that holds, where each comes from, and no secret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast import config
+from holdfast.cli import commands
+from holdfast.config.fields import rows
+
+SECRET = "sk-not-to-be-seen"
+FILE = """\
+preset: mistralrs
+server: {port: 9001}
+databases:
+  main: {driver: postgres, host: "${HOST:-db}", database: d, password: "${PASSWORD}", options: {sslmode: require}}
+context: {strategy: token_window, budget: 4000}
+agents:
+  a: {context: {preserve_recent: 3}, output_key: answer, state: {api_key: sk-not-to-be-seen, topic: x}}
+llms: {default: {model: m, api_key: "${KEY}", params: {seed: 1, x_token: sk-not-to-be-seen}}}
+hooks: {webhooks: [{url: "https://x/?t=sk-not-to-be-seen", secret: sk-not-to-be-seen, headers: {X: sk-not-to-be-seen}}]}
+mcp_servers: {m: {command: c, args: [--key, sk-not-to-be-seen], env: {A: sk-not-to-be-seen}}}
+"""
+SOURCES = {
+    "model": "llms.default",
+    "store": "preset mistralrs",
+    "short_term.session_ttl": "preset mistralrs",
+    "short_term.max_sessions": "HOLDFAST_SHORT_TERM__MAX_SESSIONS",
+    "gateway.port": "own.yaml:2",
+    "gateway.host": "HOLDFAST_HOST",
+    "gateway.keep_alive": ".env:2: HOLDFAST_GATEWAY__KEEP_ALIVE",
+    "gateway.max_body": "default",
+    "databases.main.password": "own.yaml:4, PASSWORD from .env:1",
+    "databases.main.host": "own.yaml:4",
+    "databases.main.options.sslmode": "own.yaml:4",
+    "context.budget": "own.yaml:5",
+    "agents.a.context.strategy": "own.yaml:5",
+    "agents.a.context.budget": "own.yaml:5",
+    "agents.a.context.preserve_recent": "own.yaml:7",
+    "agents.a.state.topic": "own.yaml:7",
+    "agents.a.transfer_to_parent": "default",
+    "llms.default.api_key": "own.yaml:8, KEY from environment",
+    "llms.default.params.seed": "own.yaml:8",
+    "hooks.webhooks[0].url": "own.yaml:9",
+    "hooks.webhooks[0].timeout": "default",
+}
+VALUES = {
+    "model": "m",
+    "store": "sqlite://:memory:",
+    "gateway.host": "127.0.0.2",
+    "gateway.keep_alive": "3s",
+    "agents.a.output_key": "answer",
+    "agents.a.state.api_key": "***",
+    "llms.default.params.x_token": "***",
+    "mcp_servers.m.args": ["***", "***"],
+}
+
+
+@pytest.fixture
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The file and its `.env`, and what the environment says."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(FILE)
+    (tmp_path / ".env").write_text(f"PASSWORD={SECRET}\nHOLDFAST_GATEWAY__KEEP_ALIVE=3s\n")
+    return {
+        "KEY": SECRET,
+        "HOLDFAST_CONFIG": "own.yaml",
+        "HOLDFAST_HOST": "127.0.0.2",
+        "HOLDFAST_SHORT_TERM__MAX_SESSIONS": "7",
+    }
+
+
+def test_every_value_has_its_source(env: dict[str, str]) -> None:
+    """File and line, variable, `.env`, preset or default."""
+    text, data = config.config_show(None, env)
+    sources = {value["key"]: value["source"] for value in data}
+    assert {key: sources[key] for key in SOURCES} == SOURCES
+    shown = {value["key"]: value["value"] for value in data}
+    assert {key: shown[key] for key in VALUES} == VALUES
+    assert SECRET not in text + json.dumps(data)
+    assert "gateway.port: 9001" in text
+    lines = text.splitlines()
+    assert len(lines) == len(data)
+    assert all("  # " in line for line in lines)
+
+
+def test_the_store(env: dict[str, str]) -> None:
+    """From the file, or by the variable and the flag that win over it."""
+    Path("own.yaml").write_text(FILE.replace("preset: mistralrs", ""))
+    _, data = config.config_show(None, env)
+    assert data[1] == {
+        "key": "store",
+        "value": "postgresql://:***@db:5432/d?***",
+        "source": "databases, storage.sessions",
+    }
+    _, data = config.config_show(None, {**env, "HOLDFAST_STORE": "sqlite:///x.db"})
+    assert data[1] == {"key": "store", "value": "sqlite:///x.db", "source": "HOLDFAST_STORE"}
+
+
+def test_what_is_shown_is_what_the_model_has(env: dict[str, str]) -> None:
+    """Each key that is not empty."""
+    _, data = config.config_show(None, {})
+    keys = {value["key"] for value in data}
+    has_default = {row.key for row in rows() if row.default not in ("", "needed") and "NAME" not in row.key}
+    of_context = {row.key for row in rows() if row.key.startswith(("context.", "storage.memory", "storage.index"))}
+    optional = {
+        key for key in has_default if key.startswith(("auth.jwt.", "hooks.webhooks[]", "hooks.transcripts.redaction"))
+    }
+    assert (
+        has_default - of_context - optional - {"secret_guard.enabled", "secret_guard.on_secret", "secret_guard.rules"}
+        <= keys
+    )
+
+
+def test_the_command(env: dict[str, str]) -> None:
+    """As text and as JSON; mistakes end it with 2 as they do for every command."""
+    runner = CliRunner(env=env)
+    shown = runner.invoke(commands, ["config", "show", "--json"])
+    assert shown.exit_code == 0
+    assert {"key": "gateway.port", "value": 9001, "source": "own.yaml:2"} in json.loads(shown.stdout)
+    assert "gateway.port: 9001" in runner.invoke(commands, ["config", "show", "own.yaml"]).stdout
+    Path("own.yaml").write_text("gatway: {}\n")
+    failed = runner.invoke(commands, ["config", "show"])
+    assert failed.exit_code != 0
+    assert "did you mean 'gateway'" in failed.output

@@ -1,0 +1,120 @@
+"""Files that were written for other systems mean here what they say there, and messages speak of them as they are spelt."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import config
+from holdfast.config import Config
+from holdfast.config.auth import Jwt
+from holdfast.context.settings import ContextSettings
+from holdfast.errors import ConfigError
+from tests.unit.blocks import ENV, SPELT
+
+
+def load(text: str) -> Config:
+    return config.load(text, env=ENV)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("server: {host: 127.0.0.2, port: 9}", "gateway: {host: 127.0.0.2, port: 9}"),
+        ("{server: {port: 9}, gateway: {max_tools: 3}}", "gateway: {port: 9, max_tools: 3}"),
+        ("server: {sessions: {backend: inmemory}}", "storage: {sessions: {backend: inmemory}}"),
+        ("server: {memory: {backend: keyword}}", "storage: {memory: {backend: keyword}}"),
+        ("{server: {index: {type: keyword}}, storage: {sessions: {retention: 1d}}}",
+         "storage: {index: {type: keyword}, sessions: {retention: 1d}}"),
+        ("databases: {a: {driver: sqlite3, database: x.db}}", "databases: {a: {driver: sqlite, path: x.db}}"),
+        ("databases: {a: {driver: sqlite3, path: x.db, max_conns: 3}}", "databases: {a: {driver: sqlite, path: x.db}}"),
+        (
+            "databases: {a: {driver: postgres, host: h, database: d, username: u, ssl_mode: require, max_conns: 9}}",
+            "databases: {a: {driver: postgres, host: h, database: d, user: u, options: {sslmode: require, pool: 9}}}",
+        ),
+        ("agents: {a: {working_memory: {type: all}}}", "agents: {a: {context: {strategy: none}}}"),
+        ("agents: {a: {prompt: hi, greeting_message: ho}}", "agents: {a: {instruction: hi, greeting: ho}}"),
+        ("redaction: {extra_patterns: [{regex: x, label: y}]}", "redaction: {patterns: [{regex: x, label: y}]}"),
+    ],
+)  # fmt: skip
+def test_theirs_is_ours(theirs: str, ours: str) -> None:
+    assert config.describe(load(theirs)) == config.describe(load(ours))
+    assert config.store_url(load(theirs)) == config.store_url(load(ours))
+
+
+def test_working_memory_is_context() -> None:
+    """By its own names of keys."""
+    text = (
+        "agents: {a: {working_memory: {type: summary_buffer, max_tokens: 4000, summary_threshold: 0.8, target: 0.5}}}"
+    )
+    settings = ContextSettings("summary_buffer", {"target": 0.5, "budget": 4000, "threshold": 0.8})
+    assert config.context_of(load(text), "a") == settings
+
+
+@pytest.mark.parametrize(
+    ("auth", "kind", "jwt"),
+    [
+        ("{enabled: true, jwks_url: 'https://i/k', issuer: i, audience: a}", "always", True),
+        ("{enabled: true, jwks_url: 'https://i/k', issuer: i, audience: a, require_auth: false}", "never", True),
+        ("{enabled: false, jwks_url: 'https://i/k', issuer: i, audience: a}", "keys", False),
+        ("{enabled: false}", "keys", False),
+        ("{required: true, rate: 5}", "always", False),
+    ],
+)
+def test_who_may_come_in(auth: str, kind: str, *, jwt: bool) -> None:
+    """`server.auth`, and ours in its place."""
+    found = load(f"server: {{auth: {auth}}}").auth
+    assert (found.kind, isinstance(found.jwt, Jwt)) == (kind, jwt)
+
+
+def test_what_means_nothing_here_is_told_and_does_nothing() -> None:
+    """Once each, with its line, and why."""
+    text = (
+        "name: x\nversion: 2\nrate_limiting: {enabled: true, limits: []}\n"
+        "server:\n  tasks: {backend: sql}\n  auth: {enabled: true, jwks_url: 'https://i/k', issuer: i, audience: a, excluded_paths: [/x]}\n"
+        "databases: {a: {driver: postgres, host: h, database: d, max_idle: 5}}\n"
+        "agents: {a: {streaming: true, visibility: public, reasoning: {max_iterations: 5}}}\n"
+    )
+    found = load(text)
+    told = [(line, path) for line, path, _ in sorted(found.ignored)]
+    assert told == [
+        *((1, "name"), (2, "version"), (3, "rate_limiting"), (5, "server.tasks"), (6, "server.auth.excluded_paths")),
+        (7, "databases.a.max_idle"),
+        *((8, "agents.a.reasoning"), (8, "agents.a.streaming"), (8, "agents.a.visibility")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("server: {prot: 1}", "holdfast.yaml:1: server.prot: unknown key; did you mean 'port'?"),
+        ("server: {port: x}", "holdfast.yaml:1: server.port: expected an integer from 0 to 65535, got 'x'"),
+        ("server: 5", "holdfast.yaml:1: server: expected a mapping"),
+        ("server: {sessions: {backend: file}}", "server.sessions.backend: expected one of"),
+        ("{server: {port: 1}, gateway: {port: 2}}", "server.port: the same as 'gateway.port' in line 1"),
+        ("databases: {a: {driver: sqlite3, database: 5}}", "databases.a.database: expected a string"),
+        ("databases: {a: {driver: postgres, host: h, database: d, username: 5}}", "databases.a.username: expected"),
+        (
+            "databases: {a: {driver: postgres, host: h, database: d, user: x, username: y}}",
+            "username: the same as 'user'",
+        ),
+        (
+            "databases: {a: {driver: postgres, host: h, database: d, ssl_mode: x, options: {sslmode: y}}}",
+            "databases.a.options.sslmode: given twice, by two names",
+        ),
+        (
+            "agents: {a: {working_memory: {type: buffer_window, max_messages: x}}}",
+            "working_memory.max_messages: expected",
+        ),
+        ("agents: {a: {working_memory: {type: al}}}", "agents.a.working_memory.type: unknown strategy 'al'"),
+        ("server: {auth: {enabled: maybe}}", "server.auth.enabled: expected true or false"),
+    ],
+)
+def test_mistakes_are_told_as_they_are_spelt(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    assert any(message in problem for problem in caught.value.problems), caught.value.problems
+
+
+@pytest.mark.parametrize("text", SPELT)
+def test_blocks_in_their_own_spelling_load(text: str) -> None:
+    assert config.store_url(load(text))

@@ -1,0 +1,294 @@
+"""Who of some agents may hand the conversation over to whom, who takes it up again, and which relations there cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agents import Agent, Roster
+from holdfast.errors import InvalidRequest
+from holdfast.limits import STATE_KEY_BYTES
+from holdfast.session import TRANSFER
+from holdfast.team import BELOW, CALLED, Team, transfer_tool, wrong_relations
+from holdfast.tools.context import Call, State, ToolContext
+from holdfast.tools.tool import ToolLimits, Toolset
+
+
+def agents(**fields: dict[str, Any]) -> dict[str, Agent]:
+    return {name: Agent(name=name, **own) for name, own in fields.items()}
+
+
+FIRM = agents(
+    boss={"sub_agents": ("desk", "lab", "line")},
+    desk={"sub_agents": ("clerk",)},
+    clerk={},
+    lab={"transfer_to_peers": False},
+    line={"sequence": ("draft", "check")},
+    draft={"sub_agents": ("typist",)},
+    typist={},
+    check={},
+)
+ALONE = {
+    **FIRM,
+    "lab": Agent(name="lab", transfer_to_parent=False),
+    "clerk": Agent(name="clerk", transfer_to_parent=False),
+}
+
+
+def reached(team: Team[Agent], name: str) -> list[str]:
+    return [one.name for one in team.reachable(name)]
+
+
+# -- who reaches whom ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        ("boss", ["desk", "lab", "line"]),
+        ("desk", ["clerk", "boss", "lab", "line"]),
+        ("clerk", ["desk"]),
+        ("lab", ["boss"]),
+        ("line", []),
+        ("draft", []),
+        ("typist", []),
+        ("check", []),
+    ],
+)
+def test_an_agent_reaches_those_below_it_the_one_above_and_the_others_there(name: str, to: list[str]) -> None:
+    assert reached(Team("boss", FIRM), name) == to
+
+
+def test_what_an_agent_may_not_is_left_out() -> None:
+    team = Team("boss", ALONE)
+    assert (reached(team, "lab"), reached(team, "clerk")) == (["desk", "line"], [])
+
+
+def test_a_team_is_what_stands_below_its_root() -> None:
+    team = Team("desk", FIRM)
+    assert ("clerk" in team, "boss" in team, len(team)) == (True, False, 2)
+    assert reached(team, "desk") == ["clerk"]
+    with pytest.raises(KeyError):
+        team["boss"]
+
+
+def test_those_above_are_told_from_the_root_down() -> None:
+    team = Team("boss", FIRM)
+    assert [one.name for one in team.above("typist")] == ["boss", "line", "draft"]
+    assert team.above("boss") == ()
+
+
+def test_names_of_nobody_are_passed_over() -> None:
+    team = Team("a", agents(a={"sub_agents": ("nobody", "b")}, b={}))
+    assert (reached(team, "a"), reached(team, "b")) == (["b"], ["a"])
+
+
+# -- who takes the conversation up again ---------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spoke", "answers"),
+    [
+        ("boss", "boss"),
+        ("desk", "desk"),
+        ("clerk", "clerk"),
+        ("line", "boss"),
+        ("check", "boss"),
+        ("typist", "boss"),
+        ("x", "boss"),
+    ],
+)
+def test_who_spoke_last_answers_next_unless_it_is_part_of_a_workflow(spoke: str, answers: str) -> None:
+    assert Team("boss", FIRM).resumes(spoke) == answers
+
+
+def test_an_agent_that_cannot_hand_the_conversation_back_does_not_keep_it() -> None:
+    """Nor does one whose way back to the root leads through such a one."""
+    team = Team("boss", ALONE)
+    assert (team.resumes("lab"), team.resumes("clerk"), team.resumes("desk")) == ("boss", "boss", "desk")
+    shut = {**FIRM, "desk": Agent(name="desk", sub_agents=("clerk",), transfer_to_parent=False)}
+    assert Team("boss", shut).resumes("clerk") == "boss"
+
+
+def test_it_takes_over_all_the_same_what_it_was_handed() -> None:
+    team = Team("boss", ALONE)
+    assert (team.takes_over("lab"), team.takes_over("line"), team.takes_over("draft")) == ("lab", "line", "boss")
+
+
+def test_who_is_named_keeps_to_those_below_it() -> None:
+    team = Team("boss", FIRM, named="desk")
+    assert [team.resumes(name) for name in ("clerk", "desk", "lab", "boss")] == ["clerk", "desk", "desk", "desk"]
+    assert team.takes_over("lab") == "desk"
+    assert reached(team, "desk") == ["clerk", "boss", "lab", "line"]
+
+
+# -- relations that cannot be ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [*BELOW, CALLED])
+def test_nobody_stands_below_itself(key: str) -> None:
+    (wrong,) = wrong_relations(agents(a={key: ("a",)}))
+    assert (wrong.agent, wrong.key) == ("a", key)
+    assert "a -> a" in wrong.message
+
+
+def test_a_circle_is_told_once_whatever_it_is_made_of() -> None:
+    found = wrong_relations(
+        agents(a={"sub_agents": ("b",)}, b={"agent_tools": ("c",)}, c={"parallel": ("a",)}, d={"sub_agents": ("a",)})
+    )
+    assert [(one.agent, one.key) for one in found] == [("c", "parallel")]
+    assert "a -> b -> c -> a" in found[0].message
+
+
+def test_every_circle_is_told() -> None:
+    found = wrong_relations(agents(a={"sub_agents": ("b", "a")}, b={"sub_agents": ("a",)}, c={"sequence": ("c",)}))
+    assert [(one.agent, one.key) for one in found] == [("b", "sub_agents"), ("a", "sub_agents"), ("c", "sequence")]
+
+
+def test_an_agent_stands_once_below_a_root() -> None:
+    found = wrong_relations(
+        agents(a={"sub_agents": ("b", "c")}, b={"sub_agents": ("d",)}, c={"sub_agents": ("d",)}, d={})
+    )
+    assert [(one.agent, one.key) for one in found] == [("c", "sub_agents")]
+    assert "under 'b'" in found[0].message
+    assert wrong_relations(agents(a={"sequence": ("b", "b")}, b={}))[0].agent == "a"
+
+
+def test_two_roots_may_share_an_agent_and_anybody_may_call_it() -> None:
+    shared = agents(
+        a={"sub_agents": ("x",)}, b={"sub_agents": ("x",), "agent_tools": ("y",)}, x={"agent_tools": ("y",)}, y={}
+    )
+    assert wrong_relations(shared) == []
+
+
+NAMES = [f"n{at}" for at in range(7)]
+REFERENCES = st.fixed_dictionaries(
+    {key: st.lists(st.sampled_from([*NAMES, "nobody"]), max_size=2).map(tuple) for key in (*BELOW, CALLED)}
+)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(NAMES, REFERENCES)))
+def test_what_is_not_refused_is_trees(fields: dict[str, dict[str, Any]]) -> None:
+    """Where nothing is wrong each agent below a root has one way to it; where something is, following it never ends, or doubles."""
+    made = agents(**fields)
+    ways = {name: _ways(made, name, (), BELOW) for name in made}
+    called = {name: _ways(made, name, (), (*BELOW, CALLED)) for name in made}
+    endless = any(found is None for found in called.values())
+    doubled = any(found is not None and len(found) != len(set(found)) for found in ways.values())
+    assert bool(wrong_relations(made)) == (endless or doubled)
+    if not wrong_relations(made):
+        for name in made:
+            team = Team(name, made)
+            assert len(team) == len(ways[name] or ()) + 1
+            for one in ways[name] or ():
+                assert all(other.name in team for other in team.reachable(one))
+                assert team.resumes(one) in {one, name}
+
+
+def _ways(made: dict[str, Agent], name: str, path: tuple[str, ...], keys: tuple[str, ...]) -> list[str] | None:
+    """All that is found below an agent, as often as it is; None where that has no end."""
+    if name in path:
+        return None
+    found: list[str] = []
+    for other in [one for key in keys for one in getattr(made[name], key) if one in made]:
+        below = _ways(made, other, (*path, name), keys)
+        if below is None:
+            return None
+        found += [other, *below]
+    return found
+
+
+# -- in a roster ---------------------------------------------------------------------
+
+
+def test_a_roster_refuses_what_cannot_be() -> None:
+    with pytest.raises(InvalidRequest, match="agent 'a': sub_agents: 'a' comes back to itself"):
+        Roster(agents=agents(a={"sub_agents": ("a",)}))
+    with pytest.raises(InvalidRequest, match="belongs to one turn"):
+        Roster(agents=agents(a={"state": {"temp:x": 1}}))
+    with pytest.raises(InvalidRequest, match="256"):
+        Roster(agents=agents(a={"output_key": "k" * (STATE_KEY_BYTES + 1)}))
+
+
+def test_a_voice_knows_its_place_in_the_team_of_the_session() -> None:
+    roster = Roster(agents=FIRM)
+    alone, placed = roster.voice(agent="desk"), roster.voice(agent="desk", root="boss")
+    assert [one.name for one in placed.above] == ["boss"]
+    assert (alone.above, roster.voice(agent="clerk").team) == ((), None)
+    assert placed.tools.tools[TRANSFER].parameters["properties"]["agent_name"]["enum"] == [
+        "clerk",
+        "boss",
+        "lab",
+        "line",
+    ]
+    assert alone.tools.tools[TRANSFER].parameters["properties"]["agent_name"]["enum"] == ["clerk"]
+    assert roster.voice(agent="desk", root="lab").team is not None
+    assert roster.voice(agent="boss", root="gone").team is not None
+
+
+def test_who_reaches_nobody_has_no_tool_for_it() -> None:
+    roster = Roster(agents=FIRM)
+    for name in ("clerk", "line"):
+        assert TRANSFER not in roster.voice(agent=name).tools.tools
+    roster.tools = Toolset(limits=ToolLimits(rounds=0))
+    assert not roster.voice(agent="boss").tools
+
+
+# -- the tool ------------------------------------------------------------------------
+
+
+def context(called: list[str]) -> ToolContext:
+    async def transfer(name: str) -> None:
+        called.append(name)
+
+    state: State = None  # type: ignore[assignment]  # the tool looks at none
+    return ToolContext(
+        session_id="s",
+        user_id="u",
+        agent="a",
+        state=state,
+        artifacts=None,  # type: ignore[arg-type]  # nor at these
+        call=Call(transfer=transfer),
+    )
+
+
+def test_the_tool_says_who_there_is_and_what_for() -> None:
+    tool = transfer_tool([Agent(name="b", description="Knows\n  the   sea."), Agent(name="c")])
+    assert tool.description.endswith("\n- b: Knows the sea.\n- c")
+    long = transfer_tool([Agent(name="b", description="x" * 5000)])
+    assert len(long.description) < 1500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({}, "there is no agent None"),
+        ({"agent_name": "x"}, "there is no agent 'x' to hand over to; there are: b, c"),
+        ({"agent_name": ["b"]}, "there is no agent"),
+        ({"agent_name": "b", "message": 1}, "message must be a text"),
+    ],
+)
+def test_wrong_arguments_are_told_with_the_right_ones(arguments: dict[str, Any], why: str) -> None:
+    called: list[str] = []
+    tool = transfer_tool([Agent(name="b"), Agent(name="c")])
+    with pytest.raises(InvalidRequest, match=why):
+        asyncio.run(_run(tool.call(context(called), arguments)))
+    assert called == []
+
+
+def test_a_right_one_is_noted() -> None:
+    called: list[str] = []
+    given_to = context(called)
+    assert (
+        asyncio.run(_run(transfer_tool([Agent(name="b")]).call(given_to, {"agent_name": "b", "message": "hurry"})))
+        == "b takes over"
+    )
+    assert (called, given_to.noted) == (["b"], {"transfer": "b"})
+
+
+async def _run(work: Any) -> Any:
+    return await work
