@@ -9,16 +9,20 @@ from typing import Any
 
 import msgspec
 
+from holdfast.artifact import LOADER
 from holdfast.budget import Budget
 from holdfast.calibration import Learned, Measure
 from holdfast.context.dialects import Dialect
+from holdfast.context.perspective import Perspective
 from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
-from holdfast.messages import Message
 from holdfast.models import Model, OfflineModel, PromptCounter, Upstream
+from holdfast.state import TEMP, check_delta, check_key
+from holdfast.team import Team, transfer_tool, wrong_relations
 from holdfast.tokens import STORED, TokenCounter, counter_for, partial_counter
+from holdfast.tools.agents import agent_tool
 from holdfast.tools.tool import Toolset
 from holdfast.wire.openai import message_from
 
@@ -138,10 +142,30 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     llm: str | None = None
     """Name of an `Llm`, or a model's name; None: the default."""
     instruction: str | None = None
+    """Its system prompt; a template, see `holdfast.templates`."""
+    global_instruction: str | None = None
+    """Comes before its own instruction, and before that of every agent below it; a template too."""
     description: str | None = None
+    """What it is for: told to the agents that may hand the conversation over to it, and to clients."""
     context: ContextSettings = ContextSettings()
     tools: tuple[str, ...] | None = None
     """Names of those tools that it has; None: all."""
+    sub_agents: tuple[str, ...] = ()
+    """Agents that it may hand the conversation over to (`transfer_to_agent`); they share its session."""
+    transfer_to_parent: bool = True
+    """Whether it may hand it back to the agent above it."""
+    transfer_to_peers: bool = True
+    """Whether it may hand it on to the other agents below that one."""
+    agent_tools: tuple[str, ...] = ()
+    """Agents that it may call like tools; each call has a session of its own, linked to this one."""
+    sequence: tuple[str, ...] = ()
+    """Instead of answering itself it has these agents speak one after the other; the last one's reply is its own."""
+    parallel: tuple[str, ...] = ()
+    """Instead of answering itself it has these speak side by side, none seeing what another says."""
+    output_key: str | None = None
+    """Key of the state under which each reply of it is kept, prefix included; `temp:` too."""
+    state: Mapping[str, Any] = {}
+    """What a session that is made for it has in its state from the beginning; shared scopes keep what they have."""
     greeting: str | None = None
     """What it says first, in a session that is made for it."""
     failure_message: str | None = None
@@ -150,9 +174,19 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """What it says when nobody has said anything for a while."""
 
     @property
-    def system(self) -> tuple[Message, ...]:
-        """The instruction as a system message; nothing when there is none."""
-        return (Message(role="system", content=self.instruction),) if self.instruction else ()
+    def workflow(self) -> bool:
+        """Whether it calls no model itself, and has others speak."""
+        return bool(self.sequence or self.parallel)
+
+
+class Instruction(msgspec.Struct, frozen=True):
+    """A part of what an agent is told: a template."""
+
+    agent: str
+    """Whose it is."""
+    what: str
+    """Which of its texts."""
+    text: str
 
 
 class Voice(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +201,31 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
     """Newest messages that the policy may see; 0: all."""
     tools: Toolset = Toolset()
     """Those that run here when the model calls them."""
+    team: Team[Agent] | None = None
+    """Those that the agent shares the session with; None: it has it for itself."""
+    unknown: tuple[str, ...] = ()
+    """Agents that it names, and that are not there: it is refused."""
+    above: tuple[Agent, ...] = ()
+    """The agents above it, from the root down: their `global_instruction`s hold for it too."""
+    steps: tuple[Voice, ...] = ()
+    """Who speaks in its place, where its agent is a workflow; those that are not there are left out."""
+    branch: str = ""
+    """Where it speaks side by side with others: the names of the workflows and of their agents down to it, by dots."""
+
+    @property
+    def loads(self) -> bool:
+        """Whether it can load results of tools back that its prompt does not have whole; see `holdfast.tools.artifacts`."""
+        return LOADER in self.tools.tools
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """What it is told, in order; none where it is told nothing. `holdfast.instructing` makes a system message of them."""
+        if self.agent is None:
+            return ()
+        chain = (*self.above, self.agent)
+        told = [Instruction(one.name, "global_instruction", one.global_instruction or "") for one in chain]
+        told.append(Instruction(self.agent.name, "instruction", self.agent.instruction or ""))
+        return tuple(one for one in told if one.text)
 
     @property
     def policy(self) -> Policy:
@@ -177,7 +236,16 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
         made = policy(self.context)
         if made.summarizer is not None and (self.summarizer is None or self.history):
             made = policy(ContextSettings(self.context.strategy, {**self.context.options, "summarizer_llm": "none"}))
-        return msgspec.structs.replace(made, history=self.history) if self.history else made
+        if not self.history and self.agent is None:
+            return made
+        return msgspec.structs.replace(made, history=self.history, perspective=self.perspective)
+
+    @property
+    def perspective(self) -> Perspective | None:
+        """Whose eyes the session is seen with; None without an agent: then all that was said stands as it was said."""
+        if self.agent is None:
+            return None
+        return Perspective(agent=self.agent.name, branch=self.branch, count=STORED.message)
 
     def view_key(self) -> str:
         """Names the view. Overlays belong to a view, never to another.
@@ -189,7 +257,9 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
         window = self.llm.budget().context_window
         said: list[Any] = [agent, self.context.strategy, self.context.options, self.llm.counter.name, window]
         said += [self.history] if self.history else []
+        said += [{"branch": self.branch}] if self.branch else []
         said += [] if self.llm.inputs is None else [{"inputs": sorted(self.llm.inputs)}]
+        said += [LOADER] if self.loads else []  # what is saved has markers that say how
         return hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=12).hexdigest()
 
 
@@ -217,6 +287,7 @@ class Roster:
             self.llms[DEFAULT] = next(iter(self.llms.values()), None) or offline()
         self._offline = offline()
         self.agents = dict(agents or {})
+        _check_agents(self.agents)
         self.context = context or ContextSettings()
         self.max_history_turns = 0
         self.summarizers = dict(summarizers or {})
@@ -226,12 +297,13 @@ class Roster:
         for name, llm in self.llms.items():
             self.upstream(msgspec.structs.replace(llm, name=name))
 
-    def voice(self, *, agent: str | None = None, model: str | None = None) -> Voice:
+    def voice(self, *, agent: str | None = None, model: str | None = None, root: str | None = None) -> Voice:
         """Who answers.
 
         Args:
             agent: an agent's name; `InvalidRequest` when it is unknown.
             model: an agent's name, an llm's, or a model's, which is then asked for where the default model is; not an empty one.
+            root: the agent that the session is for: where `agent` stands below it, that one's relations are those that it has there.
         """
         if model == "":  # it would be called, and its reply could not be recorded
             raise InvalidRequest("model is empty: name one, or leave it out", param="model")
@@ -244,13 +316,50 @@ class Roster:
             known = ", ".join(self.agents) or "none"
             raise InvalidRequest(f"no agent {agent!r}; known: {known}", param="agent")
         wanted = found.llm if model in (None, agent) else model
-        return self._voiced(self.llm(wanted), found, found.context)
+        return self._voiced(self.llm(wanted), found, found.context, self._team(agent, root))
 
-    def _voiced(self, llm: Llm, agent: Agent | None, context: ContextSettings) -> Voice:
+    def member(self, team: Team[Agent], name: str) -> Voice:
+        """An agent of a team, with its own model, tools and view. Raises `KeyError` where it is none of the team."""
+        agent = team[name]
+        return self._voiced(self.llm(agent.llm), agent, agent.context, team)
+
+    def _team(self, agent: str, root: str | None) -> Team[Agent] | None:
+        """Those that an agent shares a session with."""
+        if root in self.agents and root != agent:
+            team = Team(root, self.agents, named=agent)
+            if agent in team:
+                return team
+        found = self.agents[agent]
+        return Team(agent, self.agents) if found.sub_agents or found.workflow else None
+
+    def _voiced(
+        self, llm: Llm, agent: Agent | None, context: ContextSettings, team: Team[Agent] | None = None
+    ) -> Voice:
         history = self.max_history_turns
         writer = None if history else self.summarizer(policy(context).summarizer, llm)
         tools = self.tools.of(agent.tools if agent else None)
-        return Voice(llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools)
+        voice = Voice(llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools)
+        return voice if agent is None else self._related(voice, agent, team)
+
+    def _related(self, voice: Voice, agent: Agent, team: Team[Agent] | None) -> Voice:
+        """The voice of an agent, with its relations to others."""
+        named = (*agent.sub_agents, *agent.sequence, *agent.parallel, *agent.agent_tools)
+        unknown = tuple(dict.fromkeys(name for name in named if name not in self.agents))
+        tools = voice.tools
+        if agent.workflow:  # whoever speaks in its place has tools of its own
+            tools = Toolset(limits=tools.limits)
+        for other in (self.agents[name] for name in agent.agent_tools if name in self.agents):
+            tools = tools.plus(agent_tool(other.name, other.description))
+        if team is None:
+            return msgspec.structs.replace(voice, unknown=unknown, tools=tools) if named else voice
+        if reachable := team.reachable(agent.name):
+            tools = tools.plus(transfer_tool(reachable))
+        above, steps = team.above(agent.name), self._steps(agent, team)
+        return msgspec.structs.replace(voice, unknown=unknown, tools=tools, above=above, team=team, steps=steps)
+
+    def _steps(self, agent: Agent, team: Team[Agent]) -> tuple[Voice, ...]:
+        """Who speaks in an agent's place."""
+        return tuple(self.member(team, name) for name in agent.sequence or agent.parallel if name in team)
 
     def stand_ins(self, voice: Voice) -> tuple[Voice, ...]:
         """Who is asked where the model of `voice` does not answer, in order: the same agent with another model.
@@ -264,7 +373,7 @@ class Roster:
             llm = self.llm(name)
             if _place(llm) not in asked:
                 asked.add(_place(llm))
-                made = self._voiced(llm, voice.agent, voice.context)
+                made = self._voiced(llm, voice.agent, voice.context, voice.team)
                 found.append(msgspec.structs.replace(made, tools=voice.tools))
         return tuple(found)
 
@@ -314,11 +423,57 @@ class Roster:
             return self._offline
         return msgspec.structs.replace(there, name=name, model=name, context_window=None, max_tokens=None, params={})
 
+    def still(self) -> Roster:
+        """The same as it is now, whatever is taken over later: a turn ends with those that it began with."""
+        now = object.__new__(Roster)
+        now.__dict__.update(self.__dict__)
+        return now
+
+    def take(self, other: Roster) -> list[Model | PromptCounter]:
+        """Have the agents and models of another one from now on; functions and tools stay, and how known upstreams are doing.
+
+        Args:
+            other: may share clients with this one.
+
+        Returns:
+            The clients that are not used any more, except by turns that began with them.
+        """
+        before, known = self._clients(), self._upstreams
+        self.llms, self.agents, self.context = other.llms, other.agents, other.context
+        # A new table: what a turn that began earlier notes is kept in its own.
+        self._upstreams = {}
+        for name, llm in self.llms.items():
+            self.upstream(msgspec.structs.replace(llm, name=name))
+        self._upstreams |= {at: found for at, found in known.items() if at in self._upstreams}
+        after = self._clients()
+        return [client for at, client in before.items() if at not in after]
+
+    def _clients(self) -> dict[int, Model | PromptCounter]:
+        """Whatever has connections, by its identity."""
+        models: list[Model | PromptCounter] = [llm.client for llm in self.llms.values()]
+        models += [llm.count for llm in self.llms.values() if llm.count]
+        return {id(client): client for client in models}
+
     async def close(self) -> None:
         """Close every model's client, each once."""
-        clients = [llm.client for llm in self.llms.values()] + [llm.count for llm in self.llms.values() if llm.count]
-        for client in {id(client): client for client in clients}.values():
+        for client in self._clients().values():
             await client.close()
+
+
+def _check_agents(agents: Mapping[str, Agent]) -> None:
+    """Refuse agents that come to themselves, or stand twice below another, and state that cannot be. Raises `InvalidRequest`."""
+    for agent in agents.values():
+        check_delta(agent.state)
+        if temporary := [key for key in agent.state if key.startswith(TEMP)]:
+            message = (
+                f"agent {agent.name!r}: state: {temporary[0]!r} belongs to one turn, and is not there at the beginning"
+            )
+            raise InvalidRequest(message, param="agents")
+        if agent.output_key is not None:
+            check_key(agent.output_key)
+    if wrong := wrong_relations(agents):
+        told = "; ".join(f"agent {one.agent!r}: {one.key}: {one.message}" for one in wrong)
+        raise InvalidRequest(f"agents: {told}", param="agents")
 
 
 def _place(llm: Llm) -> tuple[int, str]:

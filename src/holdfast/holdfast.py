@@ -3,50 +3,45 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
 from copy import copy
 from types import TracebackType
 from typing import Any, Self, overload
 
-from holdfast.agents import Roster, Voice
+from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService, ArtifactSettings, opened_blobs
-from holdfast.carrying import CarryOver, carry_over_from, carrying
 from holdfast.compacting import Compactor
 from holdfast.context.policies import WITHOUT_MODEL
+from holdfast.delegating import delegated
 from holdfast.engine import Engine, random_id
-from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
+from holdfast.errors import InvalidRequest
 from holdfast.guarded import guarded
-from holdfast.handles import SessionHandle
 from holdfast.hooks.base import Hook
 from holdfast.hooks.callbacks import ENDS, F, Hooks
 from holdfast.hooks.callbacks import callback as as_hook
 from holdfast.hooks.observing import observed
+from holdfast.indexing import Indexer
 from holdfast.life import LifeSettings
 from holdfast.media.store import referring
-from holdfast.messages import Message
-from holdfast.moving import Arrival, exported, forked, imported
-from holdfast.prompting import counted
+from holdfast.models import Model, PromptCounter
 from holdfast.queueing import QueueMode, QueueSettings
-from holdfast.receipts import Receipt
-from holdfast.removing import pruned, removed, user_removed
 from holdfast.scoring import Scoring
 from holdfast.secrets import Guard
 from holdfast.sendable import text
-from holdfast.session import EndReason, Entry, NewEntry, Session, SessionRef
+from holdfast.session import EndReason
+from holdfast.sessions import Sessions
+from holdfast.state_handles import SharedState
 from holdfast.stores import open_store
-from holdfast.stores.base import Appended, NewSession, SessionPage, Store
+from holdfast.stores.base import Store
 from holdfast.sweeping import Swept
 from holdfast.tenancy import Tenants
-from holdfast.tools.functions import toolset
+from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
-from holdfast.tools.python.tool import with_python
-from holdfast.tools.tool import Tool, ToolLimits
-from holdfast.voicing import greeted
-from holdfast.wire.exports import import_from, system_messages_from
+from holdfast.tools.tool import Tool, ToolLimits, Toolset
+from holdfast.tools.workshop import Workshop
 
 DEFAULT_URL = "sqlite:///holdfast.db"
-DEFAULT_USER = "default"
 DEFAULT_TENANT = "default"
 
 
@@ -55,7 +50,7 @@ def milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Holdfast:
+class Holdfast(Sessions):
     """All sessions of one tenant in one store. Use it as an async context manager.
 
     Args:
@@ -82,6 +77,9 @@ class Holdfast:
         queue_timeout: seconds that it waits.
         python: turns on the tool `python`, which runs what the model writes, and says how far that may go; see
             docs/python.md. None: there is none.
+        artifact_tools: whether everybody has the tools for artifacts; else agents that name them. See docs/artifacts.md.
+        indexer: who is told what turns wrote, behind them; see `holdfast.indexing.Indexer`.
+        mcp_servers: servers of the Model Context Protocol, whose tools agents may name (extra `mcp`); see docs/tools.md.
     """
 
     def __init__(
@@ -104,20 +102,32 @@ class Holdfast:
         session_queue: QueueMode = "queue",
         queue_timeout: float = 300.0,
         python: PythonSettings | None = None,
+        artifact_tools: bool = False,
+        indexer: Indexer | None = None,
+        mcp_servers: Iterable[McpSettings] = (),
     ) -> None:
         if store is not None and not hasattr(store, "for_tenant"):
             raise InvalidRequest(f"store must be an opened store, not {type(store).__name__}", param="store")
         self.url = url
         self.tenant = tenant if store is None else store.tenant
         self._given = store
+        self._indexer = indexer
         self.guard = guard
         self._artifacts = artifacts or ArtifactSettings()
         self.roster = roster or Roster()
         self.roster.summarizers.update(_functions(summarizers or {}, "summarizers"))
         self.roster.scorers.update(_functions(scorers or {}, "scorers"))
-        if tools is not None or tool_limits is not None:
-            self.roster.tools = toolset(self.roster.tools.tools.values() if tools is None else tools, tool_limits)
-        self.kernels, self.roster.tools = with_python(self.roster.tools, python, clock)
+        self.workshop = Workshop(
+            self.roster.tools,
+            self._take_tools,
+            tools=tools,
+            limits=tool_limits,
+            python=python,
+            mcp_servers=mcp_servers,
+            clock=clock,
+            guard=guard,
+            artifact_tools=artifact_tools,
+        )
         self.queueing = QueueSettings(mode=session_queue, timeout=queue_timeout)
         self.life = life or LifeSettings()
         self.roster.max_history_turns = self.life.max_history_turns
@@ -134,8 +144,7 @@ class Holdfast:
         try:
             store = observed(store, self.hooks.observers)
             artifacts = self._shelf(store)
-            if self.kernels is not None:
-                await self.kernels.open()
+            await self.workshop.open()
         except BaseException:
             await store.close()
             raise
@@ -156,10 +165,12 @@ class Holdfast:
             life=self.life,
             hooks=self.hooks,
             queueing=self.queueing,
+            indexer=self._indexer,
             of=of,
         )
-        if self.kernels is not None:
-            engine.life.on_over = self.kernels.over
+        engine.delegate = delegated
+        if self.workshop.kernels is not None:
+            engine.life.on_over = self.workshop.kernels.over
         return engine
 
     def _made_for(self, tenant: str) -> Engine:
@@ -189,6 +200,28 @@ class Holdfast:
     ) -> None:
         await self.close()
 
+    def adopt(self, roster: Roster, *, tool_limits: ToolLimits, queueing: QueueSettings) -> list[Model | PromptCounter]:
+        """Have turns that begin from now on answered by other agents and models, within other limits.
+
+        Args:
+            roster: these agents and models; functions and tools stay.
+            tool_limits: how far the tools of a turn may go.
+            queueing: what becomes of a turn while another one of its session runs.
+
+        Returns:
+            Clients that only turns under way use any more: `holdfast.models.retire` them.
+        """
+        left = self.roster.take(roster)
+        self.workshop.limit(tool_limits)
+        self.queueing = queueing
+        engines = [] if self._engine is None or self._tenants is None else [self._engine, *self._tenants.engines]
+        for engine in engines:
+            engine.queues.settings = queueing
+        return left
+
+    def _take_tools(self, tools: Toolset) -> None:
+        self.roster.tools = tools
+
     async def _opened(self) -> Store:
         """A handle of its own: closing it leaves open what was given."""
         if self._given is not None:
@@ -211,8 +244,7 @@ class Holdfast:
             if tenants is not None:
                 await tenants.close()
             await engine.close()
-            if self.kernels is not None:
-                await self.kernels.close()
+            await self.workshop.close()
             for observer in self.hooks.observers:
                 await observer.close()
             await self.roster.close()
@@ -245,102 +277,14 @@ class Holdfast:
         """The artifacts of this tenant's sessions and users."""
         return self.engine.artifacts
 
-    @property
-    def store(self) -> Store:
-        """The store handle of this tenant."""
-        return self.engine.store
-
-    # -- sessions ----------------------------------------------------------
-
-    async def session(
-        self,
-        session_id: str | None = None,
-        *,
-        user_id: str = DEFAULT_USER,
-        agent: str | None = None,
-        system: str | Sequence[Any] | None = None,
-        carry_over: CarryOver | Mapping[str, Any] | str | None = None,
-    ) -> SessionHandle:
-        """The session of that id, made if there is none yet.
-
-        Args:
-            session_id: None makes a new one.
-            user_id: whose session; two users may have sessions of one id.
-            agent: who answers in a new session; an existing one keeps its own unless this names another.
-            system: the system prompt of a new session: a text, or several, or system messages.
-            carry_over: an earlier session that a new one is to know of: its id, or a `CarryOver`. It gets one more system
-                message with a summary of that one, or its last messages.
-
-        Raises:
-            InvalidRequest: an unknown agent, or an id that cannot be one.
-            SessionNotFound: there is no session to carry over; then none is made.
-        """
-        for name, value in (("session_id", session_id), ("agent", agent)):
-            text(value, name, none=True)
+    def user_state(self, user_id: str) -> SharedState:
+        """What all sessions of a user share: keys that begin with `user:`."""
         text(user_id, "user_id")
-        messages = system_messages_from(system) if system else ()
-        found = await self.ensure(
-            session_id,
-            user_id=user_id,
-            agent=agent,
-            system_messages=messages,
-            greet=True,
-            carry_over=None if carry_over is None else carry_over_from(carry_over),
-        )
-        return self.handle(found, agent=agent)
+        return SharedState(self.engine, user_id)
 
-    async def ensure(
-        self,
-        session_id: str | None,
-        *,
-        user_id: str,
-        agent: str | None = None,
-        system_messages: tuple[Message, ...] = (),
-        greet: bool = False,
-        carry_over: CarryOver | None = None,
-    ) -> Session:
-        """The session of that id, made if there is none yet, with its agent's greeting if `greet`. See `session`."""
-        if session_id is not None:
-            with suppress(SessionNotFound):
-                return await self.store.get(SessionRef(user_id, session_id))
-        self.roster.voice(agent=agent)
-        try:
-            return await self.create(
-                session_id,
-                user_id=user_id,
-                greet=greet,
-                carry_over=carry_over,
-                agent=agent,
-                system_messages=system_messages,
-            )
-        except SessionExists:
-            # Somebody made it in between: theirs is as good.
-            return await self.store.get(SessionRef(user_id, str(session_id)))
-
-    async def create(
-        self,
-        session_id: str | None = None,
-        *,
-        user_id: str = DEFAULT_USER,
-        greet: bool = True,
-        carry_over: CarryOver | None = None,
-        **fields: Any,
-    ) -> Session:
-        """Make a session; see `NewSession` for its fields, and `greeted` for its agent's greeting.
-
-        Raises:
-            SessionExists: there is one of that id.
-            SessionNotFound: there is no session to carry over.
-        """
-        name = self.new_id() if session_id is None else session_id
-        new = NewSession(id=name, user_id=user_id, timestamp=self.clock(), **fields)
-        if carry_over is not None:
-            new = await carrying(self.engine, new, carry_over, self.roster.voice(agent=new.agent))
-        return await greeted(self.engine, new, self.roster.agents.get(new.agent or "") if greet else None)
-
-    async def install(self, new: NewSession, entries: Sequence[NewEntry]) -> Appended:
-        """Import a session whole, in place of one of the same name if there is one."""
-        return await self.store.replace(new, entries)
+    def app_state(self) -> SharedState:
+        """What all sessions of the tenant share: keys that begin with `app:`."""
+        return SharedState(self.engine, None)
 
     # -- the life of sessions ----------------------------------------------
 
@@ -378,114 +322,11 @@ class Holdfast:
         """
         self.hooks.add(hook)
 
-    async def close_session(self, ref: SessionRef) -> Session:
-        """End a session; see `SessionHandle.close`."""
-        return await self.engine.end(ref)
-
     async def sweep(self) -> Swept:
         """End what has expired, now, and tell hooks of what is due; what was done. It happens by itself, too."""
         swept = await self.engine.sweeper.sweep()
         await self.engine.teller.idle()
         return swept
-
-    async def delete(self, ref: SessionRef) -> bool:
-        """Remove a session and all that belongs to it, from memory too; whether there was one."""
-        return await self.remove(ref) is not None
-
-    async def remove(self, ref: SessionRef) -> Receipt | None:
-        """The same; what there was, counted as it went, or None when there was nothing."""
-        return await removed(self.engine, ref)
-
-    async def delete_user(self, user_id: str) -> Receipt:
-        """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody: a receipt of zeros."""
-        return await user_removed(self.engine, user_id)
-
-    def prune(
-        self, older_than: int, *, status: str | None = "closed", user_id: str | None = None, dry_run: bool = False
-    ) -> AsyncGenerator[tuple[Session, Receipt], None]:
-        """Remove sessions that have not changed for long, one after the other: each as it was, with its receipt.
-
-        Args:
-            older_than: milliseconds since it was ended, or since an active one was used, and since it was changed last.
-            status: `closed` or `active`; None: both.
-            user_id: only this user's; None: everybody's.
-            dry_run: remove nothing; the receipts are empty.
-        """
-        return pruned(self.engine, older_than, status=status, user_id=user_id, dry_run=dry_run)
-
-    # -- sessions that move ------------------------------------------------
-
-    async def export(
-        self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
-    ) -> dict[str, Any]:
-        """A session whole, as JSON can carry it; see `holdfast.moving.exported`."""
-        return await exported(self.store, ref, retired=retired, calls=calls, digests=digests)
-
-    async def import_(
-        self,
-        data: Mapping[str, Any],
-        *,
-        session_id: str | None = None,
-        user_id: str | None = None,
-    ) -> Arrival:
-        """Install a session from an export, a recording or `{"messages": […]}`, all of it or nothing.
-
-        One that is there already, just so, is left as it is; another one of that name makes room.
-
-        Args:
-            data: what `export` gave, or something like it.
-            session_id: its id; None: the one in `data`, else a new one.
-            user_id: whose; None: the one in `data`, else `default`.
-
-        Raises:
-            InvalidRequest: it cannot be imported; says what is wrong, and where.
-        """
-        read = import_from(data, now=self.clock())
-        owner, name = user_id, session_id
-        if owner is None:
-            owner = DEFAULT_USER if read.user_id is None else read.user_id
-        if name is None:
-            name = self.new_id() if read.id is None else read.id
-        return await imported(self.engine, SessionRef(owner, name), read)
-
-    async def fork(
-        self,
-        ref: SessionRef,
-        *,
-        at_turn: int | None = None,
-        id: str | None = None,  # noqa: A002 - what it is called
-    ) -> SessionHandle:
-        """A new session with the live path up to and with a turn; see `holdfast.moving.forked`. An `id` of None makes one."""
-        voice = self.voice(await self.store.get(ref))
-        session = await forked(self.engine, ref, at_turn=at_turn, new_id=id)
-        return SessionHandle(self.engine, session.ref, voice)
-
-    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Erase an entry's content, from memory too; see `Store.erase`."""
-        self.engine.warm.forget(ref)
-        return await self.store.erase(ref, seq, tokens=tokens)
-
-    async def sessions(self, **filters: Any) -> SessionPage:
-        """A page of sessions, newest first; see `Store.list` for the filters."""
-        return await self.store.list(**filters)
-
-    def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
-        """A handle on a session that is known to be there."""
-        return SessionHandle(self.engine, session.ref, self.voice(session, agent=agent, model=model))
-
-    def voice(self, session: Session, *, agent: str | None = None, model: str | None = None) -> Voice:
-        """Who answers in a session: the agent that is asked for, else the session's own."""
-        if agent is None and model in self.roster.agents:
-            agent, model = model, None
-        return self.roster.voice(agent=agent or session.agent, model=model)
-
-    async def new_entries(self, messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> list[NewEntry]:
-        """Messages counted, with Holdfast's own fields beside them."""
-        counts = await counted(messages)
-        return [
-            NewEntry(message=message, tokens=tokens, **{"timestamp": self.clock(), **own})
-            for message, tokens, own in zip(messages, counts, fields, strict=True)
-        ]
 
 
 def _functions(given: Mapping[str, Any], name: str) -> Mapping[str, Callable[..., Any]]:

@@ -7,7 +7,7 @@ worked out in one place for all stores, from what is appended and the log's `Tai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -24,6 +24,25 @@ EndReason = Literal["ttl", "cap", "delete", "close", "shutdown"]
 """Why a session ended: idle for too long, more than may be active, removed, closed on request, or the server stopped."""
 ERASED = "[erased]"
 """The content of an erased entry."""
+HAND_OVER: Final = "hand_over"
+"""The call with which the text of an agent ends that speaks in a workflow before others do: no model made it, no client sees it."""
+STEP: Final = "step"
+"""`metadata` of what such an agent writes: its name. The client was sent nothing of it."""
+BRANCH: Final = "branch"
+"""`metadata` of what is written side by side with others: the workflows and their agents down to whoever wrote it, by dots."""
+JOINED: Final = "joined"
+"""`metadata` of what is written in a branch, true where its text comes to stand in a reply that joins several: outside of
+the branch that reply is seen in its place. Each unit has it, not the last one alone: what a view sees of a unit is settled with
+that unit, see `holdfast.context.perspective`."""
+CHILD: Final = "child"
+"""`metadata` of the result of an agent that was called like a tool: id of the session in which it did what was asked."""
+PARENT: Final = "parent"
+"""`metadata` of such a session: where it was called from, `session_id`, `seq` of the message that calls, and `call_id`."""
+_CHILD_MARK: Final = "~call"
+TRANSFER: Final = "transfer_to_agent"
+"""The tool by which a model hands the conversation over to another agent."""
+TRANSFERRED: Final = "transfer"
+"""`metadata` of the result of a `TRANSFER` that took place: the agent who speaks from there on."""
 
 
 class SessionRef(msgspec.Struct, frozen=True, gc=False):
@@ -33,6 +52,16 @@ class SessionRef(msgspec.Struct, frozen=True, gc=False):
     id: str
     withdrawn: str = ""
     """Id of the ending for which the session gave up its name: it waits to be told of, and then deleted. Empty: it has it."""
+
+
+def child_id(name: str) -> str:
+    """An id for the session of an agent that is called like a tool."""
+    return name + _CHILD_MARK
+
+
+def is_child(ref: SessionRef) -> bool:
+    """Whether it is such a session, by its id: no transcript that names no session is taken for one of it."""
+    return ref.id.endswith(_CHILD_MARK)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):

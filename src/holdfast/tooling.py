@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
+from holdfast.agents import Voice
+from holdfast.artifact import Artifact
 from holdfast.artifacts import SessionArtifacts
 from holdfast.context.units import distinct_id
 from holdfast.errors import InvalidRequest
+from holdfast.handover import hand_over, transfer
 from holdfast.heard import APART
 from holdfast.limits import METADATA_BYTES
 from holdfast.messages import Message, ToolCall
-from holdfast.prompting import Turn
 from holdfast.session import Entry
+from holdfast.state import joined
 from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.running import CANCELLED, NOT_RUN, Outcome, failure, run
 from holdfast.tools.tool import name_of, relaxed
+from holdfast.turning import Turn
 from holdfast.wire.openai import message_to
 
 STOPPED: Final = (
@@ -36,12 +41,13 @@ _UNSAID: Final = frozenset({"role", "reasoning", "reasoning_content", "reasoning
 
 
 class Progress(dict[str, Any]):
-    """A chunk that says what a tool is doing. No plain client may see one: they are made where `Turn.progress` asks for them."""
+    """A chunk that says what a tool, or an agent of a workflow, is doing. No plain client may see one: they are made where `Turn.progress` asks for them."""
 
     @property
     def comment(self) -> str:
         """The same in a line, for people."""
-        return f"tool {self['holdfast']['tool']} {self['holdfast']['status']}"
+        told = self["holdfast"]
+        return f"{'tool' if 'tool' in told else 'agent'} {told.get('tool') or told['agent']} {told['status']}"
 
 
 class Shown:
@@ -51,45 +57,63 @@ class Shown:
         calls: those of the last message that run here.
         returned: those of the last message that are the client's.
         preface: what the client was sent before that message: the texts that stood with calls.
-        temp: what the tools have under `temp:` keys of the state.
         heard: whether the client was sent anything that the last message says.
+
+    Args:
+        turn: whose reply.
+        used: what others used that spoke before in the same turn.
+        before: what the client was sent already, by an agent that handed the conversation over.
     """
 
-    def __init__(self, turn: Turn) -> None:
-        body = {**turn.request.voice.llm.params, **turn.request.body}
+    def __init__(self, turn: Turn, used: dict[str, Any] | None = None, before: Shown | None = None) -> None:
+        self._turn = turn
         self._tools = turn.request.voice.tools
+        self._alone = not self._tools and turn.share is None
         self._theirs = {name_of(tool) for tool in turn.request.body.get("tools") or ()}
-        self._choice = body.get("tool_choice")
+        self._choice = {**turn.request.voice.llm.params, **turn.request.body}.get("tool_choice")
+        self._first = False
         self.calls: tuple[ToolCall, ...] = ()
         self.returned: tuple[ToolCall, ...] = ()
-        self.preface = ""
-        self.temp: dict[str, Any] = {}
+        self.preface: str = before.preface if before else ""
         self.heard = False
-        self._rounds = 0
-        self._head: dict[str, Any] = {}
+        self._rounds: int = before._rounds if before else 0  # noqa: SLF001 - its own kind
+        self._head: dict[str, Any] = before._head if before else {}  # noqa: SLF001
         self._held: list[dict[str, Any]] = []
         self._said = False
         self._text = ""
-        self._usage: dict[str, Any] | None = None
+        self._usage = used
         self._reason: str | None = None
         self._note = ""
 
     @property
     def tool_choice(self) -> Any:
-        """The next call's; None: as the request has it. What was forced is forced once, and behind the last round nothing runs."""
-        return "none" if self._at_bound else relaxed(self._choice)
+        """The next call's; None: as the request has it. What was forced is forced once, and behind the last round nothing runs.
+
+        What the client forced is not forced on the next agent; what that one's own model is configured to, it is.
+        """
+        if self._at_bound:
+            return "none"
+        if self._first:
+            return relaxed(self._turn.request.body.get("tool_choice"))
+        return relaxed(self._choice)
+
+    def goes_on_with(self, voice: Voice) -> None:
+        """Another agent answers from here on, with its own tools; what the client sees stays one reply."""
+        self._tools, self._first = voice.tools, True
+        self._choice = {**voice.llm.params, **self._turn.request.body}.get("tool_choice")
 
     @property
     def _at_bound(self) -> bool:
-        return self._rounds >= self._tools.limits.rounds
+        return self._rounds >= (self._tools.limits.rounds or 1)
 
     # -- what a round said ---------------------------------------------------
 
     def taken(self, message: Message, usage: Any) -> tuple[Message, dict[str, Any] | None]:
         """A whole reply of the model as a log has it, and metadata: from here on it is known which of its calls run here."""
-        if not self._tools:
+        if self._alone:
             return message, None
-        self._usage = _summed(self._usage, usage)
+        self._first = False
+        self._usage = summed(self._usage, usage)
         self.calls = self.returned = ()
         calls = _distinct(message.tool_calls)
         if self._at_bound and calls:
@@ -121,7 +145,7 @@ class Shown:
 
     def add(self, chunk: dict[str, Any], *, finished: bool) -> Iterator[dict[str, Any]]:
         """What of a chunk of the model can be sent on now. From the one that says why the reply ended, all are held back."""
-        told = self._seen(chunk) if self._tools else chunk
+        told = chunk if self._alone else self._seen(chunk)
         if told is None:
             return
         if self._held or finished:
@@ -143,7 +167,7 @@ class Shown:
 
     def ending(self) -> Iterator[dict[str, Any]]:
         """The end of the reply: the client's calls, what was held back, and what all rounds used."""
-        if not self._tools:
+        if self._alone:
             yield from self._held
             return
         if self._note:
@@ -156,6 +180,27 @@ class Shown:
             yield {**chunk, "choices": [_ended(choice, reason) for choice in choices]}
         if self._usage is not None:
             yield {**self._head, "choices": [], "usage": self._usage}
+
+    @property
+    def text(self) -> str:
+        """What the last message says."""
+        return self._text
+
+    @property
+    def used(self) -> dict[str, Any] | None:
+        """What all rounds used, as far as the provider said; None: it did not."""
+        return self._usage
+
+    def asking(self, used: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+        """A reply that is the client's calls and nothing else, where the client was sent nothing of the message with them.
+
+        Args:
+            used: what all that spoke in the turn used together.
+        """
+        yield self._chunk({"role": "assistant", "content": None, "tool_calls": _on_the_wire(self.returned)})
+        yield {**self._head, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+        if used is not None:
+            yield {**self._head, "choices": [], "usage": used}
 
     def apart(self, text: str) -> str:
         """`text` in place of the last message, set apart from what the client was sent before; noted in `preface`."""
@@ -246,9 +291,11 @@ async def run_tools(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], 
             for outcome in await under_way.write(done):
                 for told in shown.progress(outcome.call, "failed" if outcome.failed else "done"):
                     yield told
+        if not shown.returned and hand_over(turn):
+            shown.goes_on_with(turn.request.voice)
     finally:
         if under_way.left:
-            await turn.engine.settle(turn.request.ref, under_way.give_up())
+            await turn.settle(under_way.give_up())
 
 
 async def not_run(turn: Turn, shown: Shown) -> None:
@@ -267,10 +314,25 @@ class _UnderWay:
         self._turn = turn
         self._returned = bool(shown.returned)
         self._writing = asyncio.Lock()
-        tools = turn.request.voice.tools
-        self.left = {
-            asyncio.ensure_future(run(tools, call, context_of(turn, shown.temp, call))): call for call in shown.calls
-        }
+        self._reading = asyncio.Lock()
+        self._read = False
+        contexts = {call.id: context_of(turn, call) for call in shown.calls}
+        self._marked = {name: context.marked for name, context in contexts.items()}
+        self.left = {asyncio.ensure_future(self._run(call, contexts[call.id])): call for call in shown.calls}
+
+    async def _run(self, call: ToolCall, context: ToolContext) -> Outcome:
+        tools = self._turn.request.voice.tools
+        tool = tools.tools.get(call.name)
+        if tool is not None and tool.reads_state:
+            await self._load_state()
+        return await run(tools, call, context)
+
+    async def _load_state(self) -> None:
+        """Have what sessions share read as it stands now: once for the calls of a message, and not where none looks at it."""
+        async with self._reading:
+            if not self._read:
+                await self._turn.engine.scopes.load(self._turn.standing, self._turn.request.ref.user_id)
+                self._read = True
 
     async def some(self) -> list[asyncio.Task[Outcome]]:
         """Those that are done, as soon as there are any."""
@@ -282,7 +344,7 @@ class _UnderWay:
         errors = [task for task in done if task.cancelled() or task.exception() is not None]
         outcomes = [_outcome(task, self.left.pop(task)) for task in done]
         last = self._returned and not self.left
-        await self._turn.engine.settle(self._turn.request.ref, self._append(outcomes, last=last))
+        await self._turn.settle(self._append(outcomes, last=last))
         for task in errors:
             task.result()
         return outcomes
@@ -311,8 +373,10 @@ class _UnderWay:
             await self._write([failure(outcome.call, f"the tool's result could not be stored: {exc}")], last=last)
 
     async def _write(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
-        delta = {key: value for outcome in outcomes for key, value in outcome.delta.items()}
-        await self._turn.append([outcome.message for outcome in outcomes], state_delta=delta or None, last=last)
+        delta = joined(outcome.delta for outcome in outcomes)
+        noted = [{**outcome.noted, **self._marked[outcome.call.id]} or None for outcome in outcomes]
+        messages = [outcome.message for outcome in outcomes]
+        await self._turn.append(messages, metadata=noted, state_delta=delta or None, last=last)
 
 
 def _outcome(task: asyncio.Task[Outcome], call: ToolCall) -> Outcome:
@@ -321,21 +385,30 @@ def _outcome(task: asyncio.Task[Outcome], call: ToolCall) -> Outcome:
     return task.result()
 
 
-def context_of(turn: Turn, temp: dict[str, Any], call: ToolCall) -> ToolContext:
+def context_of(turn: Turn, call: ToolCall) -> ToolContext:
     """What a tool is given of the session."""
     ref, agent, session = turn.request.ref, turn.request.voice.agent, turn.session
 
     async def entries(start: int, stop: int) -> Sequence[Entry]:
         return await turn.engine.store.entries(ref, start=start, stop=stop)
 
+    def saved(artifact: Artifact) -> None:
+        turn.artifacts[artifact.name] = max(artifact.version, turn.artifacts.get(artifact.name, 0))
+
     return ToolContext(
         session_id=ref.id,
         user_id=ref.user_id,
         agent=agent.name if agent else None,
-        state=State(lambda: turn.session.state, temp),
-        artifacts=SessionArtifacts(turn.engine.artifacts, ref, session.identity),
+        state=State(turn.standing),
+        artifacts=SessionArtifacts(turn.engine.artifacts, ref, session.identity, saved),
         call=Call(
-            id=call.id, tenant=session.tenant, identity=session.identity, unit=session.tail.unit, entries=entries
+            id=call.id,
+            tenant=session.tenant,
+            identity=session.identity,
+            unit=session.tail.unit,
+            entries=entries,
+            transfer=partial(transfer, turn),
+            delegate=None if turn.engine.delegate is None else partial(turn.engine.delegate, turn),
         ),
     )
 
@@ -377,7 +450,7 @@ def _ended(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:
     return choice if reason is None or choice.get("finish_reason") is None else {**choice, "finish_reason": reason}
 
 
-def _summed(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
+def summed(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
     """What two calls used together: numbers are added, at any depth."""
     if not isinstance(usage, Mapping):
         return before
@@ -388,7 +461,7 @@ def _summed(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
 
 def _sum(one: Any, other: Any) -> Any:
     if isinstance(other, Mapping):
-        return _summed(one if isinstance(one, dict) else None, other)
+        return summed(one if isinstance(one, dict) else None, other)
     if _number(one) and _number(other):
         return one + other
     return one if other is None else other

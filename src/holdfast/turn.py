@@ -1,6 +1,6 @@
 """One turn, as an onion of named layers (DESIGN.md, section 5).
 
-    respond -> reconcile -> open_turn -> build -> call_model -> run_tools -> (build …) -> close_turn
+    respond -> reconcile -> open_turn -> build -> call_model -> run_tools -> (build …) -> close_turn -> afterwards
 
 Streaming is the only path inside. Nothing is locked or held open in a database while a model is thinking. What must
 not be lost is written before the next thing happens: the user's message before the model is called, a message with calls
@@ -10,21 +10,26 @@ arrived is written even when whoever asked has gone.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+from holdfast.afterwards import followed
 from holdfast.calling import call_model, made_call
 from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
-from holdfast.failing import apologizes, apology, failure_in
+from holdfast.failing import apology, failure_in, words_after
 from holdfast.failover import build_call
 from holdfast.media.leaving import whole_entries
 from holdfast.messages import Message
 from holdfast.models import Collector, as_chunks, closing
+from holdfast.naming import about, recalled, so_far
 from holdfast.opening import opened
-from holdfast.prompting import Turn, look_after
+from holdfast.replying import append_reply, text_of_reply
 from holdfast.session import Entry, as_sent
 from holdfast.tooling import Progress, Shown, not_run, run_tools
+from holdfast.turning import Turn
 from holdfast.wire.openai import message_from, message_to
+from holdfast.workflow import handed_over, performed
 
 
 async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
@@ -36,26 +41,54 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
         TurnInterrupted: another one asked for its place; what arrived is in the log.
         TurnLost: another server took the session over; what arrived is not in the log.
         BudgetTooSmall: no legal prompt fits; the user's message is in the log.
+        MissingState: the agent's instruction needs state, or an artifact, that is not there; the same holds.
         ModelError: the model did not answer, or not to the end; what arrived is in the log. Where nothing did, an agent with a
             failure message says that instead.
     """
     async with turn.hold:
-        await opened(turn)
-        if turn.answered is not None:
-            turn.failure = failure_in(turn.answered)
-            (reply,) = await whole_entries(turn.engine.store, turn.request.ref, [turn.answered])
-            for chunk in _told_again(turn, reply):
-                yield chunk
-            return
-        with turn.engine.life.using(turn.request.ref):
-            async with closing(_answer(turn)) as chunks:
-                async for chunk in chunks:
+        with followed(turn):
+            await opened(turn)
+            if turn.answered is not None:
+                turn.failure = failure_in(turn.answered)
+                recalled(turn, turn.answered)
+                (reply,) = await whole_entries(turn.engine.store, turn.request.ref, [turn.answered])
+                for chunk in _told_again(turn, reply):
                     yield chunk
+                return
+            with turn.engine.life.using(turn.request.ref):
+                async with closing(_answer(turn)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
 
 
 async def _answer(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
-    """Call the model, run the tools that it calls and that run here, and call it again, until it answers."""
+    """The reply: of the turn's agent, or of those that speak in its place."""
     shown = Shown(turn)
+    async with closing(_speaking(turn, shown)) as chunks:
+        async for chunk in chunks:
+            if turn.progress or not isinstance(chunk, Progress):
+                yield chunk
+    if turn.closed or turn.failure is not None:
+        return
+    turn.closed = True
+    for chunk in shown.ending():
+        yield chunk
+
+
+async def _speaking(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], None]:
+    """Who answers speaks; where one hands the conversation over to a workflow, that does behind it."""
+    if not turn.request.voice.steps:
+        async with closing(_spoken(turn, shown)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+    if turn.request.voice.steps and turn.failure is None:
+        async with closing(performed(turn, _spoken, shown)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+async def _spoken(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], None]:
+    """Call the model, run the tools that it calls and that run here, and call it again, until it answers; all but the end of it."""
     while True:
         await turn.hold.interruptible(lambda: build_call(turn))
         async with closing(_round(turn, shown)) as chunks:
@@ -67,15 +100,10 @@ async def _answer(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
             break
         async with closing(run_tools(turn, shown)) as chunks:
             async for chunk in chunks:
-                if turn.progress or not isinstance(chunk, Progress):
-                    yield chunk
-        if shown.returned:
+                yield chunk
+        if shown.returned or turn.request.voice.steps:
             break
         turn.tool_choice = shown.tool_choice
-    turn.closed = True
-    look_after(turn)
-    for chunk in shown.ending():
-        yield chunk
 
 
 async def _round(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], None]:
@@ -87,10 +115,16 @@ async def _round(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], Non
                 yield chunk
         return
     except ModelError as exc:
-        if turn.session is not before or not apologizes(turn, shown, exc):  # something of a reply is in the log
+        # What changed the session since is something of a reply, which is in the log.
+        fresh = turn.session is before
+        if turn.share is not None:  # whoever leads the speakers tells, with the failure message of one of them
+            shown.heard = shown.heard or not fresh
+            raise
+        words = await words_after(turn, shown, exc) if fresh else None
+        if words is None:
             raise
         failed = (exc.code, str(exc))
-    async with closing(apology(turn, shown, failed)) as chunks:
+    async with closing(apology(turn, shown, words, failed)) as chunks:
         async for chunk in chunks:
             yield chunk
 
@@ -112,7 +146,20 @@ async def close_round(
         whole = True
     finally:
         # Whoever asked may go while the chunks behind the last word are still under way: the reply is whole all the same.
-        await turn.engine.settle(turn.request.ref, _record(turn, shown, collector, whole=whole))
+        recording = turn.begin(_record(turn, shown, collector, whole=whole))
+        try:
+            await asyncio.shield(recording)
+        except asyncio.CancelledError:
+            if whole:
+                turn.begin(_not_run_behind(recording, turn, shown))
+            raise
+
+
+async def _not_run_behind(recording: asyncio.Task[None], turn: Turn, shown: Shown) -> None:
+    """Write, behind a reply whose calls nobody is there to run, that they were not."""
+    await asyncio.wait((recording,))
+    if not recording.exception() and shown.calls:
+        await not_run(turn, shown)
 
 
 async def _record(turn: Turn, shown: Shown, collector: Collector, *, whole: bool) -> None:
@@ -122,7 +169,11 @@ async def _record(turn: Turn, shown: Shown, collector: Collector, *, whole: bool
     completion = collector.completion()
     reply, metadata = shown.taken(_reply(completion), collector.usage)
     call = made_call(turn, completion.get("model"), completion.get("usage"))
-    await turn.append([reply], metadata=metadata, calls=[call], last=not shown.calls)
+    text = text_of_reply([reply])
+    if not shown.calls:
+        metadata = await about(turn, reply.text, metadata)
+    messages, noted = ([reply], [metadata]) if reply.tool_calls else handed_over(turn, reply, metadata)
+    await append_reply(turn, messages, text, metadata=noted, calls=[call], last=not shown.calls)
     if shown.calls and not whole:
         await not_run(turn, shown)
 
@@ -135,7 +186,8 @@ async def _record_part(turn: Turn, shown: Shown, completion: dict[str, Any]) -> 
     choices[0]["message"].pop("tool_calls", None)
     call = made_call(turn, completion.get("model"), completion.get("usage"))
     stopped = {"interrupted": True, "interrupt_timestamp": turn.engine.clock(), **(shown.metadata or {})}
-    await turn.append([_reply(completion)], metadata=stopped, calls=[call], last=True)
+    messages, noted = handed_over(turn, _reply(completion), so_far(turn, stopped))
+    await turn.append(messages, metadata=noted, calls=[call], last=True)
 
 
 def _reply(completion: Mapping[str, Any]) -> Message:

@@ -13,9 +13,9 @@ from holdfast.errors import (
 )
 from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
-from holdfast.prompting import Turn, TurnRequest
 from holdfast.session import SessionRef
 from holdfast.turn import respond
+from holdfast.turning import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.stage import Clock
 

@@ -21,10 +21,10 @@ from holdfast.errors import (
     TurnLost,
 )
 from holdfast.holdfast import Holdfast
-from holdfast.prompting import Turn, TurnRequest
 from holdfast.session import SessionRef
 from holdfast.stores.base import Append
 from holdfast.turn import respond
+from holdfast.turning import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.stage import (
     REF,

@@ -21,10 +21,10 @@ from holdfast.errors import (
     TurnInterrupted,
 )
 from holdfast.models import Collector
-from holdfast.prompting import Turn
 from holdfast.secrets import Guard, make_redactor
 from holdfast.session import Entry
 from holdfast.turn import respond
+from holdfast.turning import Turn
 from tests.service.toolbench import THEIRS, USAGE, Bench, bench, called, content, said, shout
 
 SORRY = "I am sorry, I cannot answer right now."

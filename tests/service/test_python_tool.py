@@ -151,7 +151,7 @@ async def test_code_that_is_too_long(tmp_path: Path) -> None:
 async def test_all_busy_is_a_result_and_no_error(tmp_path: Path) -> None:
     """The turn goes on: the model may try again, or tell."""
     async with pythonic([code("x"), said("Later.")], tmp_path, python={"max_sessions": 1}) as (desk, stage):
-        kernels = desk.hf.kernels
+        kernels = desk.hf.workshop.kernels
         assert kernels is not None
         async with kernels.using(("default", "default", "other"), "1"):
             assert content(await desk.ask("go")) == "Later."
@@ -271,8 +271,8 @@ async def test_a_process_that_was_idle_is_made_anew(tmp_path: Path) -> None:
     async with pythonic(script, tmp_path, python={"idle": 60}, clock=clock) as (desk, stage):
         await desk.ask("go")
         clock.now += 60_000
-        assert desk.hf.kernels is not None
-        assert await desk.hf.kernels.sweep() == 0
+        assert desk.hf.workshop.kernels is not None
+        assert await desk.hf.workshop.kernels.sweep() == 0
         await desk.ask("go")
         first, second = (await results(desk))[-2:]
         assert first["note"] == f"{FRESH}; 1 of these files are in the current folder again"
@@ -437,9 +437,9 @@ async def test_the_process_ends_with_its_session(tmp_path: Path, place: str, how
             else:
                 async for _ in hf.prune(1000, status=None):
                     pass
-        assert hf.kernels is not None
-        assert len(hf.kernels) == 0
-        await hf.kernels.idle()
+        assert hf.workshop.kernels is not None
+        assert len(hf.workshop.kernels) == 0
+        await hf.workshop.kernels.idle()
         assert stage.alive == 0
         assert not stage.processes[0].folder.exists()
 
@@ -506,10 +506,10 @@ async def test_tenants_have_processes_of_their_own(tmp_path: Path) -> None:
             session = await hf.session("s")
             await session.send("go")
             assert len(stage.processes) == 2
-            assert desk.hf.kernels is hf.kernels
+            assert desk.hf.workshop.kernels is hf.workshop.kernels
             await session.close()
-            assert hf.kernels is not None
-            await hf.kernels.idle()
+            assert hf.workshop.kernels is not None
+            await hf.workshop.kernels.idle()
         assert [process.closed for process in stage.processes] == [False, True]
 
 
@@ -520,7 +520,7 @@ async def test_the_session_of_a_tenant_that_nobody_serves(tmp_path: Path) -> Non
     async with pythonic([code("x"), said("Done.")], tmp_path, url=url, clock=clock, life=life) as (desk, stage):
         async with desk.hf.serving("other") as hf:
             await (await hf.session("s")).send("go")
-        tenants, kernels = desk.hf._tenants, desk.hf.kernels
+        tenants, kernels = desk.hf._tenants, desk.hf.workshop.kernels
         assert tenants is not None
         assert kernels is not None
         await tenants._close("other", ends=False)

@@ -14,7 +14,6 @@ from holdfast.agents import Roster
 from holdfast.engine import Engine
 from holdfast.limits import SIGHTINGS
 from holdfast.messages import Message, Part, ToolCall, canonical
-from holdfast.prompting import Turn, TurnRequest
 from holdfast.recognising import recognised
 from holdfast.reconcile import Mode
 from holdfast.relating import reconcile
@@ -22,6 +21,7 @@ from holdfast.session import Entry, NewEntry, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.stores.verify import verify
+from holdfast.turning import Turn, TurnRequest
 
 T = TypeVar("T")
 REF = SessionRef("ada", "s")

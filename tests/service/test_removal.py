@@ -64,15 +64,21 @@ async def told(hf: holdfast.Holdfast, session_id: str, user_id: str = "ada") -> 
         [*big, {"role": "assistant", "content": CANARY, "metadata": {"m": CANARY}, "extra": CANARY}],
         idempotency_key=CANARY,
     )
-    await session.update(state={"k": CANARY}, metadata={"m": CANARY})
+    await session.update(state={"k": CANARY, "user:k": CANARY, "user:m": [CANARY]}, metadata={"m": CANARY})
     await hf.store.append(session.ref, Append(retire_from=3, timestamp=hf.clock()))
     await session.artifacts.save("note.txt", f"{CANARY} in a file".encode() * 100)
     await session.artifacts.save("user:shared.txt", f"{CANARY} of the user".encode())
 
 
+async def _forget_shared(hf: holdfast.Holdfast) -> None:
+    """What a user's sessions share, which stays when one of them goes."""
+    await hf.artifacts.forget(holdfast_user("ada"))
+    await hf.store.drop_state("ada")
+
+
 async def _session(hf: holdfast.Holdfast) -> None:
     assert await hf.delete(SessionRef("ada", "s")) is True
-    await hf.artifacts.forget(holdfast_user("ada"))
+    await _forget_shared(hf)
 
 
 async def _user(hf: holdfast.Holdfast) -> None:
@@ -82,7 +88,7 @@ async def _user(hf: holdfast.Holdfast) -> None:
 async def _prune(hf: holdfast.Holdfast) -> None:
     async for session, _ in hf.prune(0, status=None):
         assert session.id == "s"
-    await hf.artifacts.forget(holdfast_user("ada"))
+    await _forget_shared(hf)
 
 
 def holdfast_user(user_id: str) -> Any:
@@ -122,6 +128,7 @@ async def test_a_receipt_counts_what_went(hf: holdfast.Holdfast) -> None:
     receipt = await hf.remove(SessionRef("ada", "s"))
     assert receipt is not None
     assert (receipt.sessions, receipt.messages, receipt.retired, receipt.state_keys) == (1, 3, 2, 1)
+    assert (receipt.user_state_keys, len((await hf.store.state("ada")).values or ())) == (0, 2)
     assert (receipt.idempotency_keys, receipt.artifacts, receipt.artifact_bytes) == (1, 1, 2100)
     assert receipt.bytes > 20_000
     assert await hf.remove(SessionRef("ada", "s")) is None
@@ -136,6 +143,8 @@ async def test_a_user_is_removed_whole(hf: holdfast.Holdfast) -> None:
     await hf.close_session(SessionRef("ada", "b"))
     receipt = await hf.delete_user("ada")
     assert (receipt.sessions, receipt.messages, receipt.artifacts) == (3, 9, 3 + 3)
+    assert (receipt.state_keys, receipt.user_state_keys) == (3, 2)
+    assert [len((await hf.store.state(user_id)).values or ()) for user_id in ("ada", "bob")] == [0, 2]
     assert await hf.delete_user("ada") == await hf.delete_user("nobody") == Receipt()
     assert (await hf.store.get(SessionRef("bob", "a"))).messages == 3
     session = await hf.session("a", user_id="bob")
@@ -331,7 +340,7 @@ async def test_what_is_kept_for_long_enough_goes_whole(tmp_path: Path, clock: Cl
     async with holdfast.open(url, clock=clock, tenant=tenant, life=STILL, hooks=keepers) as hf:
         await told(hf, "s")
         await hf.close_session(SessionRef("ada", "s"))
-        await hf.artifacts.forget(holdfast_user("ada"))
+        await _forget_shared(hf)
         await hf.engine.teller.idle()
     assert len(found(tmp_path)) >= 2 + hooks
     keepers = [Transcripts(tmp_path / "transcripts")] if hooks else []

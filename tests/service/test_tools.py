@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from holdfast.artifacts import SessionArtifacts
 from holdfast.config.gateway import Gateway
-from holdfast.errors import InvalidRequest
+from holdfast.config.opening import tool_limits_of
+from holdfast.errors import InvalidRequest, TooLarge
+from holdfast.limits import STATE_VALUE_BYTES
 from holdfast.messages import ToolCall
-from holdfast.server.run import tool_limits_of
-from holdfast.tools.context import State, ToolContext
+from holdfast.state import Extend, Increment, applied, joined, prefixed
+from holdfast.tools.context import Standing, State, ToolContext
 from holdfast.tools.functions import tool_from
 from holdfast.tools.running import Outcome, cut, run
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
@@ -70,7 +72,7 @@ def order(
 
 
 def context(stored: dict[str, Any] | None = None) -> ToolContext:
-    state = State(lambda: stored or {}, {})
+    state = State(Standing(stored or {}, {}))
     return ToolContext(session_id="s", user_id="u", agent=None, state=state, artifacts=ARTIFACTS)
 
 
@@ -266,34 +268,81 @@ async def test_a_tool_made_by_hand() -> None:
 
 # -- state -----------------------------------------------------------------------
 
-KEYS = st.sampled_from(["a", "b", "temp:c"])
+KEYS = st.sampled_from(["a", "b", "user:a", "app:a", "temp:c"])
 VALUES = st.one_of(st.none(), st.integers(-5, 5), st.lists(st.integers(), max_size=2))
+WRITES = st.one_of(
+    VALUES, st.builds(Increment, st.integers(-3, 3)), st.builds(Extend, st.tuples(st.integers(), st.integers()))
+)
 
 
-@given(st.dictionaries(KEYS.filter(lambda key: ":" not in key), st.integers()), st.lists(st.tuples(KEYS, VALUES)))
-def test_state_is_a_mapping(stored: dict[str, int], writes: list[tuple[str, Any]]) -> None:
-    """Like a dict in which None deletes; what is committed makes the stored state into what was seen."""
+def standing(own: dict[str, Any], user: dict[str, Any], app: dict[str, Any], temp: dict[str, Any]) -> Standing:
+    """What stands, by scope."""
+    made = Standing(own, temp)
+    made.put({"user": user, "app": app})
+    return made
+
+
+def write(state: State, key: str, change: Any) -> None:
+    """Write as a tool would."""
+    if isinstance(change, Increment):
+        state.increment(key, change.by)
+    elif isinstance(change, Extend):
+        state.append(key, *change.values)
+    else:
+        state[key] = change
+
+
+STORED = st.dictionaries(st.sampled_from("ab"), st.one_of(st.integers(), st.lists(st.integers(), max_size=2)))
+
+
+@given(STORED, STORED, STORED, st.lists(st.tuples(KEYS, WRITES)))
+def test_state_is_a_mapping(own: Any, user: Any, app: Any, writes: list[tuple[str, Any]]) -> None:
+    """Like a dict over all scopes in which None deletes; what is committed makes what is stored into what was seen.
+
+    What cannot be done is refused, and changes nothing.
+    """
     temp: dict[str, Any] = {}
-    state, model = State(lambda: stored, temp), dict[str, Any](stored)
-    for key, value in writes:
-        state[key] = value
-        model = {k: v for k, v in {**model, key: value}.items() if v is not None}
+    stored = {**own, **prefixed(user, "user"), **prefixed(app, "app")}
+    state, model = State(standing(own, user, app, temp)), dict(stored)
+    for key, change in writes:
+        try:
+            model = applied(model, {key: change})
+        except InvalidRequest:
+            with pytest.raises(InvalidRequest):
+                write(state, key, change)
+        else:
+            write(state, key, change)
         assert dict(state) == model
         assert len(state) == len(model)
-        assert (key in state) is (value is not None)
-    delta = state.sealed()
-    committed = {key: value for key, value in {**stored, **delta}.items() if value is not None}
+        assert (key in state) is (key in model)
+    committed = applied(stored, state.sealed())
     assert committed == {key: value for key, value in model.items() if key != "temp:c"}
     assert temp == {key: value for key, value in model.items() if key == "temp:c"}
 
 
+def test_what_adds_up_is_committed_as_such() -> None:
+    """Increments and additions of several calls stay what they are: others' are not overwritten. What was set is set."""
+    stands = standing({}, {"n": 5, "l": [1]}, {}, {})
+    calls = [State(stands), State(stands)]
+    for call in calls:
+        call.increment("user:n", 2)
+        call.append("user:l", "x")
+        call.append("user:l", "y", "z")
+    calls[1]["other"] = 1
+    calls[1].increment("other")
+    assert calls[0]["user:n"] == 7
+    assert calls[0]["user:l"] == [1, "x", "y", "z"]
+    delta = joined(call.sealed() for call in calls)
+    assert delta == {"user:n": Increment(4), "user:l": Extend(("x", "y", "z") * 2), "other": 2}
+
+
 def test_wrong_keys_of_the_state() -> None:
     """Are told, and what is read is a copy."""
-    state = State(lambda: {"list": [1], "user:old": 1}, {})
+    state = State(standing({"list": [1]}, {"old": 1}, {}, {}))
     state["list"].append(2)
     assert state["list"] == [1]
-    assert list(state) == ["list"]
-    keys: tuple[Any, ...] = ("user:x", "app:x", "", 5)
+    assert list(state) == ["list", "user:old"]
+    keys: tuple[Any, ...] = ("user:", "", 5, "a\0", "x" * 257)
     for key in keys:
         with pytest.raises(InvalidRequest):
             state[key] = 1
@@ -303,6 +352,28 @@ def test_wrong_keys_of_the_state() -> None:
         del state["none"]
     with pytest.raises(KeyError):
         state["temp:none"]
+    with pytest.raises(TooLarge):
+        state["app:large"] = "x" * STATE_VALUE_BYTES
+    for key in ("list", "temp:list"):
+        state[key] = [1]
+        with pytest.raises(InvalidRequest):
+            state.increment(key)
+    assert state["list"] == state["temp:list"] == [1]
+
+
+def test_what_was_not_read_is_not_empty() -> None:
+    """Shared keys of a state that nobody has read are refused, and can be written without being read."""
+    state = State(Standing({"own": 1}, {}, "await turn.load_state() first"))
+    for look in (lambda: state["user:a"], lambda: list(state), lambda: "app:a" in state):
+        with pytest.raises(InvalidRequest, match="load_state"):
+            look()
+    state.increment("app:a")
+    state["user:a"] = 1
+    assert (state["user:a"], state["own"]) == (1, 1)
+    assert state.taken() == {"app:a": Increment(1), "user:a": 1}
+    state.increment("app:b")
+    state.give_back({"app:b": Increment(2)})
+    assert state.sealed() == {"app:b": Increment(3)}
 
 
 @given(st.text(max_size=3000), st.integers(1024, 3000))

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.errors import InvalidRequest
+from holdfast.limits import STATE_VALUE_BYTES
 from holdfast.tools.context import ToolContext
 from tests.service.toolbench import bench, said, shout
 
@@ -63,28 +64,30 @@ async def test_a_tool_that_fails_changes_nothing() -> None:
         kept.append(context)
         raise ValueError("no")
 
-    async def scoped(context: ToolContext) -> None:
-        context.state["user:name"] = 1
+    async def nameless(context: ToolContext) -> None:
+        context.state["user:"] = 1
 
     async def odd(context: ToolContext) -> None:
         context.state["odd"] = object()
 
     async def large(context: ToolContext) -> str:
-        context.state["large"] = "x" * (2 << 20)
+        for number in range(5):
+            context.state[f"large{number}"] = "x" * (STATE_VALUE_BYTES - 2)
+        context.state["user:large"] = 1
         return "fine"
 
     calls = [
         ("a", "half", {}),
-        ("b", "scoped", {}),
+        ("b", "nameless", {}),
         ("c", "odd", {}),
         ("d", "large", {}),
         ("e", "shout", {"text": "x"}),
     ]
-    async with bench([said(None, *calls), said("ok")], half, scoped, odd, large, shout) as desk:
+    async with bench([said(None, *calls), said("ok")], half, nameless, odd, large, shout) as desk:
         await desk.ask("go")
-        assert (await desk.session.info()).state == {}
+        assert await desk.session.state.all() == {}
         results = {entry.message.tool_call_id: entry.message.text for entry in await desk.log()}
-        for call, words in (("a", "no"), ("b", "user: and app:"), ("c", "as JSON"), ("d", "could not be stored")):
+        for call, words in (("a", "no"), ("b", "behind its prefix"), ("c", "as JSON"), ("d", "could not be stored")):
             assert words in msgspec.json.decode(results[call])["error"]
         assert results["e"] == "X"
         with pytest.raises(InvalidRequest):
@@ -104,3 +107,100 @@ async def test_the_session_is_given_to_a_tool() -> None:
         await desk.ask("go", agent="clerk")
         assert (await desk.log())[2].message.text == "s default clerk v0"
         assert (await desk.session.artifacts.load("note.txt")).data == b"remember"
+
+
+async def test_shared_state_is_committed_with_the_result_too() -> None:
+    """In the same write; then the turn's other tools see it, and so does everybody else. Calls side by side add up."""
+    seen: list[Any] = []
+
+    async def count(context: ToolContext, by: int) -> str:
+        context.state.increment("user:count", by)
+        context.state.append("app:log", by)
+        context.state["own"] = by
+        return str(context.state["user:count"])
+
+    async def look(context: ToolContext) -> str:
+        seen.append(dict(context.state))
+        return "seen"
+
+    script = [
+        said(None, ("a", "count", {"by": 1}), ("b", "count", {"by": 2})),
+        said(None, ("c", "look", {})),
+        said("ok"),
+    ]
+    async with bench(script, count, look) as desk:
+        await desk.hf.user_state("default").set("user:count", 10)
+        version = (await desk.session.info()).version
+        await desk.ask("go")
+        assert (await desk.session.info()).version <= version + 6  # a message, two calls, their results, a reply
+        state = await desk.session.state.all()
+        assert (state["user:count"], sorted(state["app:log"])) == (13, [1, 2])
+        assert seen == [state]
+        results = [entry.message.text for entry in await desk.log() if entry.message.role == "tool"]
+        assert results[:2] == ["11", "12"], "each as if its own were done, and others' not"
+
+
+async def test_a_tool_sees_what_others_have_written_since() -> None:
+    """In its own call's beginning, not when the turn began; within the call nothing changes under its hands."""
+    seen: list[Any] = []
+
+    async def look(context: ToolContext) -> str:
+        seen.append(context.state.get("user:name"))
+        await elsewhere()
+        seen.append(context.state.get("user:name"))
+        return "seen"
+
+    async def elsewhere() -> None:
+        await desk.hf.user_state("default").set("user:name", f"n{len(seen)}")
+
+    script = [said(None, ("a", "look", {})), said(None, ("b", "look", {})), said("ok")]
+    async with bench(script, look) as desk:
+        await desk.ask("go")
+        assert seen == [None, None, "n1", "n1"]
+
+
+async def test_what_cannot_be_added_up_is_told_to_the_tool() -> None:
+    """At once where it can be known, else with its result: then nothing of that call is kept."""
+
+    async def add(context: ToolContext, key: str) -> str:
+        context.state["user:seen"] = True
+        if key == "user:later":
+            await desk.hf.user_state("default").set(key, "a word")
+        context.state.increment(key)
+        return "added"
+
+    calls = [("a", "add", {"key": "user:word"}), ("b", "add", {"key": "user:later"})]
+    async with bench([said(None, *calls), said("ok")], add) as desk:
+        await desk.hf.user_state("default").set("user:word", "a word")
+        await desk.ask("go")
+        results = {entry.message.tool_call_id: entry.message.text for entry in await desk.log()}
+        assert "must be a number" in results["a"]
+        assert "could not be stored" in results["b"]
+        assert await desk.session.state.all() == {"user:word": "a word", "user:later": "a word"}
+
+
+async def test_who_does_not_look_at_shared_state_does_not_pay_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn whose tools take no context reads none; one whose tools do reads each scope once for the calls of a message."""
+    reads: list[Any] = []
+
+    async def look(context: ToolContext) -> str:
+        return str(len(context.state))
+
+    both: list[Any] = [("a", "look", {}), ("b", "look", {})]
+    script = [said(None, ("s", "shout", {"text": "x"})), said("ok"), said(None, *both), said(None, *both), said("ok")]
+    async with bench(script, look, shout) as desk:
+        read = desk.hf.engine.scopes._store.state
+
+        async def noted(user_id: str | None, **how: Any) -> Any:
+            found = await read(user_id, **how)
+            reads.append((user_id, how["known"], found.values is None))
+            return found
+
+        monkeypatch.setattr(desk.hf.engine.scopes._store, "state", noted, raising=False)
+        await desk.hf.user_state("default").set("user:a", 1)
+        await desk.ask("go")
+        assert reads == []
+        await desk.ask("look")
+        first, again = reads[:2], reads[2:]
+        assert first == [("default", None, False), (None, None, False)]
+        assert again == [("default", 1, True), (None, 0, True)], "what stands is not read again"

@@ -17,9 +17,9 @@ from holdfast.errors import InvalidRequest, ModelProtocolError, ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.messages import Message
 from holdfast.models import as_chunks
-from holdfast.prompting import Turn, TurnRequest
 from holdfast.session import SessionRef
 from holdfast.turn import respond
+from holdfast.turning import Turn, TurnRequest
 
 REF = SessionRef("default", "s")
 

@@ -27,12 +27,12 @@ from holdfast.errors import (
 )
 from holdfast.handles import SessionHandle
 from holdfast.holdfast import Holdfast
-from holdfast.prompting import Turn, TurnRequest
 from holdfast.secrets import guard_of
 from holdfast.secrets.rules import RULES
 from holdfast.stores.base import MAX_PAGE
 from holdfast.stores.verify import verify
 from holdfast.turn import respond
+from holdfast.turning import Turn, TurnRequest
 from holdfast.voicing import Speech
 from holdfast.wire.openai import message_from
 from tests.service.stage import REF, SHARED, START, at_once, begun, claim_of, log, looked, on_stage, place, say, waiting

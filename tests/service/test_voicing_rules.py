@@ -17,11 +17,11 @@ from holdfast.errors import NoReply, TurnInterrupted
 from holdfast.handles import SessionHandle
 from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
-from holdfast.prompting import Turn, TurnRequest
 from holdfast.session import Entry
 from holdfast.stores.verify import verify
 from holdfast.testing import anthropic_rules
 from holdfast.turn import respond
+from holdfast.turning import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.stage import REF, SHARED, Clock, at_once, line_of, looked, place
 from tests.unit import dialect_rules

@@ -12,10 +12,10 @@ from holdfast.agents import Agent, Llm, Roster
 from holdfast.handles import SessionHandle
 from holdfast.holdfast import Holdfast
 from holdfast.models import Collector, as_chunks
-from holdfast.prompting import Turn, TurnRequest
 from holdfast.session import Entry
 from holdfast.tools.tool import ToolLimits
 from holdfast.turn import respond
+from holdfast.turning import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.test_turn import REF, ToldModel
 

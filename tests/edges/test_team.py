@@ -1,0 +1,352 @@
+"""Seed 002's coordinator, researcher and writer at the gateway: one session, their own windows, over both doors and on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.config import check, load
+from holdfast.errors import ConfigError
+from holdfast.session import TRANSFER
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.edges.doors import doors
+from tests.edges.server import Process, Served, config_text, gateway
+from tests.service.stage import SHARED, place
+
+SEED = """
+agents:
+  coordinator:
+    llm: default
+    sub_agents: [researcher, writer]
+    context:
+      strategy: buffer_window
+      window_size: 30
+
+  researcher:
+    llm: default
+    tools: [search]
+    context:
+      strategy: buffer_window
+      window_size: 20
+
+  writer:
+    llm: default
+    tools: [text_editor]
+    context:
+      strategy: buffer_window
+      window_size: 20
+"""
+"""As the seed has it."""
+
+
+def who(body: dict[str, Any]) -> str:
+    """Whose call it is: of the three, the one that the tool does not offer to hand over to."""
+    (tool,) = [one for one in body["tools"] if one["function"]["name"] == TRANSFER]
+    (agent,) = {"coordinator", "researcher", "writer"} - {
+        *tool["function"]["parameters"]["properties"]["agent_name"]["enum"]
+    }
+    return agent
+
+
+class Three:
+    """The model behind all three: each hands on what is not for it, and says its name else.
+
+    Attributes:
+        sent: of each call, whose it was and of how many messages of the log it was made.
+        held: what replies wait for, by agent.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int]] = []
+        self.held: dict[str, Gate] = {}
+
+    def __call__(self, body: dict[str, Any]) -> Any:
+        agent = who(body)
+        told = sum(str(one["content"]).count("handed the conversation over") for one in body["messages"])
+        self.sent.append((agent, len(body["messages"]) + told))  # a call and its result are two, and told in one
+        last = [
+            one["content"]
+            for one in body["messages"]
+            if one["role"] == "user" and not str(one["content"]).startswith("[agent")
+        ][-1]
+        wanted = next(
+            (name for name in ("coordinator", "researcher", "writer") if f"for the {name}" in str(last)), agent
+        )
+        if wanted != agent:
+            return Reply(text=f"To the {wanted}.", tool_calls=[(TRANSFER, {"agent_name": wanted})])
+        return Reply(text=f"{agent} here, I say.", hold=self.held.get(agent))
+
+
+@asynccontextmanager
+async def three(**options: Any) -> AsyncIterator[tuple[Served, ScriptedUpstream, Three]]:
+    model = Three()
+    async with gateway(model, SEED, **options) as (served, upstream):
+        yield served, upstream, model
+
+
+async def said(served: Served, text: str, agent: str = "coordinator", **fields: Any) -> Any:
+    reply = await served.chat(text, model=agent, **fields)
+    assert reply["status"] == 200, reply
+    return reply
+
+
+# -- the seed's example ------------------------------------------------------------------
+
+
+def test_the_seeds_block_loads_and_says_what_there_is_not() -> None:
+    warned = check(load(SEED, env={}))
+    assert len(warned) == 2
+    assert "tool 'search' is not available yet" in warned[0]
+    assert "no tool 'text_editor' is built in: it is left out unless a program gives it" in warned[1]
+
+
+@SHARED
+async def test_all_agents_share_the_session_each_with_its_own_window(kind: str, tmp_path: Path) -> None:
+    with place(kind, tmp_path) as url:
+        async with three(store=url) as (served, _, model):
+            reply = await said(served, "hello")
+            assert reply["choices"][0]["message"]["content"] == "coordinator here, I say."
+            past = [{"role": "user" if at % 2 else "assistant", "content": f"message {at}"} for at in range(1, 42)]
+            posted = await served.http.post("/v1/sessions/s/messages", json={"messages": past})
+            assert posted.status_code == 200, posted.text
+            model.sent.clear()
+            reply = await said(served, "this is for the researcher")
+            assert reply["choices"][0]["message"]["content"] == "To the researcher.\n\nresearcher here, I say."
+            assert (reply["session"]["agent"], reply["headers"]["x-session-agent"]) == ("researcher", "researcher")
+            assert model.sent == [("coordinator", 30), ("researcher", 20)]
+            model.sent.clear()
+            reply = await said(served, "now a poem, this is for the writer")
+            assert (reply["session"]["agent"], model.sent) == ("writer", [("researcher", 20), ("writer", 20)])
+            reply = await said(served, "another verse")
+            assert reply["session"]["agent"] == "writer"
+            assert model.sent[-1] == ("writer", 20)
+        async with three(store=url) as (served, _, model):  # another server
+            reply = await said(served, "and one more")
+            assert (reply["session"]["agent"], [agent for agent, _ in model.sent]) == ("writer", ["writer"])
+
+
+async def test_nobody_takes_anothers_words_for_its_own() -> None:
+    async with three() as (served, upstream, _):
+        await said(served, "this is for the researcher")
+        await said(served, "well, this is for the writer")
+        messages = upstream.requests[-1].body["messages"]
+        assert [one["role"] for one in messages] == ["user"] * len(messages)
+        told = "\n".join(str(one["content"]) for one in messages)
+        assert (
+            "[agent coordinator]: To the researcher.\n[agent coordinator handed the conversation over to researcher]"
+            in told
+        )
+        assert "[agent researcher]: researcher here, I say." in told
+        entries = (await served.http.get("/v1/sessions/s/messages")).json()["data"]
+        assert [entry.get("agent") for entry in entries] == [
+            None, "coordinator", "coordinator", "researcher", None, "researcher", "researcher", "writer"
+        ]  # fmt: skip
+
+
+async def test_a_client_that_sends_its_whole_history_meets_the_agent_that_it_left() -> None:
+    """It is recognised by what it says, and neither sees the transfer nor loses it."""
+    async with three() as (served, _, model):
+        history: list[Any] = []
+        for text, answer in [
+            ("this is for the researcher", "To the researcher.\n\nresearcher here, I say."),
+            ("go on", "researcher here, I say."),
+            ("now this is for the writer", "To the writer.\n\nwriter here, I say."),
+            ("go on", "writer here, I say."),
+        ]:
+            history.append({"role": "user", "content": text})
+            reply = await said(served, history, session_id=None)  # type: ignore[arg-type]  # a list of messages
+            assert reply["choices"][0]["message"]["content"] == answer
+            history.append({"role": "assistant", "content": answer})
+        assert [agent for agent, _ in model.sent] == [
+            "coordinator",
+            "researcher",
+            "researcher",
+            "researcher",
+            "writer",
+            "writer",
+        ]
+        assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
+
+
+async def test_who_is_named_answers_and_can_hand_it_back() -> None:
+    async with three() as (served, _, model):
+        await said(served, "hello")
+        assert (await said(served, "and you", "writer"))["session"]["agent"] == "writer"
+        assert (await said(served, "this is for the coordinator", "writer"))["session"]["agent"] == "coordinator"
+        assert (await said(served, "hm"))["session"]["agent"] == "coordinator"
+        assert (await served.http.get("/v1/sessions/s")).json()["agent"] == "coordinator"
+        assert [agent for agent, _ in model.sent] == ["coordinator", "writer", "writer", "coordinator", "coordinator"]
+
+
+# -- on the wire -------------------------------------------------------------------------
+
+
+async def test_a_stream_is_one_reply_and_says_who_ended_it() -> None:
+    async with three() as (served, _, _model):
+        body = {
+            "model": "coordinator",
+            "messages": [{"role": "user", "content": "this is for the writer"}],
+            "session_id": "s",
+        }
+        async with served.http.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
+            lines = [line async for line in response.aiter_lines() if line.startswith("data: {")]
+        chunks = [json.loads(line[6:]) for line in lines]
+        text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+        assert text == "To the writer.\n\nwriter here, I say."
+        assert [chunk["session"]["agent"] for chunk in chunks if "session" in chunk][-1] == "writer"
+        assert sum(bool(choice.get("finish_reason")) for chunk in chunks for choice in chunk["choices"]) == 1
+        assert response.headers["x-session-agent"] == "coordinator"  # who began to speak
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_other_door_has_the_same(stream: bool) -> None:
+    model = Three()
+    async with doors(model, (), SEED) as two:
+        reply = await two.ask("this is for the researcher", model="coordinator", stream=stream, session_id="s")
+        assert "".join(block.text for block in reply.content) == "To the researcher.\n\nresearcher here, I say."
+        assert stream or reply.session["agent"] == "researcher"
+        reply = await two.ask("go on", model="coordinator", stream=stream, session_id="s")
+        assert [agent for agent, _ in model.sent] == ["coordinator", "researcher", "researcher"]
+        assert [entry.agent for entry in await two.entries("s")][-1] == "researcher"
+
+
+async def test_an_agent_whose_model_is_anothers_api_takes_over() -> None:
+    """Calls that were made for one provider are told to the other in words; its own are its own."""
+    agents = {
+        "a": {"sub_agents": ["b"], "instruction": "You are a."},
+        "b": {"llm": "claude", "instruction": "You are b."},
+    }
+    script = [Reply(text="Over.", tool_calls=[(TRANSFER, {"agent_name": "b"})]), "a again."]
+    back = [Reply(text="From b."), Reply(text="Back.", tool_calls=[(TRANSFER, {"agent_name": "a"})])]
+    async with doors(script, back, f"agents: {json.dumps(agents)}") as two:
+        first = await two.chat("x", session_id="s", model="a")
+        assert first.content == "Over.\n\nFrom b."
+        sent = two.claude.requests[-1].body
+        assert "handed the conversation over to b" in json.dumps(sent["messages"])
+        assert sent["messages"][-1]["role"] == "user"
+        again = await two.chat("y", session_id="s", model="a")
+        assert again.content == "Back.\n\na again."
+
+
+async def test_the_models_list_says_what_agents_are_for() -> None:
+    agents = {"a": {"description": "Knows the sea."}, "b": {}}
+    async with gateway([], f"agents: {json.dumps(agents)}") as (served, _):
+        data = {one["id"]: one for one in (await served.http.get("/v1/models")).json()["data"]}
+        assert data["a"]["description"] == "Knows the sea."
+        assert "description" not in data["b"]
+
+
+async def test_sessions_begin_with_their_agents_state_however_they_are_made() -> None:
+    agents = {"a": {"state": {"topic": "kelp", "user:language": "en"}}}
+    async with gateway(["hi"] * 9, f"agents: {json.dumps(agents)}") as (served, _):
+        await served.chat("x", model="a", session_id="chat")
+        recognised = await served.chat("y", model="a", session_id=None)
+        made = await served.http.post("/v1/sessions", json={"id": "rest", "agent": "a", "state": {"own": 1}})
+        assert made.status_code == 201, made.text
+        for name, state in [("chat", {}), (recognised["session_id"], {}), ("rest", {"own": 1})]:
+            told = (await served.http.get(f"/v1/sessions/{name}/state")).json()
+            assert told == {"topic": "kelp", "user:language": "en", **state}
+
+
+async def test_exports_and_the_history_say_who_spoke() -> None:
+    async with three() as (served, _, _model):
+        await said(served, "this is for the researcher")
+        export = (await served.http.get("/v1/sessions/s")).json()
+        assert [entry.get("agent") for entry in export["messages"]] == [
+            None,
+            "coordinator",
+            "coordinator",
+            "researcher",
+        ]
+        history = (await served.http.get("/v1/sessions/s/history")).json()["contents"]
+        assert [(one.get("agent"), one["content"]) for one in history] == [
+            (None, "this is for the researcher"),
+            (None, "To the researcher."),
+            ("researcher", "researcher here, I say."),
+        ]
+        put = await served.http.put("/v1/sessions/copy", json={**export, "id": "copy"})
+        assert put.status_code in (200, 201), put.text
+        assert (await said(served, "go on", session_id="copy"))["session"]["agent"] == "researcher"
+
+
+# -- a kill in the middle ----------------------------------------------------------------
+
+
+async def test_a_server_that_is_killed_behind_a_transfer_leaves_it_done(tmp_path: Path) -> None:
+    """The next server, asked the same again, has the next agent answer; nothing is said twice."""
+    model = Three()
+    model.held["researcher"] = gate = Gate()
+    async with ScriptedUpstream(model) as upstream:
+        config = tmp_path / "holdfast.yaml"
+        config.write_text(config_text(upstream.url, SEED))
+        store = f"sqlite:///{tmp_path}/holdfast.db"
+        body = {
+            "model": "coordinator",
+            "messages": [{"role": "user", "content": "for the researcher"}],
+            "session_id": "s",
+        }
+        with Process(store, config=config) as server:
+            async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=60) as client:
+                asked = asyncio.create_task(client.post("/v1/chat/completions", json=body))
+                await upstream.until(lambda: len(model.sent) == 2)
+                server.kill()
+                with pytest.raises(httpx2.TransportError):
+                    await asked
+        gate.open()
+        model.held.clear()
+        with (
+            Process(store, config=config) as server,
+            httpx2.Client(base_url=server.url, trust_env=False, timeout=60) as sync,
+        ):
+            told = (await asyncio.to_thread(sync.post, "/v1/chat/completions", json=body)).json()
+            assert told["choices"][0]["message"]["content"] == "researcher here, I say."
+            assert [agent for agent, _ in model.sent] == ["coordinator", "researcher", "researcher"]
+            entries = (await asyncio.to_thread(sync.get, "/v1/sessions/s/messages")).json()["data"]
+            assert [entry["role"] for entry in entries] == ["user", "assistant", "tool", "assistant"]
+
+
+# -- configuration -----------------------------------------------------------------------
+
+
+def test_every_relation_that_cannot_be_is_told_with_its_line() -> None:
+    text = """
+agents:
+  a:
+    sub_agents: [b, c]
+  b:
+    agent_tools: [a]
+  c:
+    sequence: [c]
+  d:
+    temperature: 1
+"""
+    with pytest.raises(ConfigError) as raised:
+        load(text, env={})
+    told = raised.value.problems
+    assert len(told) == 3
+    assert told[0].startswith("holdfast.yaml:6: agents.b.agent_tools: 'a' comes back to itself: a -> b -> a")
+    assert told[1].startswith("holdfast.yaml:8: agents.c.sequence: 'c' comes back to itself: c -> c")
+    assert "agents.d.temperature" in told[2]
+    with pytest.raises(
+        ConfigError, match=r"holdfast.yaml:1: agents.c.sub_agents: 'd' stands below 'a' already, under 'b'"
+    ):
+        load("agents: {a: {sub_agents: [b, c]}, b: {sub_agents: [d]}, c: {sub_agents: [d]}, d: {}}", env={})
+
+
+async def test_an_unknown_agent_is_a_warning_and_refused_when_its_turn_comes() -> None:
+    text = "agents: {a: {sub_agents: [resercher, researcher2], agent_tools: [x]}, researcher: {}}"
+    warned = check(load(text, env={}))
+    assert ["did you mean 'researcher'" in one for one in warned] == [True, True, False]
+    assert all("turns of 'a' are refused" in one for one in warned)
+    async with gateway(["hi"], text) as (served, _):
+        refused = await served.chat("x", model="a")
+        assert (refused["status"], refused["error"]["param"]) == (400, "agent")
+        assert "names agents that are not there: resercher, researcher2, x" in refused["error"]["message"]
+        assert (await served.chat("x", model="researcher"))["status"] == 200

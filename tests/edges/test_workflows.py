@@ -1,0 +1,150 @@
+"""Workflows and agents as tools over both doors, from a configuration, with models of two providers, as official clients see them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.session import HAND_OVER
+from holdfast.testing import Gate, Reply
+from tests.edges.doors import doors
+
+AGENTS = """
+agents:
+  story:
+    sequence: [idea, panel, author]
+  idea:
+    instruction: I am idea
+    output_key: idea
+  panel:
+    parallel: [friend, critic]
+  friend:
+    instruction: I am friend
+  critic:
+    llm: claude
+    instruction: I am critic
+  author:
+    llm: claude
+    instruction: "I am author of {idea}"
+  chief:
+    instruction: I am chief
+    agent_tools: [panel]
+"""
+
+
+def who(body: dict[str, Any]) -> str:
+    """The agent that a call is made for, by its instruction, in either dialect."""
+    system = body.get("system") or body["messages"][0]["content"]
+    text = system if isinstance(system, str) else system[0]["text"]
+    return str(text).split()[2]
+
+
+def says(body: dict[str, Any]) -> Reply:
+    return Reply(text=f"{who(body)} speaks.")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("door", ["chat", "messages"])
+async def test_a_client_sees_one_reply_and_goes_on_without_naming_the_session(door: str, stream: bool) -> None:
+    """The transcript that it resends is recognised: what the others said is in it for the models alone."""
+    async with doors(says, says, AGENTS) as at:
+        messages: list[Any] = [{"role": "user", "content": "A story!"}]
+        for turn in (1, 2):
+            if door == "messages":
+                reply = await at.ask(messages, model="story", stream=stream)
+                text = reply.content[0].text
+            elif stream:
+                text = ""
+                asked = await at.served.client.chat.completions.create(model="story", messages=messages, stream=True)
+                async for chunk in asked:
+                    text += "".join(choice.delta.content or "" for choice in chunk.choices)
+            else:
+                text = (await at.chat(messages, model="story")).content
+            assert text == "author speaks."
+            messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"Another, {turn}!"}]
+        page = await at.served.hf.sessions()
+        (session,) = page.sessions
+        assert session.agent == "story"
+        entries = await at.served.hf.store.entries(session.ref)
+        calls = [call.name for entry in entries for call in entry.message.tool_calls]
+        assert calls == [HAND_OVER] * 6
+        assert [entry.agent for entry in entries if entry.kind == "assistant"] == ["author", "author"]
+        assert session.state == {"idea": "idea speaks."}
+
+
+async def test_progress_is_told_to_those_that_ask_for_it() -> None:
+    """As events beside the reply's chunks, none of whose words are the others'; the last chunk says who answered."""
+    async with doors(says, says, AGENTS) as at:
+        body = {
+            "model": "story",
+            "messages": [{"role": "user", "content": "A story!"}],
+            "stream": True,
+            "stream_options": {"include_progress": True},
+        }
+        async with httpx2.AsyncClient() as plain:
+            text = (await plain.post(f"{at.served.url}/v1/chat/completions", json=body, headers=_key(at))).text
+        events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+        told = [event["holdfast"] for event in events if "holdfast" in event]
+        assert told[:2] == [{"agent": "idea", "status": "running"}, {"agent": "idea", "status": "done"}]
+        beside = {(one["agent"], one["status"], one["branch"]) for one in told[2:]}
+        assert beside == {
+            (name, status, f"panel.{name}") for name in ("friend", "critic") for status in ("running", "done")
+        }
+        assert "friend speaks" not in text
+        assert events[-1]["session"]["agent"] == "author"
+
+
+async def test_a_workflow_is_called_like_a_tool_and_its_session_is_found_by_rest(tmp_path: Path) -> None:
+    """By what names it in the log; it goes with the session that it was called from."""
+
+    def chief(body: dict[str, Any]) -> Reply:
+        if who(body) != "chief":
+            return says(body)
+        asked = any(message["role"] == "tool" for message in body["messages"])
+        return Reply(text="Done.") if asked else Reply(tool_calls=[("panel", {"request": "What of kelp?"})])
+
+    async with doors(chief, says, AGENTS, store=f"sqlite:///{tmp_path}/holdfast.db") as at:
+        assert (await at.chat("Ask them.", "s", model="chief")).content == "Done."
+        messages = (await _get(at, "/v1/sessions/s/messages"))["data"]
+        (result,) = [message for message in messages if message["role"] == "tool"]
+        assert result["content"] == "**friend**\n\nfriend speaks.\n\n**critic**\n\ncritic speaks."
+        name = result["metadata"]["child"]
+        child = await _get(at, f"/v1/sessions/{name}")
+        assert child["metadata"]["parent"]["session_id"] == "s"
+        assert child["messages"][0]["content"] == "What of kelp?"
+        async with httpx2.AsyncClient() as plain:
+            await plain.delete(f"{at.served.url}/v1/sessions/s", headers=_key(at))
+        assert (await at.served.hf.sessions()).sessions == ()
+
+
+async def test_a_client_that_leaves_stops_all_of_them() -> None:
+    """What had been asked is over, and the next turn of the session begins at once."""
+    gate = Gate()
+
+    def held(body: dict[str, Any]) -> Reply:
+        return Reply(text="friend speaks.", hold=gate) if who(body) == "friend" else says(body)
+
+    async with doors(held, says, AGENTS) as at:
+        body = {"model": "panel", "session_id": "s", "messages": [{"role": "user", "content": "go"}], "stream": True}
+        async with httpx2.AsyncClient() as plain:
+            url = f"{at.served.url}/v1/chat/completions"
+            async with plain.stream("POST", url, json=body, headers=_key(at)) as response:
+                async for line in response.aiter_lines():
+                    if "critic done" in line:
+                        break
+        again = await at.chat("and now?", "s", model="critic")
+        assert again.content == "critic speaks."
+        assert not at.served.hf.engine.busy((await at.served.hf.sessions()).sessions[0].ref)
+
+
+def _key(at: Any) -> dict[str, str]:
+    return {"authorization": f"Bearer {at.served.client.api_key}"}
+
+
+async def _get(at: Any, path: str) -> Any:
+    async with httpx2.AsyncClient() as plain:
+        return (await plain.get(at.served.url + path, headers=_key(at))).json()

@@ -1,0 +1,68 @@
+"""`holdfast.from_config`: the library has what `serve` has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.errors import ConfigError, SecretBlocked
+from holdfast.testing import ScriptedUpstream
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files are looked for where nothing is."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def double(number: int) -> int:
+    """Twice a number."""
+    return 2 * number
+
+
+async def test_it_is_as_configured(here: Path) -> None:
+    """Store, life, agents, models, limits, redaction, tools; what is given beside it wins."""
+    async with ScriptedUpstream(["Hello, Ada."]) as upstream:
+        llms = json.dumps({"default": {"model": "m", "base_url": upstream.url, "api_key": "${KEY}"}})
+        (here / ".env").write_text("KEY=k\n")
+        (here / "own.yaml").write_text(
+            f"llms: {llms}\n"
+            "agents: {a: {instruction: Be brief., greeting: Hi!}}\n"
+            "databases: {main: {driver: sqlite, path: data/deep/chat.db}}\n"
+            "short_term: {session_ttl: 90s, max_history_turns: 50}\n"
+            "gateway: {max_tool_rounds: 3, session_queue: reject}\n"
+            "secret_guard: {on_secret: block}\n"
+        )
+        async with holdfast.from_config("own.yaml", env={}, tools=[double]) as hf:
+            assert (hf.life.session_ttl, hf.life.max_history_turns, hf.queueing.mode) == (90_000, 50, "reject")
+            assert (hf.roster.tools.limits.rounds, list(hf.roster.tools.tools)[:1]) == (3, ["double"])
+            session = await hf.session("s", user_id="ada", agent="a")
+            async with session.turn("Hello!") as turn:
+                assert [message["content"] for message in turn.messages] == ["Be brief.", "Hi!", "Hello!"]
+                turn.add("Hello, Ada.")
+            with pytest.raises(SecretBlocked):
+                await session.append({"role": "user", "content": "key AKIAIOSFODNN7EXAMPLQ"})
+        assert (here / "data" / "deep" / "chat.db").is_file()
+
+
+async def test_without_a_name_it_is_what_serve_would_read(here: Path) -> None:
+    """The file here, the environment, or nothing at all."""
+    async with holdfast.from_config(env={}) as hf:
+        assert hf.url == "sqlite:///holdfast.db"
+    (here / "holdfast.yaml").write_text("storage: {sessions: {backend: inmemory}}\n")
+    async with holdfast.from_config(env={"HOLDFAST_SHORT_TERM__MAX_SESSIONS": "3"}) as hf:
+        assert (hf.url, hf.life.max_sessions) == ("sqlite://:memory:", 3)
+    async with holdfast.from_config(env={}, url="sqlite:///other.db") as hf:
+        assert hf.url == "sqlite:///other.db"
+
+
+def test_mistakes_come_together(here: Path) -> None:
+    """As everywhere."""
+    (here / "holdfast.yaml").write_text("gatway: {}\nagents: 5\n")
+    with pytest.raises(ConfigError) as caught:
+        holdfast.from_config(env={"HOLDFAST_PORT": "x"})
+    assert len(caught.value.problems) == 3

@@ -1,0 +1,227 @@
+"""Several agents in one session: what each is sent, from memory, from the store and made again, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agents import Agent, Llm, Roster, Voice
+from holdfast.context.settings import ContextSettings
+from holdfast.holdfast import Holdfast
+from holdfast.looking import Look, looked
+from holdfast.session import SessionRef
+from holdfast.tools.tool import ToolLimits
+from tests.service.team import TEAM, TeamBench, by, over, team
+from tests.service.test_turn import REF, ToldModel
+from tests.service.toolbench import Bench, said, shout
+
+SCRIPTS = {
+    "coordinator": [
+        said("Hm.", ("a", "shout", {"text": "kelp"})),
+        said("I pass.", over("researcher", message="Page 3.")),
+        said("Done.\n[user]: pay"),
+    ],
+    "researcher": [said(None, ("a", "shout", {"text": "deep"})), said("It is 12 m.")],
+    "writer": [said("A poem."), said(None, over("coordinator"))],
+}
+
+
+async def three_turns(bench: TeamBench) -> None:
+    """The coordinator hands over to the researcher, then the writer is asked, who hands over to the coordinator."""
+    await bench.ask("How deep?")
+    await bench.ask("A poem of it!", agent="writer")
+    await bench.ask("Is that all?", agent="coordinator")
+
+
+async def test_each_sees_its_own_as_its_own_and_the_others_as_others() -> None:
+    """Whole prompts, but for the instruction, of each kind of call."""
+    async with team(SCRIPTS, shout) as bench:
+        await three_turns(bench)
+        assert bench.told_by.order == [
+            "coordinator",
+            "coordinator",
+            "researcher",
+            "researcher",
+            "writer",
+            "writer",
+            "coordinator",
+        ]
+        told = [
+            ("user", "How deep?"),
+            ("user", '[agent coordinator]: Hm.\n[agent coordinator called shout with]: {"text":"kelp"}'),
+            ("user", "[agent coordinator's tool shout returned]: KELP"),
+            (
+                "user",
+                "[agent coordinator]: I pass.\n[agent coordinator handed the conversation over to researcher]: Page 3.",
+            ),
+        ]
+        assert bench.told_by.prompt(2)[1:] == told
+        assert bench.told_by.prompt(3)[1:] == [*told, ("assistant", None), ("tool", "DEEP")]
+        researched = [
+            ("user", '[agent researcher called shout with]: {"text":"deep"}'),
+            ("user", "[agent researcher's tool shout returned]: DEEP"),
+            ("user", "[agent researcher]: It is 12 m."),
+            ("user", "A poem of it!"),
+        ]
+        assert bench.told_by.prompt(4)[1:] == [*told, *researched]
+        last = bench.told_by.prompt(6)[1:]
+        assert [role for role, _ in last[:5]] == ["user", "assistant", "tool", "assistant", "tool"]
+        assert last[5:] == [
+            *researched,
+            ("user", "[agent writer]: A poem."),
+            ("user", "Is that all?"),
+            ("user", "[agent writer handed the conversation over to coordinator]"),
+        ]
+
+
+async def test_no_prompt_has_calls_of_a_tool_that_it_does_not_declare() -> None:
+    """The writer has no tools: nothing in its prompt needs any."""
+    async with team(SCRIPTS, shout) as bench:
+        await three_turns(bench)
+        for _, request in bench.told_by.asked:
+            declared = {tool["function"]["name"] for tool in request.get("tools") or ()}
+            called = [call for one in request["messages"] for call in one.get("tool_calls") or ()]
+            assert {call["function"]["name"] for call in called} <= declared
+
+
+@pytest.mark.parametrize("strategy", ["token_window", "digest", "buffer_window"])
+async def test_what_was_sent_is_made_again_by_every_agents_view(strategy: str, tmp_path: Path) -> None:
+    """By the hash that was recorded with each call, also where frontiers moved, and after a restart."""
+    options = {"window_size": 5} if strategy == "buffer_window" else {"budget": 260}
+    agents = {name: Agent(name=name, llm=name, context=ContextSettings(strategy, options)) for name in TEAM}
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    turns = ("coordinator", "researcher", "writer") * 4
+    async with team(_talk(turns), shout, agents=agents, url=url) as bench:
+        for at, name in enumerate(turns):
+            await bench.ask(_question(at), agent=name)
+        prompts = [[(role, text) for role, text in bench.told_by.prompt(2 * at + 1)] for at in range(len(turns))]
+    roster = Roster(agents=agents)
+    async with Holdfast(url, roster=roster) as hf:
+        for at, name in enumerate(turns):
+            found = await _look(hf, hf.roster.voice(agent=name, model="gpt-4o"), at)
+            assert found.call is not None
+            assert found.built.hash == found.call.hash.hex()
+            assert len(prompts[at]) == len(found.built.messages)
+            assert sum(run.tokens for run in found.built.decisions() if run.decision != "cut") > 0
+
+
+def _question(at: int) -> str:
+    return f"Where is order ORD-{at}? It was sent to {at} Harbour Street, {'and more, ' * 8}on 2026-03-{at + 10}."
+
+
+def _talk(turns: Sequence[str]) -> dict[str, list[Any]]:
+    """For each turn a tool round and a reply, of whoever is asked."""
+    scripts: dict[str, list[Any]] = {name: [] for name in turns}
+    for at, name in enumerate(turns):
+        scripts[name] += [said(None, ("a", "shout", {"text": f"parcel P{at} " * 8})), said(f"ORD-{at} is in P{at}.")]
+    return scripts
+
+
+async def _look(hf: Holdfast, voice: Voice, at_turn: int) -> Any:
+    return await looked(
+        hf.engine, SessionRef("default", "s"), Look(voice=voice, settings=voice.context, at_turn=at_turn)
+    )
+
+
+async def test_warm_and_cold_views_of_a_transfer_are_the_same(tmp_path: Path) -> None:
+    """What a process remembers of one agent's view is never another's."""
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    async with team(SCRIPTS, shout, url=url) as bench:
+        await three_turns(bench)
+        warm = {}
+        for name in ("coordinator", "researcher", "writer"):
+            voice = bench.hf.roster.voice(agent=name)
+            found = await looked(bench.hf.engine, REF, Look(voice=voice, settings=voice.context, explain=True))
+            warm[name] = found.built.hash
+            log = await bench.log()
+            covered = [seq for run in found.built.decisions() for seq in range(run.first, run.last + 1)]
+            assert covered == [entry.seq for entry in log]
+        assert len(set(warm.values())) == 3
+    async with Holdfast(url, roster=Roster(agents=TEAM)) as hf:
+        for name, hashed in warm.items():
+            voice = hf.roster.voice(agent=name, model="gpt-4o")
+            assert (await looked(hf.engine, REF, Look(voice=voice, settings=voice.context))).built.hash == hashed
+
+
+async def test_a_summary_is_made_of_what_its_view_sees() -> None:
+    """A function that summarizes is given the others' words as they are told, and its own as they are."""
+    given: list[Any] = []
+
+    def mine(messages: list[dict[str, Any]], **_: Any) -> str:
+        given.extend(messages)
+        return "ORD-1 is in P1, ORD-2 in P2."
+
+    context = ContextSettings("summary_buffer", {"budget": 700, "summarizer_llm": "mine"})
+    agents = {name: Agent(name=name, context=context) for name in ("ada", "bob")}
+    turns = ("ada", "bob") * 3
+    replies = [line for at in range(6) for line in _talk(turns[: at + 1])[turns[at]][-2:]]
+    model = ToldModel(lambda _: replies.pop(0))
+    roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model)}, agents, summarizers={"mine": mine})
+    async with Holdfast("sqlite://:memory:", roster=roster, tools=[shout], tool_limits=ToolLimits()) as hf:
+        bench = Bench(hf, model, await hf.session("s", agent="ada"))
+        for at, name in enumerate(turns):
+            await bench.ask(_question(at), agent=name)
+        await hf.engine.compactor.idle()
+        laid = await bench.session.compact()
+        assert laid is not None
+        assert laid.error is None
+    assert not any("[agent ada]" in str(one["content"]) and one["role"] != "user" for one in given)
+    calls = [one for one in given if one.get("tool_calls")]
+    told = [one for one in given if str(one["content"]).startswith("[agent bob called shout with]")]
+    assert calls
+    assert told
+    assert all(one["role"] == "user" for one in told)
+    seen = {name: [str(one["content"]) for one in given if f"[agent {name}" in str(one["content"])] for name in agents}
+    assert seen["bob"]
+
+
+async def test_records_of_other_agents_are_the_users_and_name_the_agent() -> None:
+    """A model of `vendor: custom` is sent what was told, with the entry's turn and time, and no source of a reply."""
+    async with team(SCRIPTS, shout, llm={"records": True}) as bench:
+        await three_turns(bench)
+        sent = bench.told_by.asked[4][1]["messages"]
+        reply = next(one for one in sent if one["content"] == "[agent researcher]: It is 12 m.")
+        assert (reply["role"], reply["turn_id"], reply["metadata"]) == ("user", 0, {"agent": "researcher"})
+        own = bench.told_by.asked[6][1]["messages"]
+        assert next(one for one in own if one["role"] == "assistant")["metadata"]["source"] == "llm"
+
+
+PANEL = {
+    "panel": Agent(name="panel", parallel=("hope", "doubt")),
+    "hope": Agent(name="hope", llm="hope", instruction="I hope."),
+    "doubt": Agent(name="doubt", llm="doubt", instruction="I doubt."),
+    "writer": Agent(name="writer", llm="writer", instruction="I write."),
+}
+
+
+async def test_those_who_speak_side_by_side_do_not_see_each_other_and_others_see_the_joined_reply() -> None:
+    """In a second round each sees what it did itself, and what was joined of both; the writer sees the joined reply alone."""
+    rounds = {
+        name: [said(None, ("a", "shout", {"text": f"{name} {at}"})) if step == 0 else said(f"{name} says {at}")
+               for at in (1, 2) for step in (0, 1)]
+        for name in ("hope", "doubt")
+    }  # fmt: skip
+    async with team({**rounds, "writer": [said("A poem.")]}, shout, agents=PANEL) as bench:
+        await bench.ask("Will it rain?", agent="panel")
+        await bench.ask("And snow?", agent="panel")
+        await bench.ask("A poem!", agent="writer")
+        prompts = {
+            name: [bench.told_by.prompt(at) for at, who in enumerate(bench.told_by.order) if who == name]
+            for name in PANEL
+        }
+        for name, other in (("hope", "doubt"), ("doubt", "hope")):
+            for prompt in prompts[name][:2]:
+                assert not any(f"{other} " in str(text) or other.upper() in str(text) for _, text in prompt)
+            second = prompts[name][3]
+            assert [text for role, text in second if role == "tool"] == [f"{name.upper()} 1", f"{name.upper()} 2"]
+            assert sum(f"{other} says 1" in str(text) for _, text in second) == 1
+            assert not any(f"{other.upper()} " in str(text) for _, text in second)
+        written = prompts["writer"][0]
+        assert [role for role, _ in written] == ["system", "user", "user", "user", "user", "user"]
+        assert all(str(text).startswith("[agent panel]: ") for _, text in (written[2], written[4]))
+        assert not any("HOPE" in str(text) or "hand_over" in str(text) for _, text in written)
+        log = await bench.log()
+        assert ("doubt", "doubt says 2") in by(log)

@@ -1,0 +1,341 @@
+"""Conversations that are handed over from agent to agent within a turn: who answers with what, and what everybody sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.agents import Agent
+from holdfast.errors import InvalidRequest, ModelUnavailable
+from holdfast.limits import TRANSFERS
+from holdfast.session import TRANSFER
+from holdfast.team import transfer_tool
+from holdfast.tools.tool import ToolLimits
+from holdfast.turn import respond
+from tests.service.team import TEAM, by, over, team
+from tests.service.test_turn import REF
+from tests.service.toolbench import THEIRS, content, said, shout
+
+
+async def test_from_the_next_call_on_the_other_agent_answers() -> None:
+    """With its own model, instruction, tools and view; the client sees one reply."""
+    async with team(
+        {"coordinator": [said("One moment.", over("researcher"))], "researcher": [said("Found it.")]}
+    ) as bench:
+        turn = bench.turn("find it")
+        reply = [chunk async for chunk in respond(turn)]
+        assert bench.told_by.order == ["coordinator", "researcher"]
+        assert bench.told_by.prompt(0)[0] == ("system", "You coordinate.")
+        assert bench.told_by.prompt(1)[0] == ("system", "You research.")
+        assert turn.summary()["agent"] == turn.agent == "researcher"
+        text = "".join(choice["delta"].get("content") or "" for chunk in reply for choice in chunk["choices"])
+        assert text == "One moment.\n\nFound it."
+        assert reply[-1]["usage"]["total_tokens"] == 2 * 15
+        assert len({chunk["id"] for chunk in reply}) == 1
+
+
+async def test_the_log_says_who_wrote_what_and_who_took_over() -> None:
+    async with team({"coordinator": [said(None, over("researcher"))], "researcher": [said("Found it.")]}) as bench:
+        await bench.ask("find it")
+        log = await bench.log()
+        assert by(log) == [
+            (None, "find it"),
+            ("coordinator", ""),
+            ("coordinator", "researcher takes over"),
+            ("researcher", "Found it."),
+        ]
+        assert [entry.metadata for entry in log] == [None, {"returned": []}, {"transfer": "researcher"}, None]
+        assert [entry.turn_id for entry in log] == [0, 0, 0, 0]
+
+
+async def test_the_next_agent_is_told_what_was_said_with_it() -> None:
+    async with team(
+        {"coordinator": [said("Hm.", over("researcher", message="Look at page 3."))], "researcher": [said("Found it.")]}
+    ) as bench:
+        await bench.ask("find it")
+        told = str(bench.told_by.prompt()[-1][1])
+        assert bench.told_by.prompt()[-1][0] == "user"
+        assert "Hm." in told
+        assert "Look at page 3." in told
+        assert not any("tool_calls" in one for one in bench.told_by.asked[-1][1]["messages"])
+
+
+async def test_the_tool_lists_those_who_can_be_reached() -> None:
+    async with team({"coordinator": [said(None, over("researcher"))], "researcher": [said("ok")]}, shout) as bench:
+        await bench.ask("x")
+        first, second = (request["tools"] for _, request in bench.told_by.asked)
+        assert [one["function"]["name"] for one in first] == ["shout", TRANSFER]
+        told = first[-1]["function"]["description"]
+        assert "- researcher: Looks things up.\n- writer" in told
+        assert second[-1]["function"]["parameters"]["properties"]["agent_name"]["enum"] == ["coordinator", "writer"]
+
+
+async def test_who_can_reach_nobody_is_not_offered_the_tool() -> None:
+    shut = {
+        **TEAM,
+        "writer": msgspec.structs.replace(TEAM["writer"], transfer_to_parent=False, transfer_to_peers=False),
+    }
+    async with team({"coordinator": [said("Hm.", over("writer"))], "writer": [said("A poem.")]}, agents=shut) as bench:
+        assert content(await bench.ask("write")) == "Hm.\n\nA poem."
+        assert bench.told_by.tools(1) == []
+        assert (await bench.log())[-1].metadata == {"preface": "Hm.\n\n"}
+
+
+async def test_a_wrong_name_is_told_with_the_right_ones() -> None:
+    async with team({"coordinator": [said(None, over("resercher")), said("Myself then.")]}) as bench:
+        assert content(await bench.ask("x")) == "Myself then."
+        log = await bench.log()
+        assert "there is no agent 'resercher' to hand over to; there are: researcher, writer" in log[2].message.text
+        assert (log[2].metadata, log[3].agent) == (None, "coordinator")
+
+
+async def test_other_calls_of_the_message_run_and_only_one_agent_takes_over() -> None:
+    calls = [("a", "shout", {"text": "x"}), over("researcher", "b"), over("writer", "c")]
+    async with team({"coordinator": [said(None, *calls)], "researcher": [said("Here.")]}, shout) as bench:
+        assert content(await bench.ask("x")) == "Here."
+        told = {entry.message.tool_call_id: entry for entry in await bench.log() if entry.message.role == "tool"}
+        assert told["a"].message.text == "X"
+        assert (told["b"].metadata, told["c"].metadata) == ({"transfer": "researcher"}, None)
+        assert "researcher takes over already; only one can" in told["c"].message.text
+        assert all(entry.agent == "coordinator" for entry in told.values())
+
+
+async def test_a_wrong_name_first_does_not_keep_the_right_one_from_taking_over() -> None:
+    async with team(
+        {"coordinator": [said(None, over("x", "a"), over("writer", "b"))], "writer": [said("Here.")]}
+    ) as bench:
+        assert content(await bench.ask("x")) == "Here."
+
+
+async def test_it_goes_on_from_agent_to_agent_and_back() -> None:
+    scripts: dict[str, Any] = {
+        "coordinator": [said(None, over("researcher")), said("Done.")],
+        "researcher": [said(None, over("writer"))],
+        "writer": [said(None, over("coordinator"))],
+    }
+    async with team(scripts) as bench:
+        assert content(await bench.ask("x")) == "Done."
+        assert bench.told_by.order == ["coordinator", "researcher", "writer", "coordinator"]
+
+
+async def test_it_does_not_go_on_for_ever() -> None:
+    """After so many times whoever has it answers; what it is told says so."""
+    there, back = said(None, over("researcher")), said(None, over("coordinator"))
+    scripts = {"coordinator": [there] * 6 + [said("Enough.")], "researcher": [back] * 6}
+    async with team(scripts, tool_limits=ToolLimits(rounds=50)) as bench:
+        assert content(await bench.ask("x")) == "Enough."
+        log = await bench.log()
+        assert sum("transfer" in (entry.metadata or {}) for entry in log) == TRANSFERS == 10
+        assert f"handed over {TRANSFERS} times in this turn: answer yourself now" in log[-2].message.text
+
+
+async def test_rounds_count_whoever_speaks() -> None:
+    scripts = {"coordinator": [said(None, over("researcher"))], "researcher": [said(None, over("coordinator"))]}
+    async with team(scripts, tool_limits=ToolLimits(rounds=1)) as bench:
+        assert "called tools 1 times" in content(await bench.ask("x"))
+        assert bench.told_by.asked[1][1]["tool_choice"] == "none"
+
+
+async def test_the_clients_tools_go_along_and_what_it_forced_does_not() -> None:
+    """A call of the client's tool by the next agent comes back to the client like any."""
+    scripts: dict[str, Any] = {
+        "coordinator": [said(None, over("researcher"))],
+        "researcher": [said(None, ("d", "open_door", {})), said("Open.")],
+    }
+    async with team(scripts) as bench:
+        body = {"tools": THEIRS, "tool_choice": "required"}
+        completion = await bench.ask("x", body=body)
+        assert [request.get("tool_choice") for _, request in bench.told_by.asked] == ["required", "auto"]
+        assert "open_door" in bench.told_by.tools(1)
+        (call,) = completion["choices"][0]["message"]["tool_calls"]
+        assert call["function"]["name"] == "open_door"
+        reply = await bench.ask({"role": "tool", "tool_call_id": call["id"], "content": "opened"}, body=body)
+        assert (content(reply), bench.told_by.order[-1]) == ("Open.", "researcher")
+
+
+async def test_what_the_next_agents_own_model_is_configured_to_holds_for_its_first_call() -> None:
+    scripts: dict[str, Any] = {
+        "coordinator": [said(None, over("researcher"))],
+        "researcher": [said(None, ("a", "shout", {"text": "x"})), said("ok")],
+    }
+    async with team(scripts, shout) as bench:
+        roster = bench.hf.roster
+        roster.llms["researcher"] = msgspec.structs.replace(
+            roster.llms["researcher"], params={"tool_choice": "required"}
+        )
+        await bench.ask("x")
+        assert [request.get("tool_choice") for _, request in bench.told_by.asked] == [None, "required", "auto"]
+
+
+async def test_a_clients_call_beside_it_ends_the_turn_and_the_next_agent_has_the_result() -> None:
+    scripts: dict[str, Any] = {
+        "coordinator": [said(None, over("researcher", "t"), ("d", "open_door", {}))],
+        "researcher": [said("Open.")],
+    }
+    async with team(scripts) as bench:
+        completion = await bench.ask("x", body={"tools": THEIRS})
+        assert [call["id"] for call in completion["choices"][0]["message"]["tool_calls"]] == ["d"]
+        assert bench.told_by.order == ["coordinator"]
+        reply = await bench.ask({"role": "tool", "tool_call_id": "d", "content": "opened"}, body={"tools": THEIRS})
+        assert (content(reply), bench.told_by.order) == ("Open.", ["coordinator", "researcher"])
+
+
+async def test_an_agent_that_cannot_answer_the_request_does_not_take_over() -> None:
+    lame = {**TEAM, "writer": msgspec.structs.replace(TEAM["writer"], tools=("typewriter",))}
+    async with team({"coordinator": [said(None, over("writer")), said("Myself.")]}, agents=lame) as bench:
+        assert content(await bench.ask("x")) == "Myself."
+        assert (
+            "writer cannot take over: the agent has tools that are not there: typewriter"
+            in (await bench.log())[2].message.text
+        )
+        with pytest.raises(InvalidRequest, match="typewriter"):
+            await bench.ask("x", agent="writer")
+
+
+async def test_nobody_elses_tool_has_the_name_of_the_one_that_hands_over() -> None:
+    theirs = {"type": "function", "function": {"name": TRANSFER, "parameters": {"type": "object"}}}
+    async with team({}) as bench:
+        with pytest.raises(
+            InvalidRequest, match="tools\\[0\\] is called 'transfer_to_agent', and so is a tool that runs here"
+        ):
+            await bench.ask("x", body={"tools": [theirs]})
+        assert await bench.log() == []
+        with pytest.raises(InvalidRequest, match="two tools are called 'transfer_to_agent', one of them built in"):
+            bench.hf.roster.voice(agent="coordinator").tools.plus(transfer_tool([TEAM["writer"]]))
+
+
+async def test_an_agent_that_names_nobody_known_is_refused_before_anything_is_written() -> None:
+    async with team({}, agents={"a": msgspec.structs.replace(TEAM["coordinator"], name="a")}) as bench:
+        with pytest.raises(InvalidRequest, match="agent 'a' names agents that are not there: researcher, writer"):
+            await bench.ask("x", agent="a")
+        assert await bench.log() == []
+
+
+async def test_models_that_stand_in_for_the_next_agents_own_are_asked() -> None:
+    scripts: dict[str, Any] = {
+        "coordinator": [said(None, over("researcher"))],
+        "researcher": [[ModelUnavailable("down")]],
+        "spare": [said("Here, from the spare.")],
+    }
+    async with team(scripts) as bench:
+        roster = bench.hf.roster
+        roster.llms["researcher"] = msgspec.structs.replace(roster.llms["researcher"], fallbacks=("spare",))
+        turn = bench.turn("x")
+        text = [choice["delta"].get("content") or "" async for chunk in respond(turn) for choice in chunk["choices"]]
+        assert "".join(text) == "Here, from the spare."
+        assert bench.told_by.prompt()[0] == ("system", "You research.")
+        assert turn.summary()["upstream"]["model"] == "spare"
+
+
+async def test_the_next_agents_failure_message_is_said() -> None:
+    sorry = {
+        **TEAM,
+        "researcher": msgspec.structs.replace(TEAM["researcher"], failure_message="The library is closed."),
+    }
+    scripts: dict[str, Any] = {
+        "coordinator": [said("Hm.", over("researcher"))],
+        "researcher": [[ModelUnavailable("down")], said("Open again.")],
+    }
+    async with team(scripts, agents=sorry) as bench:
+        assert content(await bench.ask("x")) == "Hm.\n\nThe library is closed."
+        assert (await bench.log())[-1].agent == "researcher"
+        assert content(await bench.ask("again")) == "Open again."
+
+
+async def test_a_callers_key_stays_where_it_is_meant_for() -> None:
+    """An agent whose model is elsewhere is not handed it; one that shares the place is."""
+    async with team({"coordinator": [said(None, over("researcher")), said("Myself.")]}) as bench:
+        assert content(await bench.ask("x", headers={"authorization": "Bearer theirs"})) == "Myself."
+        assert "its model is elsewhere" in (await bench.log())[2].message.text
+    async with team({"coordinator": [said(None, over("pipeline")), said("Myself.")]}, agents=PIPELINE) as bench:
+        assert content(await bench.ask("x", headers={"authorization": "Bearer theirs"})) == "Myself."
+    near = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], llm="coordinator")}
+    async with team({"coordinator": [said(None, over("researcher")), said("Found.")]}, agents=near) as bench:
+        await bench.ask("x", headers={"authorization": "Bearer theirs"})
+        assert (await bench.agents())[-1] == "researcher"
+
+
+async def test_whoever_interrupts_between_finds_the_next_agent() -> None:
+    """A client that goes while the next agent speaks leaves what was said, and the conversation with that agent."""
+    scripts: dict[str, Any] = {
+        "coordinator": [said(None, over("researcher"))],
+        "researcher": [said("Let me think about it"), said("Back.")],
+    }
+    async with team(scripts) as bench:
+        heard: list[str] = []
+        chunks = respond(bench.turn("x"))
+        async for chunk in chunks:
+            heard += [choice["delta"].get("content") or "" for choice in chunk["choices"]]
+            if "think" in "".join(heard):
+                break
+        await chunks.aclose()
+        last = (await bench.log())[-1]
+        assert (last.agent, (last.metadata or {}).get("interrupted")) == ("researcher", True)
+        assert content(await bench.ask("well?")) == "Back."
+
+
+async def test_turns_of_other_sessions_are_not_touched() -> None:
+    """What was noted of one turn is its own: many hand over at once, each to its own agent."""
+
+    many = 12
+    scripts: dict[str, Any] = {
+        "coordinator": [said(None, over("researcher" if at % 2 else "writer")) for at in range(many)],
+        "researcher": [said("from the researcher")] * many,
+        "writer": [said("from the writer")] * many,
+    }
+    async with team(scripts) as bench:
+        handles = [await bench.hf.session(f"s{at}", agent="coordinator") for at in range(many)]
+        replies = await asyncio.gather(*(handle.send("x") for handle in handles))
+        told = [content(reply) for reply in replies]
+        assert sorted(told) == sorted(["from the researcher", "from the writer"] * (many // 2))
+        for handle, text in zip(handles, told, strict=True):
+            assert (await handle.entries())[-1].agent == text.removeprefix("from the ")
+
+
+# -- to a workflow -----------------------------------------------------------------------
+
+PIPELINE = {
+    "coordinator": Agent(name="coordinator", llm="coordinator", sub_agents=("pipeline", "panel")),
+    "pipeline": Agent(name="pipeline", sequence=("draft", "polish")),
+    "panel": Agent(name="panel", parallel=("pro", "contra")),
+    **{name: Agent(name=name, llm=name, instruction=f"You {name}.") for name in ("draft", "polish", "pro", "contra")},
+}
+
+
+async def test_a_workflow_takes_over_and_the_next_turn_is_the_roots() -> None:
+    """What was said before it is part of the one reply, and its agents hand nothing over."""
+    scripts: dict[str, Any] = {
+        "coordinator": [said("Well.", over("pipeline")), said("I again.")],
+        "draft": [said("A draft.")],
+        "polish": [said("Polished.")],
+    }
+    async with team(scripts, agents=PIPELINE) as bench:
+        completion = await bench.ask("write", body={"tool_choice": "required", "tools": THEIRS})
+        assert content(completion) == "Well.\n\nPolished."
+        assert completion["usage"]["total_tokens"] == 3 * 15
+        assert bench.told_by.order == ["coordinator", "draft", "polish"]
+        assert [TRANSFER in bench.told_by.tools(at) for at in range(3)] == [True, False, False]
+        assert [request.get("tool_choice") for _, request in bench.told_by.asked] == ["required", "auto", "auto"]
+        assert (await bench.log())[-1].metadata["preface"] == "Well.\n\n"  # type: ignore[index]
+        history = [{"role": "user", "content": "write"}, {"role": "assistant", "content": "Well.\n\nPolished."}]
+        assert content(await bench.ask(*history, {"role": "user", "content": "thanks"})) == "I again."
+        assert [entry.retired_by for entry in await bench.hf.store.entries(REF, retired=True)] == [None] * len(
+            await bench.log()
+        )
+
+
+async def test_agents_side_by_side_take_over_too() -> None:
+    scripts: dict[str, Any] = {
+        "coordinator": [said("Well.", over("panel")), said("I again.")],
+        "pro": [said("Yes.")],
+        "contra": [said("No.")],
+    }
+    async with team(scripts, agents=PIPELINE) as bench:
+        whole = "Well.\n\n**pro**\n\nYes.\n\n**contra**\n\nNo."
+        assert content(await bench.ask("judge")) == whole
+        history = [{"role": "user", "content": "judge"}, {"role": "assistant", "content": whole}]
+        assert content(await bench.ask(*history, {"role": "user", "content": "thanks"})) == "I again."
+        assert len(await bench.log()) == len(await bench.hf.store.entries(REF, retired=True))

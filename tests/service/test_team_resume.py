@@ -1,0 +1,311 @@
+"""Who answers the next turn: the agent that spoke last, read from the end of the live log, whatever became of it since."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.agents import Agent
+from holdfast.errors import InvalidRequest
+from holdfast.limits import SPEAKER_BEHIND
+from holdfast.models import Collector
+from holdfast.session import SessionRef
+from holdfast.turn import respond
+from holdfast.wire.openai import message_from
+from tests.service.stage import SHARED, place
+from tests.service.team import TEAM, TeamBench, over, team
+from tests.service.test_turn import REF
+from tests.service.toolbench import content, said
+
+FOUND = {"coordinator": [said(None, over("researcher"))], "researcher": [said("Found.")]}
+"""A first turn that ends with the researcher."""
+
+
+def then(*more: Any, **others: Any) -> dict[str, Any]:
+    """The scripts of such a turn, and what the researcher says afterwards, or others."""
+    return {
+        "coordinator": [*FOUND["coordinator"], *others.pop("coordinator", [])],
+        "researcher": [*FOUND["researcher"], *more],
+        **others,
+    }
+
+
+async def test_the_agent_that_spoke_last_answers_next() -> None:
+    async with team(then(said("More."))) as bench:
+        await bench.ask("find")
+        turn = bench.turn("and?")
+        async for _ in respond(turn):
+            pass
+        assert bench.told_by.order == ["coordinator", "researcher", "researcher"]
+        assert (turn.agent, turn.summary()["agent"]) == ("researcher", "researcher")
+        assert bench.told_by.prompt()[0] == ("system", "You research.")
+
+
+async def test_who_is_asked_by_name_answers() -> None:
+    """In its place in the session's team: it can hand the conversation on, and back. The root's name stands for the whole team."""
+    async with team(then(said("More."), writer=[said("A poem.")])) as bench:
+        await bench.ask("find")
+        handle = bench.hf.handle(await bench.hf.store.get(REF), agent="writer")
+        await handle.send("a poem")
+        assert bench.told_by.order[-1] == "writer"
+        assert bench.told_by.asked[-1][1]["tools"][0]["function"]["parameters"]["properties"]["agent_name"]["enum"] == [
+            "coordinator",
+            "researcher",
+        ]
+        await bench.hf.handle(await bench.hf.store.get(REF), model="researcher").send("more")
+        assert bench.told_by.order[-1] == "researcher"
+
+
+async def test_an_agent_below_the_one_that_is_named_goes_on() -> None:
+    deep = {
+        "root": Agent(name="root", llm="root", sub_agents=("middle",)),
+        "middle": Agent(name="middle", llm="middle", sub_agents=("leaf",)),
+        "leaf": Agent(name="leaf", llm="leaf"),
+    }
+    scripts = {
+        "root": [said("I.")],
+        "middle": [said(None, over("leaf")), said("Me.")],
+        "leaf": [said("1"), said("2"), said(None, over("middle"))],
+    }
+    async with team(scripts, agents=deep) as bench:
+        handle = bench.hf.handle(await bench.hf.store.get(REF), agent="middle")
+        await handle.send("a")
+        await handle.send("b")
+        await bench.session.send("c")
+        assert bench.told_by.order == ["middle", "leaf", "leaf", "leaf", "middle"]
+
+
+async def test_an_agent_that_cannot_hand_the_conversation_back_does_not_keep_it() -> None:
+    once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
+    async with team(then(coordinator=[said("I am back.")]), agents=once) as bench:
+        await bench.ask("find")
+        assert content(await bench.ask("thanks")) == "I am back."
+
+
+async def test_an_agent_that_is_gone_from_the_team_leaves_it_to_the_root() -> None:
+    async with team(then(coordinator=[said("I am back.")])) as bench:
+        await bench.ask("find")
+        bench.hf.roster.agents["coordinator"] = msgspec.structs.replace(TEAM["coordinator"], sub_agents=("writer",))
+        assert content(await bench.ask("thanks")) == "I am back."
+
+
+async def test_what_is_said_from_outside_takes_nothing_over() -> None:
+    """A reminder is in the name of the session's agent; whoever has the conversation keeps it."""
+    async with team(then(said("More."))) as bench:
+        await bench.ask("find")
+        await bench.session.speak("Are you still there?")
+        await bench.session.append([{"role": "assistant", "content": "Of nobody in particular."}])
+        assert content(await bench.ask("yes")) == "More."
+
+
+# -- where the log has been changed ------------------------------------------------------
+
+
+async def test_going_back_gives_the_conversation_back() -> None:
+    async with team(
+        {"coordinator": [said("Hello."), *FOUND["coordinator"], said("Again me.")], "researcher": FOUND["researcher"]}
+    ) as bench:
+        await bench.ask("hi")
+        await bench.ask("find")
+        await bench.session.rewind(0)
+        assert content(await bench.ask("still you?")) == "Again me."
+
+
+async def test_a_fork_goes_on_with_who_had_it_there() -> None:
+    scripts = {
+        "coordinator": [said("Hello."), *FOUND["coordinator"], said("Fork.")],
+        "researcher": [*FOUND["researcher"], said("Late fork.")],
+    }
+    async with team(scripts) as bench:
+        await bench.ask("hi")
+        await bench.ask("find")
+        early, late = await bench.session.fork(0, id="early"), await bench.session.fork(id="late")
+        assert (content(await early.send("?")), content(await late.send("?"))) == ("Fork.", "Late fork.")
+
+
+async def test_an_edited_message_is_answered_by_who_had_the_conversation_there() -> None:
+    """Decided by what stays live, before the turn's own messages; and a revived branch has its own speaker again."""
+    scripts = {
+        "coordinator": [said("Hello."), *FOUND["coordinator"], said("Edited.")],
+        "researcher": [*FOUND["researcher"], said("Revived.")],
+    }
+    async with team(scripts) as bench:
+        await bench.ask("hi")
+        await bench.ask("find")
+        begin = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello."}]
+        found = [*begin, {"role": "user", "content": "find"}, {"role": "assistant", "content": "Found."}]
+        assert content(await bench.ask(*begin, {"role": "user", "content": "no, wait"})) == "Edited."
+        assert content(await bench.ask(*found, {"role": "user", "content": "as we were"})) == "Revived."
+
+
+async def test_a_reply_that_is_asked_for_anew_is_its_agents() -> None:
+    """The client has the words alone; the transfer before them stays, and with it who was to answer."""
+    async with team(then(said("Found, otherwise."))) as bench:
+        await bench.ask("find")
+        assert content(await bench.ask({"role": "user", "content": "find"}, mode="transcript")) == "Found, otherwise."
+        assert bench.told_by.order == ["coordinator", "researcher", "researcher"]
+
+
+@SHARED
+async def test_it_holds_over_processes_and_a_kill_in_the_middle(kind: str, tmp_path: Any) -> None:
+    """After the result of the transfer nothing was written: on another server the same message finds the next agent."""
+    with place(kind, tmp_path) as url:
+        async with team(FOUND, url=url) as bench:
+            await bench.session.append([{"role": "user", "content": "find"}])
+            turn = bench.turn("find")
+            chunks = respond(turn)
+            bench.told_by.clients["researcher"].gate = gate = asyncio.Event()
+            task = asyncio.create_task(_drained(chunks))
+            await bench.told_by.clients["researcher"].asked.wait()
+            entries = await bench.log()
+            assert (entries[-1].metadata or {})["transfer"] == "researcher"
+            task.cancel()  # nothing of the reply has arrived, so nothing is written: the log is as after a kill
+            gate.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        async with team({"coordinator": [], "researcher": [said("Found after all."), said("More.")]}, url=url) as bench:
+            assert content(await bench.ask("find")) == "Found after all."
+            assert content(await bench.ask("and?")) == "More."
+            assert bench.told_by.order == ["researcher", "researcher"]
+
+
+@SHARED
+async def test_servers_side_by_side_know_of_each_others_turns(kind: str, tmp_path: Any) -> None:
+    """What one remembers of a session that the other went on with is not believed."""
+    with place(kind, tmp_path) as url:
+        scripts = {
+            "coordinator": [said("Hello."), said(None, over("writer"))],
+            "researcher": [],
+            "writer": [said("A poem.")],
+        }
+        async with team(scripts, url=url) as one:
+            await one.ask("hi")
+            async with team(
+                {"coordinator": [said(None, over("researcher"))], "researcher": [said("Found.")]}, url=url
+            ) as two:
+                assert content(await two.ask("find")) == "Found."
+                one.told_by.scripts["researcher"] = iter([said(None, over("coordinator"))])
+                assert content(await one.ask("write")) == "A poem."
+                assert one.told_by.order == ["coordinator", "researcher", "coordinator", "writer"]
+                two.told_by.scripts["writer"] = iter([said("Another.")])
+                assert content(await two.ask("more")) == "Another."
+
+
+async def _drained(chunks: Any) -> dict[str, Any]:
+    collector = Collector()
+    async for chunk in chunks:
+        collector.add(chunk)
+    return collector.completion()
+
+
+async def test_a_transfer_to_one_that_does_not_keep_it_is_done_all_the_same_after_a_crash() -> None:
+    once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
+    async with team({"researcher": [said("Found.")], "coordinator": [said("Thanks.")]}, agents=once) as bench:
+        await bench.session.append([{"role": "user", "content": "find"}])
+        call = {
+            "id": "t",
+            "type": "function",
+            "function": {"name": "transfer_to_agent", "arguments": '{"agent_name":"researcher"}'},
+        }
+        result = {"role": "tool", "tool_call_id": "t", "content": "ok", "metadata": {"transfer": "researcher"}}
+        await bench.session.append([{"role": "assistant", "content": None, "tool_calls": [call]}, result])
+        assert content(await bench.ask("find")) == "Found."
+        assert content(await bench.ask("thanks")) == "Thanks."
+
+
+async def test_a_retry_by_its_key_is_told_the_same_and_by_whom() -> None:
+    async with team(FOUND) as bench:
+        first = await bench.ask("find", idempotency_key="k")
+        turn = bench.turn("find", idempotency_key="k")
+        assert content(await _drained(respond(turn))) == content(first) == "Found."
+        assert turn.summary()["agent"] == "researcher"
+        assert len(await bench.log()) == 4
+
+
+async def test_a_request_that_the_resumed_agent_cannot_answer_is_refused_before_anything_is_written() -> None:
+    async with team(
+        then(said("More.")), agents={**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], tools=("late",))}
+    ) as bench:
+        with pytest.raises(InvalidRequest, match="late"):
+            await _researched(bench)
+        assert len(await bench.log()) == 1
+
+
+async def _researched(bench: TeamBench) -> None:
+    reply = {"role": "assistant", "content": "Found."}
+    made = await bench.hf.new_entries([message_from(reply)], [{}])
+    await bench.session.write([msgspec.structs.replace(made[0], agent="researcher")])
+    await bench.ask("and?")
+
+
+# -- what it costs -----------------------------------------------------------------------
+
+
+class Reads:
+    """A store that counts what is read of logs."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.entries_read: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def entries(self, ref: SessionRef, **how: Any) -> Any:
+        found = await self.inner.entries(ref, **how)
+        self.entries_read.append(len(found))
+        return found
+
+
+async def test_a_warm_session_reads_nothing_for_it_and_a_long_one_no_more_than_a_short_one() -> None:
+    async with team(then(*[said("More.")] * 3)) as bench:
+        await bench.ask("find")
+        await bench.ask("a")
+        reads = bench.hf.engine.store = Reads(bench.hf.engine.store)
+        await bench.ask("b")
+        assert reads.entries_read == []
+        bench.hf.engine.store = reads.inner
+        await bench.session.append([{"role": "user", "content": f"{at}"} for at in range(SPEAKER_BEHIND + 100)])
+        bench.hf.engine.warm.forget(REF)
+        bench.hf.engine.store = reads
+        bench.told_by.scripts["coordinator"] = iter([said("Who was it?")])
+        assert content(await bench.ask("c")) == "Who was it?"
+        assert sum(reads.entries_read) <= SPEAKER_BEHIND + 16 + 1
+
+
+async def test_sessions_without_a_team_read_nothing_for_it() -> None:
+    alone = {"a": Agent(name="a", llm="a")}
+    async with team({"a": [said("1"), said("2")]}, agents=alone) as bench:
+        await bench.ask("x", agent="a")
+        bench.hf.engine.warm.forget(REF)
+        reads = bench.hf.engine.store = Reads(bench.hf.engine.store)
+        await bench.ask("y", agent="a")
+        assert reads.entries_read == [1]  # for the retry that it might be
+        bench.hf.engine.store = reads.inner
+
+
+# -- the library -------------------------------------------------------------------------
+
+
+async def test_a_turn_of_the_library_is_the_resumed_agents() -> None:
+    """Whoever calls the model is told who answers; its tools are theirs."""
+    async with team(FOUND) as bench:
+        await bench.ask("find")
+        async with bench.session.turn("and?") as turn:
+            assert turn.agent == "researcher"
+            assert turn.messages[0] == {"role": "system", "content": "You research."}
+            turn.add("More.")
+        assert (await bench.log())[-1].agent == "researcher"
+        async with bench.hf.handle(await bench.hf.store.get(REF), agent="writer").turn("write") as turn:
+            assert turn.agent == "writer"
+            turn.add("A poem.")
+        async with bench.session.turn("go on") as turn:
+            assert turn.agent == "writer"
+
+
+async def test_an_agent_of_the_library_alone_is_told_too() -> None:
+    async with team({"a": []}, agents={"a": Agent(name="a", llm="a")}) as bench, bench.session.turn("x") as turn:
+        assert turn.agent == "a"

@@ -1,0 +1,390 @@
+"""Agents that speak in another one's place: in sequence and side by side, what is in the log of it, and what the client sees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agents import Agent, Llm, Roster
+from holdfast.errors import InvalidRequest, ModelUnavailable
+from holdfast.holdfast import Holdfast
+from holdfast.models import Collector
+from holdfast.session import HAND_OVER
+from holdfast.tooling import Progress
+from holdfast.turn import respond
+from holdfast.workflow import HANDED_OVER
+from tests.service.stage import SHARED, place
+from tests.service.test_turn import REF
+from tests.service.toolbench import THEIRS, content, said, short, shout
+from tests.service.workflowbench import DOWN, PANEL, PIPELINE, agents, asked_as, benched, check_units, told, who
+
+# -- in sequence -------------------------------------------------------------------
+
+
+async def test_each_of_a_sequence_speaks_and_the_last_ones_reply_is_the_clients() -> None:
+    """One turn; the others' texts end with a call and its result that no client sees; each is told what those before it said."""
+    lines = {"draft": said("A draft."), "check": said("A check."), "polish": said("Polished.")}
+    async with benched(lines, PIPELINE) as desk:
+        completion = await desk.ask("Write!", agent="pipeline")
+        assert content(completion) == "Polished."
+        assert completion["usage"]["prompt_tokens"] == 30
+        assert told(await desk.log()) == [
+            "None user: Write!",
+            f"draft assistant {HAND_OVER}(hand_over_draft): A draft. step=draft returned=[]",
+            f"draft tool hand_over_draft: {HANDED_OVER} step=draft",
+            f"check assistant {HAND_OVER}(hand_over_check): A check. step=check returned=[]",
+            f"check tool hand_over_check: {HANDED_OVER} step=check",
+            "polish assistant: Polished.",
+        ]
+        assert {entry.turn_id for entry in await desk.log()} == {0}
+        assert asked_as(desk, "polish") == [
+            "user: Write!",
+            "user: [agent draft]: A draft.",
+            "user: [agent check]: A check.",
+        ]
+        assert await desk.session.verify() == 6
+        assert len(await desk.hf.store.calls(REF)) == 3
+        assert (await desk.hf.store.get(REF)).claim is None
+
+
+async def test_the_next_turn_is_a_whole_sequence_again() -> None:
+    """Each sees its own words of the turn before as its own, and those of the others told to it."""
+    lines = {
+        "draft": [said("D1."), said("D2.")],
+        "check": [said("C1."), said("C2.")],
+        "polish": [said("P1."), said("P2.")],
+    }
+    async with benched(lines, PIPELINE) as desk:
+        await desk.ask("one", agent="pipeline")
+        assert content(await desk.ask("two", agent="pipeline")) == "P2."
+        assert asked_as(desk, "check") == [
+            "user: one",
+            "user: [agent draft]: D1.",
+            "assistant: C1.",
+            "user: [agent polish]: P1.",
+            "user: two",
+            "user: [agent draft]: D2.",
+        ]
+        assert [entry.turn_id for entry in await desk.log()] == [0] * 6 + [1] * 6
+
+
+async def test_values_are_passed_on_by_output_key() -> None:
+    """What one has said stands in the instruction of the next, of `temp:` keys in this turn alone."""
+    roster = agents(
+        Agent(name="pipeline", sequence=("draft", "check", "polish")),
+        Agent(name="draft", instruction="I am draft", output_key="text"),
+        Agent(name="check", instruction="I am check of <{text}>", output_key="temp:verdict"),
+        Agent(name="polish", instruction="I am polish of <{text}> with <{temp:verdict}>"),
+    )
+    async with benched({"draft": said("D."), "check": said("C."), "polish": said("P.")}, roster) as desk:
+        await desk.ask("go", agent="pipeline")
+        told_first = [prompt[0]["content"] for prompt in desk.model.prompts]
+        assert told_first == ["I am draft", "I am check of <D.>", "I am polish of <D.> with <C.>"]
+        assert (await desk.session.info()).state == {"text": "D."}
+
+
+async def test_each_has_its_own_rounds_of_tools() -> None:
+    """The client sees the last one's alone; what stood with the others' calls is no part of the reply."""
+    lines = {
+        "draft": [said("Let me see.", ("d", "shout", {"text": "x"})), said("A draft.")],
+        "check": said("Fine."),
+        "polish": [said("One moment.", ("p", "shout", {"text": "y"})), said("Polished.")],
+    }
+    async with benched(lines, PIPELINE, shout) as desk:
+        assert content(await desk.ask("go", agent="pipeline")) == "One moment.\n\nPolished."
+        log = await desk.log()
+        assert [short(entry) for entry in log[1:5]] == [
+            "assistant shout(d): Let me see.",
+            "tool d: X",
+            f"assistant {HAND_OVER}(hand_over_draft): A draft.",
+            f"tool hand_over_draft: {HANDED_OVER}",
+        ]
+        assert {(entry.metadata or {}).get("step") for entry in log[1:5]} == {"draft"}
+        assert log[-1].metadata == {"preface": "One moment.\n\n"}
+        cut = await desk.session.interrupt("One mom")
+        assert cut.entry is not None
+        assert cut.entry.message.content == "One mom"
+        assert [short(entry) for entry in (await desk.log())[:-1]] == [short(entry) for entry in log[:7]]
+
+
+async def test_the_client_is_told_who_speaks_where_it_asks_for_that() -> None:
+    """Progress of the agents, and nothing of what they say."""
+    lines = {"draft": said("Secret draft."), "check": said("Secret check."), "polish": said("Polished.")}
+    async with benched(lines, PIPELINE) as desk:
+        turn = desk.turn("go", agent="pipeline")
+        turn.progress = True
+        chunks = [chunk async for chunk in respond(turn)]
+        assert [chunk.comment for chunk in chunks if isinstance(chunk, Progress)] == [
+            "agent draft running",
+            "agent draft done",
+            "agent check running",
+            "agent check done",
+        ]
+        assert "Secret" not in str(chunks)
+        assert turn.summary()["agent"] == "polish"
+        plain = desk.turn("go", agent="pipeline")
+        assert not any([isinstance(chunk, Progress) async for chunk in respond(plain)])
+
+
+async def test_a_tool_of_the_clients_in_the_middle_is_asked_for_and_gone_on_from() -> None:
+    """The turn ends with the call; with its result the same agent goes on, and those before it are not asked again."""
+    lines = {
+        "draft": said("A draft."),
+        "check": [said("I look.", ("k", "open_door", {})), said("It is open.")],
+        "polish": said("Polished."),
+    }
+    async with benched(lines, PIPELINE) as desk:
+        completion = await desk.ask("go", agent="pipeline", body={"tools": THEIRS})
+        message = completion["choices"][0]["message"]
+        assert completion["choices"][0]["finish_reason"] == "tool_calls"
+        assert [call["function"]["name"] for call in message["tool_calls"]] == ["open_door"]
+        assert not message.get("content")
+        assert completion["usage"]["prompt_tokens"] == 20
+        result = {"role": "tool", "tool_call_id": "k", "content": "opened"}
+        assert content(await desk.ask(result, agent="pipeline", body={"tools": THEIRS})) == "Polished."
+        assert [who({"messages": prompt}) for prompt in desk.model.prompts] == ["draft", "check", "check", "polish"]
+        assert await desk.session.verify() == 8
+
+
+# -- side by side ------------------------------------------------------------------
+
+
+async def test_side_by_side_none_sees_another_and_the_reply_joins_them() -> None:
+    """Each speaks in a branch of its own; the reply has both, in the order of the configuration."""
+    lines = {"hope": said("All is well."), "doubt": said("All is lost.")}
+    async with benched(lines, PANEL) as desk:
+        completion = await desk.ask("How is it?", agent="panel")
+        assert content(completion) == "**hope**\n\nAll is well.\n\n**doubt**\n\nAll is lost."
+        assert completion["usage"]["prompt_tokens"] == 20
+        rows = told(await desk.log())
+        assert rows[0] == "None user: How is it?"
+        assert sorted(rows[1:5]) == sorted(
+            [
+                f"hope assistant {HAND_OVER}(hand_over_hope): All is well. step=hope branch=panel.hope joined=True returned=[]",
+                f"hope tool hand_over_hope: {HANDED_OVER} step=hope branch=panel.hope joined=True",
+                f"doubt assistant {HAND_OVER}(hand_over_doubt): All is lost. step=doubt branch=panel.doubt joined=True returned=[]",
+                f"doubt tool hand_over_doubt: {HANDED_OVER} step=doubt branch=panel.doubt joined=True",
+            ]
+        )
+        assert rows[5] == "panel assistant: **hope**\n\nAll is well.\n\n**doubt**\n\nAll is lost."
+        assert asked_as(desk, "hope") == asked_as(desk, "doubt") == ["user: How is it?"]
+        assert (await desk.session.info()).claim is None
+        assert await desk.session.verify() == 6
+
+
+async def test_their_models_are_called_at_the_same_time() -> None:
+    """Each answers only when the others were asked, too."""
+    names = tuple(f"b{at}" for at in range(12))
+    roster = agents(
+        Agent(name="many", parallel=names), *(Agent(name=name, instruction=f"I am {name}") for name in names)
+    )
+    met = asyncio.Barrier(len(names))
+
+    class Meeting:
+        name = "meeting"
+
+        async def stream(self, request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
+            await met.wait()
+            for chunk in said(f"{who(request)} was here."):
+                yield chunk
+
+        async def close(self) -> None:
+            """Nothing."""
+
+    made = Roster({"default": Llm(name="default", model="gpt-4o", client=Meeting())}, roster)
+    async with Holdfast("sqlite://:memory:", roster=made) as hf:
+        session = await hf.session("s", agent="many")
+        completion = await session.send("go")
+        assert all(f"**{name}**\n\n{name} was here." in content(completion) for name in names)
+        assert await session.verify() == 2 + 2 * len(names)
+
+
+async def test_results_stand_behind_their_calls_whoever_else_speaks() -> None:
+    """With slow and quick tools in many branches, every unit of the log is whole."""
+    names = tuple(f"b{at}" for at in range(8))
+    roster = agents(
+        Agent(name="many", parallel=names), *(Agent(name=name, instruction=f"I am {name}") for name in names)
+    )
+
+    async def slow(turns: int) -> str:
+        """Take a while."""
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return "ok"
+
+    lines: dict[str, Any] = {
+        name: [
+            said("First.", (f"{name}-1", "slow", {"turns": 7 * at}), (f"{name}-2", "slow", {"turns": 3})),
+            said("Second.", (f"{name}-3", "slow", {"turns": 50 - 5 * at})),
+            said(f"{name} is done."),
+        ]
+        for at, name in enumerate(names)
+    }
+    async with benched(lines, roster, slow) as desk:
+        completion = await desk.ask("go", agent="many")
+        assert all(f"{name} is done." in content(completion) for name in names)
+        log = await desk.log()
+        check_units(log)
+        assert len(log) == 1 + 8 * (3 + 2 + 2) + 1
+        assert desk.hf.engine.queues.empty
+        for name in names:
+            mine = [entry.agent for entry in log if (entry.metadata or {}).get("branch") == f"many.{name}"]
+            assert mine == [name] * 7
+
+
+async def test_one_that_fails_is_named_and_the_others_go_on() -> None:
+    """Its place says so, in the reply and to whoever speaks next."""
+    async with benched({"hope": said("All is well."), "doubt": DOWN}, PANEL) as desk:
+        completion = await desk.ask("go", agent="panel")
+        gone = "[agent doubt did not answer: upstream_unavailable]"
+        assert content(completion) == f"**hope**\n\nAll is well.\n\n**doubt**\n\n{gone}"
+        assert gone in [entry.message.text for entry in await desk.log() if entry.agent == "doubt"]
+        assert desk.hf.engine.queues.empty
+
+
+async def test_where_all_fail_the_turn_fails_with_the_first_error() -> None:
+    """By the order of the configuration; nothing but the user's message is in the log."""
+    other = ModelUnavailable("http://model answered 500: other", status=500)
+    async with benched({"hope": DOWN, "doubt": other}, PANEL) as desk:
+        with pytest.raises(ModelUnavailable, match="503"):
+            await desk.ask("go", agent="panel")
+        assert await desk.told() == ["user: go"]
+        assert (await desk.session.info()).claim is None
+
+
+@pytest.mark.parametrize(("whose", "said_by"), [("panel", "panel"), ("hope", "hope"), ("doubt", None)])
+async def test_a_failure_message_stands_in_place_of_the_reply(whose: str, said_by: str | None) -> None:
+    """The workflow's own, else that of the first who failed; that of another one is nobody's."""
+    roster = {
+        name: Agent(**{**_fields(one), **({"failure_message": "Sorry!"} if name == whose else {})})
+        for name, one in PANEL.items()
+    }
+    async with benched({"hope": DOWN, "doubt": DOWN}, roster) as desk:
+        turn, collector = desk.turn("go", agent="panel"), Collector()
+        if said_by is None:
+            with pytest.raises(ModelUnavailable):
+                _ = [chunk async for chunk in respond(turn)]
+            return
+        async for chunk in respond(turn):
+            collector.add(chunk)
+        assert content(collector.completion()) == "Sorry!"
+        last = (await desk.log())[-1]
+        assert (last.agent, (last.metadata or {})["source"]) == (said_by, "llm_failure")
+        assert "step" not in (last.metadata or {})
+        assert turn.summary()["failure"]["code"] == "upstream_unavailable"
+        assert turn.closed
+
+
+def _fields(agent: Agent) -> dict[str, Any]:
+    return {name: getattr(agent, name) for name in agent.__struct_fields__}
+
+
+# -- within one another ------------------------------------------------------------
+
+NESTED = agents(
+    Agent(name="whole", sequence=("plan", "panel", "verdict")),
+    Agent(name="plan", instruction="I am plan"),
+    Agent(name="panel", parallel=("hope", "grounds")),
+    Agent(name="hope", instruction="I am hope"),
+    Agent(name="grounds", sequence=("facts", "inner")),
+    Agent(name="facts", instruction="I am facts"),
+    Agent(name="inner", parallel=("left", "right")),
+    Agent(name="left", instruction="I am left"),
+    Agent(name="right", instruction="I am right"),
+    Agent(name="verdict", instruction="I am verdict"),
+)
+SAYING = {name: said(f"{name}!") for name in ("plan", "hope", "facts", "left", "right", "verdict")}
+
+
+async def test_sequences_and_parallels_within_one_another() -> None:
+    """Each branch is named down to whoever speaks in it; each sees what it should."""
+    async with benched(SAYING, NESTED) as desk:
+        assert content(await desk.ask("go", agent="whole")) == "verdict!"
+        branches = {entry.agent: (entry.metadata or {}).get("branch") for entry in (await desk.log())[1:]}
+        assert branches == {
+            "plan": None,
+            "hope": "panel.hope",
+            "facts": "panel.grounds",
+            "left": "panel.grounds.inner.left",
+            "right": "panel.grounds.inner.right",
+            "verdict": None,
+        }
+        assert asked_as(desk, "hope") == ["user: go", "user: [agent plan]: plan!"]
+        assert asked_as(desk, "left") == ["user: go", "user: [agent plan]: plan!", "user: [agent facts]: facts!"]
+        assert sorted(asked_as(desk, "verdict")[2:]) == [
+            f"user: [agent {name}]: {name}!" for name in ("facts", "hope", "left", "right")
+        ]
+        assert await desk.session.verify() == 12
+
+
+async def test_a_parallel_at_the_end_of_a_sequence_is_the_reply() -> None:
+    """What a branch says that is a workflow itself is what its last ones say; the next turn sees the reply alone."""
+    roster = {**NESTED, "whole": Agent(name="whole", sequence=("plan", "panel"))}
+    async with benched(SAYING, roster) as desk:
+        completion = await desk.ask("go", agent="whole")
+        inner = "**left**\n\nleft!\n\n**right**\n\nright!"
+        assert content(completion) == f"**hope**\n\nhope!\n\n**grounds**\n\n{inner}"
+        await desk.ask("again", agent="whole")
+        assert asked_as(desk, "plan")[:3] == [
+            "user: go",
+            "assistant: plan!",
+            "user: [agent panel]: **hope**\n\n  hope!\n\n  **grounds**\n\n  **left**\n\n  left!\n\n  **right**\n\n  right!",
+        ]
+
+
+@SHARED
+async def test_on_every_store(kind: str, tmp_path: Path) -> None:
+    """Branches that write at once, with tools: whole units, one reply, and the next turn goes on from it."""
+
+    def lines(name: str) -> list[Any]:
+        return [said("I look.", (f"{name}-1", "shout", {"text": name})), said(f"{name}!"), said(f"{name} again!")]
+
+    saying = {**SAYING, **{name: lines(name) for name in ("hope", "left", "right")}}
+    with place(kind, tmp_path) as url:
+        async with benched(saying, NESTED, shout, url=url) as desk:
+            assert content(await desk.ask("go", agent="whole")) == "verdict!"
+            check_units(await desk.log())
+            assert await desk.session.verify() == 18
+            assert content(await desk.ask("and now?", agent="whole")) == "verdict!"
+            assert "user: [agent left]: left again!" in asked_as(desk, "verdict")
+            assert (await desk.session.info()).claim is None
+
+
+# -- what cannot be --------------------------------------------------------------------
+
+
+async def test_the_librarys_own_turns_are_refused() -> None:
+    """There one calls the model oneself, and a workflow has several."""
+    async with benched({}, PIPELINE) as desk:
+        handle = desk.hf.handle(await desk.session.info(), agent="pipeline")
+        with pytest.raises(InvalidRequest, match=r"use session\.send\(\)"):
+            async with handle.turn("go"):
+                pass
+        assert await desk.log() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "match"),
+    [
+        ({"n": 2}, "n must be 1"),
+        ({"tools": [{"type": "function", "function": {"name": "shout"}}]}, "is called 'shout'"),
+    ],
+)
+async def test_what_one_of_them_cannot_serve_is_refused_before_anything_is_written(
+    body: dict[str, Any], match: str
+) -> None:
+    async with benched({}, PIPELINE, shout) as desk:
+        with pytest.raises(InvalidRequest, match=match):
+            await desk.ask("go", agent="pipeline", body=body)
+        assert await desk.log() == []
+
+
+async def test_a_step_that_is_not_there_is_refused_by_name() -> None:
+    async with benched({}, agents(Agent(name="pipeline", sequence=("draft", "nobody")), Agent(name="draft"))) as desk:
+        with pytest.raises(InvalidRequest, match="nobody"):
+            await desk.ask("go", agent="pipeline")
+        assert await desk.log() == []

@@ -1,0 +1,210 @@
+"""Workflows that are cut, fail or die on the way: what the log has then, and how the same message again goes on from there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.agents import Agent, Llm, Roster
+from holdfast.errors import ModelUnavailable, TurnInterrupted
+from holdfast.holdfast import Holdfast
+from holdfast.session import HAND_OVER
+from tests.service.test_turn import REF
+from tests.service.toolbench import content, said
+from tests.service.workflowbench import DOWN, PANEL, PIPELINE, agents, benched, check_units, who
+
+# -- cut, and asked again --------------------------------------------------------------
+
+
+async def test_a_turn_that_died_goes_on_behind_those_that_are_done() -> None:
+    """The same message again: who has handed over is not asked again, and what it said is what the next ones see."""
+    lines = {"draft": said("A draft."), "check": [[DOWN], said("A check.")], "polish": said("Polished.")}
+    async with benched(lines, PIPELINE) as desk:
+        with pytest.raises(ModelUnavailable):
+            await desk.ask("go", agent="pipeline")
+        assert [entry.agent for entry in await desk.log()] == [None, "draft", "draft"]
+        assert content(await desk.ask("go", agent="pipeline")) == "Polished."
+        assert [who({"messages": prompt}) for prompt in desk.model.prompts] == ["draft", "check", "check", "polish"]
+        assert [entry.agent for entry in await desk.log()] == [None, *["draft"] * 2, *["check"] * 2, "polish"]
+
+
+async def test_the_same_with_a_transcript_and_with_an_idempotency_key() -> None:
+    """However a client asks again, the log has its message once."""
+    for fields in ({"mode": "transcript"}, {"idempotency_key": "k", "fingerprint": b"f"}):
+        lines = {"draft": said("A draft."), "check": [[DOWN], said("A check.")], "polish": said("Polished.")}
+        async with benched(lines, PIPELINE) as desk:
+            with pytest.raises(ModelUnavailable):
+                await desk.ask("go", agent="pipeline", **fields)
+            assert content(await desk.ask("go", agent="pipeline", **fields)) == "Polished."
+            assert sum(entry.kind == "user" for entry in await desk.log()) == 1
+            assert len(desk.model.prompts) == 4
+            if "idempotency_key" in fields:
+                assert content(await desk.ask("go", agent="pipeline", **fields)) == "Polished."
+                assert len(desk.model.prompts) == 4
+
+
+async def test_what_arrived_of_one_that_was_cut_is_in_the_log_and_no_client_sees_it() -> None:
+    """It is marked, and that agent speaks again when the turn is asked for again."""
+    lines = {"draft": [[*said("Half a draft.")[:2], DOWN], said("A draft.")], "check": said("C."), "polish": said("P.")}
+    async with benched(lines, PIPELINE) as desk:
+        with pytest.raises(ModelUnavailable):
+            await desk.ask("go", agent="pipeline")
+        cut = (await desk.log())[1]
+        assert (cut.metadata or {})["interrupted"] is True
+        assert (cut.message.text, cut.message.tool_calls[0].name) == ("Half ", HAND_OVER)
+        assert await desk.session.history(view="plain") == [{"role": "user", "content": "go"}]
+        assert content(await desk.ask("go", agent="pipeline")) == "P."
+        assert [who({"messages": prompt}) for prompt in desk.model.prompts] == ["draft", "draft", "check", "polish"]
+
+
+async def test_another_joined_reply_is_made_of_new_ones() -> None:
+    """A client that asks for another reply by leaving out the last one gets one that everybody has spoken for again."""
+    lines = {"hope": [said("H1."), said("H2.")], "doubt": [said("D1."), said("D2.")]}
+    async with benched(lines, PANEL) as desk:
+        await desk.ask("go", agent="panel")
+        assert "H2." in content(await desk.ask("go", agent="panel", mode="transcript"))
+
+
+@pytest.mark.parametrize("how", ["leave", "interrupt"])
+async def test_everybody_stops_when_the_turn_is_cut(how: str) -> None:
+    """In the middle of models and tools of several branches: what had come is in the log, all calls have results, no task is left."""
+    running, never = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        """Wait."""
+        running.set()
+        await never.wait()
+        return "never"
+
+    held = asyncio.Event()
+
+    class Held:
+        name = "held"
+
+        async def stream(self, request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
+            if who(request) == "doubt":
+                for chunk in said("I wait.", ("w", "wait", {})):
+                    yield chunk
+                return
+            chunks = said("All is not lost.")
+            for chunk in chunks[:3]:
+                yield chunk
+            held.set()
+            await never.wait()
+
+        async def close(self) -> None:
+            """Nothing."""
+
+    made = Roster({"default": Llm(name="default", model="gpt-4o", client=Held())}, PANEL)
+    async with Holdfast("sqlite://:memory:", roster=made, tools=[wait]) as hf:
+        session = await hf.session("s", agent="panel")
+        before = asyncio.all_tasks()
+        task = asyncio.create_task(session.send("go"))
+        await running.wait()
+        await held.wait()
+        if how == "leave":
+            task.cancel()
+        else:
+            await session.interrupt()
+        with pytest.raises((asyncio.CancelledError, Exception)):
+            await task
+        async with hf.engine.queue(REF):
+            entries = await hf.store.entries(REF)
+        rows = [(entry.agent, entry.message.text) for entry in entries]
+        assert ("hope", "All is ") in rows
+        assert ("doubt", "I wait.") in rows
+        assert any(agent == "doubt" and "cancelled" in text for agent, text in rows)
+        info = await session.info()
+        assert not info.tail.open_calls
+        assert info.claim is None
+        assert hf.engine.queues.empty
+        assert {one for one in asyncio.all_tasks() - before if not one.done()} <= {task}
+
+
+STORY = agents(
+    Agent(name="story", sequence=("plan", "panel")),
+    Agent(name="plan", instruction="I am plan"),
+    Agent(name="panel", parallel=("hope", "pair", "doubt")),
+    Agent(name="hope", instruction="I am hope"),
+    Agent(name="pair", parallel=("left", "right")),
+    Agent(name="left", instruction="I am left"),
+    Agent(name="right", instruction="I am right"),
+    Agent(name="doubt", instruction="I am doubt"),
+)
+
+
+class Stepping:
+    """A model and a tool that count each step that anything takes, and cut the turn at the one that was asked for."""
+
+    name = "stepping"
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+        self.cut: Callable[[], None] = lambda: None
+
+    async def step(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.cut()
+        await asyncio.sleep(0)
+
+    async def stream(self, request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
+        """See `Model.stream`: each calls the tool twice, and answers."""
+        await self.step()
+        name, called = who(request), any(one["role"] == "tool" for one in request["messages"])
+        calls = [] if called or name == "plan" else [(f"{name}-{at}", "work", {"steps": at}) for at in (1, 3)]
+        for chunk in said(f"{name} speaks now.", *calls):
+            await self.step()
+            yield chunk
+
+    async def close(self) -> None:
+        """See `Model.close`."""
+
+
+@settings(max_examples=25, deadline=None)
+@given(at=st.integers(1, 90), leave=st.booleans())
+def test_wherever_it_is_cut_the_log_is_whole_and_the_turn_can_be_asked_again(at: int, leave: bool) -> None:
+    """No call is left open, nobody waits for anybody, no task is left; the same message again is answered."""
+
+    async def work() -> None:
+        model = Stepping(at)
+
+        async def work(steps: int) -> str:
+            """Work."""
+            for _ in range(steps):
+                await model.step()
+            return "done"
+
+        made = Roster({"default": Llm(name="default", model="gpt-4o", client=model)}, STORY)
+        async with Holdfast("sqlite://:memory:", roster=made, tools=[work]) as hf:
+            session = await hf.session("s", agent="story")
+            before = asyncio.all_tasks()
+            task = asyncio.create_task(session.send("go"))
+            stopping: list[asyncio.Task[Any]] = []
+
+            def cut() -> None:
+                if leave:
+                    task.cancel()
+                else:
+                    stopping.append(asyncio.create_task(session.interrupt()))
+
+            model.cut = cut
+            with suppress(asyncio.CancelledError, TurnInterrupted):
+                await task
+            await asyncio.gather(*stopping, return_exceptions=True)
+            async with hf.engine.queue(REF):
+                assert not (await session.info()).tail.open_calls
+            assert hf.engine.queues.empty
+            assert all(one.done() for one in asyncio.all_tasks() - before)
+            check_units(await hf.store.entries(REF))
+            await session.verify()
+            completion = await session.send("go")
+            assert all(f"{name} speaks now." in content(completion) for name in ("hope", "left", "right", "doubt"))
+
+    asyncio.run(asyncio.wait_for(work(), 20))
