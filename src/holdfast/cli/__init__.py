@@ -1,9 +1,9 @@
-"""The command line: `holdfast serve | replay | chat | sessions | transcripts | keys | migrate | backup | doctor | config | …`.
+"""The command line: `holdfast serve | replay | chat | sessions | state | transcripts | keys | migrate | backup | doctor | config | …`.
 
 frame     the outermost command: errors as one line, exit codes, colour
 terminal  what reaches a terminal: cleaned text, JSON, tables, progress bars
 stores    which store a command works on, and which session is meant
-serve, replay, chat, sessions, keys, verify, migrate, backup (restore), doctor, config   a file a command
+serve, replay, chat, sessions, state, keys, verify, migrate, backup (restore), doctor, config   a file a command
 transfer (export), importing, removal (delete, prune), turns (fork, rewind)   further commands of sessions
 transcripts  the files that a server writes      finding  what stands in one, and where
 figures     the tables of replay   talk   what chat does with a session   fullness   how full a budget is
@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 from holdfast._version import __version__
-from holdfast.cli import backup, chat, config, doctor, keys, migrate, replay, serve, sessions, transcripts
+from holdfast.cli import backup, chat, config, doctor, keys, migrate, replay, serve, sessions, state, transcripts
 from holdfast.cli.frame import QUIT, Frame
 
 PROGRAM = "holdfast"
@@ -33,6 +33,7 @@ commands = Frame(
         replay.replay,
         chat.chat,
         sessions.sessions,
+        state.state,
         transcripts.transcripts,
         keys.keys,
         migrate.migrate,

@@ -67,9 +67,9 @@ def _opened(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast
 
     from holdfast.config import life_of
     from holdfast.config.hooks import hooks_of
+    from holdfast.config.roster import roster_of
     from holdfast.holdfast import Holdfast
     from holdfast.secrets import guard_of
-    from holdfast.server.run import roster_of
 
     guard = guard_of(settings.config.redaction, settings.config.secret_guard)
     hooks = hooks_of(settings.config.hooks, settings.config.redaction)
@@ -87,7 +87,7 @@ async def _session(
     hf: Holdfast, session_id: str | None, *, user: str | None, agent: str | None, model: str | None
 ) -> SessionHandle:
     """The session that is meant: the user's, else the only one of that id, else a new one."""
-    from holdfast.holdfast import DEFAULT_USER
+    from holdfast.sessions import DEFAULT_USER
 
     if session_id is not None and user is None:
         try:

@@ -1,4 +1,4 @@
-"""`holdfast config check`."""
+"""`holdfast config check`, `show` and `schema`."""
 
 from __future__ import annotations
 
@@ -33,3 +33,28 @@ def check(ctx: click.Context, file: str | None, *, as_json: bool) -> None:
     else:
         click.echo(plain(report.text), err=report.exit_code > FAILED)
     ctx.exit(report.exit_code)
+
+
+@config.command
+@click.argument("file", required=False)
+@json_option
+def show(file: str | None, *, as_json: bool) -> None:
+    """Show every value that holds, and where it comes from: line, variable, preset or default. Secrets are hidden.
+
+    FILE is the one that `serve` would read, unless given.
+    """
+    from holdfast.config import config_show
+
+    text, data = config_show(file, os.environ)
+    if as_json:
+        show_json(data)
+    else:
+        click.echo(plain(text))
+
+
+@config.command
+def schema() -> None:
+    """Print the JSON Schema of the configuration, for editors that check files as they are written."""
+    from holdfast.config.schema import json_schema
+
+    show_json(json_schema())

@@ -160,8 +160,8 @@ def _all(hf: Holdfast, opened: Sequence[Source]) -> Any:
 
 def _ref(item: Sent, user: str | None) -> SessionRef:
     """Whose session it becomes, and what it is called."""
-    from holdfast.holdfast import DEFAULT_USER
     from holdfast.session import SessionRef
+    from holdfast.sessions import DEFAULT_USER
 
     said = DEFAULT_USER if item.session.user_id is None else item.session.user_id
     return SessionRef(said if user is None else user, item.id)

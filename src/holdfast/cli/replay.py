@@ -296,8 +296,8 @@ def _llm(name: str, config: str | None) -> Llm:
     if name == SCRIPTED:
         return stand_in()
     from holdfast.config import settings_from
+    from holdfast.config.roster import roster_of
     from holdfast.models import OfflineModel
-    from holdfast.server.run import roster_of
 
     llm = roster_of(settings_from({"config": config}, os.environ).config).llm(name)
     if isinstance(llm.client, OfflineModel):

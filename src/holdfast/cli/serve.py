@@ -28,7 +28,7 @@ def serve(ctx: click.Context, /, **flags: Any) -> None:
 
     settings = settings_from(flags, os.environ)
     try:
-        code = run(settings)
+        code = run(settings, again=lambda: settings_from(flags, os.environ))
     except ConfigError as exc:
         if isinstance(exc.__cause__, OSError):  # the configuration is right, the address is taken
             raise Failure("\n".join([*exc.problems, "--port names another port, 0 any free one"])) from exc

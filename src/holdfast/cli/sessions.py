@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, show, verify, export, import, fork, rewind, close, delete, prune."""
+"""`holdfast sessions`: list, show, verify, export, import, fork, move, rewind, close, delete, prune."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.cli.removal import delete, prune
 from holdfast.cli.stores import all_found, found, ids_argument, json_option, place_options, user_option, work
 from holdfast.cli.terminal import Column, counted, moment, show_json, show_table
 from holdfast.cli.transfer import export
-from holdfast.cli.turns import fork, rewind
+from holdfast.cli.turns import fork, move, rewind
 from holdfast.cli.verify import verify
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ sessions.add_command(export)
 sessions.add_command(import_)
 sessions.add_command(verify)
 sessions.add_command(fork)
+sessions.add_command(move)
 sessions.add_command(rewind)
 sessions.add_command(delete)
 sessions.add_command(prune)

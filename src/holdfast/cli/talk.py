@@ -15,8 +15,8 @@ from holdfast.errors import InvalidRequest
 from holdfast.handles import SessionHandle
 from holdfast.messages import Message
 from holdfast.models import Collector, closing
-from holdfast.prompting import Turn, TurnRequest
 from holdfast.turn import respond
+from holdfast.turning import Turn, TurnRequest
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast

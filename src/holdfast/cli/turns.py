@@ -1,4 +1,4 @@
-"""`holdfast sessions fork` and `rewind`."""
+"""`holdfast sessions fork`, `move` and `rewind`."""
 
 from __future__ import annotations
 
@@ -39,6 +39,42 @@ def fork(
         return await forked(hf.engine, (await found(hf, session_id, user)).ref, at_turn=at_turn, new_id=new_id)
 
     _told("Made", work(do, store=store, config=config, ends=True), as_json=as_json)
+
+
+@click.command
+@click.argument("session_id", metavar="ID")
+@user_option
+@click.option("--to-user", metavar="ID", help="Whose it is to be.")
+@click.option("--id", "new_id", metavar="ID", help="What it is to be called.  [default: as before]")
+@click.option("--agent", metavar="NAME", help="Whose agent it is to be.  [default: as before]")
+@place_options
+@json_option
+def move(
+    session_id: str,
+    user: str | None,
+    store: str | None,
+    config: str | None,
+    *,
+    to_user: str | None,
+    new_id: str | None,
+    agent: str | None,
+    as_json: bool,
+) -> None:
+    """Make a session another user's, or another agent's, with all that belongs to it; or give it another id.
+
+    What its user's sessions share stays with that user. A move that was interrupted is finished by the same command.
+    """
+    if to_user is None and new_id is None and agent is None:
+        raise click.UsageError("Nothing says where to: give --to-user, --agent or --id.")
+
+    async def do(hf: Holdfast) -> Session:
+        from msgspec import UNSET
+
+        ref = (await found(hf, session_id, user)).ref
+        handle = await hf.move(ref, user_id=to_user, id=new_id, agent=UNSET if agent is None else agent)
+        return await handle.info()
+
+    _told("Moved:", work(do, store=store, config=config, ends=True), as_json=as_json)
 
 
 @click.command

@@ -6,10 +6,11 @@ loading   text, file, or nothing               resolve   which model, which stor
 report    what `config check` tells
 """
 
+from holdfast.config.agents import Agent, McpServer
 from holdfast.config.gateway import Gateway, Timeouts
 from holdfast.config.loading import DEFAULT_FILE, default, load, read
-from holdfast.config.model import LLM, Agent, Config, Database, LLMSettings, ShortTerm
-from holdfast.config.report import Report, check, config_check, describe
+from holdfast.config.model import LLM, Config, Database, LLMSettings, ShortTerm
+from holdfast.config.report import Report, check, config_check
 from holdfast.config.resolve import (
     ServerSettings,
     artifacts_of,
@@ -18,11 +19,13 @@ from holdfast.config.resolve import (
     find_file,
     is_loopback,
     life_of,
+    mcp_of,
     python_of,
     settings_from,
     store_url,
     upstream_of,
 )
+from holdfast.config.shown import config_show, describe
 from holdfast.config.values import format_duration, format_size, mask_url, parse_duration, parse_size
 
 __all__ = [
@@ -33,6 +36,7 @@ __all__ = [
     "Database",
     "Gateway",
     "LLMSettings",
+    "McpServer",
     "Report",
     "ServerSettings",
     "ShortTerm",
@@ -40,6 +44,7 @@ __all__ = [
     "artifacts_of",
     "check",
     "config_check",
+    "config_show",
     "context_of",
     "database_url",
     "default",
@@ -51,6 +56,7 @@ __all__ = [
     "life_of",
     "load",
     "mask_url",
+    "mcp_of",
     "parse_duration",
     "parse_size",
     "python_of",

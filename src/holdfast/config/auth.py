@@ -32,6 +32,7 @@ class Jwt(Settings, frozen=True, kw_only=True):
     audience: Names
     """What `aud` must be, or have in it."""
     algorithms: Names = ("RS256", "ES256", "EdDSA")
+    """How tokens may be signed; also RS384, RS512, PS256, PS384, PS512, ES384, ES512, ES256K."""
     user_claim: Text = "sub"
     """The claim that names the user; a token without it is refused."""
     tenant_claim: Text | None = None

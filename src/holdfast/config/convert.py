@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -66,57 +66,79 @@ def unknown(name: str, known: list[str]) -> str:
 
 
 class Converter:
-    """Converts one document; keeps the lines of what was given."""
+    """Converts one document; keeps the lines of what was given.
+
+    What is wrong is left out: the rest is converted all the same, so that every mistake is found at once.
+    """
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
-        self._base = ContextSettings()
+        self._base: ContextSettings | None = ContextSettings()
         self.lines: dict[str, int] = {}
+        """Of the keys that were given, by their paths in the model and as they are spelt; 0: not in the file."""
 
     def settings(self, cls: type[Settings], node: Node, at: Place) -> Any:
-        """An instance of `cls`, or FAILED."""
+        """An instance of `cls`, as far as it is right; FAILED where it is no mapping at all."""
         if not isinstance(node, Section):
             return self._wrong(node, at, "a mapping")
         fields = fields_of(cls)
         given = self._given(cls, node, at)
+        values: dict[str, Any] = {}
+        wrong: set[str] = set()
         # In the model's order: the top-level `context` before the agents that build on it.
-        values = {
-            name: self._value(child, fields[name].type, at.inner(line, key))
-            for name in fields
-            if name in given
-            for key, line, child in [given[name]]
-        }
-        missing = [name for name, field in fields.items() if field.required and name not in values]
-        for name in missing:
+        for name in (name for name in fields if name in given):
+            before = len(self._problems)
+            line, child = given[name]
+            value = self._value(child, fields[name].type, at.inner(line, name))
+            if value is not FAILED:
+                values[name] = value
+            if value is FAILED or len(self._problems) > before:
+                wrong.add(name)
+        for name in (name for name, field in fields.items() if field.required and name not in given):
             self._problems.add(at.line, at.inner(0, name).path, "missing")
-        if missing or FAILED in values.values():
-            return FAILED
-        return self._checked(cls(**values), given, at)
+            wrong.add(name)
+        return self._made(cls, values, wrong, given, at)
 
-    def _given(self, cls: type[Settings], node: Section, at: Place) -> dict[str, tuple[str, int, Node]]:
-        """The values by the model's names, with the key and line they were given at; empty ones are as if not given."""
+    def _given(self, cls: type[Settings], node: Section, at: Place) -> dict[str, tuple[int, Node]]:
+        """The values by the model's names, with the line they were given at; empty ones are as if not given."""
         fields = fields_of(cls)
-        given: dict[str, tuple[str, int, Node]] = {}
+        given: dict[str, tuple[int, Node]] = {}
+        spelt: dict[str, str] = {}
         for key, (line, child) in node.entries.items():
-            here = at.inner(line, key)
             name = cls.ALIASES.get(key, key)
-            if name not in fields:
+            here = at.inner(line, name)
+            if key in cls.IGNORED:
+                self._problems.ignored.append((line, at.inner(line, key).path, cls.IGNORED[key]))
+            elif name not in fields:
                 self._problems.add(line, here.path, unknown(key, list(fields)))
             elif name in given:
-                self._problems.add(line, here.path, f"the same as {given[name][0]!r} in line {given[name][1]}")
+                message = f"the same as {spelt[name]!r} in line {given[name][0]}"
+                self._problems.add(line, at.inner(line, key).path, message)
             elif not _empty(child, fields[name]):
-                given[name] = (key, line, child)
-                self.lines[here.path] = line
+                given[name], spelt[name] = (line, child), key
+                if key != name:
+                    self._problems.written[here.path] = self._problems.spelt(at.inner(line, key).path)
+                self.lines[self._problems.spelt(here.path)] = self.lines[here.path] = line
         return given
 
-    def _checked(self, value: Settings, given: dict[str, tuple[str, int, Node]], at: Place) -> Any:
-        mistakes = value.mistakes()
+    def _made(
+        self, cls: type[Settings], values: dict[str, Any], wrong: set[str], given: Mapping[str, Any], at: Place
+    ) -> Any:
+        """An instance, and what is wrong with values that are right one by one."""
+        info = fields_of(cls)
+        needed = {name: _samples(info[name].type)[0] for name in info if info[name].required and name not in values}
+        made = cls(**values, **needed)
+        mistakes = [(key, message) for key, message in made.mistakes() if key.partition(".")[0] not in wrong]
+        if mistakes:
+            # What is told of a value that was wrong itself may be its want only: it has to hold whatever it had been.
+            others = [cls(**{**values, **needed, name: one}) for name in wrong for one in _samples(info[name].type)]
+            known = [set(other.mistakes()) for other in others]
+            mistakes = [mistake for mistake in mistakes if all(mistake in told for told in known)]
         for key, message in mistakes:
-            name, _, rest = key.partition(".")
-            written, line, _ = given.get(name, (name, at.line, None))
-            here = at.inner(line, f"{written}.{rest}" if rest else written)
-            self._problems.add(self.lines.get(here.path, line), here.path, message)
-        return FAILED if mistakes else value
+            path = at.inner(0, key).path
+            line = self.lines.get(path, given.get(key.partition(".")[0], (at.line,))[0])
+            self._problems.add(line, path, message)
+        return made
 
     # -- values ------------------------------------------------------------------
 
@@ -149,13 +171,18 @@ class Converter:
         values = {}
         for name, (line, child) in node.entries.items():
             here = at.inner(line, name)
-            self.lines[here.path] = line
+            self.lines[here.path] = self.lines[self._problems.spelt(here.path)] = line
             if not name or not name.isprintable():
                 self._problems.add(line, here.path, "a name must be one or more printable characters")
             empty = isinstance(child, Scalar) and child.kind == "null" and isinstance(info, inspect.StructType)
             # `assistant:` with nothing after it is an agent with nothing but defaults.
-            values[name] = self._value(Section(line, {}) if empty and not _broken(child) else child, info, here)
-        return FAILED if FAILED in values.values() else values
+            value = self._value(Section(line, {}) if empty and not _broken(child) else child, info, here)
+            if value is FAILED and isinstance(info, inspect.StructType):
+                # Its name is known, so whoever refers to it is not wrong.
+                value = next(iter(_samples(info)), FAILED)
+            if value is not FAILED:
+                values[name] = value
+        return values
 
     def _list(self, node: Node, info: inspect.Type, at: Place) -> Any:
         if not isinstance(node, Listing):
@@ -163,7 +190,7 @@ class Converter:
         items = [
             self._value(item, info, Place(item.line, f"{at.path}[{index}]")) for index, item in enumerate(node.items)
         ]
-        return FAILED if FAILED in items else tuple(items)
+        return tuple(item for item in items if item is not FAILED)
 
     def _context(self, node: Node, at: Place) -> Any:
         if not isinstance(node, Section):
@@ -173,16 +200,20 @@ class Converter:
             key: child.text if key in _TEXT_KEYS and isinstance(child, Scalar) and child.loose else plain(child)
             for key, child in sound.items()
         }
-        found, problems = settings.examine(given, base=self._base)
         for key, (line, _) in node.entries.items():
-            self.lines[at.inner(line, key).path] = line
+            here = at.inner(line, key)
+            self.lines[here.path] = self.lines[self._problems.spelt(here.path)] = line
+        if self._base is None and "strategy" not in given:
+            return FAILED  # what the keys belong to is not known, and that is told
+        found, problems = settings.examine(given, base=self._base)
+        broken = node.entries.keys() - sound.keys()
         for key, message in problems:
+            if key == "target" and "threshold" in broken:
+                continue  # compared with what it was not meant to be compared with
             line = node.entries[key][0] if key in node.entries else at.line
             self._problems.add(line, at.inner(line, key).path if key else at.path, message)
-        if problems or len(sound) < len(node.entries):
-            return FAILED
         if at.path == "context":
-            self._base = found
+            self._base = None if "strategy" in {*broken, *(problem.key for problem in problems)} else found
         return found
 
     def _scalar(self, node: Node, info: inspect.Type, form: str | None, at: Place) -> Any:
@@ -273,8 +304,28 @@ def _ranged(value: float | None, info: inspect.FloatType | inspect.IntType) -> A
     return value if (low is None or value >= low) and (high is None or value <= high) else FAILED
 
 
+def _samples(info: inspect.Type) -> list[Any]:  # noqa: PLR0911 - one return a type
+    """Values that a key of that type may have: all, where they are few, else one."""
+    info, form = form_of(info)
+    match info:
+        case inspect.LiteralType(values=values):
+            return list(values)
+        case inspect.BoolType():
+            return [False, True]
+        case inspect.IntType() | inspect.FloatType():
+            return [info.ge or 0]
+        case inspect.StrType():
+            return ["https://x" if form == "url" else "x"]
+        case inspect.VarTupleType():
+            return [(), (_samples(info.item_type)[0],)]
+        case inspect.StructType(cls=cls):
+            return [cls()] if not any(field.required for field in fields_of(cls).values()) else []
+        case _:
+            return [{}]
+
+
 def validated(document: Section, cls: type[Settings], problems: Problems) -> tuple[Any, dict[str, int]]:
-    """An instance of `cls` (anything, if there are problems) and the lines of the keys that were given."""
+    """An instance of `cls` (what is right of it, if there are problems) and the lines of the keys that were given."""
     converter = Converter(problems)
     value = converter.settings(cls, document, Place(document.line, ""))
     return value, converter.lines

@@ -7,6 +7,7 @@ value from the environment can never become a key, a list or a second line of YA
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -44,7 +45,7 @@ _PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
 
 # `$${` is a literal `${`; otherwise up to the first `}`, or unfinished.
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}|\$\{")
-_REFERENCE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.ASCII | re.DOTALL)
+_REFERENCE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::([-?])(.*))?", re.ASCII | re.DOTALL)
 
 
 # -- the tree ------------------------------------------------------------------
@@ -64,6 +65,8 @@ class Scalar:
     """It is wholly one `${VAR}`, so it may be whatever the type asks for."""
     broken: bool = False
     """Its mistake is told already."""
+    variables: tuple[str, ...] = ()
+    """Those that were filled in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +122,59 @@ def _value(kind: Kind, text: str) -> str | float | bool | None:
 
 @dataclass(slots=True)
 class Problems:
-    """Every mistake found so far, each with its place."""
+    """Every mistake found so far, each with its place; and where values come from that do not stand in the file as they are."""
 
     source: str
-    _found: list[tuple[int, str]] = field(default_factory=list)
+    written: dict[str, str] = field(default_factory=dict)
+    """How a key is spelt in the file, by its path in the model, where that is another."""
+    origins: dict[str, str] = field(default_factory=dict)
+    """Where a value comes from that is not in the file, by its path: the name of a variable."""
+    ignored: list[tuple[int, str, str]] = field(default_factory=list)
+    """Keys of other systems that mean nothing here: line, path, why."""
+    paths: set[str] = field(default_factory=set)
+    """Where mistakes are, by the model's paths."""
+    _found: list[tuple[float, str]] = field(default_factory=list)
 
     def add(self, line: int, path: str, message: str) -> None:
         """Note one: `holdfast.yaml:12: agents.a.llm: message`. Line 0 is for what stands in no line."""
-        place = f"{self.source}:{line}" if line else self.source
-        self._found.append((line, ": ".join(filter(None, (place, path, message)))))
+        origin = None if line else self.origin(path)
+        place = origin or (f"{self.source}:{line}" if line else self.source)
+        order = math.inf if origin else line
+        self._found.append((order, ": ".join(filter(None, (place, self.spelt(path), message)))))
+        self.paths.add(path)
 
-    def __bool__(self) -> bool:
-        return bool(self._found)
+    def add_told(self, place: str, message: str) -> None:
+        """Note a mistake that is in no file of its own: `HOLDFAST_X: message`."""
+        self._found.append((math.inf, f"{place}: {message}"))
+
+    def origin(self, path: str) -> str | None:
+        """The variable that a value comes from, or what is above it; None: the file."""
+        while path:
+            if path in self.origins:
+                return self.origins[path]
+            path = _above(path)
+        return None
+
+    def spelt(self, path: str) -> str:
+        """A path of the model as the file has it."""
+        above = path
+        while above:
+            if above in self.written:
+                return self.written[above] + path[len(above) :]
+            above = _above(above)
+        return path
+
+    def __len__(self) -> int:
+        return len(self._found)
 
     def lines(self) -> list[str]:
-        """The mistakes in the order of their lines."""
+        """The mistakes in the order of their lines; those of variables come last."""
         return [text for _, text in sorted(self._found, key=lambda found: found[0])]
+
+
+def _above(path: str) -> str:
+    """The path of what holds a value: `hooks.webhooks` for `hooks.webhooks[0]`; empty at the top."""
+    return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 # -- reading -------------------------------------------------------------------
@@ -247,27 +287,36 @@ class _Builder:
 
     def _string(self, line: int, path: str, written: str) -> Scalar:
         mistakes: list[str] = []
-        text = _VARIABLE.sub(lambda found: self._expand(found, mistakes), written)
+        names: list[str] = []
+        text = _VARIABLE.sub(lambda found: self._expand(found, mistakes, names), written)
         for mistake in dict.fromkeys(mistakes):
             self._problems.add(line, path, mistake)
         only = _VARIABLE.fullmatch(written)
         loose = only is not None and only[0] != "$${"
-        return Scalar(line, "string", text, written, loose=loose, broken=bool(mistakes))
+        used = tuple(dict.fromkeys(names))
+        return Scalar(line, "string", text, written, loose=loose, broken=bool(mistakes), variables=used)
 
-    def _expand(self, found: re.Match[str], mistakes: list[str]) -> str:
+    def _expand(self, found: re.Match[str], mistakes: list[str], names: list[str]) -> str:
         if found[0] == "$${":
             return "${"
         if found[1] is None:
             mistakes.append("`${` without its `}`; write `$${` for a literal `${`")
             return ""
         reference = _REFERENCE.fullmatch(found[1])
-        if reference is None or "${" in (reference[2] or ""):
-            mistakes.append(f"`{found[0]}` is neither ${{VAR}} nor ${{VAR:-default}}; write `$${{` for a literal `${{`")
+        if reference is None or "${" in (reference[3] or ""):
+            mistakes.append(
+                f"`{found[0]}` is none of ${{VAR}}, ${{VAR:-default}} and ${{VAR:?message}}; "
+                "write `$${` for a literal `${`"
+            )
             return ""
-        name, default = reference[1], reference[2]
+        name, kind, rest = reference[1], reference[2], reference[3]
         value = self._env.get(name)
-        if default is not None:
-            return value or default
-        if value is None:
+        if value:
+            names.append(name)
+        elif kind == "?":
+            mistakes.append(f"the environment variable {name} is not set: {rest or 'it has to be'}")
+        elif kind == "-":
+            return rest
+        elif value is None:
             mistakes.append(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
         return value or ""

@@ -28,6 +28,7 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """The HTTP server."""
 
     host: Text = "127.0.0.1"
+    """Where it listens."""
     port: Port = 8377
     """0: any free one."""
     max_body: Size = _LIMITS.body
@@ -54,6 +55,8 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """Seconds a request's body may take to arrive."""
     upstream_timeout: Timeouts = Timeouts()
     """For every llm that has no `timeout`."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level of what is logged."""
     shutdown_grace: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 10.0
     """Seconds that running turns get to end."""
     keep_alive: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 15.0

@@ -33,12 +33,15 @@ class WebhookSettings(Settings, frozen=True, kw_only=True):
     """Somebody who is posted what was said when a session ends."""
 
     url: Url
+    """Who is posted to."""
     secret: Secret
     """What signatures are made with."""
     events: Ends = ("ttl", "cap", "close", "delete")
+    """The ends it is told of."""
     include_sha1: bool = False
     """Whether `Agora-Signature` is sent too."""
     timeout: Timeout = TIMEOUT
+    """Seconds for the whole call."""
     max_history: Most | None = None
     """Newest messages that are sent; unset: all."""
     headers: dict[str, Secret] = {}
@@ -64,6 +67,7 @@ class Hooks(Settings, frozen=True, kw_only=True):
     """Where transcripts are written; unset: none are."""
     transcripts: TranscriptSettings = TranscriptSettings()
     workspace_git: Hidden | None = None
+    """Free for now; not shown."""
     webhooks: tuple[WebhookSettings, ...] = ()
 
     def mistakes(self) -> list[Mistake]:

@@ -25,6 +25,9 @@ Size = Annotated[int, Meta(ge=1 << 10, le=1 << 32, extra={"form": "size"})]
 Secret = Annotated[str, Meta(min_length=1, extra={"form": "secret"})]
 """Never shown."""
 
+Hushed = Annotated[str, Meta(extra={"form": "secret"})]
+"""The same, and it may be empty."""
+
 Url = Annotated[str, Meta(min_length=1, extra={"form": "url"})]
 """Shown without its password and query."""
 
@@ -48,7 +51,10 @@ Mistake = tuple[str, str]
 
 
 _FREE: Final = frozenset(
-    {"auth", "base_url", "dreaming", "headers", "hooks", "options", "params", "regex", "telemetry", "url"}
+    {
+        *("args", "auth", "base_url", "dreaming", "env", "headers", "hooks"),
+        *("options", "params", "regex", "state", "telemetry", "url"),
+    }
 )
 """Fields in which anything may stand, a secret too."""
 
@@ -58,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     ALIASES: ClassVar[dict[str, str]] = {}
     """Other spellings of keys."""
+    IGNORED: ClassVar[dict[str, str]] = {}
+    """Keys of other systems that mean nothing here, and why: they are told, and do nothing."""
 
     def mistakes(self) -> list[Mistake]:
         """What is wrong with values that are right one by one."""

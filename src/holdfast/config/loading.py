@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from holdfast.config import document
 from holdfast.config.convert import validated
-from holdfast.config.document import Problems, Section
+from holdfast.config.document import Listing, Node, Problems, Scalar, Section
+from holdfast.config.dotenv import Variables, variables
 from holdfast.config.model import LLM, Config, Document
+from holdfast.config.overrides import overridden
+from holdfast.config.relations import check_relations
+from holdfast.config.spelling import respelt
 from holdfast.errors import ConfigError
 from holdfast.life import PRESETS
 
@@ -22,6 +26,19 @@ DEFAULT_FILE = "holdfast.yaml"
 """Read when no other file is named and it is there."""
 
 
+class Examined(NamedTuple):
+    """What was read, right or not."""
+
+    config: Config
+    """What is right of it; the rest is as if it had not been given."""
+    problems: list[str]
+    """Every mistake, in the order of their lines; none: the configuration can be used."""
+    wrong: frozenset[str] = frozenset()
+    """Paths that have mistakes."""
+    missing: bool = False
+    """Whether there is no such file."""
+
+
 def load(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Config:
     """A configuration from YAML.
 
@@ -30,27 +47,59 @@ def load(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Co
 
     Args:
         text: the YAML; at most 1 MiB.
-        env: what `${VAR}` stands for; `OPENAI_BASE_URL` and `OPENAI_API_KEY`, and the same of `ANTHROPIC`, are looked up in it too.
+        env: what `${VAR}` stands for, and `HOLDFAST_GATEWAY__PORT` and its like, which win over the text; `OPENAI_BASE_URL` and
+            `OPENAI_API_KEY`, and the same of `ANTHROPIC`, are looked up in it too.
         source: name of the text, for messages.
 
     Raises:
         ConfigError: with every mistake in it, in the order of their lines.
     """
+    return _right(examined(text, env=env, source=source))
+
+
+def _right(found: Examined) -> Config:
+    if found.problems:
+        raise ConfigError(found.problems)
+    return found.config
+
+
+def examined(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Examined:
+    """The same with its mistakes, for whoever has more to find. See `load`."""
     problems = Problems(source)
-    tree = document.parse(text, env=env, problems=problems)
-    found, lines = validated(tree or Section(1, {}), Document, problems)
+    tree = document.parse(text, env=env, problems=problems) or Section(1, {})
+    respelt(tree, problems)
+    overridden(tree, env, problems)
+    found, lines = validated(tree, Document, problems)
+    check_relations(found.agents, lines, problems)
     environment, anthropic = environment_of(env, problems), environment_of(env, problems, "anthropic")
     named = [llm for llm in (environment, anthropic) if llm.base_url or llm.api_key]
-    if problems:
-        raise ConfigError(problems.lines())
-    return Config(
+    config = Config(
         **msgspec.structs.asdict(_preset(found, lines)),
         source=source,
         lines=lines,
+        spelt=problems.written,
+        origins=problems.origins,
+        variables=variables_in(tree, env),
+        ignored=tuple(problems.ignored),
         environment=environment,
         anthropic=anthropic,
         fallback=[*named, LLM(provider="offline")][0],
     )
+    mistakes = env.mistakes if isinstance(env, Variables) else []
+    return Examined(config, [*problems.lines(), *mistakes], frozenset(problems.paths))
+
+
+def variables_in(node: Node, env: Mapping[str, str], path: str = "") -> dict[str, str]:
+    """Which variables are in the values, and where those are set, by path: `DB_USER from environment`."""
+    match node:
+        case Section(entries=entries):
+            below = [(child, f"{path}.{name}" if path else name) for name, (_, child) in entries.items()]
+        case Listing(items=items):
+            below = [(child, f"{path}[{index}]") for index, child in enumerate(items)]
+        case Scalar(variables=names):
+            told = env.told if isinstance(env, Variables) else lambda _: "environment"
+            return {path: ", ".join(f"{name} from {told(name)}" for name in names)} if names else {}
+    return {where: said for child, inner in below for where, said in variables_in(child, env, inner).items()}
 
 
 def _preset(found: Document, lines: Mapping[str, int]) -> Document:
@@ -70,25 +119,34 @@ def _preset(found: Document, lines: Mapping[str, int]) -> Document:
 
 
 def read(path: str | os.PathLike[str], env: Mapping[str, str]) -> Config:
-    """A configuration from a file in UTF-8.
+    """A configuration from a file in UTF-8, with the `.env` beside it and the one where the process runs.
 
     Raises:
         ConfigError: it cannot be read, or has mistakes.
     """
+    return _right(examined_file(path, env))
+
+
+def examined_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Examined:
+    """The same with its mistakes."""
+    env = variables(env, (Path(path).parent, Path()))
     try:
         with Path(path).open("rb") as file:
             data = file.read(document.MAX_BYTES + 1)  # one more than allowed, so that `load` sees that it is too much
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError([f"{path}: cannot be read: {reason}"]) from error
+        found = examined("", env=env, source=str(path))
+        missing = isinstance(error, FileNotFoundError | IsADirectoryError)
+        return found._replace(problems=[f"{path}: cannot be read: {reason}", *found.problems], missing=missing)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if len(data) <= document.MAX_BYTES:
             line = data.count(b"\n", 0, error.start) + 1
-            raise ConfigError([f"{path}:{line}: not UTF-8"]) from error
+            found = examined("", env=env, source=str(path))
+            return found._replace(problems=[f"{path}:{line}: not UTF-8", *found.problems])
         text = data.decode("latin-1")  # cut in the middle of a character; too large in any case
-    return load(text, env=env, source=str(path))
+    return examined(text, env=env, source=str(path))
 
 
 def default(env: Mapping[str, str]) -> Config:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from msgspec import Meta
 
 from holdfast.budget import Budget
+from holdfast.config.agents import Agent, Artifacts, McpServer
 from holdfast.config.auth import Auth
 from holdfast.config.gateway import Gateway, Timeouts
 from holdfast.config.hooks import Hooks
@@ -41,7 +42,6 @@ from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES, FALLBACKS, HISTORY_
 
 NOT_USED_YET: Final = (
     "agents.*.search",
-    "agents.*.sub_agents",
     "dreaming",
     "embedders",
     "hooks.workspace_git",
@@ -87,7 +87,9 @@ class LLM(Settings, frozen=True, kw_only=True):
     inputs: Inputs | None = None
     """What the model takes; other media are told to it in words. Unset: all of them."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """Unset: the upstream's own."""
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Unset: the upstream's own."""
     timeout: Timeouts | None = None
     """Unset: `gateway.upstream_timeout`."""
     headers: dict[str, Secret] = {}
@@ -161,17 +163,22 @@ _SERVER_KEYS: Final = ("host", "port", "database", "user", "password")
 class Database(Settings, frozen=True, kw_only=True):
     """A place to store things: a `driver` with its keys, or a `url`."""
 
+    ALIASES: ClassVar[dict[str, str]] = {"username": "user"}
+
     driver: Literal["sqlite", "postgres", "mysql", "redis"] | None = None
     """Unset: what `url` begins with."""
     path: Text | None = None
     """SQLite: the file, relative to where the process runs; `:memory:` for none."""
     host: Text | None = None
+    """Needed for all but SQLite."""
     port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
     """Unset: the driver's usual one."""
     database: Text | None = None
     """Its name; for Redis its number."""
     user: Text | None = None
+    """Any characters: they are encoded for you."""
     password: Secret | None = None
+    """The same."""
     url: Url | None = None
     """Instead of all the others but `driver`."""
     options: Free = {}
@@ -222,13 +229,16 @@ class Chromem(Settings, frozen=True, kw_only=True):
     """The embedded vector index."""
 
     persist_path: Text | None = None
+    """The folder; unset: it is kept in memory."""
     compress: bool = False
+    """Whether its files are compressed."""
 
 
 class VectorProvider(Settings, frozen=True, kw_only=True):
     """Where vectors live."""
 
     type: Literal["chromem"] = "chromem"
+    """The index that is built in."""
     chromem: Chromem | None = None
 
 
@@ -236,7 +246,9 @@ class MemoryStorage(Settings, frozen=True, kw_only=True):
     """Where long-term memory lives."""
 
     backend: Literal["keyword", "vector", "hybrid"] = "keyword"
+    """How memories are found."""
     embedder: Text | None = None
+    """A name in `embedders`; needed for all but `keyword`."""
     vector_provider: VectorProvider | None = None
 
     def mistakes(self) -> list[Mistake]:
@@ -248,7 +260,9 @@ class IndexStorage(Settings, frozen=True, kw_only=True):
     """What search looks things up in."""
 
     type: Literal["keyword", "vector", "hybrid"] = "keyword"
+    """How past conversations are found."""
     embedder: Text | None = None
+    """A name in `embedders`; needed for all but `keyword`."""
     vector_provider: VectorProvider | None = None
 
     def mistakes(self) -> list[Mistake]:
@@ -264,14 +278,17 @@ class ArtifactStorage(Settings, frozen=True, kw_only=True):
     path: Text | None = None
     """`disk`: the folder; unset: the SQLite file's name with `.artifacts` behind it."""
     bucket: Text | None = None
+    """`s3`: made already."""
     prefix: Text | None = None
     """Of every key in the bucket."""
     endpoint: Url | None = None
     """Of what speaks like S3; unset: AWS."""
     region: Text | None = None
+    """Unset: the environment's, else `us-east-1`."""
     access_key: Secret | None = None
     """With `secret_key`; unset: as AWS's own tools find them in the environment."""
     secret_key: Secret | None = None
+    """With `access_key`."""
     max_bytes: Size = ARTIFACT_BYTES
     """Largest artifact."""
     max_total: Annotated[int, Meta(ge=1 << 10, le=1 << 44, extra={"form": "size"})] = ARTIFACTS_BYTES
@@ -311,12 +328,19 @@ class Embedder(Settings, frozen=True, kw_only=True):
     """A model that makes vectors."""
 
     provider: Text = "openai"
+    """Whose API it speaks."""
     model: Text | None = None
+    """The model's name there."""
     api_key: Secret | None = None
+    """The key to it."""
     base_url: Url | None = None
+    """Where it is."""
     dimension: Tokens | None = None
+    """Numbers in a vector."""
     batch_size: Tokens | None = None
+    """Texts in a call."""
     timeout: Timeout | None = None
+    """Seconds that a call may take."""
 
     def mistakes(self) -> list[Mistake]:
         return [*url_mistakes("base_url", self.base_url), *key_mistakes("api_key", self.api_key)]
@@ -333,51 +357,28 @@ class ShortTerm(Settings, frozen=True, kw_only=True):
     """Idle seconds after which a session ends; 0: never."""
 
 
-# -- agents ----------------------------------------------------------------------
-
-
-class Search(Settings, frozen=True, kw_only=True):
-    """An agent's search over past conversations."""
-
-    enabled: bool = False
-    max_results: Annotated[int, Meta(ge=1, le=100)] = 5
-
-
-class Agent(Settings, frozen=True, kw_only=True):
-    """One agent."""
-
-    llm: Text | None = None
-    """A name in `llms`, else a model's name; unset: `default`."""
-    instruction: str | None = None
-    """Its system prompt."""
-    description: str | None = None
-    """What it is for, told in `GET /v1/models`."""
-    context: ContextSettings | None = None
-    """Unset: the top-level `context`. Without a `strategy` its keys are added to those of the top level."""
-    tools: tuple[Text, ...] | None = None
-    """Those of the tools that run here which it has; unset: all."""
-    greeting: Text | None = None
-    """What it says first, in a session that is made for it."""
-    failure_message: Text | None = None
-    """What it says in place of a reply where no model answers; unset: an error tells."""
-    silence_message: Text | None = None
-    """What it says when nobody has said anything for a while: `POST …/speak` with `source: silence`."""
-    sub_agents: tuple[Text, ...] = ()
-    search: Search | None = None
-
-
 # -- the whole ---------------------------------------------------------------------
 
 
 class Document(Settings, frozen=True, kw_only=True):
     """Everything a file may say."""
 
+    IGNORED: ClassVar[dict[str, str]] = {
+        "name": "a server has no name; what is kept belongs to the tenant of the caller's key",
+        "rate_limiting": "`auth.rate` and `auth.burst` bound the requests of a key",
+        "version": "there is one form of this file",
+    }
+
     context: ContextSettings = ContextSettings()
+    """How the working set is made, for every agent that says nothing else."""
     llms: dict[str, LLM] = {}
     databases: dict[str, Database] = {}
     storage: Storage = Storage()
     short_term: ShortTerm = ShortTerm()
     agents: dict[str, Agent] = {}
+    mcp_servers: dict[str, McpServer] = {}
+    """Servers whose tools agents may have, by name."""
+    artifacts: Artifacts = Artifacts()
     gateway: Gateway = Gateway()
     python: Python = Python()
     redaction: Redaction = Redaction()
@@ -386,7 +387,9 @@ class Document(Settings, frozen=True, kw_only=True):
     auth: Auth = Auth()
     hooks: Hooks = Hooks()
     dreaming: Free | None = None
+    """Free for now."""
     telemetry: Hidden | None = None
+    """Free for now; not shown."""
     preset: Literal["mistralrs"] | None = None
     """Defaults of `short_term` and `storage.sessions` as another system has them: what stands in the file wins."""
 
@@ -397,7 +400,15 @@ class Config(Document, frozen=True, kw_only=True):
     source: str = "defaults"
     """Name of the file it came from, for messages."""
     lines: dict[str, int] = {}
-    """Line of each key that was given, by its path."""
+    """Line of each key that was given, by its path here and as the file spells it; 0: it was given elsewhere."""
+    spelt: dict[str, str] = {}
+    """How the file spells a key, by its path here, where that is another."""
+    origins: dict[str, str] = {}
+    """The variable that a value comes from which is not in the file, by its path."""
+    variables: dict[str, str] = {}
+    """Variables in a value of the file, and where they are set, by its path."""
+    ignored: tuple[tuple[int, str, str], ...] = ()
+    """Keys of other systems that do nothing here: line, path, why."""
     fallback: LLM = LLM(provider="offline")
     """The built-in `default` model: OpenAI's API when the environment names it, else Anthropic's, else `offline`."""
     environment: LLM = LLM()

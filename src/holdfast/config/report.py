@@ -6,41 +6,57 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import yaml
-from msgspec import inspect
 
 from holdfast.budget import window_note, window_of
-from holdfast.config.convert import fields_of, form_of, nearest
-from holdfast.config.kinds import Settings
-from holdfast.config.loading import default, read
-from holdfast.config.model import NOT_USED_YET, Config, Document
+from holdfast.config.convert import nearest
+from holdfast.config.model import NOT_USED_YET, Config
+from holdfast.config.relations import unknown_agents
 from holdfast.config.resolve import (
     BUILT_IN,
     OFFLINE,
+    ServerSettings,
+    Settled,
     context_of,
-    find_file,
     is_loopback,
+    place_of,
+    settled,
     store_mistake,
-    store_url,
     upstream_of,
 )
-from holdfast.config.values import MASK, format_duration, format_size, is_secret_name, mask_url
+from holdfast.config.shown import describe
+from holdfast.config.values import mask_url
 from holdfast.context.policies import WITHOUT_MODEL
-from holdfast.context.settings import ContextSettings
-from holdfast.errors import ConfigError
 from holdfast.secrets.patterns import chosen
 from holdfast.secrets.rules import EXTRA, installed
-from holdfast.tools.tool import PLANNED, PYTHON
+from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
+from holdfast.tools.tool import ELSEWHERE, PLANNED, PYTHON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 # -- warnings ----------------------------------------------------------------------
 
 
 def check(config: Config) -> list[str]:
     """What loads and yet will not do what was meant: one line each, with its place, in the order of the file."""
-    found = [*_not_used(config), *_references(config), *_tools(config), *_models(config), *_scorers(config)]
-    return _lines(config, [*refused(config), *_exposed(config), *found, *_redaction_off(config), *_hooks(config)])
+    return _lines(config, [*refused(config), *_doubtful(config)])
+
+
+def _doubtful(config: Config) -> Iterator[tuple[str, str]]:
+    yield from _exposed(config)
+    yield from _not_used(config)
+    yield from _references(config)
+    yield from _tools(config)
+    yield from _models(config)
+    yield from _scorers(config)
+    yield from _redaction_off(config)
+    yield from _hooks(config)
+
+
+def ignored(config: Config) -> list[str]:
+    """Keys of other systems that do nothing here, with their places."""
+    told = [(line, f"{path}: does nothing here: {why}") for line, path, why in config.ignored]
+    return [f"{config.source}:{line}: {text}" for line, text in sorted(told)]
 
 
 def refused(config: Config) -> list[tuple[str, str]]:
@@ -50,12 +66,13 @@ def refused(config: Config) -> list[tuple[str, str]]:
     return [*([mistake] if mistake else []), *exposed, *_without_rules(config)]
 
 
+_BUILT = frozenset({PYTHON, *ARTIFACT_TOOLS})
+"""Tools that are built in."""
+
+
 def _lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
     lines = [(config.lines.get(path, 0), path, message) for path, message in dict.fromkeys(found)]
-    return [
-        f"{config.source}:{line}: {path}: {message}" if line else f"{config.source}: {path}: {message}"
-        for line, path, message in sorted(lines, key=lambda found: found[0])
-    ]
+    return [f"{place_of(config, path)}: {message}" for _, path, message in sorted(lines, key=lambda found: found[0])]
 
 
 def _not_used(config: Config) -> Iterator[tuple[str, str]]:
@@ -71,10 +88,7 @@ def _references(config: Config) -> Iterator[tuple[str, str]]:
         part = getattr(config.storage, key)
         if part and part.embedder and part.embedder not in {*config.embedders, *BUILT_IN}:
             yield f"storage.{key}.embedder", f"no embedder {part.embedder!r}{_meant(part.embedder, config.embedders)}"
-    for name, agent in config.agents.items():
-        for other in agent.sub_agents:
-            if other not in config.agents:
-                yield f"agents.{name}.sub_agents", f"no agent {other!r}{_meant(other, config.agents)}"
+    yield from unknown_agents(config.agents)
 
 
 def _tools(config: Config) -> Iterator[tuple[str, str]]:
@@ -85,11 +99,19 @@ def _tools(config: Config) -> Iterator[tuple[str, str]]:
                 yield f"agents.{name}.tools", f"tool {tool!r} is off, and is left out: python.enabled turns it on"
             elif tool in PLANNED:
                 yield f"agents.{name}.tools", f"tool {tool!r} is not available yet, and is left out"
-            elif tool != PYTHON:
+            elif tool in ELSEWHERE:
+                yield f"agents.{name}.tools", f"no tool {tool!r} is built in: it is left out unless a program gives it"
+            elif tool not in _BUILT and not _of_server(config, tool):
                 yield (
                     f"agents.{name}.tools",
                     f"no tool {tool!r} is built in: turns are refused unless a program gives it",
                 )
+
+
+def _of_server(config: Config, tool: str) -> bool:
+    """Whether a name may be that of an MCP server, or of one of its tools: which these are is known when it runs."""
+    named = config.mcp_servers.items()
+    return any(tool == name or tool.startswith(name + "_" if one.prefix is None else one.prefix) for name, one in named)
 
 
 def _models(config: Config) -> Iterator[tuple[str, str]]:
@@ -161,7 +183,7 @@ def _without_rules(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _redaction_off(config: Config) -> Iterator[tuple[str, str]]:
-    for key in ("patterns", "extra_patterns", "rules", "exclude_rules", "use_builtins"):
+    for key in ("patterns", "rules", "exclude_rules", "use_builtins"):
         if f"redaction.{key}" in config.lines and not config.redaction.enabled:
             yield f"redaction.{key}", "redaction is off; `enabled: true` turns it on"
 
@@ -179,62 +201,6 @@ def _hooks(config: Config) -> Iterator[tuple[str, str]]:
 def _meant(name: str, known: Mapping[str, Any]) -> str:
     near = nearest(name, list(known))
     return f"; did you mean {near!r}?" if near else ""
-
-
-# -- the configuration, shown --------------------------------------------------------
-
-
-def describe(config: Config) -> dict[str, Any]:
-    """The configuration as plain data, in the spelling of the file, defaults included, with no secret in it."""
-    return _shown_settings(config, Document)
-
-
-def _shown_settings(settings: Settings, cls: type[Settings]) -> dict[str, Any]:
-    fields = fields_of(cls)
-    given = {name: value for name in fields if (value := getattr(settings, name)) is not None}
-    shown = {name: _shown(value, fields[name].type, name) for name, value in given.items()}
-    return {name: value for name, value in shown.items() if value not in ({}, [])}
-
-
-def _shown(value: Any, info: inspect.Type, name: str) -> Any:
-    info, form = form_of(info)
-    match value:
-        case Settings():
-            return _shown_settings(value, type(value))
-        case ContextSettings():
-            return {"strategy": value.strategy, **_masked(value.options, name="")}
-        case dict() if isinstance(info, inspect.DictType) and form is None:
-            return {key: _shown(item, info.value_type, key) for key, item in value.items()}
-        case tuple() if isinstance(info, inspect.VarTupleType):
-            return [_shown(item, info.item_type, name) for item in value]
-        case _:
-            return _shown_leaf(value, form, name)
-
-
-def _shown_leaf(value: Any, form: str | None, name: str) -> Any:
-    match form:
-        case "secret":
-            return MASK
-        case "hidden":
-            return dict.fromkeys(value, MASK)
-        case "url":
-            return mask_url(value)
-        case "duration":
-            return format_duration(value)
-        case "size":
-            return format_size(value)
-        case _:
-            return _masked(value, name=name)
-
-
-def _masked(value: Any, *, name: str) -> Any:
-    """Free data; what stands under a name that sounds like a secret, at any depth, is hidden."""
-    if isinstance(value, dict):
-        return {key: _masked(item, name=name if is_secret_name(name) else key) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_masked(item, name=name) for item in value]
-    hidden = is_secret_name(name) and isinstance(value, str | int | float) and not isinstance(value, bool)
-    return MASK if hidden else value
 
 
 # -- the command -----------------------------------------------------------------------
@@ -257,27 +223,58 @@ def config_check(file: str | None, env: Mapping[str, str]) -> Report:
         file: the file; None: the one that `serve` would read.
         env: the environment.
     """
-    path = find_file(file, env)
-    name = path or "defaults"
-    try:
-        config = read(path, env) if path else default(env)
-    except ConfigError as error:
-        problems = error.problems
-        missing = isinstance(error.__cause__, FileNotFoundError | IsADirectoryError)
-        count = f"{len(problems)} mistake{'s' * (len(problems) > 1)}"
-        text = problems[0] if missing else "\n".join([*problems, f"{name}: {count}"])
-        return Report(2 if missing else 1, text, {"file": path, "ok": False, "problems": problems, "warnings": []})
-    return _accepted(config, path, name)
+    found = settled({"config": file}, env)
+    settings = found.settings
+    name = settings.file or "defaults"
+    if found.missing:
+        data = {"file": settings.file, "ok": False, "problems": found.problems, "warnings": []}
+        return Report(2, "\n".join(found.problems), data)
+    further = [line for line in _further(settings.config, found.wrong) if line not in found.problems]
+    warnings = [line for line in _warnings(settings.config, found.wrong) if line not in {*found.problems, *further}]
+    if _ill_formed(found, settings.config):
+        return _refusal(name, settings.file, [*found.problems, *further], warnings)
+    return _accepted(settings, [*found.problems, *further], warnings, name)
 
 
-def _accepted(config: Config, path: str | None, name: str) -> Report:
-    problems = _lines(config, refused(config))
-    warnings = [line for line in check(config) if line not in problems]
+def _ill_formed(found: Settled, config: Config) -> bool:
+    """Whether it does not even load; a store that is not there does."""
+    mistake = store_mistake(config)
+    return any(mistake is None or not line.endswith(mistake[1]) for line in found.problems)
+
+
+def _further(config: Config, wrong: Collection[str]) -> list[str]:
+    """What `serve` refuses, without what only follows from mistakes that are told."""
+    return _lines(config, [(path, message) for path, message in refused(config) if not _follows(path, wrong)])
+
+
+def _warnings(config: Config, wrong: Collection[str]) -> list[str]:
+    """The warnings; where a whole section is wrong, what refers to it would be told for nothing."""
+    if any("." not in path and "[" not in path for path in wrong):
+        return ignored(config)
+    found = [(path, message) for path, message in _doubtful(config) if not _follows(path, wrong)]
+    return [*ignored(config), *_lines(config, found)]
+
+
+def _follows(path: str, wrong: Collection[str]) -> bool:
+    """Whether what is said of a key may only be said because something else is wrong."""
+    behind = {"gateway.host": "auth", "storage.sessions.database": "databases", "storage.sessions.backend": "databases"}
+    return any(_touches(path, other) or (path in behind and _touches(behind[path], other)) for other in wrong)
+
+
+def _touches(path: str, other: str) -> bool:
+    return path == other or path.startswith(f"{other}.") or other.startswith(f"{path}.")
+
+
+def _refusal(name: str, file: str | None, problems: list[str], warnings: list[str]) -> Report:
+    count = f"{len(problems)} mistake{'s' * (len(problems) > 1)}"
+    lines = [*problems, *(f"warning: {warning}" for warning in warnings), f"{name}: {count}"]
+    return Report(1, "\n".join(lines), {"file": file, "ok": False, "problems": problems, "warnings": warnings})
+
+
+def _accepted(settings: ServerSettings, problems: list[str], warnings: list[str], name: str) -> Report:
+    config = settings.config
     model = upstream_of(config)
-    try:
-        store = mask_url(store_url(config))
-    except ConfigError:  # among the problems
-        store = "none"
+    store = "none" if store_mistake(config) and "store" not in config.origins else mask_url(settings.store)
     answers = f"{model.model} at {mask_url(model.base_url)} ({model.origin})" if model.base_url else "offline, built in"
     shown = describe(config)
     text = "\n".join(
@@ -292,7 +289,7 @@ def _accepted(config: Config, path: str | None, name: str) -> Report:
         ]
     )
     data = {
-        "file": path,
+        "file": settings.file,
         "ok": not problems,
         "problems": problems,
         "warnings": warnings,

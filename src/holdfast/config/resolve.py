@@ -11,16 +11,18 @@ import msgspec
 
 from holdfast.artifacts import ArtifactSettings
 from holdfast.config.document import kind_of
+from holdfast.config.dotenv import variables
 from holdfast.config.kinds import Mistake
-from holdfast.config.loading import DEFAULT_FILE, default, read
+from holdfast.config.loading import DEFAULT_FILE, examined, examined_file
 from holdfast.config.model import LLM, SCHEMES, Config, Database, LLMSettings
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 from holdfast.life import LifeSettings
+from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 ANTHROPIC_URL: Final = "https://api.anthropic.com/v1"
@@ -153,6 +155,11 @@ def python_of(config: Config) -> PythonSettings | None:
     return PythonSettings(**given) if given.pop("enabled") else None
 
 
+def mcp_of(config: Config) -> tuple[McpSettings, ...]:
+    """Servers whose tools agents may name."""
+    return tuple(McpSettings(name=name, **msgspec.structs.asdict(one)) for name, one in config.mcp_servers.items())
+
+
 def store_url(config: Config) -> str:
     """The URL of the database that sessions live in. It holds the password: show `mask_url` of it.
 
@@ -213,9 +220,15 @@ def database_url(database: Database) -> str:
     return f"{scheme}://{login}{host}:{port}/{name}{query}"
 
 
-def _at(config: Config, path: str, message: str) -> str:
+def place_of(config: Config, path: str) -> str:
+    """Where a key is, for messages: file and line, or the variable; and the key as it is spelt there."""
     line = config.lines.get(path, 0)
-    return f"{config.source}:{line}: {path}: {message}" if line else f"{config.source}: {path}: {message}"
+    place = f"{config.source}:{line}" if line else config.origins.get(path, config.source)
+    return f"{place}: {config.spelt.get(path, path)}"
+
+
+def _at(config: Config, path: str, message: str) -> str:
+    return f"{place_of(config, path)}: {message}"
 
 
 # -- flags and environment ---------------------------------------------------------
@@ -239,45 +252,78 @@ def find_file(flag: str | None, env: Mapping[str, str]) -> str | None:
     return named or (DEFAULT_FILE if Path(DEFAULT_FILE).is_file() else None)
 
 
+class Settled(NamedTuple):
+    """What `serve` would run with, right or not."""
+
+    settings: ServerSettings
+    """What is right of it; the rest is as if it had not been given."""
+    problems: list[str]
+    """Every mistake of file, environment and flags; none: it can be used."""
+    wrong: frozenset[str]
+    """Paths that have mistakes."""
+    missing: bool
+    """Whether there is no such file."""
+
+
 def settings_from(flags: Mapping[str, Any], env: Mapping[str, str]) -> ServerSettings:
-    """Flags over the environment over the file over the defaults.
+    """Flags over the environment over `.env` over the file over the defaults.
 
     Args:
         flags: `config`, `host`, `port`, `store`, `model`; None or absent: not given.
-        env: `HOLDFAST_CONFIG`, `HOLDFAST_HOST`, `HOLDFAST_PORT`, `HOLDFAST_STORE`, and what the file refers to; empty ones
-            count as not given.
+        env: `HOLDFAST_CONFIG`, `HOLDFAST_HOST`, `HOLDFAST_PORT`, `HOLDFAST_STORE`, `HOLDFAST_GATEWAY__PORT` and its like, and
+            what the file refers to; empty ones count as not given. What `.env` beside the file, and then the one where the
+            process runs, says besides is added.
 
     Raises:
         ConfigError: with all mistakes of the file, the flags and the environment.
     """
-    file = find_file(flags.get("config"), env)
-    problems: list[str] = []
-    config = None
-    try:
-        config = read(file, env) if file else default(env)
-    except ConfigError as error:
-        problems += error.problems
-    host = flags.get("host") or env.get("HOLDFAST_HOST")
-    port = _port(flags, env, problems)
-    store = flags.get("store") or env.get("HOLDFAST_STORE")
-    if config is not None:
-        config = msgspec.structs.replace(config, model=flags.get("model") or None)
-        try:
-            store = store or store_url(config)
-        except ConfigError as error:
-            problems += error.problems
-    if problems or config is None:
-        raise ConfigError(problems)
-    port = config.gateway.port if port is None else port
-    return ServerSettings(config, file, host or config.gateway.host, port, store or DEFAULT_STORE)
+    found = settled(flags, env)
+    if found.problems:
+        raise ConfigError(found.problems)
+    return found.settings
 
 
-def _port(flags: Mapping[str, Any], env: Mapping[str, str], problems: list[str]) -> int | None:
-    name, given = "--port", flags.get("port")
-    if given is None:
-        name, given = "HOLDFAST_PORT", env.get("HOLDFAST_PORT") or None
-    if given is None:
-        return None
+def settled(flags: Mapping[str, Any], env: Mapping[str, str]) -> Settled:
+    """The same with its mistakes, for whoever has more to find."""
+    here = variables(env, (Path(),))
+    file = find_file(flags.get("config"), here)
+    env = variables(env, (Path(file).parent, Path())) if file else here
+    found = examined_file(file, env) if file else examined("", env=env, source="defaults")
+    origins = dict(found.config.origins)
+    config = msgspec.structs.replace(found.config, model=flags.get("model") or None, origins=origins)
+    problems = list(found.problems)
+    host, origins["gateway.host"] = _given("host", flags, env) or (config.gateway.host, origins.get("gateway.host", ""))
+    given = _given("port", flags, env)
+    port = None if given is None else _port(*given, problems)
+    if given is not None:
+        origins["gateway.port"] = given[1]
+    store, origins["store"] = _given("store", flags, env) or (None, "")
+    if store is None:
+        mistake, unsure = store_mistake(config), _unsure(config, found.wrong)
+        problems += [_at(config, *mistake)] if mistake and not unsure else []
+        store = DEFAULT_STORE if mistake or unsure else store_url(config)
+    for path in [path for path, origin in origins.items() if not origin]:
+        del origins[path]
+    settings = ServerSettings(config, file, str(host), config.gateway.port if port is None else port, str(store))
+    return Settled(settings, problems, found.wrong, found.missing)
+
+
+def _given(key: str, flags: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Any, str] | None:
+    """What a flag says, or the variable of its name; and which of the two."""
+    flag, name = flags.get(key), f"HOLDFAST_{key.upper()}"
+    if flag is not None and flag != "":
+        return flag, f"--{key}"
+    return (env[name], name) if env.get(name) else None
+
+
+def _unsure(config: Config, wrong: Collection[str]) -> bool:
+    """Whether something is wrong, and told, that the store depends on."""
+    sections = ("databases", "storage", "storage.sessions", "storage.sessions.backend", "storage.sessions.database")
+    near = f"databases.{store_name(config)}"
+    return any(path in sections or path == near or path.startswith(f"{near}.") for path in wrong)
+
+
+def _port(given: object, name: str, problems: list[str]) -> int | None:
     text = str(given).strip()
     if kind_of(text) == "integer" and 0 <= int(text) <= 65_535:
         return int(text)

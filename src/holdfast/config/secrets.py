@@ -15,6 +15,7 @@ class SecretPattern(Settings, frozen=True, kw_only=True):
     regex: Secret
     """Only its group `secret`, where there is one."""
     label: str
+    """What stands in its place: `[REDACTED:label]`."""
 
     def mistakes(self) -> list[Mistake]:
         return trouble(self.regex, self.label)
@@ -26,12 +27,15 @@ class Redaction(Settings, frozen=True, kw_only=True):
     ALIASES: ClassVar[dict[str, str]] = {"extra_patterns": "patterns"}
 
     enabled: bool = False
+    """Whether anything is taken out."""
     use_builtins: bool = True
     """Whether the built-in rules hold too."""
     patterns: tuple[SecretPattern, ...] = ()
+    """Rules of your own."""
     rules: Names = (ALL,)
     """Built-in rules; `all`: every one."""
     exclude_rules: Names = ()
+    """Built-in rules that do not hold."""
 
     def mistakes(self) -> list[Mistake]:
         return _rule_mistakes(self)
@@ -41,11 +45,15 @@ class SecretGuard(Settings, frozen=True, kw_only=True):
     """What happens to secrets that redaction leaves."""
 
     enabled: bool = True
+    """Whether anything is looked for."""
     on_secret: Literal["block", "redact", "warn"] = "block"  # noqa: S105 - what happens, no password
+    """Whether what holds one is refused, or it is replaced, or only told."""
     rules: Names = (ALL,)
     """Built-in rules; `all`: every one of those that find credentials."""
     exclude_rules: Names = ()
+    """Built-in rules that do not hold."""
     patterns: tuple[SecretPattern, ...] = ()
+    """Rules of your own."""
 
     def mistakes(self) -> list[Mistake]:
         return _rule_mistakes(self)

@@ -25,7 +25,8 @@ _SIZES: Final = {
 _SIZE: Final = re.compile(r"(\d{1,18}) ?([a-zA-Z]*)", re.ASCII)
 
 _SECRET_NAME: Final = re.compile(
-    r"key|token(?!s)|(?<!on_)secret(?!_guard)|passw|credential|authorization|cookie", re.IGNORECASE
+    r"(?<!output_)(?<!session_)key|token(?!s|_window)|(?<!on_)secret(?!_guard)|passw|credential|authorization|cookie",
+    re.IGNORECASE,
 )
 
 

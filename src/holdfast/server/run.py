@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,135 +19,42 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 import uvicorn
 
-from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
-from holdfast.budget import Budget
+from holdfast.agents import DEFAULT
 from holdfast.config import (
     Config,
-    LLMSettings,
     ServerSettings,
-    artifacts_of,
-    context_of,
     is_loopback,
-    life_of,
     mask_url,
-    python_of,
     upstream_of,
 )
-from holdfast.config.gateway import Gateway
-from holdfast.config.hooks import hooks_of
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.config.opening import make_room, opened
+from holdfast.config.roster import Clients, roster_of
+from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
-from holdfast.models import AnthropicModel, Limited, Model, OpenAIModel, ProviderCounter, endpoint_of
-from holdfast.models.client import Options
-from holdfast.secrets import Guard, guard_of
+from holdfast.secrets import Guard
 from holdfast.server.access import Access
 from holdfast.server.addressing import Matching
 from holdfast.server.app import make_app
+from holdfast.server.intake import Intake
 from holdfast.server.jwks import Tokens
 from holdfast.server.observe import JsonLines
 from holdfast.server.protocol import protocol_of
 from holdfast.server.relay import Relays
-from holdfast.stores.sqlite import MEMORY, path_of
+from holdfast.server.reloading import Dials, Reloading
+from holdfast.stores.sqlite import path_of
 from holdfast.tokens import STORED
-from holdfast.tools.tool import Tool, ToolLimits
+from holdfast.tools.tool import Tool
 
 _COLLECT_EVERY = (7_000, 5, 2)
 """New objects until the collector goes through the young ones, and how many such passes until the middle and all."""
-_CACHE_KEY_HOSTS = ("openai.com", "azure.com")
-"""Providers that take `prompt_cache_key`; others may refuse a field they do not know."""
 
 
-def roster_of(config: Config) -> Roster:
-    """Agents and models as configured."""
-    # An upstream is called by the first of its names: that of its entry.
-    names = [*config.llms, DEFAULT, *(agent.llm for agent in config.agents.values() if agent.llm)]
-    names += [fallback for llm in config.llms.values() for fallback in llm.fallbacks]
-    clients: dict[str, Model] = {}
-    llms = {name: _llm(name, upstream_of(config, name), clients) for name in names}
-    agents = {}
-    for name, agent in config.agents.items():
-        settings = context_of(config, name)
-        agents[name] = Agent(
-            name=name,
-            llm=agent.llm,
-            instruction=agent.instruction,
-            description=agent.description,
-            context=settings,
-            tools=agent.tools,
-            greeting=agent.greeting,
-            failure_message=agent.failure_message,
-            silence_message=agent.silence_message,
-        )
-    return Roster(llms, agents, config.context)
-
-
-def _llm(name: str, settings: LLMSettings, clients: dict[str, Model]) -> Llm:
-    """A model under one of its names; all names of an entry share its client, and so its limits."""
-    if settings.provider == "offline":
-        return offline()
-    client = clients.get(settings.origin)
-    if client is None:
-        client = clients[settings.origin] = _client(settings)
-    return Llm(
-        name=name,
-        model=settings.model,
-        client=client,
-        context_window=settings.context_window,
-        max_tokens=settings.max_tokens,
-        dialect="anthropic" if settings.provider == "anthropic" else "openai",
-        records=settings.provider == "custom",
-        fallbacks=settings.fallbacks,
-        inputs=None if settings.inputs is None else frozenset(settings.inputs),
-        params={key: value for key, value in settings.params.items() if key != "prompt_cache_key"},
-        cache_key=_takes_cache_key(settings),
-        count=_counting(settings) if settings.count == "provider" else None,
-    )
-
-
-def _client(settings: LLMSettings) -> Model:
-    options: Options = {
-        "connect_timeout": settings.timeout.connect,
-        "read_timeout": settings.timeout.read,
-        "total_timeout": settings.timeout.total,
-        "max_connections": settings.max_connections,
-    }
-    client: Model
-    if settings.provider == "anthropic":
-        # What the prompt leaves for the reply, where a request does not say: its API wants to know.
-        reply = Budget.for_model(settings.model, context_window=settings.context_window).max_reply_tokens
-        given = (settings.base_url, settings.api_key)
-        client = AnthropicModel(*given, max_tokens=reply, headers=settings.headers, **options)
-    else:
-        client = OpenAIModel(settings.base_url, settings.api_key, headers=settings.headers, **options)
-    if not settings.max_requests:
-        return client
-    return Limited(client, settings.max_requests, patience=settings.timeout.connect)
-
-
-def _counting(settings: LLMSettings) -> ProviderCounter:
-    endpoint = endpoint_of(settings.base_url, settings.api_key, settings.model, provider=settings.provider)
-    return ProviderCounter(endpoint, headers=settings.headers)
-
-
-def _takes_cache_key(settings: LLMSettings) -> bool:
-    """As `params.prompt_cache_key` says (true or false), else by the provider."""
-    if settings.provider == "anthropic":
-        return False
-    said = settings.params.get("prompt_cache_key")
-    if isinstance(said, bool):
-        return said
-    if settings.provider == "custom":  # whoever reads voice records is no provider with a cache
-        return False
-    host = urlsplit(settings.base_url).hostname or ""
-    return is_loopback(host) or any(host == known or host.endswith(f".{known}") for known in _CACHE_KEY_HOSTS)
-
-
-def tool_limits_of(gateway: Gateway) -> ToolLimits:
-    """How far the tools of a turn may go, as configured."""
-    return ToolLimits(rounds=gateway.max_tool_rounds, result=gateway.max_tool_result, timeout=gateway.tool_timeout)
-
-
-def serve(settings: ServerSettings, *, tools: Iterable[Callable[..., Any] | Tool] = ()) -> int:
+def serve(
+    settings: ServerSettings,
+    *,
+    tools: Iterable[Callable[..., Any] | Tool] = (),
+    again: Callable[[], ServerSettings] | None = None,
+) -> int:
     """Run the server until it is told to stop; its exit code.
 
     Prints where it listens, which model answers, where data lies, and one command to try.
@@ -153,6 +62,7 @@ def serve(settings: ServerSettings, *, tools: Iterable[Callable[..., Any] | Tool
     Args:
         settings: see `holdfast.config.settings_from`.
         tools: what the model may call, and runs in this process; see `Holdfast`.
+        again: reads the settings anew when SIGHUP asks for it; None: such a signal ends the process, as usual.
 
     Raises:
         ConfigError: the configuration cannot be served.
@@ -160,24 +70,12 @@ def serve(settings: ServerSettings, *, tools: Iterable[Callable[..., Any] | Tool
     """
     _check_bind(settings)
     _check_upstreams(settings)
-    guard = guard_of(settings.config.redaction, settings.config.secret_guard)
-    hf = Holdfast(
-        settings.store,
-        roster=roster_of(settings.config),
-        guard=guard,
-        artifacts=artifacts_of(settings.config),
-        hooks=hooks_of(settings.config.hooks, settings.config.redaction),
-        life=life_of(settings.config, sweep=True),
-        tools=tools,
-        tool_limits=tool_limits_of(settings.config.gateway),
-        session_queue=settings.config.gateway.session_queue,
-        queue_timeout=settings.config.gateway.queue_timeout,
-        python=python_of(settings.config),
-    )
-    log_to(sys.stderr, guard)
-    _make_room(settings.store)
+    clients = Clients()
+    hf = opened(settings, roster=roster_of(settings.config, clients), tools=tools)
+    log_to(sys.stderr, hf.guard, settings.config.gateway.log_level)
+    make_room(settings.store)
     with asyncio.Runner(loop_factory=_loop) as runner:
-        return runner.run(_serve(hf, settings))
+        return runner.run(_serve(hf, settings, clients, again))
 
 
 def _check_bind(settings: ServerSettings) -> None:
@@ -191,16 +89,18 @@ def _check_bind(settings: ServerSettings) -> None:
         raise exposed(settings, "there are no API keys")
 
 
-def _check_upstreams(settings: ServerSettings) -> None:
+def _check_upstreams(settings: ServerSettings, *, port: int | None = None) -> None:
     """Refuse a model whose address is the server's own: each call would come back to it, and wait for itself.
+
+    `port` is where it listens, once that is known; None: where it is to listen.
 
     The variables that name an upstream here are those that name this server to its clients: one shell may have them for both.
     """
     for name in (DEFAULT, *settings.config.llms):
         found = upstream_of(settings.config, name)
         parts = urlsplit(found.base_url)
-        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        if port == settings.port and (host == settings.host.strip("[]") or is_loopback(host)):
+        host, its = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        if its == (port or settings.port) and (host == settings.host.strip("[]") or is_loopback(host)):
             meant = "unset OPENAI_BASE_URL and ANTHROPIC_BASE_URL here, " if found.origin == "environment" else ""
             where = f"{found.origin}: base_url {mask_url(found.base_url)} is this server itself"
             raise ConfigError([f"{where}: {meant}say where the model is, or listen on another port"])
@@ -220,16 +120,6 @@ def access_of(hf: Holdfast, config: Config) -> Access:
     return Access(lambda: hf, config.auth, passthrough=config.gateway.upstream_auth == "passthrough", tokens=tokens)
 
 
-def _make_room(url: str) -> None:
-    """The folder of an SQLite file, as seed 002 names one that nobody makes. Raises `StoreUnavailable`."""
-    if not url.startswith("sqlite:") or (path := path_of(url)) == MEMORY:
-        return
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        raise StoreUnavailable(f"the folder of {path} cannot be made: {exc.strerror or exc}") from exc
-
-
 def _loop() -> asyncio.AbstractEventLoop:
     """Uvloop where it can be had: it sends several times the events a second."""
     try:
@@ -239,7 +129,9 @@ def _loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
+async def _serve(
+    hf: Holdfast, settings: ServerSettings, clients: Clients, again: Callable[[], ServerSettings] | None
+) -> int:
     listening = _listen(settings.host, settings.port)
     gateway, access = settings.config.gateway, access_of(hf, settings.config)
     async with hf:
@@ -249,15 +141,16 @@ async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
             raise exposed(settings, "there are no API keys")
         # Loading the tokenizer takes a fifth of a second: not the first request's.
         await anyio.to_thread.run_sync(STORED.text, "ready")
+        intake, relays = Intake(gateway.limits), Relays(gateway.keep_alive, gateway.on_disconnect)
         matching = Matching(gateway.match == "on", gateway.match_system)
         app = make_app(
             hf,
-            limits=gateway.limits,
+            limits=intake,
             matching=matching,
             access=access,
             hosts=gateway.allowed_hosts,
             origins=gateway.cors_origins,
-            relays=Relays(gateway.keep_alive, gateway.on_disconnect),
+            relays=relays,
             close=False,
         )
         config = uvicorn.Config(
@@ -271,13 +164,41 @@ async def _serve(hf: Holdfast, settings: ServerSettings) -> int:
             timeout_graceful_shutdown=max(1, int(gateway.shutdown_grace)),
         )
         server = _Server(config, banner(settings, hf, listening.getsockname()[1], asks=access.asks))
-        await server.serve(sockets=[listening])
+        reloading = None
+        if again is not None:
+            reloading = Reloading(
+                hf,
+                settings,
+                again,
+                clients=clients,
+                check=partial(_check_upstreams, port=listening.getsockname()[1]),
+                dials=Dials(intake, relays, matching, log_level),
+            )
+        with _on_hangup(reloading):
+            await server.serve(sockets=[listening])
+        if reloading is not None:
+            await reloading.close()
         # Turns that the grace did not suffice for, or that a second signal does not wait for, write down what arrived.
         for task in (unfinished := list(server.server_state.tasks)):
             if not task.cancelling():  # a second time would tear it away from telling its client
                 task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
     return 0
+
+
+@contextmanager
+def _on_hangup(reloading: Reloading | None) -> Iterator[None]:
+    """Read the configuration again at SIGHUP, where there is such a signal."""
+    hangup = getattr(signal, "SIGHUP", None)
+    if reloading is None or hangup is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(hangup, reloading.ask)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(hangup)
 
 
 class _Server(uvicorn.Server):
@@ -367,15 +288,22 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
     )
 
 
-def log_to(stream: Any, guard: Guard | None = None) -> None:
+def log_to(stream: Any, guard: Guard | None = None, level: str = "info") -> None:
     """Send Holdfast's and the server's own log to `stream`, as JSON lines; without the secrets that `guard` knows."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines(guard))
-    for name, level in _LEVELS.items():
+    for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
-        logger.setLevel(level)
         logger.propagate = False
+    log_level(level)
 
 
-_LEVELS: Mapping[str, int] = {"holdfast": logging.INFO, "uvicorn": logging.WARNING}
+def log_level(level: str) -> None:
+    """Log what is of that level or above: `debug`, `info`, `warning` or `error`. Of the server's own, warnings at least."""
+    for name, least in _LOGGERS.items():
+        logging.getLogger(name).setLevel(max(logging.getLevelNamesMapping()[level.upper()], least))
+
+
+_LOGGERS: Mapping[str, int] = {"holdfast": logging.DEBUG, "uvicorn": logging.WARNING}
+"""Whose lines are logged, and from which level on at least."""

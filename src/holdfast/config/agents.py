@@ -1,0 +1,172 @@
+"""Who answers, and with what: the keys `agents` and `mcp_servers`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Final
+
+from msgspec import Meta
+
+from holdfast.config.kinds import (
+    Free,
+    Hushed,
+    Mistake,
+    Settings,
+    Size,
+    Text,
+    Timeout,
+    Url,
+    header_mistakes,
+    url_mistakes,
+)
+from holdfast.context.settings import ContextSettings
+from holdfast.errors import InvalidRequest
+from holdfast.state import TEMP, check_delta, check_key
+
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_-]*")
+_OF_A_MODEL: Final = ("llm", "instruction", "context", "tools", "sub_agents", "agent_tools", "output_key")
+"""Keys of an agent that calls a model itself."""
+
+
+class Search(Settings, frozen=True, kw_only=True):
+    """An agent's search over past conversations."""
+
+    enabled: bool = False
+    """Whether the agent searches past conversations."""
+    max_results: Annotated[int, Meta(ge=1, le=100)] = 5
+    """Hits that it is given."""
+
+
+class Artifacts(Settings, frozen=True, kw_only=True):
+    """What agents may do with artifacts; where these lie, `storage.artifacts` says."""
+
+    tools: bool = False
+    """Whether everybody has the tools for them; else agents that name them."""
+
+
+class Agent(Settings, frozen=True, kw_only=True):
+    """One agent."""
+
+    ALIASES: ClassVar[dict[str, str]] = {
+        "greeting_message": "greeting",
+        "prompt": "instruction",
+        "working_memory": "context",
+    }
+    IGNORED: ClassVar[dict[str, str]] = {
+        "reasoning": "`gateway.max_tool_rounds` bounds the calls of a turn",
+        "streaming": "every model streams; whether a client gets its reply so is its request's to say",
+        "visibility": "who may speak to it is a matter of keys: see docs/access.md",
+    }
+
+    llm: Text | None = None
+    """A name in `llms`, else a model's name; unset: `default`."""
+    instruction: str | None = None
+    """Its system prompt: a template over the state."""
+    global_instruction: str | None = None
+    """Before its own instruction, and before that of every agent below it."""
+    description: str | None = None
+    """What it is for: told to the agents that may hand the conversation over to it, and in `GET /v1/models`."""
+    context: ContextSettings | None = None
+    """Unset: the top-level `context`. Without a `strategy` its keys are added to those of the top level."""
+    tools: tuple[Text, ...] | None = None
+    """Those of the tools that run here which it has; unset: all."""
+    sub_agents: tuple[Text, ...] = ()
+    """Agents that it may hand the conversation over to."""
+    transfer_to_parent: bool = True
+    """Whether it may hand it back to the agent above it."""
+    transfer_to_peers: bool = True
+    """Whether it may hand it on to the others below that one."""
+    agent_tools: tuple[Text, ...] = ()
+    """Agents that it may call like tools, each call in a session of its own."""
+    sequence: tuple[Text, ...] = ()
+    """Instead of answering itself it has these agents speak one after the other."""
+    parallel: tuple[Text, ...] = ()
+    """The same side by side."""
+    output_key: Text | None = None
+    """Key of the state under which its replies are kept; with a scope's prefix, `temp:` too."""
+    state: Free = {}
+    """What the state of a session has from the beginning that is made for it; keys with the prefix of their scope, but no `temp:`."""
+    greeting: Text | None = None
+    """What it says first, in a session that is made for it."""
+    failure_message: Text | None = None
+    """What it says in place of a reply where no model answers; unset: an error tells."""
+    silence_message: Text | None = None
+    """What it says when nobody has said anything for a while: `POST …/speak` with `source: silence`."""
+    search: Search | None = None
+    """Whether it searches past conversations, and how many hits it is given."""
+
+    def mistakes(self) -> list[Mistake]:
+        return [*self._workflow_mistakes(), *_output_mistakes(self.output_key), *_state_mistakes(self.state)]
+
+    def _workflow_mistakes(self) -> list[Mistake]:
+        if not (self.sequence or self.parallel):
+            return []
+        both = bool(self.sequence and self.parallel)
+        found = [("parallel", "an agent has `sequence` or `parallel`, not both")] * both
+        kind = "sequence" if self.sequence else "parallel"
+        given = [key for key in _OF_A_MODEL if getattr(self, key)]
+        return found + [(key, f"not beside `{kind}`: such an agent calls no model itself") for key in given]
+
+
+def _output_mistakes(key: str | None) -> list[Mistake]:
+    if key is None:
+        return []
+    try:
+        check_key(key)
+    except InvalidRequest as error:
+        return [("output_key", str(error))]
+    return []
+
+
+def _state_mistakes(state: Free) -> list[Mistake]:
+    found = []
+    for key, value in state.items():
+        try:
+            check_delta({key: value})
+        except InvalidRequest as error:
+            found.append((f"state.{key}", str(error)))
+            continue
+        if key.startswith(TEMP):
+            found.append((f"state.{key}", "what is temporary belongs to one turn, and is not there at the beginning"))
+    return found
+
+
+class McpServer(Settings, frozen=True, kw_only=True):
+    """A server of the Model Context Protocol, whose tools run here: a program (`command`), or an address (`url`)."""
+
+    command: Text | None = None
+    """stdio: the program that is started."""
+    args: tuple[Hushed, ...] = ()
+    """Of the program. They are not shown: an address with a password may be among them."""
+    env: dict[str, Hushed] = {}
+    """Of the program, beside a few harmless variables; nothing else of this process's environment is handed on."""
+    cwd: Text | None = None
+    """Where the program runs; unset: where this one does."""
+    url: Url | None = None
+    """Streamable HTTP."""
+    headers: dict[str, Hushed] = {}
+    """Sent with every request to `url`."""
+    tools: tuple[Text, ...] | None = None
+    """Those of its tools that are offered; unset: all. `*` stands for any characters."""
+    exclude_tools: tuple[Text, ...] = ()
+    """Those that are not."""
+    prefix: str | None = None
+    """Before the names of its tools; unset: the server's name here and `_`; empty: none."""
+    timeout: Timeout = 60.0
+    """Seconds that a call may take."""
+    start_timeout: Timeout = 30.0
+    """Seconds until it has to have answered at its start."""
+    max_result: Size = 64 * 1024
+    """Bytes of a result; of a longer one the model is given head and tail."""
+
+    def mistakes(self) -> list[Mistake]:
+        needed, other = ("command", ("args", "env", "cwd")) if self.url else ("url", ("headers",))
+        if self.command is None and self.url is None:
+            found = [("command", "missing; a server has a `command` or a `url`")]
+        elif self.command is not None and self.url is not None:
+            found = [("command", "`url` says it already; remove one of the two")]
+        else:
+            found = [(key, f"only with `{needed}`") for key in other if getattr(self, key)]
+        if not _PREFIX.fullmatch(self.prefix or ""):
+            found.append(("prefix", "expected letters, digits, `_` and `-`"))
+        return found + url_mistakes("url", self.url) + header_mistakes(self.headers)
