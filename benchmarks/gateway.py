@@ -18,8 +18,8 @@ from benchmarks.run import Run, clear
 from benchmarks.tables import Column, Figure, Table, duration, whole
 from benchmarks.timing import told
 from holdfast import config
+from holdfast.config.roster import roster_of
 from holdfast.holdfast import Holdfast
-from holdfast.server.run import roster_of
 
 SHORT, FULL = 10, 300
 """Entries of a session that hardly has a prompt, and of one whose prompt fills the budget."""

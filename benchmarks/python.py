@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from benchmarks.run import Run
 from benchmarks.tables import Column, Figure, Table, duration
@@ -12,7 +11,7 @@ from holdfast.artifacts import SessionArtifacts
 from holdfast.holdfast import Holdfast
 from holdfast.messages import ToolCall
 from holdfast.session import Entry, Session
-from holdfast.tools.context import Call, State, ToolContext
+from holdfast.tools.context import Call, Standing, State, ToolContext
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.running import Outcome, run
 
@@ -78,12 +77,11 @@ async def _context(hf: Holdfast, name: str) -> ToolContext:
     async def entries(start: int, stop: int) -> Sequence[Entry]:
         return await hf.store.entries(ref, start=start, stop=stop)
 
-    temp: dict[str, Any] = {}
     return ToolContext(
         session_id=ref.id,
         user_id=ref.user_id,
         agent=None,
-        state=State(dict, temp),
+        state=State(Standing({}, {})),
         artifacts=SessionArtifacts(hf.artifacts, ref, session.identity),
         call=Call(id="c", tenant=session.tenant, identity=session.identity, entries=entries),
     )

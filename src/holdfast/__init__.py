@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.agents import Agent, Llm, Roster
     from holdfast.budget import Budget
     from holdfast.carrying import CarryOver
+    from holdfast.config.opening import from_config
     from holdfast.context.settings import ContextSettings
     from holdfast.entrance import open_holdfast as open  # noqa: A004  # `holdfast.open`, as the design has it
     from holdfast.errors import HoldfastError
@@ -59,6 +60,7 @@ __all__ = [
     "Transcripts",
     "Webhook",
     "__version__",
+    "from_config",
     "open",
     "tool_from",
 ]
@@ -86,6 +88,7 @@ _HOMES = {
     "ToolLimits": "holdfast.tools.tool",
     "Transcripts": "holdfast.hooks.transcripts",
     "Webhook": "holdfast.hooks.webhook",
+    "from_config": "holdfast.config.opening",
     "open": "holdfast.entrance:open_holdfast",
     "tool_from": "holdfast.tools.functions",
 }

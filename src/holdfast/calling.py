@@ -14,9 +14,10 @@ from holdfast.context.explain import encode_record
 from holdfast.errors import InvalidRequest, ModelError
 from holdfast.failover import Recovery
 from holdfast.models import Call, closing, opening
-from holdfast.prompting import Turn, sendable
+from holdfast.prompting import sendable
 from holdfast.records import addressed
 from holdfast.session import ModelCall, Session
+from holdfast.turning import Turn
 from holdfast.wire.anthropic_others import fields_for_others
 
 _log = logging.getLogger("holdfast.models")
@@ -40,7 +41,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     recovery = Recovery(turn)
     while True:
         await turn.hold.interruptible(recovery.settled)
-        call, began = turn.engine.roster.upstream(turn.request.voice.llm).begin(turn.engine.clock()), False
+        call, began = turn.roster.upstream(turn.request.voice.llm).begin(turn.engine.clock()), False
         try:
             async with closing(_called(turn)) as called, closing(opening(called)) as chunks:
                 async for chunk in chunks:

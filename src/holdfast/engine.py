@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService
 from holdfast.artifacts.database import DatabaseBlobs
+from holdfast.beginning import begun
 from holdfast.compacting import Compactor
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.going import taken_away
 from holdfast.hooks.callbacks import Hooks
+from holdfast.indexing import Indexer, Indexing
 from holdfast.learning import Learning
 from holdfast.life import Life, LifeSettings
 from holdfast.living import living
 from holdfast.queueing import Hold, Queues, QueueSettings
 from holdfast.receipts import Receipt
+from holdfast.scoped import Scopes
 from holdfast.scoring import Scoring
 from holdfast.secrets import Guard
 from holdfast.session import Session, SessionRef
@@ -41,6 +44,7 @@ class Engine:
     """What turns share: the store, the clock, a queue a session, and writes that outlive whoever asked for them.
 
     Attributes:
+        delegate: has an agent answer that another one calls like a tool; see `holdfast.delegating`. None: nobody does.
         failures: how often an agent's failure message stood in place of a reply, by the error's code.
 
     Args:
@@ -53,6 +57,7 @@ class Engine:
         life: how long sessions live.
         hooks: who is told when they end.
         queueing: what becomes of a turn while another one of its session runs.
+        indexer: who is told what turns wrote; None: nobody.
         of: the engine of the server's own tenant, where this one is another's: it tells hooks, sweeps and counts for both.
     """
 
@@ -68,6 +73,7 @@ class Engine:
         life: LifeSettings | None = None,
         hooks: Hooks | None = None,
         queueing: QueueSettings | None = None,
+        indexer: Indexer | None = None,
         of: Engine | None = None,
     ) -> None:
         hooks, holder = Hooks() if hooks is None else hooks, uuid.uuid4().hex
@@ -77,6 +83,8 @@ class Engine:
         self.teller: Teller = Teller(hooks, clock, holder) if of is None else of.teller
         self.life = Life(store, life or LifeSettings(), hooks, self.teller, clock, forget=self.warm.forget)
         self.store = living(store, self.life)
+        self.scopes = Scopes(self.store, clock, self.warm)
+        self.delegate: Callable[..., Awaitable[str]] | None = None
         self.new_id = new_id
         self.guard = guard
         self.artifacts = (artifacts or ArtifactService(store, DatabaseBlobs(store, clock), clock)).on(self.store)
@@ -88,6 +96,7 @@ class Engine:
         self.learning = Learning(store, clock)
         self.roster = roster = roster or Roster()
         self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
+        self.indexing = Indexing(indexer)
         self.scoring = Scoring(self.store, roster.scorer, clock, self.warm.rate)
         if of is not None:  # figures are the server's, not a tenant's
             self.compactor.outcomes, self.compactor.spent = of.compactor.outcomes, of.compactor.spent
@@ -140,6 +149,7 @@ class Engine:
                 system_messages=old.system_messages,
                 ttl=old.ttl,
             )
+            new = await begun(self.store, new, self.roster.agents.get(new.agent or ""))
             with suppress(SessionExists):
                 await self.store.create(new)
 
@@ -186,6 +196,7 @@ class Engine:
         await self.compactor.close()
         await self.scoring.close()
         await self.queues.close()
+        await self.indexing.close()
         await self.learning.close()
         if ends:
             await self.life.shut_down()

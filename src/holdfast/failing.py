@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from holdfast.errors import ModelError, ModelRejected
 from holdfast.failover import OF_KEY
+from holdfast.instructing import worded
 from holdfast.limits import ERROR_CHARS
 from holdfast.messages import Message
-from holdfast.prompting import Turn
+from holdfast.naming import so_far
 from holdfast.session import Entry
 from holdfast.tooling import Shown
+from holdfast.turning import Turn
 
 _log = logging.getLogger("holdfast.turn")
 SOURCE: Final = "llm_failure"
@@ -23,29 +25,36 @@ SOURCE: Final = "llm_failure"
 _AGAIN: Final = "no model answered when this was asked first"
 
 
-def apologizes(turn: Turn, shown: Shown, error: ModelError) -> bool:
-    """Whether the turn's agent says its failure message after `error`: it has one, and nothing was said yet.
+async def words_after(turn: Turn, shown: Shown, error: ModelError) -> str | None:
+    """The failure message that the turn's agent says after `error`; None: it says none.
 
-    A caller's own key that the model's provider refuses is the caller's to mend, so it is told.
+    It has to have one, and nothing may have been said yet. A caller's own key that the model's provider refuses is the caller's
+    to mend, so it is told.
     """
     agent = turn.request.voice.agent
     own_key = error.handed and isinstance(error, ModelRejected) and error.status in OF_KEY
-    return bool(agent and agent.failure_message) and not shown.heard and not own_key
+    if agent is None or not agent.failure_message or shown.heard or own_key:
+        return None
+    text = await worded(turn.engine, turn.session, agent.failure_message, agent, turn.temp)
+    return text if text.strip() else None
 
 
-async def apology(turn: Turn, shown: Shown, error: tuple[str, str]) -> AsyncGenerator[dict[str, Any], None]:
+async def apology(
+    turn: Turn, shown: Shown, instead: str, error: tuple[str, str]
+) -> AsyncGenerator[dict[str, Any], None]:
     """Record the failure message as the end of the reply, and tell it.
 
     Args:
-        turn: whose agent `apologizes`.
+        turn: whose agent has one.
         shown: its reply so far.
+        instead: as `words_after` gives it.
         error: code and words of what happened.
     """
     agent, (code, words) = turn.request.voice.agent, error
     assert agent is not None, "somebody has a failure message"
-    message = Message(role="assistant", content=agent.failure_message)
+    message = Message(role="assistant", content=instead)
     text = shown.apart(message.text)
-    metadata = {**(shown.metadata or {}), "source": SOURCE, "error": code}
+    metadata = so_far(turn, {**(shown.metadata or {}), "source": SOURCE, "error": code})
     turn.failure = {"code": code, "message": _told(turn, words)}
     turn.engine.failures[code] += 1
     # Without the upstream's words: they may quote what was said.

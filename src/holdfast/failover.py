@@ -24,7 +24,8 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.models import given_up, origin_of
-from holdfast.prompting import Turn, build_prompt, check_body
+from holdfast.prompting import build_prompt, check_body
+from holdfast.turning import Turn
 
 STEPS_DOWN = 3
 """Times that a prompt is made smaller because the provider found it too long."""
@@ -61,7 +62,7 @@ async def _stood_in(turn: Turn, own: Voice, asked: Sequence[Voice]) -> bool:
     """Whether the prompt is another model's by now, which can be asked in place of one that is passed over."""
     for voice in _others(turn, [*asked, own]):
         if _available(turn, voice) and await _built_for(turn, voice) is None:
-            turn.engine.roster.upstream(own.llm).failovers += 1
+            turn.roster.upstream(own.llm).failovers += 1
             _tell(turn, own, PASSED_OVER, None)
             return True
     return False
@@ -132,7 +133,7 @@ class Recovery:
                 continue
             why = await _built_for(turn, voice)
             if why is None:
-                turn.engine.roster.upstream(own.llm).failovers += 1
+                turn.roster.upstream(own.llm).failovers += 1
                 self._refused = []
                 return True
             self._note(voice, why)
@@ -182,7 +183,7 @@ def _others(turn: Turn, asked: Sequence[Voice]) -> list[Voice]:
 
 
 def _available(turn: Turn, voice: Voice) -> bool:
-    return turn.engine.roster.upstream(voice.llm).available(turn.engine.clock())
+    return turn.roster.upstream(voice.llm).available(turn.engine.clock())
 
 
 async def _wider(turn: Turn, voice: Voice, own: Voice, refusal: ContextTooLong) -> bool:

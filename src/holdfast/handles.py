@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.afterwards import followed
 from holdfast.agents import Voice
 from holdfast.artifacts import SessionArtifacts
 from holdfast.context.dialects import Dialect, checked
@@ -16,26 +18,29 @@ from holdfast.context.settings import parse
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.heard import heard_from
+from holdfast.instructing import instructed
 from holdfast.looking import Context, Look, looked, told
 from holdfast.media.leaving import whole_entries
 from holdfast.models import Collector
 from holdfast.moving import forked, rewound
 from holdfast.open_turn import OpenTurn, prompt_of
 from holdfast.opening import opened
-from holdfast.prompting import Turn, TurnRequest, build_prompt, counted, look_after, working_set_request
+from holdfast.prompting import build_prompt, working_set_request
 from holdfast.queueing import QueueMode, checked_mode
 from holdfast.reconcile import Mode
 from holdfast.removing import removed
 from holdfast.sendable import Sendable, messages_of, own_of, text
 from holdfast.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
+from holdfast.state_handles import SessionState
 from holdfast.stores.base import Append, Appended, SessionPatch
 from holdfast.stores.verify import verify
 from holdfast.tools.tool import Toolset
 from holdfast.turn import respond
+from holdfast.turning import Turn, TurnRequest, counted
 from holdfast.voicing import Interruption, Priority, Speech, SpeechSource, Spoken, history, interrupted, spoken
 from holdfast.wire.exports import own_fields
 from holdfast.wire.openai import entry_to, message_to, split_system
-from holdfast.wire.voice import contents, plain
+from holdfast.wire.voice import attributed, plain
 
 
 class SessionHandle:
@@ -63,6 +68,11 @@ class SessionHandle:
     def artifacts(self) -> SessionArtifacts:
         """Its artifacts, and those that the user's sessions share: save, load, list, versions, delete."""
         return SessionArtifacts(self._engine.artifacts, self.ref)
+
+    @property
+    def state(self) -> SessionState:
+        """Its state, and what it shares: `await session.state["user:theme"]`; see `holdfast.state_handles`."""
+        return SessionState(self._engine, self.ref)
 
     async def info(self) -> Session:
         """The session without its log: version, counts, usage, state. Raises `SessionNotFound`."""
@@ -209,6 +219,9 @@ class SessionHandle:
             TurnLost: another server took the session over; what was added since the last write is not in the log.
         """
         checked_mode(session_queue)
+        if self.voice.steps and self.voice.agent is not None:
+            message = f"agent {self.voice.agent.name!r} has others speak in its place: use session.send(), which calls their models"
+            raise InvalidRequest(message, param="agent")
         with self._engine.hushed():
             system, incoming = split_system(messages_of(messages) if messages is not None else [])
         request = TurnRequest(
@@ -219,10 +232,12 @@ class SessionHandle:
             mode=mode,
             queue=session_queue,
             body=body,
+            tools_elsewhere=True,
         )
         turn = Turn(self._engine, request)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(turn.hold)
+            stack.enter_context(followed(turn))
             await self._engine.present(self.ref)
             await opened(turn)
             stack.enter_context(self._engine.life.using(self.ref))
@@ -234,7 +249,6 @@ class SessionHandle:
             finally:
                 under_way.end()
                 await self._engine.settle(self.ref, under_way.flush(last=True))
-                look_after(turn)
 
     async def send(
         self, messages: Sendable | Sequence[Sendable], *, session_queue: QueueMode | None = None, **body: Any
@@ -282,7 +296,8 @@ class SessionHandle:
         engine = self._engine
         session, learned = await engine.store.get(self.ref), await engine.learning.of(self.voice.llm)
         asked = TurnRequest(ref=self.ref, voice=self.voice, incoming=())
-        request = working_set_request(asked, session, learned=learned)
+        instruction = await instructed(engine, session, self.voice)
+        request = working_set_request(asked, session, instruction, learned=learned)
         if not wait and not preview:
             engine.compactor.soon(self.ref, self.voice, request, options)
             return None
@@ -308,7 +323,9 @@ class SessionHandle:
         """What user and assistant said: as voice records, or role and content alone (`plain`). No tools, no system messages."""
         if view not in ("voice", "plain"):
             raise InvalidRequest("view must be voice or plain", param="view")
-        return await history(self._engine.store, self.ref, contents if view == "voice" else plain)
+        agent, team = self.voice.agent, self.voice.team
+        own = team.root if team else agent.name if agent else None
+        return await history(self._engine.store, self.ref, partial(attributed, own=own) if view == "voice" else plain)
 
     async def interrupt(
         self,

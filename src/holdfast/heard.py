@@ -18,7 +18,7 @@ from msgspec.structs import replace as evolve
 from holdfast.errors import HeardMismatch, InvalidRequest
 from holdfast.limits import METADATA_BYTES
 from holdfast.messages import Content, Message, Part
-from holdfast.session import Entry
+from holdfast.session import STEP, Entry
 
 SPEAKING_RATE: Final = 15
 """Characters that are taken to be spoken in a second, where nobody says how long the whole would have taken: 150 words a minute."""
@@ -134,7 +134,9 @@ class Round(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What was generated of it."""
+        """What was generated of it for the client: nothing where an agent spoke to those behind it alone."""
+        if STEP in (self.head.metadata or {}):
+            return ""
         whole = (self.head.metadata or {}).get("original")
         return whole if isinstance(whole, str) and self.cut else self.head.message.text
 
@@ -236,7 +238,8 @@ def _without_open_calls(one: Round, around: _Around, now: int) -> Cut:
     """What stays of a round that was heard, and whose calls nobody has answered yet."""
     kept = one.answered()
     calls = tuple(one.head.message.tool_calls[at] for at in kept)
-    if not calls and not one.head.message.text.strip():
+    unheard = STEP in (one.head.metadata or {}) or not one.head.message.text.strip()
+    if not calls and unheard:
         return Cut(head=one.head, message=None, metadata=None)
     returned = (one.head.metadata or {}).get("returned")
     metadata = _marked(one, around, now)

@@ -1,7 +1,8 @@
 """Looking at a session: a working set without calling a model, as the log stands or as a model saw it in some turn.
 
 What was sent is not kept, it is made again: the view is folded over the log with the frozen budget of each recorded
-call, and the summaries that were laid between them. The hash that was recorded says whether it is the same.
+call, and the summaries that were laid between them. The hash that was recorded says whether it is the same. State is not
+kept as it was: an instruction that names some is made of what stands now, and where that is something else the hash differs.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from holdfast.context.settings import ContextSettings
 from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
+from holdfast.instructing import instructed
 from holdfast.media.leaving import for_model
 from holdfast.messages import Message
-from holdfast.prompting import TurnRequest, built_from, provider_count, working_set_request
+from holdfast.prompting import built_from, provider_count, working_set_request
 from holdfast.session import Entry, ModelCall, SessionRef, StoredCompaction
 from holdfast.stores.base import MAX_PAGE
+from holdfast.turning import TurnRequest
 from holdfast.views import read_view
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.anthropic_cache import MARK
@@ -104,6 +107,7 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
 
     Raises:
         InvalidRequest: the session has no turn `at_turn`.
+        MissingState: the agent's instruction needs state, or an artifact, that is not there now.
         BudgetTooSmall: no legal working set fits.
     """
     _check_turn(look.at_turn)
@@ -113,7 +117,8 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     )
     session = await engine.store.get(ref)
     learned = await engine.learning.of(voice.llm)
-    request = working_set_request(asked, session, learned=learned)
+    instruction = await instructed(engine, session, voice)
+    request = working_set_request(asked, session, instruction, learned=learned)
     back = look.explain or look.at_turn is not None
     if look.touch and not back:
         await engine.life.use(session)

@@ -17,7 +17,7 @@ from msgspec.structs import replace as evolve
 from holdfast.limits import MARKS, SIGHTINGS
 from holdfast.messages import GENESIS, Message, chain, cut_off, heard_chain, heard_said, said, unseen, unspoken_in
 from holdfast.reconcile import Behind, same, saw
-from holdfast.session import Entry, Session, SessionRef
+from holdfast.session import Entry, Session, SessionRef, is_child
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
 from holdfast.stores.walk import ENTRIES, entries_to
@@ -74,9 +74,18 @@ class Trail:
             return ()
         for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
             part = marks[max(start, 0) : start + MARKS]
-            found = await self.store.sightings(self.user_id, part, alias=alias, session=self.session, limit=limit)
-            if found:
+            if found := await self._seen(part, alias=alias, limit=limit):
                 return tuple(_moved(one, max(start, 0)) for one in found)
+        return ()
+
+    async def _seen(self, marks: Sequence[bytes], *, alias: bool, limit: int) -> Sequence[Sighting]:
+        """The same for so many; not where agents were called like tools, unless in that very session."""
+        while marks:
+            found = await self.store.sightings(self.user_id, marks, alias=alias, session=self.session, limit=limit)
+            own = found if self.session is not None else [one for one in found if not is_child(one.ref)]
+            if own or not found:
+                return own
+            marks = marks[: found[0].mark]
         return ()
 
 

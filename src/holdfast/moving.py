@@ -13,10 +13,10 @@ from holdfast.history import OldEntry, old_entry, relived
 from holdfast.media.leaving import whole_entries
 from holdfast.media.parts import hashes_of, moved
 from holdfast.messages import Message
-from holdfast.prompting import counted
 from holdfast.session import Entry, ModelCall, Session, SessionRef
 from holdfast.stores.base import MAX_PAGE, Append, NewSession, Store
 from holdfast.stores.checks import check_new_session, payloads_of
+from holdfast.turning import counted
 from holdfast.wire.exports import Imported, export_to, import_from, same
 
 TRIES: Final = 8
@@ -46,14 +46,14 @@ async def exported(
     """
     if calls and not retired:
         raise InvalidRequest("calls needs retired too: a call names messages by their place in the log", param="calls")
-    session, entries = await _log(store, ref, retired=retired)
+    session, entries = await log_of(store, ref, retired=retired)
     whole = await whole_entries(store, ref, entries, strict=True)
-    made = await _calls(store, session) if calls else None
+    made = await calls_of(store, session) if calls else None
     artifacts = await _artifacts(store, ref)
     return export_to(session, whole, artifacts=artifacts, calls=made, digests=digests, referring=entries)
 
 
-async def _log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
+async def log_of(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
     """A session and its log, seen at one moment."""
     if not retired:
         rows = await store.window(ref, None)
@@ -66,7 +66,7 @@ async def _log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session
     raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
 
 
-async def _calls(store: Store, session: Session) -> list[ModelCall]:
+async def calls_of(store: Store, session: Session) -> list[ModelCall]:
     """All of them, oldest first: the newest at once, and where there are more, turn by turn."""
     found = await store.calls(session.ref, limit=MAX_PAGE)
     if len(found) < MAX_PAGE:

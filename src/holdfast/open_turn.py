@@ -10,9 +10,13 @@ from holdfast.context.build import WorkingSet
 from holdfast.context.explain import Run
 from holdfast.errors import InvalidRequest
 from holdfast.messages import Message
-from holdfast.prompting import Turn, build_prompt, sendable
+from holdfast.prompting import build_prompt, sendable
+from holdfast.replying import append_reply, text_of_reply
 from holdfast.sendable import Sendable, message_of
 from holdfast.session import ModelCall, Session
+from holdfast.state import Change
+from holdfast.tools.context import State
+from holdfast.turning import Turn
 
 
 class OpenTurn:
@@ -20,6 +24,8 @@ class OpenTurn:
 
     Attributes:
         messages: the working set, ready to send; made anew by `next`.
+        state: the session's state, a mapping; what is written is committed with what was added, by `next` and at the end of
+            the turn. Before `user:` and `app:` keys are read, `load_state` has to be awaited; writing them needs nothing.
     """
 
     def __init__(self, turn: Turn, messages: list[dict[str, Any]]) -> None:
@@ -28,12 +34,18 @@ class OpenTurn:
         self._usage: Any = None
         self._called: WorkingSet | None = None
         self._ended = False
+        self.state = State(turn.standing)
         self.messages = messages
 
     @property
     def session(self) -> Session:
         """The session as it was after the last write."""
         return self._turn.session
+
+    @property
+    def agent(self) -> str | None:
+        """The agent that answers: the session's, or the one below it that spoke last; None: no agent does."""
+        return self._turn.agent
 
     def add(self, message: Sendable, *, usage: Any = None) -> None:
         """Take a reply or a tool result in; it is written by `next`, and at the end of the turn.
@@ -62,14 +74,22 @@ class OpenTurn:
         if usage is not None:
             self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
 
+    async def load_state(self) -> State:
+        """Read what the session shares with others, as it stands now, for `state`, which this gives; `next` does it again."""
+        await self._turn.engine.scopes.load(self._turn.standing, self._turn.request.ref.user_id)
+        return self.state
+
     async def next(self) -> list[dict[str, Any]]:
         """Write what was added, and build the working set for the next call: for turns with tools.
 
         Raises:
             TurnInterrupted, TurnLost: as in `add`.
+            InvalidRequest: the store refuses what was written to `state`; the messages are in the log without it.
         """
         self._turn.hold.check()
         await self._turn.engine.settle(self._turn.request.ref, self.flush())
+        if self._turn.standing.loaded:
+            await self.load_state()
         await self._turn.hold.interruptible(lambda: build_prompt(self._turn))
         self.messages = await prompt_of(self._turn)
         return self.messages
@@ -77,6 +97,7 @@ class OpenTurn:
     def end(self) -> None:
         """Take nothing more in."""
         self._ended = True
+        self.state.sealed()
 
     @property
     def interrupted(self) -> bool:
@@ -84,16 +105,38 @@ class OpenTurn:
         return self._turn.hold.interrupted
 
     async def flush(self, *, last: bool = False) -> None:
-        """Write what was added so far; the `last` write ends the turn."""
+        """Write what was added so far, and to the state; the `last` write ends the turn.
+
+        Raises:
+            InvalidRequest: the store refuses what was written to the state; the messages are written without it.
+        """
         added, self._added = self._added, []
-        if not added:
+        delta = self.state.taken()
+        if not added and not delta:
             return
         try:
-            await self._turn.append(added, calls=self._call(added), last=last)
+            refused = await self._write(added, delta, last=last)
         except Exception:
             # Nothing was written: the end of the turn tries again.
             self._added = [*added, *self._added]
+            self.state.give_back(delta)
             raise
+        if refused is not None:
+            raise refused
+
+    async def _write(self, added: Sequence[Message], delta: dict[str, Change], *, last: bool) -> InvalidRequest | None:
+        """Write messages with changes of the state; where the store refuses these, without: that is told."""
+        calls = self._call(added)
+        try:
+            text = text_of_reply(added)
+            await append_reply(self._turn, added, text, calls=calls, state_delta=delta or None, last=last)
+        except InvalidRequest as exc:
+            if not delta:
+                raise
+            if added:
+                await self._turn.append(added, calls=calls, last=last)
+            return exc
+        return None
 
     def _call(self, added: Sequence[Message]) -> list[ModelCall]:
         """The call that a reply among `added` came from, where it is the first one behind its working set."""

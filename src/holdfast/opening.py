@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.prompting import Turn
 from holdfast.resuming import related
 from holdfast.session import Session
+from holdfast.turning import Turn
 
 
 async def opened(turn: Turn) -> None:

@@ -165,6 +165,9 @@ class Hold:
                 return
             yield chunk
 
+    def writes(self, task: asyncio.Task[Any]) -> None:
+        """A write of the turn was begun, which may outlive whoever asked for it."""
+
     # -- over several servers ----------------------------------------------
 
     async def written(self, store: Store, write: Append, *, last: bool = False) -> Appended:

@@ -43,16 +43,18 @@ def addressed(
         return plain
     sources = built.sources()
     messages = [
-        message if entry is None else {**message, **_fields(entry)}
-        for message, entry in zip(body["messages"], sources, strict=True)
+        message if entry is None else {**message, **_fields(entry, sent.role)}
+        for message, entry, sent in zip(body["messages"], sources, built.messages, strict=True)
     ]
     told = {"turn_id": turn_id, "timestamp": now(), INTERRUPTABLE: _interruptable(body, sources)}
     return {**plain, "messages": messages, **told}
 
 
-def _fields(entry: Entry) -> dict[str, Any]:
-    """What a record has beside the message itself."""
-    return {"turn_id": entry.turn_id, "timestamp": entry.timestamp, "metadata": metadata_of(entry)}
+def _fields(entry: Entry, role: str) -> dict[str, Any]:
+    """What a record has beside the message itself. What another agent said is sent as told, and has no source of its own."""
+    told = entry.message.role == "assistant" and role != "assistant"
+    metadata = {"agent": entry.agent} if told else metadata_of(entry)
+    return {"turn_id": entry.turn_id, "timestamp": entry.timestamp, "metadata": metadata}
 
 
 def _interruptable(body: Mapping[str, Any], sources: Iterable[Entry | None]) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
+from holdfast.handover import resume
 from holdfast.matching import at_end, behind, branch, goes_on, landed
 from holdfast.messages import canonical
-from holdfast.prompting import Turn, check_body
+from holdfast.prompting import check_body
 from holdfast.reconcile import Behind, Plan, mode_of, reconcile_behind, reconcile_delta
 from holdfast.session import Entry, Session
 from holdfast.stores.base import Appended
+from holdfast.turning import Turn
 from holdfast.warm import Memory
 
 NOTHING = "messages is empty, and so is the session: there is nothing to answer"
@@ -123,6 +125,7 @@ async def _revived(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
 
 async def open_turn(turn: Turn, session: Session, plan: Plan, *, expect: int | None) -> None:
     """Write ahead: what came is durable before the model is called."""
+    await resume(turn, session, plan)
     turn.plan = plan
     turn.session = session
     writes = plan.append or plan.restore or plan.retire_from is not None

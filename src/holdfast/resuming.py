@@ -16,11 +16,12 @@ from typing import Final
 from holdfast.context.units import Unit, units_of
 from holdfast.guarded import masked
 from holdfast.messages import Message, canonical
-from holdfast.prompting import Turn, check_body
+from holdfast.prompting import check_body
 from holdfast.reconcile import Plan, mode_of
 from holdfast.relating import open_turn, reconcile
 from holdfast.session import Entry, Session
 from holdfast.tools.tool import name_of
+from holdfast.turning import Turn
 
 _PAGE: Final = 64
 """Entries that are read at a time on the way back to what was asked."""
@@ -30,7 +31,7 @@ async def related(turn: Turn) -> None:
     """Relate what came to the log, and open the turn: with what is new of it, or where its first try ended."""
     if turn.engine.unheard.of(turn.request.ref) and await _never_heard(turn):
         return
-    if not turn.request.voice.tools:
+    if not turn.request.voice.tools and not turn.request.voice.steps:
         await reconcile(turn)
         return
     if not await _asked_again(turn):

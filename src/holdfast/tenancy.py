@@ -62,6 +62,11 @@ class Tenants:
         finally:
             served.users -= 1
 
+    @property
+    def engines(self) -> list[Engine]:
+        """Those that are open, without the own one."""
+        return [served.engine for served in self._served.values()]
+
     def _make_room(self) -> None:
         """Close those that were used longest ago."""
         spare = len(self._served) - self._most

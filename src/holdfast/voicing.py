@@ -25,17 +25,21 @@ from holdfast.errors import (
     SessionBusy,
     StaleSession,
     TooLarge,
+    UsageError,
 )
 from holdfast.guarded import masked
 from holdfast.heard import Cut, Heard, Round, cut_at, place_in, rounds_of, text_of
 from holdfast.history import again
+from holdfast.instructing import worded
 from holdfast.limits import INTERRUPTED_BEHIND
 from holdfast.messages import Message
-from holdfast.prompting import counted
 from holdfast.queueing import Hold, QueueMode
+from holdfast.scoped import SHARED
 from holdfast.session import Entry, NewEntry, Session, SessionRef
+from holdfast.state import scope_of
 from holdfast.stores.base import MAX_PAGE, Append, Appended, NewSession, Store
 from holdfast.stores.walk import ENTRIES
+from holdfast.turning import counted
 from holdfast.wire.voice import INTERRUPTABLE
 
 T = TypeVar("T")
@@ -315,6 +319,10 @@ async def spoken(engine: Engine, ref: SessionRef, voice: Voice, speech: Speech) 
 
 async def _spoken(engine: Engine, hold: Hold, voice: Voice, speech: Speech, words: str) -> Spoken:
     ref, stopped = hold.ref, hold.stopped
+    if speech.text is None and voice.agent is not None:
+        words = await worded(engine, await engine.store.get(ref), words, voice.agent)
+        if not words.strip():
+            raise InvalidRequest(f"nothing is left to say of what agent {voice.agent.name!r} says", param="text")
     metadata = {"source": speech.source, **({} if speech.interruptable else {INTERRUPTABLE: False})}
     message = Message(role="assistant", content=words)
     agent = voice.agent.name if voice.agent else None
@@ -329,7 +337,7 @@ async def _spoken(engine: Engine, hold: Hold, voice: Voice, speech: Speech, word
                 raise CallsOpen(ref.id)
             cut = _cut(session, await _said_last(engine.store, session), _ALL, now)
         before = [] if cut is None else await _instead(cut, ())
-        said = NewEntry(
+        new = NewEntry(
             message=message,
             tokens=tokens,
             timestamp=now,
@@ -338,7 +346,7 @@ async def _spoken(engine: Engine, hold: Hold, voice: Voice, speech: Speech, word
             turn_id=session.tail.turn_id + 1,
         )
         write = Append(
-            entries=[*before, said],
+            entries=[*before, new],
             timestamp=now,
             expect=session.version,
             identity=session.identity,
@@ -360,7 +368,10 @@ async def greeted(engine: Engine, new: NewSession, agent: Agent | None) -> Sessi
     """Make a session that begins with its agent's greeting, if that has one, in the write that makes it. Raises `SessionExists`."""
     if agent is None or not agent.greeting:
         return await engine.store.create(new)
-    message = Message(role="assistant", content=agent.greeting)
+    words = await worded(engine, new, agent.greeting, agent)
+    if not words.strip():
+        return await engine.store.create(new)
+    message = Message(role="assistant", content=words)
     (tokens,) = await counted([message])
     greeting = NewEntry(
         message=message,
@@ -370,9 +381,24 @@ async def greeted(engine: Engine, new: NewSession, agent: Agent | None) -> Sessi
         agent=agent.name,
         turn_id=0,
     )
-    session = (await engine.store.replace(new, [greeting], fresh=True)).session
+    session = await _made_with(engine, new, greeting)
     engine.life.heed(new.ttl)
     return session
+
+
+async def _made_with(engine: Engine, new: NewSession, greeting: NewEntry) -> Session:
+    """Make a session with its first entry, and write what its state brings to shared scopes; none where that is refused."""
+    own = {key: value for key, value in new.state.items() if scope_of(key) not in SHARED}
+    session = (await engine.store.replace(evolve(new, state=own), [greeting], fresh=True)).session
+    if len(own) == len(new.state):
+        return session
+    shared = {key: value for key, value in new.state.items() if key not in own}
+    write = Append(state_delta=shared, timestamp=new.timestamp, identity=session.identity)
+    try:
+        return (await engine.store.append(new.ref, write)).session
+    except UsageError:
+        await engine.store.delete(new.ref)
+        raise
 
 
 # -- telling -----------------------------------------------------------------

@@ -24,6 +24,7 @@ import uvicorn
 from openai import AsyncOpenAI, OpenAI
 
 from holdfast.config import life_of, load, python_of
+from holdfast.config.roster import roster_of
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
 from holdfast.models import Limited
@@ -31,7 +32,7 @@ from holdfast.secrets import guard_of
 from holdfast.server.app import make_app
 from holdfast.server.protocol import protocol_of
 from holdfast.server.relay import Relays
-from holdfast.server.run import access_of, roster_of
+from holdfast.server.run import access_of
 from holdfast.session import SessionRef
 from holdfast.testing import ScriptedUpstream
 
@@ -134,6 +135,7 @@ async def serving(
         session_queue=found.gateway.session_queue,
         queue_timeout=found.gateway.queue_timeout,
         python=python_of(found),
+        artifact_tools=found.artifacts.tools,
     ) as hf:
         settings = uvicorn.Config(
             make_app(

@@ -31,7 +31,17 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/sessions"): {},
     ("PUT", "/v1/sessions/{session_id}"): {"messages": LOG},
     ("PATCH", "/v1/sessions/{session_id}"): {"metadata": {"a": 1}},
+    **{
+        (method, path): body
+        for path, key in (
+            ("/v1/sessions/{session_id}/state", "topic"),
+            ("/v1/users/{user_id}/state", "user:theme"),
+            ("/v1/state", "app:motd"),
+        )
+        for method, body in (("PATCH", {key: "new"}), ("POST", {"changes": [{"op": "set", "key": key, "value": 1}]}))
+    },
     ("POST", "/v1/sessions/{session_id}/fork"): {},
+    ("POST", "/v1/sessions/{session_id}/move"): {"id": "moved"},
     ("POST", "/v1/sessions/{session_id}/rewind"): {"at_turn": 0},
     ("POST", "/v1/sessions/{session_id}/messages"): TURN,
     ("PATCH", "/v1/sessions/{session_id}/messages/{seq}"): {"pinned": True},
@@ -46,9 +56,11 @@ OWN: Final = {"POST /v1/chat/completions", "POST /v1/messages", "PUT /v1/session
 """Routes that make a session of that name where the caller has none: they never reach another one's."""
 
 IN, NO_KEY, NO_ROLE, NOT_THERE = "in", "401", "403", "404"
-UNKNOWN: Final = {"public": IN, "read": NO_KEY, "write": NO_KEY, "admin": NO_KEY, "server": NO_KEY}
-READER: Final = {"public": IN, "read": IN, "write": NO_ROLE, "admin": NO_ROLE, "server": NO_ROLE}
-WRITER: Final = {"public": IN, "read": IN, "write": IN, "admin": NO_ROLE, "server": NO_ROLE}
+UNKNOWN: Final = {"public": IN, **dict.fromkeys(("read", "write", "tenant", "admin", "server"), NO_KEY)}
+READER: Final = {"public": IN, "read": IN, **dict.fromkeys(("write", "tenant", "admin", "server"), NO_ROLE)}
+WRITER: Final = {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": NO_ROLE, "server": NO_ROLE}
+WRITER_OF_ONE: Final = {**WRITER, "tenant": NO_ROLE}
+"""Who is one user changes nothing that all of them share."""
 EXPECTED: dict[str, dict[str, str]] = {
     "nobody": UNKNOWN,
     "bad": UNKNOWN,
@@ -60,14 +72,21 @@ EXPECTED: dict[str, dict[str, str]] = {
     "read of ada": READER,
     "reading token": READER,
     "write": WRITER,
-    "write of ada": WRITER,
-    "token": WRITER,
-    "admin": {"public": IN, "read": IN, "write": IN, "admin": IN, "server": IN},
+    "write of ada": WRITER_OF_ONE,
+    "token": WRITER_OF_ONE,
+    "admin": {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": IN, "server": IN},
     # An admin of one user is no admin of the server.
-    "admin of ada": {"public": IN, "read": IN, "write": IN, "admin": IN, "server": NO_ROLE},
-    "bob": {"public": IN, "read": NOT_THERE, "write": NOT_THERE, "admin": NOT_THERE, "server": NO_ROLE},
-    "other tenant": {"public": IN, "read": NOT_THERE, "write": NOT_THERE, "admin": IN, "server": NO_ROLE},
-    "ada of another tenant": {"public": IN, "read": NOT_THERE, "write": NOT_THERE, "admin": IN, "server": NO_ROLE},
+    "admin of ada": {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": IN, "server": NO_ROLE},
+    "bob": {"public": IN, "read": NOT_THERE, "write": NOT_THERE, "tenant": IN, "admin": NOT_THERE, "server": NO_ROLE},
+    "other tenant": {"public": IN, "read": NOT_THERE, "write": NOT_THERE, "tenant": IN, "admin": IN, "server": NO_ROLE},
+    "ada of another tenant": {
+        "public": IN,
+        "read": NOT_THERE,
+        "write": NOT_THERE,
+        "tenant": IN,
+        "admin": IN,
+        "server": NO_ROLE,
+    },
 }
 """What becomes of a request for ada's session, by caller and by what its route asks. `404`: as if it were not there."""
 
@@ -121,6 +140,8 @@ async def furnish(served: Served, user: str = "ada") -> None:
                 await one.remove(session.ref)
     await hf.import_({"messages": LOG}, session_id="s", user_id=user)
     await hf.artifacts.save(ref, "a.txt", b"ada's artifact", mime_type="text/plain")
+    await hf.handle(await hf.store.get(ref)).state.set("topic", "ada's topic")
+    await hf.user_state(user).set("user:note", "ada's note")
     session = await hf.store.get(ref)
     laid = NewCompaction(
         view="v",
@@ -158,6 +179,8 @@ def expected(caller: str, route: tuple[str, str]) -> str:
     names_hers = "{session_id}" in path and f"{method} {path}" not in OWN
     if path == "/v1/users/{user_id}" or found != NOT_THERE:
         return found
+    if path.startswith("/v1/users/"):  # each tenant has an ada of its own
+        return NOT_THERE if caller == "bob" else IN
     return NOT_THERE if names_hers else IN
 
 
@@ -270,7 +293,7 @@ async def test_a_route_that_is_not_in_the_table_is_answered_to_nobody(
     async with server(tmp_path) as served:
         admin = (await callers(served))["admin"]
         left = {route: access for route, access in PERMISSIONS.items() if route != ("GET", "/v1/models")}
-        monkeypatch.setattr("holdfast.server.http.PERMISSIONS", left)
+        monkeypatch.setattr("holdfast.server.permissions.PERMISSIONS", left)
         assert (await served.http.get("/v1/models", headers=admin)).status_code == 403
 
 
@@ -305,6 +328,7 @@ async def everything(served: Served) -> Any:
         await served.hf.export(ref, retired=True, calls=True, digests=True),
         await served.hf.store.compactions(ref),
         (await served.hf.artifacts.page(ref)).artifacts,
+        await served.hf.user_state("ada").all(),
     )
 
 
@@ -328,6 +352,9 @@ async def test_a_user_is_named_by_the_key(tmp_path: Path) -> None:
                 await http.put(f"/v1/sessions/s?user_id={name}", json=TURN, headers=bob),
                 await http.put("/v1/sessions/s", json={**TURN, "user_id": name}, headers=bob),
                 await http.delete(f"/v1/users/{name}", headers=bob),
+                await http.get(f"/v1/users/{name}/state", headers=bob),
+                await http.patch(f"/v1/users/{name}/state", json={"user:a": 1}, headers=bob),
+                await http.delete(f"/v1/users/{name}/state", headers=bob),
             ]
             for answer in told:
                 assert (answer.status_code, answer.json()["error"]["message"]) == (404, f"no user '{name}'")

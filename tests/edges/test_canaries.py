@@ -85,6 +85,7 @@ async def chat(world: World, who: Who) -> None:
         "messages": [{"role": "user", "content": f"hello {who.marker}"}],
         "session_id": world.chance.choice(SESSIONS),
         "user": world.chance.choice(USERS),
+        "session_user": world.chance.choice([None, None, None, *USERS]) if who.user is not None else None,
         "stream": world.chance.random() < 0.3,
     }
     if who.user is None:  # then it is the named user who writes
@@ -130,7 +131,14 @@ async def create(world: World, who: Who) -> None:
 async def move(world: World, who: Who) -> None:
     """Whatever takes a session somewhere."""
     path, body = world.chance.choice(
-        [("/fork", {}), ("/fork", {"id": "s2"}), ("/rewind", {"at_turn": 0}), ("/close", None), ("/context", {})]
+        [
+            ("/fork", {}),
+            ("/fork", {"id": "s2"}),
+            ("/move", {"id": "s2"}),
+            ("/rewind", {"at_turn": 0}),
+            ("/close", None),
+            ("/context", {}),
+        ]
     )
     await world.ask(who, "POST", world.session().format(path), body)
 
@@ -147,13 +155,30 @@ async def keep(world: World, who: Who) -> None:
     await world.ask(who, "PUT", url, who.marker.encode(), **{"content-type": "text/plain"})
 
 
+async def share(world: World, who: Who) -> None:
+    """State of a session, of a user, of all."""
+    user = world.chance.choice(USERS)
+    places = [
+        (world.session().format("/state"), "user:k"),
+        (f"/v1/users/{user}/state", "user:k"),
+        ("/v1/state", "app:k"),
+    ]
+    url, key = world.chance.choice([*places, (places[0][0], "app:k"), (places[0][0], "k")])
+    if world.chance.random() < 0.5:
+        await world.ask(who, "PATCH", url, {key: who.marker})
+    else:
+        changes = [{"op": "append", "key": f"{key}l", "values": [who.marker]}]
+        await world.ask(who, "POST", url, {"changes": changes})
+
+
 async def look(world: World, who: Who) -> None:
     """Everything that tells something."""
     whose = world.chance.choice(["", "?user_id=ada", "?user_id=bob", "?after=s0", "?after=s1&after_user=ada"])
     pages = [f"{path}{whose}" for path in ("/v1/sessions", "/sessions")]
     tails = ["", "/messages", "/history", "/compactions", "/compactions/1"]
     tails += ["/artifacts", "/artifacts/a.txt", "/artifacts/user:a.txt", "/artifacts/a.txt/versions"]
-    url = world.chance.choice([*pages, *(world.session().format(tail) for tail in tails), "/v1/models"])
+    states = [world.session().format("/state"), *(f"/v1/users/{user}/state" for user in USERS), "/v1/state"]
+    url = world.chance.choice([*pages, *states, *(world.session().format(tail) for tail in tails), "/v1/models"])
     await world.ask(who, "GET", url)
 
 
@@ -161,7 +186,12 @@ async def remove(world: World, who: Who) -> None:
     """A session, a message, an artifact, everything of a user."""
     tails = ("", "/messages/0", "/artifacts/user:a.txt", "/compactions/1")
     url = world.chance.choice(
-        [*(world.session().format(tail) for tail in tails), f"/v1/users/{world.chance.choice(USERS)}"]
+        [
+            *(world.session().format(tail) for tail in tails),
+            f"/v1/users/{world.chance.choice(USERS)}",
+            f"/v1/users/{world.chance.choice(USERS)}/state",
+            "/v1/state",
+        ]
     )
     await world.ask(who, "DELETE", url)
 
@@ -176,6 +206,7 @@ KINDS: tuple[tuple[Operation, int], ...] = (
     (move, 2),
     (summarize, 1),
     (keep, 2),
+    (share, 3),
     (look, 8),
     (remove, 1),
 )

@@ -1,4 +1,4 @@
-"""`holdfast sessions fork`, `rewind`, `delete --user` and `prune`."""
+"""`holdfast sessions fork`, `move`, `rewind`, `delete --user` and `prune`."""
 
 from __future__ import annotations
 
@@ -56,6 +56,21 @@ def test_fork_and_rewind() -> None:
     assert (made["message_count"], made["metadata"]["forked_from"]["turn"]) == (6, 2)
     assert sessions("rewind", "a", "--at-turn", "0").stdout == "Went back: a of user ada, 2 messages.\n"
     assert json.loads(sessions("rewind", "a", "--at-turn", "0", "--json").stdout)["message_count"] == 2
+
+
+def test_move() -> None:
+    """To another user, under another id; what is not there, is taken, or goes nowhere, is refused."""
+    store(said("a", user_id="ada"), said("b", user_id="bob"))
+    result = sessions("move", "a", "--to-user", "bob", "--id", "c")
+    assert (result.exit_code, result.stdout) == (0, "Moved: c of user bob, 6 messages.\n")
+    assert ids() == {"b", "c"}
+    moved = json.loads(sessions("move", "c", "--to-user", "ada", "--json").stdout)
+    assert (moved["id"], moved["user_id"]) == ("c", "ada")
+    assert "exists already" in sessions("move", "c", "--to-user", "bob", "--id", "b").stderr
+    assert sessions("move", "gone", "--to-user", "bob").exit_code == 1
+    assert "Nothing says where to" in sessions("move", "c").stderr
+    assert sessions("move", "c", "--agent", "nobody").exit_code == 2
+    assert ids() == {"b", "c"}
 
 
 def test_forks_and_rewinds_that_are_refused() -> None:

@@ -97,11 +97,39 @@ async def test_fields_of_a_session_have_limits() -> None:
             await served.http.post("/v1/sessions/s/messages", json={"messages": [{**HI, "metadata": {"k": long}}]}), 413
         )
         assert error["param"] == "messages[0].metadata"
-        half = {"state": {"a": "x" * (limits.STATE_BYTES * 2 // 3)}}
-        assert (await served.http.patch("/v1/sessions/s", json=half)).status_code == 200
-        is_error(await served.http.patch("/v1/sessions/s", json={"state": {"b": half["state"]["a"]}}), 413)
-        assert (await served.http.get("/v1/sessions/s")).json()["state"] == half["state"]
-        assert (await served.http.patch("/v1/sessions/s", json={"state": {"a": None, "b": 1}})).status_code == 200
+        half = {f"a{at}": "x" * (limits.STATE_BYTES // 6) for at in range(4)}
+        assert (await served.http.patch("/v1/sessions/s", json={"state": half})).status_code == 200
+        is_error(await served.http.patch("/v1/sessions/s", json={"state": {f"b{k}": v for k, v in half.items()}}), 413)
+        assert (await served.http.get("/v1/sessions/s")).json()["state"] == half
+        assert (await served.http.patch("/v1/sessions/s", json={"state": {"a0": None, "b": 1}})).status_code == 200
+
+
+async def test_state_that_is_shared_has_the_same_limits() -> None:
+    """A key, a value, a scope in bytes and in keys, by each of its routes; what was there stays."""
+    async with gateway([]) as (served, _):
+        await with_session(served)
+        known: dict[str, str] = {}
+        for path, prefix in (
+            ("/v1/sessions/s/state", "user:"),
+            ("/v1/users/ada/state", "user:"),
+            ("/v1/state", "app:"),
+            ("/v1/sessions/s/state", ""),
+        ):
+            fits = {f"{prefix}{'k' * limits.STATE_KEY_BYTES}": "x" * (limits.STATE_VALUE_BYTES - 2)}
+            assert (await served.http.patch(path, json=fits)).status_code == 200
+            too_large = (
+                {f"{prefix}{'k' * (limits.STATE_KEY_BYTES + 1)}": 1},
+                {f"{prefix}a": "x" * (limits.STATE_VALUE_BYTES - 1)},
+                {f"{prefix}a{at}": "x" * (limits.STATE_VALUE_BYTES - 2) for at in range(4)},
+                {f"{prefix}{at}": 0 for at in range(limits.STATE_KEYS)},
+            )
+            for body in too_large:
+                error = is_error(await served.http.patch(path, json=body), 413)
+                assert (error["param"], error["code"]) == ("state", "too_large")
+            left = (await served.http.get(path)).json()
+            known |= fits
+            assert left.items() <= known.items()
+            assert fits.items() <= left.items()
 
 
 # -- bodies that say what they are -------------------------------------------

@@ -52,6 +52,8 @@ ONE = "/v1/sessions/{session_id}"
 MESSAGES = f"{ONE}/messages"
 COMPACTIONS = f"{ONE}/compactions"
 ARTIFACT = f"{ONE}/artifacts/{{name}}"
+USER_STATE = "/v1/users/{user_id}/state"
+APP_STATE = "/v1/state"
 
 
 class Walk:
@@ -99,8 +101,8 @@ class Walk:
         kind = response.headers["content-type"].partition(";")[0]
         kind = kind if kind in told["content"] else "*/*"
         assert kind in told["content"], (operation["operationId"], response.headers["content-type"])
-        for name in told.get("headers", {}):
-            assert response.headers.get(name), (operation["operationId"], name)
+        for name, header in told.get("headers", {}).items():
+            assert response.headers.get(name) or header.get("required") is False, (operation["operationId"], name)
         schema = told["content"][kind]["schema"]
         if kind == "application/json":
             assert self.schemas.problems(schema, response.json()) == []
@@ -165,6 +167,7 @@ async def goods(walk: Walk) -> None:
     await moved(walk)
     await voiced(walk)
     await stored(walk)
+    await kept(walk)
     await walk("DELETE", "/sessions/{session_id}", id="chat")
     await walk("DELETE", ONE)
     for path in ("/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"):
@@ -181,6 +184,8 @@ async def moved(walk: Walk) -> None:
             assert answer.json()["imported"] is True
         assert (await walk("PUT", ONE, "", {**exported, "ttl": 10**9 + 1}, id="chat")).json()["imported"] is False
     await walk("POST", f"{ONE}/fork", body={"at_turn": 0, "id": "forked"}, id="chat")
+    await walk("POST", f"{ONE}/fork", body={"id": "handed"}, id="chat")
+    await walk("POST", f"{ONE}/move", body={"id": "moved", "user_id": "ada", "agent": None}, id="handed")
     await walk("POST", f"{ONE}/close", id="forked")
     await walk("POST", f"{ONE}/fork", body={}, id="chat")
     await walk("POST", f"{ONE}/rewind", body={"at_turn": 0}, id="chat")
@@ -217,6 +222,35 @@ async def stored(walk: Walk) -> None:
     await walk("DELETE", ARTIFACT, **named)
 
 
+async def kept(walk: Walk) -> None:
+    """The routes of state, with each operation."""
+    for path, key in ((f"{ONE}/state", "a"), (USER_STATE, "user:a"), (APP_STATE, "app:a")):
+        await walk("PATCH", path, body={key: [1], f"{key}b": None, f"{key}c": {"d": "x"}})
+        now = await walk("GET", path)
+        changes = [
+            {"op": "expect", "key": key, "value": [1]},
+            {"op": "append", "key": key, "values": [None]},
+            {"op": "set", "key": f"{key}d", "value": False},
+            {"op": "increment", "key": f"{key}e"},
+            {"op": "increment", "key": f"{key}e", "by": -0.5},
+            {"op": "delete", "key": f"{key}c"},
+        ]
+        await walk("POST", path, body={"changes": changes}, If_Match=now.headers["etag"])
+    for path in (USER_STATE, APP_STATE):
+        now = await walk("GET", path)
+        await walk("DELETE", path, If_Match=now.headers["etag"])
+
+
+async def ill_kept(walk: Walk) -> None:
+    """What can be wrong with state alone."""
+    for path, key in ((f"{ONE}/state", "a"), (USER_STATE, "user:a"), (APP_STATE, "app:a")):
+        for value, headers in ((1, {"If_Match": "77"}), ("canary-77", {})):
+            await walk("PATCH", path, body={key: value}, **headers)
+            await walk("POST", path, body={"changes": [{"op": "set", "key": key, "value": value}]}, **headers)
+        if path != f"{ONE}/state":
+            await walk("DELETE", path, If_Match="77")
+
+
 async def misused(walk: Walk) -> None:
     """What can be wrong with artifacts alone."""
     await walk("PUT", ARTIFACT, "", b"x")
@@ -243,6 +277,7 @@ async def compacted(walk: Walk) -> None:
 BODIES = {
     **dict.fromkeys(("NewSession", "SessionChanges", "Annotation", "ContextRequest", "CompactionRequest"), b"{}"),
     "ForkRequest": b"{}",
+    "MoveRequest": b'{"id":"x"}',
     "RewindRequest": b'{"at_turn":0}',
     "InterruptRequest": b"{}",
     "SpeakRequest": b'{"text":"hm"}',
@@ -251,14 +286,17 @@ BODIES = {
         ("ChatRequest", "MessagesRequest"), b'{"messages":[{"role":"user","content":"hi"}],"session_id":"s"}'
     ),
     "CountRequest": b'{"messages":[{"role":"user","content":"canary-77"}]}',
+    "State": b"{}",
+    "StateOperations": b'{"changes":[{"op":"increment","key":"user:n"}]}',
 }
 """For each kind of body one that is taken."""
 
 
-def sample(operation: Operation) -> bytes | None:
+def sample(operation: Operation, path: str = "") -> bytes | None:
     """A body that an operation takes."""
     if isinstance(operation.body, str):
-        return BODIES.get(operation.body)
+        body = BODIES.get(operation.body)
+        return body.replace(b"user:", b"app:") if body and path == APP_STATE else body
     return b"content" if operation.body else None
 
 
@@ -286,6 +324,7 @@ async def bads(walk: Walk) -> None:
         await walk("GET", path, "?after=twice")
     await walk("POST", "/v1/sessions", body={"id": "s"})
     await misused(walk)
+    await ill_kept(walk)
     secret = {"metadata": {"key": "canary-77"}}
     for method, path in (("POST", "/v1/sessions"), ("PATCH", ONE)):
         assert (await walk(method, path, body=secret)).status_code == 422
@@ -295,6 +334,7 @@ async def bads(walk: Walk) -> None:
     await walk("PATCH", ONE, body={}, If_Match="77")
     await walk("POST", f"{ONE}/rewind", body={"at_turn": 0}, If_Match="77")
     await walk("POST", f"{ONE}/fork", body={"id": "s"})
+    await walk("POST", f"{ONE}/move", body={})
     await walk("POST", MESSAGES, body={"messages": [HI]}, If_Match="77")
     for door in (CHAT, ANTHROPIC):
         await walk(*door, body={"messages": [{"role": "user", "content": "hi"}], "session_id": "twice"})
@@ -322,7 +362,7 @@ async def broken(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
                 patch.setattr(walk._served.hf.store._database, name, fails)  # type: ignore[attr-defined]
             for (method, path), operation in OPERATIONS.items():
                 if 503 in operation.failures:
-                    response = await walk(method, path, "", sample(operation))
+                    response = await walk(method, path, "", sample(operation, path))
                     assert response.status_code == status, (method, path, response.text)
 
 
@@ -362,6 +402,7 @@ async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     # Who may what is test_access_matrix.py's.
     elsewhere |= {(method, path, status) for method, path, status in described if status in (401, 429)}
     elsewhere |= {("POST", "/v1/sessions", 404), ("PUT", ONE, 404), ("DELETE", "/v1/users/{user_id}", 404)}
+    elsewhere |= {(method, USER_STATE, 404) for method in ("GET", "PATCH", "POST", "DELETE")}
     assert described - walk.seen - elsewhere == set()
 
 

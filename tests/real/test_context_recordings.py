@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.context.build import Request, WorkingSet, build
@@ -20,6 +21,7 @@ from holdfast.tokens import STORED, TokenCounter, counter_for
 from holdfast.wire.openai import messages_from, split_system
 from holdfast.wire.transcripts import Recording
 from tests.unit.context_rules import callable_behind, check_refusal, check_rules, conversation_of
+from tests.unit.strategies import seen_by
 
 UNLIMITED = 10**9
 ESTIMATE = counter_for("claude")
@@ -140,3 +142,35 @@ def test_all_sessions_as_one(strategy: str, budget: int, every: int, number: int
     assert largest < 60 * budget
     once = build(request, None, [], entries[:last])
     assert (once.messages, encode_state(once.state)) == (carried.messages, encode_state(carried.state))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "budget"), [("none", 2048), ("buffer_window", 1024), ("token_window", 512), ("digest", 512)]
+)
+def test_an_agent_alone_is_sent_what_was_ever_sent(
+    strategy: str, budget: int, logs: list[tuple[tuple[Message, ...], list[Entry]]]
+) -> None:
+    """Byte for byte: an agent's view of a session that nobody else speaks in, whoever its entries say they are by."""
+    for system, entries in logs[::5]:
+        request = request_for(strategy, budget, system)
+        own = [msgspec.structs.replace(entry, agent="ada") for entry in entries]
+        for (_, plain), (_, made) in zip(calls(request, entries), calls(seen_by(request, "ada"), own), strict=True):
+            if isinstance(plain, BudgetTooSmall) or isinstance(made, BudgetTooSmall):
+                assert str(plain) == str(made)
+                continue
+            assert (made.hash, made.tokens, made.decisions()) == (plain.hash, plain.tokens, plain.decisions())
+            assert encode_state(made.state) == encode_state(plain.state)
+
+
+@pytest.mark.parametrize(("strategy", "budget"), [("token_window", 900), ("digest", 900), ("head_tail", 1024)])
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_agents_that_take_turns(
+    dialect: Dialect, strategy: str, budget: int, logs: list[tuple[tuple[Message, ...], list[Entry]]]
+) -> None:
+    """Recorded sessions whose units two agents say by turns: all rules hold for one of them at each call."""
+    for system, entries in logs[::8]:
+        request = seen_by(request_for(strategy, budget, system, dialect=dialect), "ada")
+        said = [msgspec.structs.replace(entry, agent="bob" if entry.unit % 4 < 2 else "ada") for entry in entries]
+        for seen, made in calls(request, said, every=3):
+            assert isinstance(made, WorkingSet)
+            check_rules(request, made, seen)

@@ -55,6 +55,19 @@ def test_a_line_is_a_source_its_handle_first() -> None:
     assert lines(text) == ["get_order(K-113): state open; items: sku P-77, qty 2"]
 
 
+def test_an_outcome_in_a_row_that_something_else_names_is_told_with_it() -> None:
+    """Each comes with the other: neither waits for the other to be told first."""
+    history = units(
+        call(
+            "move",
+            {"rows": [{"state": "K-1", "note": "ok", "error": "error"}]},
+            [{"note": "no such order", "state": "ok", "name": "K-1"}],
+        )
+    )
+    assert "note no such order" in told(history)
+    assert "name K-1" in told(history)
+
+
 def test_it_is_marked_as_data_and_says_what_it_covers() -> None:
     assert told(units(user("I live in Oslo."), reply("Noted."))).startswith("[Condensed from messages 0 to 1: data,")
 

@@ -4,7 +4,7 @@
 `anthropic` the one for Anthropic's Messages (with `answer` and `anthropic_stream`, which read what comes, `sse`, which reads
 event streams, `failures`, which says what went wrong, and `overflow`, which knows when a prompt was too long), `offline` the model
 that needs none. `limited` holds back calls of one that has enough to do, `health` knows how upstreams are doing.
-`collect` turns chunks into a completion and back. `counting` asks a provider for its count of a prompt, at
+`retiring` closes those that a new configuration leaves. `collect` turns chunks into a completion and back. `counting` asks a provider for its count of a prompt, at
 one of the `endpoints`.
 """
 
@@ -20,6 +20,7 @@ from holdfast.models.health import Call, Upstream
 from holdfast.models.limited import Limited, origin_of
 from holdfast.models.offline import OfflineModel
 from holdfast.models.openai import OpenAIModel
+from holdfast.models.retiring import retire
 
 __all__ = [
     "AnthropicModel",
@@ -39,4 +40,5 @@ __all__ = [
     "given_up",
     "opening",
     "origin_of",
+    "retire",
 ]

@@ -20,6 +20,7 @@ import msgspec
 from holdfast.errors import InvalidRequest, ModelError, ModelProtocolError, ModelUnavailable
 from holdfast.models.failures import error_from, failed, worth_retrying
 from holdfast.models.http import SECRET_HEADERS, proxy_for
+from holdfast.models.retiring import close_behind
 from holdfast.models.sse import MAX_EVENT_BYTES
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class UpstreamClient(ABC):
         self._random = random
         self._pool: aiohttp.ClientSession | None = None
         self._proxy: str | None = None
-        self._closed = False
+        self._closed = self._retired = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r}, at {self._where!r})"
@@ -147,6 +148,12 @@ class UpstreamClient(ABC):
                 # while the task is being cancelled.
                 response.close()
             call, answer = self._further(call, answer)
+
+    def retire(self) -> None:
+        """Close its connections as soon as nobody has it any more: whoever began with it goes on."""
+        self._retired = True
+        if self._pool is not None:
+            close_behind(self, self._pool)
 
     async def close(self) -> None:
         """See `Model.close`."""
@@ -300,6 +307,8 @@ class UpstreamClient(ABC):
                     "user-agent": "holdfast",
                 },
             )
+            if self._retired:
+                close_behind(self, self._pool)
         return self._pool
 
 

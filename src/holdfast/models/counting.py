@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.models.endpoints import Endpoint
 from holdfast.models.failures import error_from, scrubbed
 from holdfast.models.http import SECRET_HEADERS, checked_headers, proxy_for
+from holdfast.models.retiring import close_behind
 
 if TYPE_CHECKING:
     import aiohttp
@@ -97,7 +98,7 @@ class ProviderCounter:
         self._silent_until = 0.0
         self._pool: aiohttp.ClientSession | None = None
         self._proxy: str | None = None
-        self._closed = False
+        self._closed = self._retired = False
         self._failure: str | None = None
 
     def __repr__(self) -> str:
@@ -133,6 +134,12 @@ class ProviderCounter:
         if len(self._known) > CACHED:
             self._known.popitem(last=False)
         return tokens
+
+    def retire(self) -> None:
+        """Close its connections as soon as nobody has it any more."""
+        self._retired = True
+        if self._pool is not None:
+            close_behind(self, self._pool)
 
     async def close(self) -> None:
         """See `PromptCounter.close`."""
@@ -192,4 +199,6 @@ class ProviderCounter:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"accept": "application/json", "content-type": "application/json", "user-agent": "holdfast"},
             )
+            if self._retired:
+                close_behind(self, self._pool)
         return self._pool

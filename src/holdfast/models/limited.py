@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ModelBusy
 from holdfast.models.base import Model, closing
+from holdfast.models.retiring import retire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -74,6 +75,10 @@ class Limited:
         finally:
             self.running -= 1
             self._places.release()
+
+    def retire(self) -> None:
+        """Close the model's connections as soon as nobody has it any more."""
+        retire(self.model)
 
     async def close(self) -> None:
         """See `Model.close`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -11,7 +12,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.guarded import masked
-from holdfast.holdfast import DEFAULT_USER, Holdfast
+from holdfast.holdfast import Holdfast
 from holdfast.matching import Landing, behind
 from holdfast.messages import Message
 from holdfast.moving import copied
@@ -20,14 +21,16 @@ from holdfast.recognising import recognised
 from holdfast.reconcile import Mode
 from holdfast.relating import NOTHING
 from holdfast.server.http import Call, named_session
-from holdfast.session import Session
+from holdfast.session import Session, SessionRef
+from holdfast.sessions import DEFAULT_USER
 
 MATCHES: Final = ("on", "off")
 """What `session_match` may say."""
 
 
-class Matching(NamedTuple):
-    """How requests that name no session are recognised."""
+@dataclass(slots=True)
+class Matching:
+    """How requests that name no session are recognised; it may change between two of them."""
 
     on: bool = True
     """Whether they are, where a request does not say."""
@@ -68,6 +71,8 @@ async def addressed(call: Call, body: Mapping[str, Any], asked: Asked, matching:
     A session that is made here keeps the request's system messages, for requests that bring none. What its first turn
     would refuse is refused before it is made: a request that is turned away leaves no empty session behind.
     """
+    if body.get("session_user") is not None:
+        return Addressed(await _joined(call, body))
     hf, user = call.hf, call.user(body.get("user"))
     session_id, matches = _session_id(call, body), _matches(call, body, matching)
     keyed = session_id is None and asked.key is not None
@@ -88,6 +93,29 @@ async def addressed(call: Call, body: Mapping[str, Any], asked: Asked, matching:
     agent = body.get("agent") or (body["model"] if body.get("model") in hf.roster.agents else None)
     made = await hf.ensure(session_id, user_id=user or DEFAULT_USER, agent=agent, system_messages=asked.system)
     return Addressed(made)
+
+
+async def _joined(call: Call, body: Mapping[str, Any]) -> Session:
+    """The session of the user that a request names, which is there already.
+
+    Raises:
+        InvalidRequest: it does not say which one.
+        UserNotFound: it is another's in which the key's user takes no part, or there is none.
+    """
+    session_id, owner = _session_id(call, body), body["session_user"]
+    if session_id is None:
+        raise errors.InvalidRequest("session_user goes with a session_id: whose session that is", param="session_user")
+    if call.user(None) in (None, owner):
+        return await call.hf.store.get(SessionRef(owner, session_id))
+    return await call.joined(owner, session_id)
+
+
+def speaker_in(call: Call, body: Mapping[str, Any], session: Session) -> str | None:
+    """Whose the messages of a chat request are: see `Call.speaker`. Where the key is nobody's, `user` says it beside `session_user`."""
+    known = call.speaker(session)
+    if known is None and body.get("session_user") is not None and call.user(None) is None:
+        return body.get("user") or None
+    return known
 
 
 async def _recognised(hf: Holdfast, user: str, asked: Asked, matching: Matching) -> Addressed | None:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
-from holdfast.server import artifacts, compactions, meta, moving, page, sessions, voice
+from holdfast.server import artifacts, compactions, meta, moving, page, sessions, state, voice
 from holdfast.server.access import Access, Admitted
 from holdfast.server.addressing import Matching
 from holdfast.server.chat import Chat
@@ -39,8 +39,12 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     },
     "/v1/sessions/{session_id}/close": {"POST": sessions.close},
     "/v1/sessions/{session_id}/fork": {"POST": moving.fork},
+    "/v1/sessions/{session_id}/move": {"POST": moving.move},
     "/v1/sessions/{session_id}/rewind": {"POST": moving.rewind},
     "/v1/users/{user_id}": {"DELETE": moving.delete_user},
+    "/v1/users/{user_id}/state": state.SCOPE,
+    "/v1/state": state.SCOPE,
+    "/v1/sessions/{session_id}/state": {"GET": state.get, "PATCH": state.patch, "POST": state.change},
     "/v1/sessions/{session_id}/messages": {"GET": sessions.page, "POST": sessions.append},
     "/v1/sessions/{session_id}/messages/{seq}": {"PATCH": sessions.annotate, "DELETE": sessions.erase},
     "/v1/sessions/{session_id}/context": {"POST": sessions.context},
@@ -70,7 +74,7 @@ DOORS: tuple[Door, ...] = (ChatCompletions(), Messages())
 def make_app(
     hf: Holdfast,
     *,
-    limits: Limits | None = None,
+    limits: Limits | Intake | None = None,
     matching: Matching | None = None,
     access: Access | None = None,
     hosts: Collection[str] = (),
@@ -82,7 +86,7 @@ def make_app(
 
     Args:
         hf: not open yet, unless `close` is False: then its owner opens and closes it.
-        limits: what a request may bring.
+        limits: what a request may bring; an `Intake` may be given others later.
         matching: how chat requests that name no session are recognised.
         access: who may come in; None: whoever has one of the store's keys, and everybody while it has none.
         hosts: names by which the server may be called, besides loopback's; none: where keys are asked for, any.
@@ -103,7 +107,7 @@ def make_app(
         return hf
 
     who = access or Access(current)
-    intake = Intake(limits or Limits())
+    intake = limits if isinstance(limits, Intake) else Intake(limits or Limits())
     relays = relays or Relays()
     metrics = _metrics_of(hf)
     metrics.watch_replies(relays)
@@ -149,7 +153,15 @@ def _cors(origins: Collection[str]) -> list[Middleware]:
     """What lets pages of these origins call the server: none, where there are none."""
     if not origins:
         return []
-    told = ["ETag", "Request-Id", "Retry-After", "X-Artifact-Version", "X-Request-Id", "X-Session-Id"]
+    told = [
+        "ETag",
+        "Request-Id",
+        "Retry-After",
+        "X-Artifact-Version",
+        "X-Request-Id",
+        "X-Session-Agent",
+        "X-Session-Id",
+    ]
     return [
         Middleware(
             CORSMiddleware,

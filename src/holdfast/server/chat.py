@@ -15,19 +15,21 @@ from holdfast import errors
 from holdfast.holdfast import Holdfast
 from holdfast.media.store import taken_apart
 from holdfast.messages import Message
-from holdfast.prompting import Turn, TurnRequest
 from holdfast.queueing import checked_mode
 from holdfast.reconcile import Mode
-from holdfast.server.addressing import MATCHES, Asked, Matching, addressed
+from holdfast.server.addressing import MATCHES, Asked, Matching, addressed, speaker_in
 from holdfast.server.doors.base import Door, Said
 from holdfast.server.http import Call, failure, respond, without_secrets
 from holdfast.server.intake import Intake
 from holdfast.server.relay import ON_DISCONNECT, Asker, Client, Relays, relayed
 from holdfast.session import Session
 from holdfast.stores.checks import check_id
+from holdfast.turning import Turn, TurnRequest
 from holdfast.wire.openai import split_system
 
-OWN_FIELDS = frozenset({"session_id", "session_mode", "session_match", "session_queue", "on_disconnect", "agent"})
+OWN_FIELDS = frozenset(
+    {"session_id", "session_mode", "session_match", "session_queue", "session_user", "on_disconnect", "agent"}
+)
 """Fields of the body that are Holdfast's own and do not travel upstream."""
 MODES: tuple[str, ...] = get_args(Mode)
 MAX_CHOICES = 128
@@ -63,7 +65,7 @@ class Chat:
             return
         scope.setdefault("state", {})["session_id"] = session.id
         asker = Asker(scope, receive, send, session, self._hf().guard, self._door, said.body)
-        client = Client(asker, self._relays)
+        client = Client(asker, turn, self._relays)
         del call, sent  # a reply takes long, and what came may be large
         try:
             await relayed(client, turn, self._relays)
@@ -115,6 +117,7 @@ async def opened(call: Call, sent: dict[str, Any], said: Said, matching: Matchin
         fingerprint=fingerprint,
         headers=handed,
         api=said.api,
+        speaker=speaker_in(call, body, session),
     )
     return Turn(hf.engine, request), session
 
@@ -139,6 +142,7 @@ def check(body: Mapping[str, Any]) -> None:
         ("stream", bool, "true or false"),
         ("user", str, "a string"),
         ("session_id", str, "a string"),
+        ("session_user", str, "a string"),
         ("agent", str, "a string"),
         ("tools", list, "a list of tools"),
         ("stream_options", dict, "an object"),

@@ -18,14 +18,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast import errors
 from holdfast.access import Handed, Principal, upstream_user
 from holdfast.guarded import masked
-from holdfast.holdfast import DEFAULT_USER, Holdfast
+from holdfast.holdfast import Holdfast
 from holdfast.limits import ERROR_CHARS, PARAMETERS
 from holdfast.messages import Message
+from holdfast.participants import participants_of
 from holdfast.secrets import Guard
 from holdfast.server.intake import Held, Intake, Refused
-from holdfast.server.permissions import PERMISSIONS
+from holdfast.server.permissions import permit
 from holdfast.server.streams import Streamed
 from holdfast.session import Session, SessionRef
+from holdfast.sessions import DEFAULT_USER
 from holdfast.wire.openai import message_to
 
 _log = logging.getLogger("holdfast.server")
@@ -207,9 +209,36 @@ class Call:
 
     # -- sessions ----------------------------------------------------------
 
-    async def session(self) -> Session:
-        """The session that the path names: the `user_id`'s of the query, else the only one of that id."""
-        return await named_session(self.hf, self.path["session_id"], self.owner(self.text("user_id")))
+    async def session(self, *, shared: bool = False) -> Session:
+        """The session that the path names: the `user_id`'s of the query, else the only one of that id.
+
+        Where it is `shared`, it may be another user's in which the key's user takes part.
+        """
+        named = self.text("user_id")
+        if shared and named is not None and self.principal.user_id not in (None, named):
+            return await self.joined(named, self.path["session_id"])
+        return await named_session(self.hf, self.path["session_id"], self.owner(named))
+
+    async def joined(self, owner: str, session_id: str) -> Session:
+        """Another user's session in which the key's user takes part.
+
+        Raises:
+            UserNotFound: there is none, or they do not; that is not told apart.
+        """
+        try:
+            session = await self.hf.store.get(SessionRef(owner, session_id))
+        except (errors.SessionNotFound, errors.InvalidRequest) as exc:
+            raise errors.UserNotFound(owner) from exc
+        if self.principal.user_id not in participants_of(session.metadata):
+            raise errors.UserNotFound(owner)
+        return session
+
+    def speaker(self, session: Session) -> str | None:
+        """Whose the messages of the request are, whatever they say; None: where they say it, they are believed.
+
+        The key's user's, in a session in which several take part.
+        """
+        return self.principal.user_id if participants_of(session.metadata) else None
 
 
 def not_handed() -> Refused:
@@ -330,22 +359,6 @@ class Endpoint:
             call.release()
 
 
-def permit(scope: Scope, method: str) -> None:
-    """Refuse a request whose caller may not do that. Raises `Refused`."""
-    caller = scope.get("state", {}).get("caller")
-    needed = PERMISSIONS.get((method, scope["route"].path))
-    if needed == "public":
-        return
-    if needed is None or caller is None:
-        raise Refused(403, "forbidden", "nobody may do that")
-    principal: Principal = caller.principal
-    role = "admin" if needed == "server" else needed
-    if not principal.may(role):
-        raise Refused(403, "forbidden", f"this key's role is {principal.role!r}; that needs {role!r}")
-    if needed == "server" and not caller.own:
-        raise Refused(403, "forbidden", "that needs an admin key of the server's own tenant, without a user")
-
-
 def respond(reply: Reply) -> Response:
     """A reply as a response; a body of bytes leaves as it is, one of chunks as they come, None as no body."""
     headers = dict(reply.headers)
@@ -414,6 +427,7 @@ _STATUS: tuple[tuple[type[errors.HoldfastError], int, str], ...] = (
     (errors.IdempotencyConflict, 422, "invalid_request_error"),
     (errors.StaleSession, 412, "invalid_request_error"),
     (errors.StaleArtifact, 412, "invalid_request_error"),
+    (errors.StaleState, 412, "invalid_request_error"),
     (errors.Conflict, 409, "invalid_request_error"),
     (errors.BudgetTooSmall, 400, "invalid_request_error"),
     (errors.StoreUnavailable, 503, "server_error"),

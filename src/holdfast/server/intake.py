@@ -60,6 +60,10 @@ class Room:
                 self.give(0)
             raise
 
+    def grow(self, size: int) -> None:
+        """Have so much more, or less: what is taken stays taken, and is missing when it is given back."""
+        self.give(size)
+
     def give(self, size: int) -> None:
         """Hand back `size` bytes, and wake whom they suffice for."""
         self._free += size
@@ -75,6 +79,11 @@ class Intake:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._room = Room(limits.body * BODIES)
+
+    def take(self, limits: Limits) -> None:
+        """Have other limits from the next request on."""
+        self._room.grow((limits.body - self.limits.body) * BODIES)
+        self.limits = limits
 
     async def read(self, request: Request, held: Held) -> Any:
         """The JSON in a request's body; its room is `held` until whoever reads it lets go.

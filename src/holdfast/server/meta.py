@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
 from holdfast._version import __version__
-from holdfast.agents import Roster
+from holdfast.agents import Agent, Roster
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.server import page
 from holdfast.server.doors.messages import model_list
@@ -35,7 +36,7 @@ async def models(call: Call) -> Reply:
     limit = call.number("limit", PAGE, 1, MAX_PAGE)
     if call.header("anthropic-version") is not None:
         return _anthropics(call, roster, limit)
-    agents = [{"id": name, "object": "model", "created": 0, "owned_by": "holdfast-agent"} for name in roster.agents]
+    agents = [_agent(agent) for agent in roster.agents.values()]
     llms = [
         {"id": name, "object": "model", "created": 0, "owned_by": llm.model}
         for name, llm in roster.llms.items()
@@ -44,9 +45,18 @@ async def models(call: Call) -> Reply:
     return Reply({"object": "list", "data": [*agents, *llms]})
 
 
+def _agent(agent: Agent) -> dict[str, Any]:
+    """An agent as one of the models, with what it is for where that is said."""
+    told = {"id": agent.name, "object": "model", "created": 0, "owned_by": "holdfast-agent"}
+    return {**told, "description": agent.description} if agent.description else told
+
+
 def _anthropics(call: Call, roster: Roster, limit: int) -> Reply:
     """The same in the shape of Anthropic's API."""
-    agents = [(name, f"agent {name}") for name in roster.agents]
+    agents = [
+        (name, f"agent {name}" + (f": {agent.description}" if agent.description else ""))
+        for name, agent in roster.agents.items()
+    ]
     llms = [(name, llm.model) for name, llm in roster.llms.items() if name not in roster.agents]
     after, before = call.text("after_id"), call.text("before_id")
     return Reply(model_list([*agents, *llms], limit=limit, after=after, before=before))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import UNSET
+
 from holdfast.errors import InvalidRequest, SessionNotFound
-from holdfast.holdfast import DEFAULT_USER
 from holdfast.moving import forked, rewound
+from holdfast.participants import check_participants
 from holdfast.server.http import Call, Reply
 from holdfast.server.sessions import if_match, known, optional
 from holdfast.session import SessionRef
+from holdfast.sessions import DEFAULT_USER
 from holdfast.stores.checks import check_id
 from holdfast.wire.exports import session_to
 
@@ -21,7 +24,7 @@ async def export(call: Call) -> Reply:
     the model calls; with `digests` what stands for erased messages, by which a guess of one can be confirmed. Of artifacts the
     export lists what there is: their contents stay where they are.
     """
-    session = await call.session()
+    session = await call.session(shared=True)
     asked = {name: call.choice(name, "false", "true", "false") == "true" for name in ("retired", "calls", "digests")}
     return Reply(await call.hf.export(session.ref, **asked))
 
@@ -33,6 +36,8 @@ async def install(call: Call) -> Reply:
     the one it replaces, whose artifacts go with it.
     """
     body, user = await call.body(), call.owner(call.text("user_id"))
+    if isinstance(metadata := body.get("metadata"), dict):
+        check_participants(metadata)
     if isinstance(named := body.get("user_id"), str):
         check_id(named, "user_id")
         user = call.owner(named) if call.text("user_id") is None else user
@@ -52,6 +57,24 @@ async def fork(call: Call) -> Reply:
     new_id = optional(body, "id", str, "a string")
     made = await forked(call.hf.engine, session.ref, at_turn=body.get("at_turn"), new_id=new_id)
     return Reply(session_to(made), 201)
+
+
+async def move(call: Call) -> Reply:
+    """Make a session another user's, or another agent's, or give it another id, with all that belongs to it.
+
+    Nothing stays under the old name. What its user's sessions share (`user:`) stays with that user. A move that was interrupted
+    is finished by the same one.
+    """
+    body = await call.body()
+    known(body, "user_id", "agent", "id")
+    if not body:
+        raise InvalidRequest("nothing says where to: give user_id, agent or id", param="user_id")
+    named = {name: optional(body, name, str, "a string") for name in ("user_id", "id")}
+    agent = optional(body, "agent", str, "a string") if "agent" in body else UNSET
+    owner = None if named["user_id"] is None else call.owner(named["user_id"])
+    session = await call.session()
+    handle = await call.hf.move(session.ref, user_id=owner, id=named["id"], agent=agent)
+    return Reply(session_to(await handle.info()))
 
 
 async def rewind(call: Call) -> Reply:

@@ -75,5 +75,13 @@ MOVING_COMPONENTS: Final[dict[str, Schema]] = {
             "id": nullable(text("of the new session; unset: one is made", minLength=1)),
         },
     ),
+    "MoveRequest": asked(
+        "Where to: at least one of these.",
+        {
+            "user_id": nullable(text("whose it is to be; unset: its user's still", minLength=1)),
+            "agent": nullable(text("whose it is to be; null: no agent's; unset: as before")),
+            "id": nullable(text("what it is to be called; unset: as before", minLength=1)),
+        },
+    ),
     "RewindRequest": asked("Where to go back to.", {"at_turn": whole("the last turn that stays")}, "at_turn"),
 }

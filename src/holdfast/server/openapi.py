@@ -12,7 +12,7 @@ import msgspec
 from holdfast._version import __version__
 from holdfast.limits import ARTIFACT_METADATA_BYTES, PAGE
 from holdfast.server.artifact_schemas import CONTENT, NAME
-from holdfast.server.permissions import PERMISSIONS, Access
+from holdfast.server.permissions import PERMISSIONS, ROLES, Access
 from holdfast.server.schemas import COMPONENTS
 from holdfast.server.shapes import ID, Schema, ref, text, whole
 
@@ -25,7 +25,8 @@ _ABOUT: Final = {
     408: "The body took too long to arrive.",
     409: "It exists already, or several users have a session of that id: name one with `user_id`; of a compaction: there is"
     " nothing to compact, or it is being made already.",
-    412: "The session, or the artifact, is at another version than `If-Match` or `If-None-Match` says.",
+    412: "The session, the artifact or the state is at another version than `If-Match` or `If-None-Match` says; or something"
+    " else stands under a key of the state than is expected.",
     413: "A limit was passed; the message names it and its number.",
     415: "The body is compressed, or not JSON by its own headers; of an artifact: its type is not taken, or not its content's.",
     416: "None of the range is there; `Content-Range` says how many bytes are.",
@@ -79,7 +80,12 @@ _SESSION_HEADER = _header("X-Session-Id", "the session, percent-encoded; the sam
 _MATCH_HEADER = _header("X-Session-Match", "`on` or `off`; the same as `session_match` in the body")
 _ETAG: Final[Schema] = {"ETag": {"description": "the session's version", "schema": text()}}
 _TOLD: Final[Schema] = {
-    "X-Session-Id": {"description": "the session, percent-encoded where it is not printable ASCII", "schema": text()}
+    "X-Session-Id": {"description": "the session, percent-encoded where it is not printable ASCII", "schema": text()},
+    "X-Session-Agent": {
+        "description": "the agent that answers, likewise; of a stream, the one that began to: `session.agent` has the last word",
+        "required": False,
+        "schema": text(),
+    },
 }
 
 _OF_ARTIFACT: Final[Schema] = {"ETag": {"description": "the version and its content", "schema": text()}}
@@ -132,6 +138,25 @@ _ARTIFACTS: Final = f"{_ONE}/artifacts"
 _ARTIFACT: Final = f"{_ARTIFACTS}/{{name}}"
 _PAGE: Final[Schema] = {"text/html": {"schema": text()}}
 
+_SCOPE_MATCH = _header("If-Match", "the version that the state must be at")
+_SCOPE_ETAG: Final[Schema] = {"ETag": {"description": "the version of the state", "schema": text()}}
+
+
+def _scope_operations(further: tuple[int, ...]) -> Mapping[str, Operation]:
+    """What is possible with the state of a scope, by method.
+
+    Args:
+        further: statuses that it may answer beside those of any scope.
+    """
+    writes = (*_BODY, *_STORE, *further, 412, 422)
+    return {
+        "GET": Operation("State", "state", failures=(*_STORE, *further), headers=_SCOPE_ETAG),
+        "PATCH": Operation("State", "state", "State", (_SCOPE_MATCH,), writes, headers=_SCOPE_ETAG),
+        "POST": Operation("StateChanged", "state", "StateOperations", (_SCOPE_MATCH,), writes, headers=_SCOPE_ETAG),
+        "DELETE": Operation("DeletedState", "state", parameters=(_SCOPE_MATCH,), failures=(*_STORE, *further, 412)),
+    }
+
+
 OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     CHAT: Operation(
         {JSON: {"schema": ref("ChatCompletion")}, "text/event-stream": {"schema": ref("ChatChunk")}},
@@ -182,6 +207,9 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("POST", f"{_ONE}/fork"): Operation(
         "Session", body="ForkRequest", parameters=(_USER,), failures=(*_BODY, *_OF_A_SESSION), status=201
     ),
+    ("POST", f"{_ONE}/move"): Operation(
+        "Session", body="MoveRequest", parameters=(_USER,), failures=(*_BODY, *_OF_A_SESSION)
+    ),
     ("POST", f"{_ONE}/rewind"): Operation(
         "RewoundSession",
         body="RewindRequest",
@@ -190,6 +218,18 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         headers=_ETAG,
     ),
     ("DELETE", "/v1/users/{user_id}"): Operation("DeletedUser", failures=(*_STORE, 404)),
+    **{
+        (method, path): operation
+        for path, further in (("/v1/users/{user_id}/state", (404,)), ("/v1/state", ()))
+        for method, operation in _scope_operations(further).items()
+    },
+    ("GET", f"{_ONE}/state"): Operation("State", "state", parameters=(_USER,), failures=_OF_A_SESSION, headers=_ETAG),
+    ("PATCH", f"{_ONE}/state"): Operation(
+        "State", "state", "State", (_USER, _MATCH), (*_BODY, *_OF_A_SESSION, 412, 422), headers=_ETAG
+    ),
+    ("POST", f"{_ONE}/state"): Operation(
+        "StateChanged", "state", "StateOperations", (_USER, _MATCH), (*_BODY, *_OF_A_SESSION, 412, 422), headers=_ETAG
+    ),
     ("PUT", _ONE): Operation(
         "ImportedSession", body="SessionImport", parameters=(_USER,), failures=(*_BODY, 404, 422, 503)
     ),
@@ -302,6 +342,7 @@ _TAGS: Final = {
     "sessions": "Sessions as a whole.",
     "messages": "What was said in a session, and what of it a model would see.",
     "voice": "What voice agents need: records of what was said and heard, interrupting, speaking from outside.",
+    "state": "What is kept beside the log: of a session, of a user, of all.",
     "compactions": "Summaries that stand for the older part of a session; the log keeps all of it.",
     "artifacts": "Named, versioned, typed contents of a session, or of all sessions of a user.",
     "short form": "Sessions in fewer words.",
@@ -388,7 +429,7 @@ def _asked(access: Access, *, asks: bool) -> Schema:
     """Which keys an operation takes, and what they must be good for."""
     if access == "public":
         return {"security": []}
-    role = "admin" if access == "server" else access
+    role = ROLES[access]
     return {"security": [*({name: []} for name in _SECURITY), *([] if asks else [{}])], "x-holdfast-role": role}
 
 

@@ -22,13 +22,13 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast import errors
 from holdfast.models import Collector, closing
-from holdfast.prompting import Turn
 from holdfast.secrets import Guard
 from holdfast.server.doors.base import Door, Telling
 from holdfast.server.http import Reply, error_body, failure, respond
 from holdfast.session import Session
 from holdfast.tooling import Progress
 from holdfast.turn import respond as answer
+from holdfast.turning import Turn
 
 OnDisconnect = Literal["cut", "finish"]
 ON_DISCONNECT: Final[tuple[str, ...]] = get_args(OnDisconnect)
@@ -80,7 +80,8 @@ class Client:
         gone: whether it went before the reply's end.
     """
 
-    def __init__(self, asker: Asker, relays: Relays) -> None:
+    def __init__(self, asker: Asker, turn: Turn, relays: Relays) -> None:
+        self._turn = turn
         self.telling: Telling = asker.door.telling(asker.body)
         self.gone = False
         self.streamed = bool(asker.body.get("stream"))
@@ -126,6 +127,7 @@ class Client:
             (b"content-type", kind),
             (b"cache-control", b"no-cache"),
             (b"x-session-id", _header(self._asker.session.id)),
+            *([] if self._turn.agent is None else [(b"x-session-agent", _header(self._turn.agent))]),
             *more,
         ]
         await self._asker.send({"type": "http.response.start", "status": 200, "headers": headers})

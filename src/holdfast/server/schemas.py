@@ -28,6 +28,7 @@ from holdfast.server.shapes import (
     text,
     whole,
 )
+from holdfast.server.state_schemas import STATE_COMPONENTS
 from holdfast.server.voice_schemas import VOICE_COMPONENTS
 
 _TTL: Final = nullable(
@@ -159,6 +160,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
     **ARTIFACT_COMPONENTS,
     **MESSAGES_COMPONENTS,
     **MOVING_COMPONENTS,
+    **STATE_COMPONENTS,
     **VOICE_COMPONENTS,
     "Error": record(
         "Every error has this shape.",
@@ -290,7 +292,9 @@ COMPONENTS: Final[dict[str, Schema]] = {
                         "object": {"const": "model"},
                         "created": whole(),
                         "owned_by": text("`holdfast-agent`, or the model's name upstream"),
+                        "description": text("what an agent is for"),
                     },
+                    optional=("description",),
                 )
             ),
         },
@@ -367,12 +371,19 @@ COMPONENTS: Final[dict[str, Schema]] = {
         {
             "turn": whole("of the session, from 0", None),
             "version": whole("the session's"),
+            "agent": text("who answered, where an agent did: the one that was asked, or one below it"),
             "reconciled": {"type": "string", "enum": _RELATIONS, "description": "what the messages were to the log"},
             "edited_at": whole("seq of the first message that was replaced or taken back"),
             "interrupted": boolean("in a stream: another turn ended this reply before its end"),
             "working_set": record(
                 "What the model was sent.",
                 {**WORKING_SET, "messages": whole("how many"), "kept": KEPT},
+            ),
+            "artifacts": array(
+                record(
+                    "An artifact that the reply is about: its turn saved it, or it names it.",
+                    {"name": text("its name"), "version": whole("from 0", None)},
+                )
             ),
             "failure": record(
                 "Where no model answered, and the agent's failure message stands in place of a reply.",
@@ -384,6 +395,6 @@ COMPONENTS: Final[dict[str, Schema]] = {
                 optional=("model",),
             ),
         },
-        optional=("reconciled", "edited_at", "interrupted", "working_set", "failure", "upstream"),
+        optional=("agent", "reconciled", "edited_at", "interrupted", "working_set", "artifacts", "failure", "upstream"),
     ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,13 +16,16 @@ from holdfast.carrying import CarryOver, carry_over_from
 from holdfast.context.dialects import checked
 from holdfast.context.settings import parse
 from holdfast.handles import SessionHandle
-from holdfast.holdfast import DEFAULT_USER
 from holdfast.looking import Look, looked, told
 from holdfast.media.leaving import whole_entries
-from holdfast.prompting import counted
+from holdfast.participants import check_participants, said_by
 from holdfast.server.http import Call, Reply, named_session, refuse_unknown, without_secrets
+from holdfast.server.permissions import check_shared
 from holdfast.session import Session, erased
+from holdfast.sessions import DEFAULT_USER
+from holdfast.state import scope_of
 from holdfast.stores.base import MAX_PAGE, Append, SessionPatch
+from holdfast.turning import counted
 from holdfast.wire.exports import milliseconds, own_fields, session_to, system_messages_from
 from holdfast.wire.openai import entry_to, message_to, messages_from
 
@@ -55,11 +59,31 @@ async def create(call: Call) -> Reply:
         agent=agent,
         carry_over=_earlier(call, body, user_id),
         system_messages=system_messages_from(body.get("system_messages") or []),
-        state=optional(body, "state", dict, "an object") or {},
-        metadata=optional(body, "metadata", dict, "an object") or {},
+        state=_state(call, body),
+        metadata=_metadata(body),
         ttl=milliseconds(body, "ttl"),
     )
     return Reply(session_to(session), 201)
+
+
+def _metadata(body: dict[str, Any]) -> dict[str, Any]:
+    """What a request says of the metadata; nothing where it says none."""
+    metadata: dict[str, Any] = optional(body, "metadata", dict, "an object") or {}
+    check_participants(metadata)
+    return metadata
+
+
+def _state(call: Call, body: dict[str, Any]) -> dict[str, Any]:
+    """What a request says of the state, of all scopes but `temp:`, which there is none of outside of a turn."""
+    asked = optional(body, "state", dict, "an object") or {}
+    check_app(call, asked)
+    return {key: value for key, value in asked.items() if scope_of(key) != "temp"}
+
+
+def check_app(call: Call, keys: Iterable[str]) -> None:
+    """Refuse `app:` keys where the caller may not write them. Raises `Refused`."""
+    if any(scope_of(key) == "app" for key in keys):
+        check_shared(call.principal)
 
 
 def _earlier(call: Call, body: dict[str, Any], user_id: str) -> CarryOver | None:
@@ -87,11 +111,11 @@ async def short_list(call: Call) -> Reply:
 
 
 async def short_get(call: Call) -> Reply:
-    """One session in the short form, with its messages."""
+    """One session in the short form, with its messages, and its state with what it shares."""
     session = await call.session()
     entries = await call.hf.store.entries(session.ref)
     messages = [message_to(entry.message) for entry in await whole_entries(call.hf.store, session.ref, entries)]
-    return Reply({**_short(session), "messages": messages, "state": session.state})
+    return Reply({**_short(session), "messages": messages, "state": await call.hf.engine.scopes.all(session)})
 
 
 def _short(session: Session) -> dict[str, Any]:
@@ -126,8 +150,8 @@ async def change(call: Call) -> Reply:
     patch = SessionPatch(
         agent=agent,
         system_messages=system_messages_from(body["system_messages"] or []) if "system_messages" in body else UNSET,
-        metadata=(optional(body, "metadata", dict, "an object") or {}) if "metadata" in body else UNSET,
-        state=(optional(body, "state", dict, "an object") or {}) if "state" in body else UNSET,
+        metadata=_metadata(body) if "metadata" in body else UNSET,
+        state=_state(call, body) if "state" in body else UNSET,
         ttl=milliseconds(body, "ttl") if "ttl" in body else UNSET,
     )
     session = await call.session()
@@ -155,7 +179,10 @@ async def append(call: Call) -> Reply:
     if not messages:
         raise errors.InvalidRequest("messages is empty", param="messages")
     fields = [own_fields(item, f"messages[{at}]") for at, item in enumerate(body["messages"])]
-    session = await call.session()
+    session = await call.session(shared=True)
+    speaker = call.speaker(session)
+    if speaker is not None:
+        fields = [{**own, "metadata": said_by(own.get("metadata"), speaker)} for own in fields]
     key = call.header("idempotency-key") or None
     said = await without_secrets(call.hf, body, messages, hashed=key is not None)
     write = Append(
@@ -173,7 +200,7 @@ async def append(call: Call) -> Reply:
 
 async def page(call: Call) -> Reply:
     """A page of a session's messages."""
-    session = await call.session()
+    session = await call.session(shared=True)
     limit = call.number("limit", PAGE, 1, MAX_PAGE)
     descending = call.choice("order", "asc", "asc", "desc") == "desc"
     after = call.number("after", -1, 0, 2**53) if call.text("after") else None
@@ -288,10 +315,10 @@ def _user(user_id: str | None) -> str:
 
 
 def if_match(call: Call) -> int | None:
-    """The version that the log must be at, from `If-Match`."""
+    """The version that the session, or the state, must be at, from `If-Match`."""
     value = (call.header("if-match") or "").strip().strip('"')
     if not value or value == "*":
         return None
     if not value.isascii() or not value.isdigit() or len(value) > 18:
-        raise errors.InvalidRequest("If-Match must be the session's version, a whole number", param="If-Match")
+        raise errors.InvalidRequest("If-Match must be a version, a whole number", param="If-Match")
     return int(value)

@@ -85,6 +85,12 @@ SESSION_ASKED: Final[dict[str, Schema]] = {
     "session_id": nullable(
         text("also as header X-Session-Id; without one the messages tell which session they continue")
     ),
+    "session_user": nullable(
+        text(
+            "with a session_id: whose session it is, where that is another user's in which the key's user takes part",
+            minLength=1,
+        )
+    ),
     "session_mode": {
         "type": ["string", "null"],
         "enum": ["auto", "transcript", "delta", None],

@@ -16,7 +16,7 @@ from holdfast.session import Entry, Session
 from holdfast.voicing import Speech, interrupted, spoken
 from holdfast.voicing import history as told_history
 from holdfast.wire.openai import entry_to
-from holdfast.wire.voice import contents, plain
+from holdfast.wire.voice import attributed, plain
 
 _encode = msgspec.json.Encoder().encode
 _HEARD = ("content", "chars", "ms", "total_ms", "timestamp", "turn_id")
@@ -28,11 +28,11 @@ async def history(call: Call) -> Reply:
 
     No system messages, no tools; what was said beside tool calls is among it.
     """
-    session = await call.session()
+    session = await call.session(shared=True)
     as_records = call.choice("view", "voice", "voice", "plain") == "voice"
 
     def told(entries: Sequence[Entry]) -> list[msgspec.Raw]:
-        items: Sequence[dict[str, Any]] = contents(entries) if as_records else plain(entries)
+        items: Sequence[dict[str, Any]] = attributed(entries, session.agent) if as_records else plain(entries)
         return [msgspec.Raw(_encode(item)) for item in items]
 
     found = await told_history(call.hf.store, session.ref, told)

@@ -35,8 +35,10 @@ VOICE_COMPONENTS: Final[dict[str, Schema]] = {
             "content": text(),
             "turn_id": whole("which turn it belongs to, from 0"),
             "timestamp": TIME,
+            "agent": text("who said it, where that was another agent than the session's own"),
             "metadata": _METADATA,
         },
+        optional=("agent",),
     ),
     "History": {
         "description": "`contents`, or with `view=plain` `messages`.",

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.errors import InvalidMetadata
-from holdfast.session import Entry
+from holdfast.session import BRANCH, JOINED, STEP, Entry
 from holdfast.wire.past import whole
 
 SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -20,7 +20,7 @@ SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
 """Where a message of a role can come from; the first where nothing else is recorded."""
 INTERRUPTABLE: Final = "interruptable"
 """The metadata of an entry that may not be interrupted have it, false; it is no field of a record."""
-INTERNAL: Final = frozenset({"preface", "returned", INTERRUPTABLE})
+INTERNAL: Final = frozenset({"preface", "returned", BRANCH, INTERRUPTABLE, JOINED, STEP})
 """What Holdfast notes in metadata for itself."""
 _OF_A_CUT: Final = frozenset({"interrupted", "interrupt_timestamp", "original"})
 
@@ -28,6 +28,14 @@ _OF_A_CUT: Final = frozenset({"interrupted", "interrupt_timestamp", "original"})
 def contents(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """The records of what user and assistant said to each other; no system messages, no tools."""
     return [_record(entry) for entry in entries if _said(entry)]
+
+
+def attributed(entries: Sequence[Entry], own: str | None) -> list[dict[str, Any]]:
+    """The same, with the name of the agent where another one spoke than the session's own."""
+    return [
+        record if entry.agent in (None, own) else {**record, "agent": entry.agent}
+        for entry, record in zip((entry for entry in entries if _said(entry)), contents(entries), strict=True)
+    ]
 
 
 def plain(entries: Sequence[Entry]) -> list[dict[str, str]]:
@@ -53,7 +61,12 @@ def metadata_of(entry: Entry) -> dict[str, Any]:
 
 
 def _said(entry: Entry) -> bool:
-    """Whether it has words of a user's or an assistant's: those beside tool calls were said, too."""
+    """Whether it has words of a user's or an assistant's: those beside tool calls were said, too.
+
+    What an agent of a workflow said to those behind it was not.
+    """
+    if entry.message.tool_calls and STEP in (entry.metadata or {}):
+        return False
     return entry.message.role in SOURCES and bool(entry.message.text.strip())
 
 

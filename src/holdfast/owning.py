@@ -1,0 +1,200 @@
+"""A session that changes hands: all that it is becomes another user's, or gets another id.
+
+What stands under the new name is written first, then the old one goes. Whoever dies in between leaves both, and the same move
+finishes it: a copy is known by the session's identity and by having nothing to say of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace as evolve
+
+from holdfast.artifact import Artifact
+from holdfast.engine import Engine
+from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
+from holdfast.history import Past, old_entry
+from holdfast.media.parts import hashes_of
+from holdfast.moving import TRIES, calls_of, log_of
+from holdfast.removing import children_of
+from holdfast.session import PARENT, Claim, Entry, Laid, NewCompaction, Session, SessionRef
+from holdfast.stores.base import Append, NewSession, SessionPatch
+from holdfast.stores.checks import check_ref
+
+CLAIMED: Final = 120_000
+"""Milliseconds for which a move keeps turns out, unless it ends before."""
+
+
+async def moved(
+    engine: Engine, ref: SessionRef, target: SessionRef, *, agent: str | None | UnsetType = UNSET
+) -> Session:
+    """Make a session another user's, or another agent's, or give it another id; as it is then.
+
+    All of it goes: log with what left the live path, system messages, state of its own, metadata, usage and model calls, live
+    compactions, media, artifacts with their versions, times and identity; the sessions of agents that were called in it, too.
+    What its user's sessions share (`user:`) stays with that user. Idempotency keys are forgotten. Costs what is copied; with
+    the same user and id only the agent changes.
+
+    Args:
+        engine: of the store.
+        ref: which session.
+        target: what it is to be.
+        agent: whose it is then; None: nobody's. UNSET: as before.
+
+    Raises:
+        SessionNotFound: no such session.
+        SessionBusy: a turn of it runs.
+        SessionExists: there is another one of that user and id.
+        InvalidRequest: the target is no name.
+        Conflict: a move was interrupted, and both sessions were written to since.
+    """
+    check_ref(target)
+    async with _alone(engine, ref):
+        if target != ref:
+            await _handed_over(engine, ref, target, agent)
+        elif not isinstance(agent, UnsetType):
+            await engine.store.update(ref, SessionPatch(agent=agent), timestamp=engine.clock())
+        engine.warm.forget(ref)
+        engine.warm.forget(target)
+    return await engine.store.get(target)
+
+
+@asynccontextmanager
+async def _alone(engine: Engine, ref: SessionRef) -> AsyncIterator[None]:
+    """A block during which no turn of the session runs, on this server or another one. Raises `SessionBusy`."""
+    store, holder = engine.store, f"move-{uuid.uuid4().hex}"
+    session = await store.get(ref)
+    if engine.busy(ref):
+        raise SessionBusy(ref.id, until=engine.clock() if session.claim is None else session.claim.until)
+    async with engine.queue(ref):
+        now = engine.clock()
+        await store.append(ref, Append(timestamp=now, claim=Claim(holder, now + CLAIMED)))
+        try:
+            yield
+        finally:
+            try:
+                await store.append(ref, Append(timestamp=engine.clock(), release=holder))
+            except SessionNotFound:  # it is called otherwise now
+                pass
+
+
+async def _handed_over(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> None:
+    children = await children_of(engine, ref)
+    for _ in range(TRIES):
+        version = await _written(engine, ref, target, agent)
+        await _artifacts_copied(engine, ref, target)
+        if (await engine.store.get(ref)).version == version:
+            break
+    else:
+        raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+    for child in children:
+        there = SessionRef(target.user_id, child.id)
+        if there != child:
+            await moved(engine, child, there)
+        await _told_parent(engine, there, target)
+    await _endings_moved(engine, ref, target)
+    held = await engine.artifacts.held(ref)
+    await engine.store.remove(ref)
+    await engine.artifacts.discard(held)
+    for keeper in engine.hooks.keepers:
+        await keeper.forget(engine.store.tenant, ref.user_id, ref.id)
+
+
+async def _written(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> int:
+    """Put the session with its log under its new name; the version that it was copied at."""
+    store = engine.store
+    session, entries = await log_of(store, ref, retired=True)
+    fresh = not await _begun(engine, session, entries, target)
+    past = Past(
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+        ended_at=session.ended_at,
+        end_reason=session.end_reason,
+        usage=session.usage,
+        calls=tuple(await calls_of(store, session)),
+    )
+    new = NewSession(
+        id=target.id,
+        user_id=target.user_id,
+        timestamp=session.accessed_at,
+        identity=session.identity,
+        agent=session.agent if isinstance(agent, UnsetType) else agent,
+        system_messages=session.system_messages,
+        state=session.state,
+        metadata=session.metadata,
+        ttl=session.ttl,
+        past=past,
+    )
+    media = await store.media(ref, hashes_of(entry.message for entry in entries))
+    await store.replace(new, [old_entry(entry) for entry in entries], fresh=fresh, media=media)
+    laid = [_again(one) for one in await store.compactions(ref, live=True)]
+    if laid:
+        await store.append(target, Append(timestamp=session.updated_at, compactions=laid))
+    return session.version
+
+
+def _again(one: Laid) -> NewCompaction:
+    return NewCompaction(**{name: getattr(one, name) for name in Laid.__struct_fields__})
+
+
+async def _begun(engine: Engine, session: Session, entries: Sequence[Entry], target: SessionRef) -> bool:
+    """Whether a move of the session to `target` was begun before.
+
+    Raises:
+        SessionExists: what is there is another session.
+        Conflict: it was written to since.
+    """
+    try:
+        there, copied = await log_of(engine.store, target, retired=True)
+    except SessionNotFound:
+        return False
+    if not session.identity or there.identity != session.identity:
+        raise SessionExists(target.id)
+    if [one.digest for one in copied] != [one.digest for one in entries[: len(copied)]]:
+        raise Conflict(
+            f"a move of session {session.id!r} was interrupted, and the copy was written to since:"
+            " delete one of the two, then move what is left"
+        )
+    return True
+
+
+async def _artifacts_copied(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
+    """Every version of every artifact, under the number that it has."""
+    there = {(one.name, one.version) for one in await engine.artifacts.held(target)}
+    for one in sorted(await engine.artifacts.held(ref), key=lambda one: (one.name, one.version)):
+        if (one.name, one.version) not in there:
+            await _artifact_copied(engine, one, target)
+
+
+async def _artifact_copied(engine: Engine, one: Artifact, target: SessionRef) -> None:
+    # Numbers are given in order: in place of versions that were deleted others are, and go when theirs is there.
+    instead = []
+    while (version := (await engine.artifacts.copy(one, target)).version) < one.version:
+        instead.append(version)
+    for version in instead:
+        await engine.artifacts.delete(target, one.name, version)
+
+
+async def _told_parent(engine: Engine, child: SessionRef, parent: SessionRef) -> None:
+    """The session of an agent that was called in another one names that by its id."""
+    session = await engine.store.get(child)
+    said: Any = session.metadata.get(PARENT)
+    if isinstance(said, dict) and said.get("session_id") != parent.id:
+        patch = SessionPatch(metadata={**session.metadata, PARENT: {**said, "session_id": parent.id}})
+        await engine.store.update(child, patch, timestamp=session.updated_at)
+
+
+async def _endings_moved(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
+    """Hooks that are still to be told of an end of the session find it under its new name."""
+    store, after = engine.life.store, ""
+    while found := await store.endings_of(ref.user_id, after=after):
+        after = found[-1].id
+        for one in found:
+            if one.session_id == ref.id and not one.withdrawn:
+                named = evolve(one, id=uuid.uuid4().hex, user_id=target.user_id, session_id=target.id)
+                await store.record_ending(named)
+                await store.forget_ending(one.id)

@@ -1,0 +1,179 @@
+"""Blocks about agents, as people have written them for other systems, over the gateway: each does in a turn what its text says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.testing import Reply, ScriptedUpstream
+from tests.edges.server import Process, Served, config_text, serving
+from tests.stores.servers import reached
+from tests.unit.blocks import BLOCKS, PRODUCTION, SUMMARY, TEAM, TEMPLATE
+
+Asked = list[dict[str, Any]]
+
+
+@asynccontextmanager
+async def server(block: str, says: Callable[[dict[str, Any]], Reply | str] = lambda _: "ok") -> AsyncIterator[Any]:
+    """A server with a block, and a default model; what that was asked."""
+    asked: Asked = []
+
+    def answer(body: dict[str, Any]) -> Reply | str:
+        asked.append(body)
+        return says(body)
+
+    async with ScriptedUpstream(answer) as upstream, serving(config_text(upstream.url, block)) as served:
+        yield served, asked
+
+
+def of(strategy: str) -> str:
+    """The block with that strategy for an agent."""
+    return next(block for block in BLOCKS if block.startswith("agents") and f"strategy: {strategy}" in block)
+
+
+def top(strategy: str) -> str:
+    """The block with that strategy for all."""
+    return next(block for block in BLOCKS if block.startswith("context") and f"strategy: {strategy}" in block)
+
+
+async def grown(served: Served, count: int, words: int = 1, **fields: Any) -> list[str]:
+    """A session `s` with so many messages of so many words; their texts."""
+    texts = [f"message {at} " + f"word{at} " * (words - 1) for at in range(count)]
+    log = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
+    assert (await served.http.post("/v1/sessions", json={"id": "s", **fields})).status_code == 201
+    assert (await served.http.post("/v1/sessions/s/messages", json={"messages": log})).status_code == 200
+    return texts
+
+
+def sent(body: dict[str, Any]) -> list[Any]:
+    """What a model was sent, without the system prompt."""
+    return [message["content"] for message in body["messages"] if message["role"] != "system"]
+
+
+async def test_an_instruction_has_the_state_in_it() -> None:
+    """Of the user, of the session, of the app; what may be missing is empty, what may not is named."""
+    async with server(TEMPLATE) as (served, asked):
+        made = {"id": "s", "agent": "assistant", "state": {"user:language": "French", "app:version": "3.1"}}
+        assert (await served.http.post("/v1/sessions", json=made)).status_code == 201
+        assert (await served.chat("hello"))["status"] == 200
+        told = asked[0]["messages"][0]
+        assert told["role"] == "system"
+        assert told["content"].split("\n")[:3] == [
+            "User's preferred language: French",
+            "Current topic: ",
+            "App version: 3.1",
+        ]
+        answer = await served.chat("hello", session_id="t", agent="assistant", user="bob")
+        assert answer["status"] == 400
+        assert "user:language" in answer["error"]["message"]
+        assert "assistant" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("strategy", ["none", "buffer_window", "token_window"])
+async def test_what_an_agent_is_sent_of_a_short_session(strategy: str) -> None:
+    """Everything, or the last twenty messages."""
+    async with server(of(strategy)) as (served, asked):
+        texts = await grown(served, 60, agent="assistant")
+        assert (await served.chat("now"))["status"] == 200
+        expected = [*texts, "now"]
+        assert sent(asked[-1]) == (expected[-20:] if strategy == "buffer_window" else expected)
+
+
+@pytest.mark.parametrize("block", [of("token_window"), top("token_window")], ids=["agent", "all"])
+async def test_a_budget_of_tokens(block: str) -> None:
+    """What fits it, with the newest ones whole."""
+    async with server(block) as (served, asked):
+        budget, newest = (8000, 5) if "8000" in block else (4000, 3)
+        texts = await grown(served, 60, 200, **({"agent": "assistant"} if "agents" in block else {}))
+        answer = await served.chat("now")
+        assert answer["session"]["working_set"]["tokens"] <= budget
+        kept = sent(asked[-1])
+        assert kept[-newest:] == [*texts, "now"][-newest:]
+        assert len(kept) < 60
+
+
+async def test_a_window_for_all_is_not_that_of_an_agent_with_its_own() -> None:
+    """Top level beside agent."""
+    async with server(top("buffer_window") + "agents: {all: {context: {strategy: none}}}\n") as (served, asked):
+        texts = await grown(served, 60)
+        await served.chat("now")
+        await served.chat("and now", agent="all")
+        assert sent(asked[0]) == [*texts, "now"][-20:]
+        assert len(sent(asked[1])) == 63
+
+
+@pytest.mark.parametrize("block", [SUMMARY, top("summary_buffer")], ids=["agent", "all"])
+async def test_a_summary_past_the_threshold(block: str) -> None:
+    """By the cheaper model where one is named, which is then asked for by that name; recent messages stay whole."""
+
+    def says(body: dict[str, Any]) -> str:
+        return "They spoke of words." if "now" not in str(body["messages"][-1]["content"])[:5] else "ok"
+
+    async with server(block, says) as (served, asked):
+        texts = await grown(served, 60, 200, **({"agent": "assistant"} if "agents" in block else {}))
+        for turn in range(2):
+            assert (await served.chat(f"now {turn}"))["status"] == 200
+            await served.hf.compactor.idle()
+        writers = [body["model"] for body in asked if body["messages"][-1]["content"][:3] != "now"]
+        assert set(writers) == ({"fast"} if "fast" in block else {"gpt-4o"})
+        assert (await served.chat("now at last"))["status"] == 200
+        last = sent(asked[-1])
+        assert any("They spoke of words." in str(one) for one in last)
+        assert [*texts, "now 0", "ok", "now 1", "ok", "now at last"][-8:] == last[-8:]
+
+
+async def test_the_model_that_an_agent_names() -> None:
+    """Where the default one is."""
+    block = next(block for block in BLOCKS if "llm: gpt-4o" in block)
+    async with server(block) as (served, asked):
+        assert (await served.chat("hello", agent="assistant"))["status"] == 200
+        assert asked[0]["model"] == "gpt-4o"
+
+
+async def test_coordinator_researcher_and_writer() -> None:
+    """One session, windows of their own; the researcher gets the conversation and has the next turn too."""
+
+    def says(body: dict[str, Any]) -> Reply | str:
+        transfers = "transfer_to_agent" in json.dumps(body.get("tools") or [])
+        asked_for = str(body["messages"][-1]["content"])
+        if transfers and asked_for.startswith("research"):
+            return Reply(tool_calls=[("transfer_to_agent", {"agent_name": "researcher"})])
+        return "done"
+
+    async with server(TEAM, says) as (served, asked):
+        await grown(served, 60, agent="coordinator")
+        await served.chat("hello")
+        assert len(sent(asked[0])) == 30
+        answer = await served.chat("research this")
+        assert (answer["status"], answer["session"]["agent"]) == (200, "researcher")
+        assert len(sent(asked[2])) <= 21  # a unit more than 20 where one would be cut
+        assert (await served.chat("go on"))["session"]["agent"] == "researcher"
+
+
+@pytest.mark.parametrize("name", ["postgres"])
+async def test_the_production_block_as_it_stands(tmp_path: Path, name: str) -> None:
+    """Database, embedder, index and agent together: it serves, and keeps."""
+    place = reached(name)
+    url = place.place()
+    schema = url.rpartition("schema=")[2]
+    block = PRODUCTION.replace("database: chat", f"database: postgres\n    options: {{schema: {schema}}}")
+    (tmp_path / "holdfast.yaml").write_text(block)
+    env = {"DB_HOST": "127.0.0.1", "DB_USER": "postgres", "DB_PASSWORD": "unused", "OPENAI_API_KEY": "k"}
+    try:
+        async with ScriptedUpstream(["one", "two"]) as upstream, httpx2.AsyncClient(trust_env=False) as client:
+            for said in ("hello", "again"):
+                address = {**env, "OPENAI_BASE_URL": upstream.url}
+                with Process("", config=tmp_path / "holdfast.yaml", env=address) as running:
+                    messages = [{"role": "user", "content": said}]
+                    body = {"model": "assistant", "session_id": "s", "messages": messages}
+                    answer = await client.post(f"{running.url}/v1/chat/completions", json=body)
+                    assert answer.status_code == 200
+            assert [one["content"] for one in upstream.requests[1].body["messages"]] == ["hello", "one", "again"]
+    finally:
+        place.drop(url)

@@ -1,0 +1,250 @@
+"""Several users in one session: who is named reads it and speaks in it, as themselves; all else is its owner's, and nobody else's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.limits import PARTICIPANTS
+from holdfast.session import SessionRef
+from holdfast.stores.base import SessionPatch
+from tests.edges.keys import bearer, made
+from tests.edges.server import Served
+from tests.edges.test_access_matrix import OWN, ROUTES, ask, everything, furnish, same, server
+
+ONE = "/v1/sessions/{session_id}"
+SHARED = {("GET", ONE), ("GET", f"{ONE}/messages"), ("POST", f"{ONE}/messages"), ("GET", f"{ONE}/history")}
+"""Routes of a session that whoever takes part in it may use."""
+REF = SessionRef("ada", "s")
+HERS = "?user_id=ada"
+
+
+async def opened(served: Served, *names: str) -> None:
+    """Ada's session, in which others take part."""
+    await furnish(served)
+    patch = SessionPatch(metadata={"participants": list(names)})
+    await served.hf.store.update(REF, patch, timestamp=served.hf.clock())
+
+
+async def key_of(served: Served, user_id: str | None = None) -> dict[str, str]:
+    return bearer(await made(served.hf, user_id=user_id, role="admin"))
+
+
+async def speakers(served: Served) -> list[tuple[str, Any, Any]]:
+    """Role, text and speaker of what was said behind what the session began with."""
+    found = (await served.hf.store.entries(REF))[2:]
+    return [(one.message.role, one.message.text, (one.metadata or {}).get("user")) for one in found]
+
+
+async def test_what_a_participant_may(tmp_path: Path) -> None:
+    """Of all routes of a session just these, and with the owner's name alone; on all others it is not there, word for word."""
+    async with server(tmp_path) as served:
+        carl = await key_of(served, "carl")
+        for route in ROUTES:
+            method, path = route
+            if "{session_id}" not in path or f"{method} {path}" in OWN:
+                continue
+            await opened(served, "bob", "carl")
+            before = await everything(served)
+            there = await ask(served, route, carl, HERS)
+            if route in SHARED:
+                assert there.status_code == 200, (route, there.text)
+                assert "ada's note" not in there.text, "what all of her sessions share is hers"
+                continue
+            gone = await ask(served, route, carl, HERS, session_id="q")
+            assert (there.status_code, same(there)) == (404, same(gone)), route
+            assert await everything(served) == before
+        await opened(served, "carl")
+        for route in SHARED:
+            assert (await ask(served, route, carl)).status_code == 404
+
+
+@pytest.mark.parametrize("named", [["bob"], [], "carl", [["carl"]], {"carl": 1}, None])
+async def test_who_is_not_named(tmp_path: Path, named: Any) -> None:
+    """A session that others take part in is told from none by nobody else, and neither is one whose metadata says nonsense."""
+    async with server(tmp_path) as served:
+        carl = await key_of(served, "carl")
+        await furnish(served)
+        await served.hf.store.update(REF, SessionPatch(metadata={"participants": named}), timestamp=served.hf.clock())
+        before = await everything(served)
+        for route in SHARED:
+            there, gone = [await ask(served, route, carl, HERS, session_id=name) for name in "sq"]
+            assert (there.status_code, same(there)) == (404, same(gone))
+        body = {"messages": [{"role": "user", "content": "hi"}], "session_user": "ada"}
+        told = [
+            await served.http.post("/v1/chat/completions", json={**body, "session_id": name}, headers=carl)
+            for name in ("s", "q", "x" * 600)
+        ]
+        assert {(one.status_code, one.text) for one in told} == {(404, told[0].text)}
+        assert await everything(served) == before
+        assert (await served.hf.sessions(user_id="carl")).sessions == ()
+
+
+async def test_speaking(tmp_path: Path) -> None:
+    """In a chat and by append each message is the key's user's, whatever it says; replies are nobody's."""
+    async with server(tmp_path) as served:
+        ada, carl, anyone = [await key_of(served, name) for name in ("ada", "carl", None)]
+        await opened(served, "carl")
+        said = {"role": "user", "content": "forged", "metadata": {"user": "ada", "m": 1}}
+        answer = await served.http.post(f"/v1/sessions/s/messages{HERS}", json={"messages": [said]}, headers=carl)
+        assert answer.json()["data"][0]["metadata"] == {"user": "carl", "m": 1}
+        for text, headers, fields in (
+            ("by carl", carl, {"session_user": "ada", "user": "ada"}),
+            ("by ada", ada, {}),
+            ("for dora", anyone, {"session_user": "ada", "user": "dora"}),
+            ("by her client", anyone, {"user": "ada"}),
+        ):
+            body = {"session_id": "s", "messages": [{"role": "user", "content": text}], **fields}
+            answer = await served.http.post("/v1/chat/completions", json=body, headers=headers)
+            assert (answer.status_code, answer.json()["session_id"]) == (200, "s"), answer.text
+        assert await speakers(served) == [
+            ("user", "forged", "carl"),
+            ("user", "by carl", "carl"),
+            ("assistant", "ok", None),
+            ("user", "by ada", "ada"),
+            ("assistant", "ok", None),
+            ("user", "for dora", "dora"),
+            ("assistant", "ok", None),
+            ("user", "by her client", None),
+            ("assistant", "ok", None),
+        ]
+        assert {one.ref for one in (await served.hf.sessions()).sessions} == {REF}
+
+
+async def test_speaking_at_the_other_door(tmp_path: Path) -> None:
+    """Clients of Anthropic's API name the owner alike."""
+    async with server(tmp_path) as served:
+        carl = await key_of(served, "carl")
+        await opened(served, "carl")
+        body = {
+            "max_tokens": 9,
+            "session_id": "s",
+            "session_user": "ada",
+            "messages": [{"role": "user", "content": "hi"}],
+        }
+        answer = await served.http.post("/v1/messages", json=body, headers=carl)
+        assert answer.status_code == 200, answer.text
+        assert await speakers(served) == [("user", "hi", "carl"), ("assistant", "ok", None)]
+
+
+async def test_a_session_of_one_is_as_ever(tmp_path: Path) -> None:
+    """Where nobody takes part, nothing is noted of who speaks."""
+    async with server(tmp_path) as served:
+        await furnish(served)
+        ada = await key_of(served, "ada")
+        body = {"session_id": "s", "session_user": "ada", "messages": [{"role": "user", "content": "hi"}]}
+        assert (await served.http.post("/v1/chat/completions", json=body, headers=ada)).status_code == 200
+        assert await speakers(served) == [("user", "hi", None), ("assistant", "ok", None)]
+
+
+async def test_a_chat_never_moves_a_session(tmp_path: Path) -> None:
+    """A request that names another agent or another user speaks with that agent, or in that user's own session."""
+    async with server(tmp_path) as served:
+        anyone = await key_of(served)
+        await furnish(served)
+        before = (await served.hf.store.get(REF)).agent
+        for fields in ({"user": "bob"}, {"user": "ada", "agent": None, "model": "gpt-4o"}):
+            body = {"session_id": "s", "messages": [{"role": "user", "content": "hi"}], **fields}
+            assert (await served.http.post("/v1/chat/completions", json=body, headers=anyone)).status_code == 200
+        assert {one.ref for one in (await served.hf.sessions()).sessions} == {REF, SessionRef("bob", "s")}
+        assert (await served.hf.store.get(REF)).agent == before
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("bob", "a list"),
+        ([1], "a list"),
+        (["a"] * (PARTICIPANTS + 1), "there may be"),
+        (["bob", ""], r"participants\[1\]"),
+        (["x" * 513], r"participants\[0\]"),
+    ],
+)
+async def test_participants_that_are_none(tmp_path: Path, named: Any, says: str) -> None:
+    """Refused wherever a session's metadata is sent; nothing is made or changed."""
+    async with server(tmp_path) as served:
+        await furnish(served)
+        ada, metadata = await key_of(served, "ada"), {"participants": named}
+        before = await everything(served)
+        for answer in (
+            await served.http.post("/v1/sessions", json={"metadata": metadata}, headers=ada),
+            await served.http.patch("/v1/sessions/s", json={"metadata": metadata}, headers=ada),
+            await served.http.put("/v1/sessions/t", json={"messages": [], "metadata": metadata}, headers=ada),
+        ):
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"]) == (400, "metadata.participants")
+            assert re.search(says, error["message"])
+        assert await everything(served) == before
+        assert len((await served.hf.sessions()).sessions) == 1
+
+
+async def test_a_session_user_without_a_session(tmp_path: Path) -> None:
+    """It does not say which session is meant: refused, and none is made."""
+    async with server(tmp_path) as served:
+        carl = await key_of(served, "carl")
+        await opened(served, "carl")
+        body = {"messages": [{"role": "user", "content": "hi"}], "session_user": "ada"}
+        answer = await served.http.post("/v1/chat/completions", json=body, headers=carl)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "session_user")
+        assert {one.ref for one in (await served.hf.sessions()).sessions} == {REF}
+
+
+# -- moving ----------------------------------------------------------------------
+
+
+async def test_moving_over_rest(tmp_path: Path) -> None:
+    """A key of the tenant moves it; it is the other user's then, and the old name is free."""
+    async with server(tmp_path) as served:
+        anyone, bob = await key_of(served), await key_of(served, "bob")
+        await furnish(served)
+        before = await everything(served)
+        answer = await served.http.post("/v1/sessions/s/move", json={"user_id": "bob", "id": "t"}, headers=anyone)
+        told = answer.json()
+        assert (answer.status_code, told["user_id"], told["id"]) == (200, "bob", "t")
+        assert (await served.http.get("/v1/sessions/s?user_id=ada", headers=anyone)).status_code == 404
+        exported = (await served.http.get("/v1/sessions/t?retired=true&calls=true&digests=true", headers=bob)).json()
+        known = {**before[0], "id": "t", "user_id": "bob"}
+        assert {**exported, "version": 0, "artifacts": 0} == {**known, "version": 0, "artifacts": 0}
+        answer = await served.http.post("/v1/sessions/t/move", json={"agent": None}, headers=bob)
+        assert (answer.status_code, answer.json()["agent"]) == (200, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({}, 400, "user_id"),
+        ({"user": "bob"}, 400, "user"),
+        ({"user_id": 7}, 400, "user_id"),
+        ({"user_id": ""}, 400, "user_id"),
+        ({"id": "x" * 600}, 400, "session_id"),
+        ({"agent": "nobody"}, 400, "agent"),
+        ({"user_id": "bob"}, 409, None),
+    ],
+)
+async def test_moves_that_are_refused(tmp_path: Path, body: Any, status: int, param: str | None) -> None:
+    async with server(tmp_path) as served:
+        anyone = await key_of(served)
+        await furnish(served)
+        await served.hf.create("s", user_id="bob")
+        before = await everything(served)
+        answer = await served.http.post("/v1/sessions/s/move?user_id=ada", json=body, headers=anyone)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (status, param), answer.text
+        assert await everything(served) == before
+
+
+async def test_a_key_of_one_user_moves_nothing_to_or_from_another(tmp_path: Path) -> None:
+    """Whether there is such a user or not, it is the same 404; nothing changes."""
+    async with server(tmp_path) as served:
+        ada, bob = await key_of(served, "ada"), await key_of(served, "bob")
+        await opened(served, "bob")
+        before = await everything(served)
+        for name in ("bob", "nobody"):
+            answer = await served.http.post("/v1/sessions/s/move", json={"user_id": name}, headers=ada)
+            assert (answer.status_code, answer.json()["error"]["message"]) == (404, f"no user '{name}'")
+        for query in ("", HERS):
+            answer = await served.http.post(f"/v1/sessions/s/move{query}", json={"user_id": "bob"}, headers=bob)
+            assert answer.status_code == 404
+        assert await everything(served) == before

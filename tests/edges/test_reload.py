@@ -1,0 +1,190 @@
+"""SIGHUP: what is safe holds for turns that begin after it, the rest is named, a file with mistakes changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast import config
+from holdfast.config.fields import rows
+from holdfast.server.reloading import SAFE, SAFE_GATEWAY, differing, merged
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.edges.server import Process
+
+SECRET = "sk-not-to-be-seen-0123456789"
+READ = "the configuration was read again"
+
+
+def text(upstream: ScriptedUpstream, *, says: str = "Be A.", model: str = "m1", more: str = "") -> str:
+    """A configuration with an agent `a`, whose model is at `upstream`."""
+    llm = {"model": model, "base_url": upstream.url, "api_key": SECRET}
+    return f"llms: {json.dumps({'default': llm})}\nagents: {json.dumps({'a': {'instruction': says}})}\n{more}\n"
+
+
+def ask(session: str, text: str = "hello", **fields: Any) -> dict[str, Any]:
+    """A request to the agent."""
+    return {"model": "a", "session_id": session, "messages": [{"role": "user", "content": text}], **fields}
+
+
+class Served:
+    """A server in a process of its own, and its file."""
+
+    def __init__(self, server: Process, file: Path, client: httpx2.AsyncClient) -> None:
+        self.server = server
+        self.client = client
+        self._file = file
+
+    async def reload(self, text: str, awaited: str = READ) -> dict[str, Any]:
+        """Change the file and say so; the line that tells what came of it."""
+        self._file.write_text(text)
+        before = len(self.server.log)
+        self.server.process.send_signal(signal.SIGHUP)
+        await asyncio.to_thread(self.server.until, awaited)
+        while not any(awaited in line for line in self.server.log[before:]):
+            await asyncio.to_thread(self.server.until, awaited)
+        told: dict[str, Any] = next(json.loads(line) for line in self.server.log[before:] if awaited in line)
+        return told
+
+    async def post(self, body: dict[str, Any]) -> httpx2.Response:
+        """A turn, not streamed."""
+        return await self.client.post(f"{self.server.url}/v1/chat/completions", json=body)
+
+
+@asynccontextmanager
+async def running(folder: Path, text: str, **env: str) -> AsyncIterator[Served]:
+    """`holdfast serve` with that configuration."""
+    file = folder / "holdfast.yaml"
+    file.write_text(text)
+    with Process(f"sqlite:///{folder}/s.db", config=file, env=env) as server:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+            yield Served(server, file, client)
+        assert await asyncio.to_thread(server.stop, signal.SIGTERM) == 0
+        assert [line for line in server.log if "Traceback" in line or SECRET in line] == []
+
+
+async def test_turns_end_as_they_began_and_later_ones_are_as_configured(tmp_path: Path) -> None:
+    """Another instruction, another model at another place, while a reply is streamed from the old one."""
+    gate = Gate()
+    async with (
+        ScriptedUpstream([Reply(text="one two three", hold=gate, hold_after=2)]) as first,
+        ScriptedUpstream(["second"]) as second,
+        running(tmp_path, text(first)) as served,
+    ):
+        url = f"{served.server.url}/v1/chat/completions"
+        async with served.client.stream("POST", url, json=ask("s", stream=True)) as response:
+            lines = response.aiter_lines()
+            async for line in lines:
+                if "one" in line:
+                    break
+            told = await served.reload(text(second, says="Be B.", model="m2"))
+            assert (await served.post(ask("t"))).json()["choices"][0]["message"]["content"] == "second"
+            gate.open()
+            rest = "".join([line async for line in lines])
+    assert told["changed"] == ["llms.default.model", "llms.default.base_url", "agents.a.instruction"]
+    assert "three" in rest
+    old, new = first.requests[0].body, second.requests[0].body
+    assert (old["model"], old["messages"][0]["content"]) == ("m1", "Be A.")
+    assert (new["model"], new["messages"][0]["content"]) == ("m2", "Be B.")
+
+
+async def test_a_turn_fails_over_to_the_model_that_it_began_with(tmp_path: Path) -> None:
+    """Its stand-in is another one by the time that it is needed."""
+    gate = Gate()
+    down = Reply(status=503, error="down", headers={"retry-after": "60"}, hold=gate)
+
+    def files(model: str) -> str:
+        llms = {
+            "default": {"model": "m", "base_url": first.url, "api_key": SECRET, "fallbacks": ["b"]},
+            "b": {"model": model, "base_url": second.url, "api_key": SECRET},
+        }
+        return f"llms: {json.dumps(llms)}\nagents: {{a: {{}}}}\n"
+
+    async with ScriptedUpstream([down]) as first, ScriptedUpstream(["b here"]) as second:
+        async with running(tmp_path, files("old-b")) as served:
+            asked = asyncio.create_task(served.post(ask("s")))
+            await first.until(lambda: first.requests)
+            await served.reload(files("new-b"))
+            gate.open()
+            assert (await asked).json()["choices"][0]["message"]["content"] == "b here"
+        assert second.requests[0].body["model"] == "old-b"
+
+
+async def test_limits_hold_from_the_next_request_on(tmp_path: Path) -> None:
+    """Those of requests, and how much is logged."""
+    async with ScriptedUpstream(["one", "two"]) as upstream, running(tmp_path, text(upstream)) as served:
+        many = {**ask("s"), "messages": [{"role": "user", "content": "x"}] * 3}
+        assert (await served.post(many)).status_code == 200
+        await served.reload(text(upstream, more="gateway: {max_messages: 2, max_tool_rounds: 3, log_level: warning}"))
+        assert (await served.post({**many, "session_id": "t"})).status_code >= 400
+        assert (await served.post(ask("u"))).status_code == 200
+
+
+async def test_what_is_not_safe_stays_and_is_named(tmp_path: Path) -> None:
+    """Each time, until it is as it was; a flag or a variable over the file is no change."""
+    async with ScriptedUpstream(["one"]) as upstream, running(tmp_path, text(upstream)) as served:
+        more = (
+            "gateway: {port: 1, allowed_hosts: [x.example]}\nshort_term: {max_sessions: 3}\n"
+            f"hooks: {{transcripts_dir: t, webhooks: [{{url: 'https://x/', secret: {SECRET}}}]}}"
+        )
+        kept = ["gateway.allowed_hosts", "hooks.transcripts_dir", "hooks.webhooks", "short_term.max_sessions"]
+        for says in ("Be B.", "Be C."):
+            told = await served.reload(text(upstream, says=says, more=more))
+            assert (told["kept"], told["changed"]) == (kept, ["agents.a.instruction"])
+        await asyncio.to_thread(served.server.until, "hold after a restart: " + ", ".join(kept))
+        told = await served.reload(text(upstream, says="Be C."))
+        assert told["kept"] == told["changed"] == []
+        assert (await served.post(ask("s"))).status_code == 200
+        assert upstream.requests[0].body["messages"][0]["content"] == "Be C."
+
+
+async def test_a_broken_file_changes_nothing(tmp_path: Path) -> None:
+    """All its mistakes are told, no value is; the next right one is taken."""
+    async with ScriptedUpstream(["one", "two"]) as upstream, running(tmp_path, text(upstream)) as served:
+        broken = text(upstream, says="Be B.", more=f"gatway: {{}}\nembedders: {{a: {{api_key: [{SECRET}]}}}}")
+        told = await served.reload(broken, "has mistakes")
+        assert len(told["problems"]) == 2
+        assert "did you mean 'gateway'" in told["problems"][0]
+        own = text(upstream).replace(upstream.url, f"{served.server.url}/v1")
+        told = await served.reload(own, "is this server itself")
+        for says in ("Be A.", "Be B."):
+            assert (await served.post(ask("s", says))).status_code == 200
+            assert upstream.requests[-1].body["messages"][0]["content"] == says
+            await served.reload(text(upstream, says="Be B."))
+
+
+async def test_dotenv_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that has been changed where it stands is used."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (tmp_path / ".env").write_text("THE_KEY=one\n")
+    async with ScriptedUpstream(["1", "2"]) as upstream:
+        written = text(upstream).replace(SECRET, "${THE_KEY}")
+        async with running(tmp_path, written) as served:
+            assert (await served.post(ask("s"))).status_code == 200
+            (tmp_path / ".env").write_text("THE_KEY=two\n")
+            told = await served.reload(written)
+            assert told["changed"] == ["llms.default.api_key"]
+            assert (await served.post(ask("s", "again"))).status_code == 200
+    assert [one.headers["authorization"] for one in upstream.requests] == ["Bearer one", "Bearer two"]
+
+
+def test_what_is_merged_is_the_new_in_what_is_safe_and_the_old_in_the_rest() -> None:
+    """Key by key."""
+    old = config.load("{gateway: {port: 1, max_body: 1MiB}, auth: {rate: 5}, context: {budget: 7}}", env={})
+    new = config.load(
+        "{gateway: {port: 2, max_body: 2MiB}, auth: {rate: 6}, agents: {b: {}}, llms: {x: {}}}",
+        env={"OPENAI_API_KEY": "k"},
+    )
+    both = merged(old, new)
+    assert set(differing(old, both)) == {"gateway.max_body", "agents.b", "llms.x", "llms", "context"}
+    assert set(differing(both, new)) == {"gateway.port", "auth.rate"}
+    known = {row.key for row in rows()}
+    assert all(any(key.startswith(section) for key in known) for section in SAFE)
+    assert all(any(key.startswith(f"gateway.{name}") for key in known) for name in SAFE_GATEWAY)
