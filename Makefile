@@ -10,9 +10,9 @@ help:  ## this list
 serve: .venv/.base  ## run the server (ARGS="--port 9000 --store sqlite:///chat.db")
 	@exec $(BIN)/holdfast serve $(ARGS)
 
-test: .venv/.dev  ## all tests, documentation examples included (ARGS="-k tokens")
+test: .venv/.dev  ## all tests on all cores, documentation examples included (ARGS="-k tokens": these, one after the other)
 	@scripts/services
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(or $(ARGS),-n logical --dist loadfile)
 
 docs-test: .venv/.dev  ## only the examples in README.md, docs/ and docstrings
 	@$(BIN)/python -m pytest README.md docs src $(ARGS)

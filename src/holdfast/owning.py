@@ -22,6 +22,7 @@ from holdfast.media.parts import hashes_of
 from holdfast.moving import TRIES, calls_of, log_of
 from holdfast.removing import children_of
 from holdfast.session import PARENT, Claim, Entry, Laid, NewCompaction, Session, SessionRef
+from holdfast.state import own_of
 from holdfast.stores.base import Append, NewSession, SessionPatch
 from holdfast.stores.checks import check_ref
 
@@ -124,7 +125,7 @@ async def _written(engine: Engine, ref: SessionRef, target: SessionRef, agent: s
         identity=session.identity,
         agent=session.agent if isinstance(agent, UnsetType) else agent,
         system_messages=session.system_messages,
-        state=session.state,
+        state=own_of(session.state),
         metadata=session.metadata,
         ttl=session.ttl,
         past=past,

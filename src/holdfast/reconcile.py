@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from holdfast.messages import Message, bare, calls_in, canonical
-from holdfast.session import Entry, as_sent
+from holdfast.session import JOINED, Entry, as_sent
 
 Mode = Literal["auto", "transcript", "delta"]
 Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"]
@@ -77,7 +77,13 @@ def reconcile_behind(behind: Behind, rest: Sequence[Message]) -> Plan:
         return Plan("regenerated", retire_from=behind.tools[open_from].seq)
     if behind.visible is None:
         return Plan("continued" if rest else "replayed", rest, renamed=renamed)
-    return Plan("edited" if rest else "regenerated", rest, retire_from=behind.visible, renamed=renamed)
+    return Plan("edited" if rest else "regenerated", rest, retire_from=_whole_reply(behind), renamed=renamed)
+
+
+def _whole_reply(behind: Behind) -> int | None:
+    """Where the reply begins that the log has next: with the texts that were joined to it, which are gone with it."""
+    joined = (tool.seq for tool in behind.tools if (tool.metadata or {}).get(JOINED))
+    return next(joined, behind.visible)
 
 
 def same(entry: Entry, message: Message) -> bool:

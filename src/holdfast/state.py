@@ -223,6 +223,13 @@ def encoded(key: str, value: Any) -> bytes:
     return written
 
 
+def own_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a session's own state alone: releases before scopes took others for its own, and they are nobody's to copy."""
+    if ":" not in "".join(state):
+        return dict(state)
+    return {key: value for key, value in state.items() if scope_of(key) == "session"}
+
+
 def names_of(keys: Iterable[str], scope: Scope) -> list[str]:
     """Those of `keys` that are of that scope, without its prefix, each once, in order."""
     return list(dict.fromkeys(bare(key) for key in keys if scope_of(key) == scope))
@@ -269,5 +276,5 @@ def _check_number(key: str, value: Any, what: str) -> None:
 def _check_exact(key: str, value: float, what: str) -> None:
     # A comparison that holds for no NaN, and takes integers that no float can be.
     if not -MOST_NUMBER < value < MOST_NUMBER:
-        message = f"state[{key!r:.80}]: {what} not between -2**53 and 2**53, where numbers are exact in JSON"
+        message = f"state[{key!r:.80}]: {what} not within 2**53: beyond it numbers are not exact in JSON"
         raise InvalidRequest(message, param="state")

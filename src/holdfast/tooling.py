@@ -191,13 +191,16 @@ class Shown:
         """What all rounds used, as far as the provider said; None: it did not."""
         return self._usage
 
-    def asking(self, used: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-        """A reply that is the client's calls and nothing else, where the client was sent nothing of the message with them.
+    def asking(self, used: dict[str, Any] | None, before: Shown) -> Iterator[dict[str, Any]]:
+        """The end of a reply that is the client's calls, where the client was sent nothing of the message with them.
 
         Args:
             used: what all that spoke in the turn used together.
+            before: what the client was sent already; mostly nothing.
         """
-        yield self._chunk({"role": "assistant", "content": None, "tool_calls": _on_the_wire(self.returned)})
+        self._head = before._head or self._head  # noqa: SLF001 - its own kind
+        begun = {} if before._rounds else {"role": "assistant", "content": None}  # noqa: SLF001
+        yield self._chunk({**begun, "tool_calls": _on_the_wire(self.returned)})
         yield {**self._head, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
         if used is not None:
             yield {**self._head, "choices": [], "usage": used}

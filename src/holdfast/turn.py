@@ -25,7 +25,7 @@ from holdfast.models import Collector, as_chunks, closing
 from holdfast.naming import about, recalled, so_far
 from holdfast.opening import opened
 from holdfast.replying import append_reply, text_of_reply
-from holdfast.session import Entry, as_sent
+from holdfast.session import STEP, Entry, as_sent
 from holdfast.tooling import Progress, Shown, not_run, run_tools
 from holdfast.turning import Turn
 from holdfast.wire.openai import message_from, message_to
@@ -209,6 +209,8 @@ def _told_again(turn: Turn, entry: Entry) -> list[dict[str, Any]]:
     if returned is not None:
         ids = [entry.message.tool_calls[at].id for at in returned]
         message = message.evolve(tool_calls=tuple(call for call in message.tool_calls if call.id in ids))
+    if STEP in (entry.metadata or {}):
+        message = message.evolve(content=None)
     reason = "tool_calls" if message.tool_calls else "stop"
     completion = {
         "id": f"chatcmpl-{turn.session.id}-{entry.seq}",

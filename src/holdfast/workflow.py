@@ -20,13 +20,15 @@ import msgspec
 from holdfast.afterwards import compact
 from holdfast.agents import Agent, Voice
 from holdfast.branching import Branch, Floor, Share
+from holdfast.context.perspective import is_hand_over
 from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest, ModelError
 from holdfast.failing import apology, words_after
 from holdfast.handover import same_place
 from holdfast.messages import Message, ToolCall
 from holdfast.models import closing
 from holdfast.queueing import Hold
-from holdfast.session import HAND_OVER, JOINED, STEP, Entry
+from holdfast.reconcile import Plan
+from holdfast.session import HAND_OVER, STEP, Entry
 from holdfast.state import TEMP
 from holdfast.stores.walk import entries_to
 from holdfast.tooling import Progress, Shown, summed
@@ -236,7 +238,7 @@ class _Workflow:
         yield self._told(part, "done")
         if shown.returned:
             self._turn.closed = True
-            for chunk in shown.asking(self._used):
+            for chunk in shown.asking(self._used, self._before):
                 yield chunk
         else:
             self._said[name] = shown.text
@@ -376,21 +378,19 @@ def handed_over(
 
 
 async def _done(turn: Turn) -> dict[str, str]:
-    """The texts that a first try of this turn has handed over, by agent.
-
-    A client that wants another reply than one that joins several wants all of them to speak again.
-    """
+    """The texts that a first try of this turn has handed over, by agent. What arrived of those that were cut makes room."""
     if turn.session.tail.last_kind == "user":
         return {}
     entries, _ = await entries_to(
-        turn.engine.store, turn.request.ref, lambda entry: entry.kind == "user", keep=_hands_over, descending=True
+        turn.engine.store, turn.request.ref, lambda entry: entry.kind == "user", keep=is_hand_over, descending=True
     )
-    anew = turn.plan is not None and turn.plan.relation == "regenerated"
+    cut = [entry.seq for entry in entries if (entry.metadata or {}).get("interrupted")]
+    if cut:
+        await _leave_out(turn, cut)
     done: dict[str, str] = {}
     for entry in entries:  # the newest first
-        metadata = entry.metadata or {}
-        if not metadata.get("interrupted") and not (anew and metadata.get(JOINED)):
-            done.setdefault(str(metadata.get(STEP)), entry.message.text)
+        if entry.seq not in cut:
+            done.setdefault(str((entry.metadata or {}).get(STEP)), entry.message.text)
     for name, text in done.items():
         agent = turn.roster.agents.get(name)
         if agent is not None and agent.output_key and agent.output_key.startswith(TEMP):
@@ -398,5 +398,12 @@ async def _done(turn: Turn) -> dict[str, str]:
     return done
 
 
-def _hands_over(entry: Entry) -> bool:
-    return any(call.name == HAND_OVER for call in entry.message.tool_calls)
+async def _leave_out(turn: Turn, units: Sequence[int]) -> None:
+    """Retire units of the turn; what stands behind and between them is written again.
+
+    Whoever was cut speaks again, and its model would only go on with a beginning that it saw as its own.
+    """
+    first = min(units)
+    behind = await turn.engine.store.entries(turn.request.ref, start=first)
+    kept = tuple(entry for entry in behind if entry.unit not in units)
+    await turn.settle(turn.append((), plan=Plan("regenerated", retire_from=first, restore=kept), keyed=False))

@@ -255,9 +255,9 @@ class Process:
             self.log.append(line)
             self._bell.set()
 
-    def until(self, text: str) -> None:
-        """Wait until a line of the log holds `text`."""
-        while not any(text in line for line in list(self.log)):
+    def until(self, text: str, since: int = 0) -> None:
+        """Wait until a line of the log holds `text`, not one of the first `since`."""
+        while not any(text in line for line in self.log[since:]):
             assert self._bell.wait(timeout=30), (text, self.log)
             self._bell.clear()
 

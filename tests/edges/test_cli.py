@@ -194,7 +194,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
     """Settings that `serve` was called with; nothing listens."""
     calls: list[ServerSettings] = []
 
-    def serve(settings: ServerSettings) -> int:
+    def serve(settings: ServerSettings, **_: Any) -> int:
         calls.append(settings)
         return 0
 

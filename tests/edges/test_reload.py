@@ -47,9 +47,7 @@ class Served:
         self._file.write_text(text)
         before = len(self.server.log)
         self.server.process.send_signal(signal.SIGHUP)
-        await asyncio.to_thread(self.server.until, awaited)
-        while not any(awaited in line for line in self.server.log[before:]):
-            await asyncio.to_thread(self.server.until, awaited)
+        await asyncio.to_thread(self.server.until, awaited, before)
         told: dict[str, Any] = next(json.loads(line) for line in self.server.log[before:] if awaited in line)
         return told
 

@@ -151,6 +151,8 @@ WRONG: list[tuple[Any, int, str]] = [
     ({"changes": [{"op": "delete", "key": "a", "value": 1}]}, 400, "value"),
     ({"changes": [{"op": "increment", "key": "a", "by": "1"}]}, 400, "state"),
     ({"changes": [{"op": "increment", "key": "a", "by": True}]}, 400, "state"),
+    ({"changes": [{"op": "increment", "key": "a"}, {"op": "increment", "key": "a", "by": "1"}]}, 400, "state"),
+    ({"changes": [{"op": "increment", "key": "a", "by": None}, {"op": "increment", "key": "a"}]}, 400, "state"),
     ({"changes": [{"op": "increment", "key": "word"}]}, 400, "state"),
     ({"changes": [{"op": "append", "key": "word", "values": [1]}]}, 400, "state"),
     ({"changes": [{"op": "append", "key": "a", "values": "x"}]}, 400, "changes[0].values"),

@@ -94,6 +94,39 @@ async def test_a_tool_that_fails_changes_nothing() -> None:
             kept[0].state["late"] = 1
 
 
+async def test_errors_of_the_state_tell_no_value() -> None:
+    """They are results, which are stored: of `temp:` keys nothing is, and others may be secrets. What JSON has not deletes nothing."""
+
+    def start(context: ToolContext) -> None:
+        context.state["temp:draft"] = "hunter2"
+
+    def add(context: ToolContext, key: str) -> None:
+        context.state.increment(key)
+
+    def lose(context: ToolContext) -> None:
+        context.state["temp:draft"] = float("nan")
+
+    def look(context: ToolContext) -> int:
+        return len(context.state["temp:draft"])
+
+    added = [said(None, (key, "add", {"key": key})) for key in ("temp:draft", "user:token", "token")]
+    script = [
+        said(None, ("a", "start", {})),
+        *added,
+        said(None, ("b", "lose", {})),
+        said(None, ("c", "look", {})),
+        said("ok"),
+    ]
+    async with bench(script, start, add, lose, look) as desk:
+        await desk.session.state.update({"user:token": "hunter2", "token": "hunter2"})
+        await desk.ask("go")
+        results = {entry.message.tool_call_id: entry.message.text for entry in await desk.log()}
+        assert all("must be a number" in results[key] for key in ("temp:draft", "user:token", "token"))
+        assert "hunter2" not in str(results)
+        assert "nothing as JSON" in results["b"]
+        assert results["c"] == "7"
+
+
 async def test_the_session_is_given_to_a_tool() -> None:
     """Its ids, its agent and its artifacts."""
 

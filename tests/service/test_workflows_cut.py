@@ -17,7 +17,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.session import HAND_OVER
 from tests.service.test_turn import REF
 from tests.service.toolbench import content, said
-from tests.service.workflowbench import DOWN, PANEL, PIPELINE, agents, benched, check_units, who
+from tests.service.workflowbench import DOWN, PANEL, PIPELINE, agents, asked_as, benched, check_units, who
 
 # -- cut, and asked again --------------------------------------------------------------
 
@@ -63,12 +63,35 @@ async def test_what_arrived_of_one_that_was_cut_is_in_the_log_and_no_client_sees
         assert [who({"messages": prompt}) for prompt in desk.model.prompts] == ["draft", "draft", "check", "polish"]
 
 
+async def test_whoever_was_cut_does_not_see_its_own_beginning_when_it_speaks_again() -> None:
+    """A model goes on where it sees its own words last: half of a text would be handed over. What others said stays."""
+    lines = {
+        "hope": said("Hope."),
+        "doubt": [[*said("Half a doubt.")[:2], DOWN], said("A doubt.")],
+        "end": [[DOWN], said("E.")],
+    }
+    roster = agents(
+        Agent(name="all", sequence=("panel", "end")), *PANEL.values(), Agent(name="end", instruction="I am end")
+    )
+    async with benched(lines, roster) as desk:
+        with pytest.raises(ModelUnavailable):
+            await desk.ask("go", agent="all")
+        assert ("doubt", "Half ") in [(entry.agent, entry.message.text) for entry in await desk.log()]
+        assert content(await desk.ask("go", agent="all")) == "E."
+        assert asked_as(desk, "doubt") == ["user: go"]
+        assert len([prompt for prompt in desk.model.prompts if who({"messages": prompt}) == "hope"]) == 1
+        assert asked_as(desk, "end") == ["user: go", "user: [agent hope]: Hope.", "user: [agent doubt]: A doubt."]
+        check_units(await desk.log())
+
+
 async def test_another_joined_reply_is_made_of_new_ones() -> None:
     """A client that asks for another reply by leaving out the last one gets one that everybody has spoken for again."""
     lines = {"hope": [said("H1."), said("H2.")], "doubt": [said("D1."), said("D2.")]}
     async with benched(lines, PANEL) as desk:
         await desk.ask("go", agent="panel")
         assert "H2." in content(await desk.ask("go", agent="panel", mode="transcript"))
+        assert asked_as(desk, "hope") == asked_as(desk, "doubt") == ["user: go"]
+        assert "H1." not in str([entry.message.text for entry in await desk.log()])
 
 
 @pytest.mark.parametrize("how", ["leave", "interrupt"])

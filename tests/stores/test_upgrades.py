@@ -39,17 +39,22 @@ def _dialect(url: str) -> str:
 async def test_a_schema_of_the_first_release_is_upgraded_in_place(
     sql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many open it at once: it is upgraded once, what it holds reads as it did, and what is new works on it."""
+    """Many open it at once: it is upgraded once, what it holds reads as it did, and what is new works on it.
+
+    Keys that are of shared scopes now were a session's own like any others: they are none of its state, and hide nothing.
+    """
 
     async def fill(store: Store) -> None:
-        await store.create(session(state={"k": 1}))
+        with monkeypatch.context() as then:
+            then.setattr("holdfast.state.scope_of", lambda _: "session")
+            await store.create(session(state={"k": 1, "a:b": 2, "user:k": "old", "app:k": "old"}))
         await store.update(REF, SessionPatch(metadata={"m": 1}), timestamp=2)
 
     await made_by_the_first_release(sql_url, monkeypatch, fill)
     assert [step.applied for step in await schema_of(sql_url)] == [True, *[False] * (len(migrations("sqlite")) - 1)]
     stores = await asyncio.gather(*(opened(sql_url) for _ in range(6)))
     assert all(step.applied for step in await schema_of(sql_url))
-    assert (await stores[0].get(REF)).state == {"k": 1}
+    assert (await stores[0].get(REF)).state == {"k": 1, "a:b": 2}
     call = ModelCall(model="m", timestamp=7, view="v", hash=b"h" * 16, build=b"b")
     write = Append(
         entries=[user("a"), assistant("b")],

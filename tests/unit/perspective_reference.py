@@ -47,7 +47,7 @@ def told(eyes: Perspective | None, group: Group) -> list[Seen] | None:
     first = group[0]
     if eyes is None or first.message.role in ("user", "system", "developer"):
         return None
-    steps_reply = [call.name for call in first.message.tool_calls] == ["hand_over"]
+    steps_reply = [call.name for call in first.message.tool_calls] == ["hand_over"] and "step" in (first.metadata or {})
     if first.agent in (None, eyes.agent):
         if not steps_reply:
             return None

@@ -232,7 +232,9 @@ class Log:
         calls += [ToolCall("c", "look_up", self._arguments("json", 3))] if event.size > 5 else []
         if event.kind == "hand_over":
             calls = [ToolCall("t", "hand_over", "{}")]
-        self.append(Message(role="assistant", content=self.text(event.size), tool_calls=tuple(calls)))
+        ends = event.kind == "hand_over" and event.size % 3  # else a tool is only called so
+        message = Message(role="assistant", content=self.text(event.size), tool_calls=tuple(calls))
+        self.append(message, told={"step": event.agent or "ada", "returned": []} if ends else None)
         yield
         for call in calls if event.shape != "lacking" else ():
             done = call.name == "transfer_to_agent" and event.shape == "whole"

@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent, Roster
-from holdfast.context.build import Request, WorkingSet, build
+from holdfast.context.buffer import carried
+from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.digest import EMPTY, fold, render
 from holdfast.context.explain import UNSEEN
 from holdfast.context.explain import policy as told_policy
@@ -28,6 +29,8 @@ from holdfast.wire import anthropic, gemini
 from tests.unit.strategies import IMAGE, UNLIMITED, seen_by
 
 ADA = Perspective(agent="ada", count=STORED.message)
+STEP = {"step": "ada", "returned": []}
+"""The metadata of a reply that others speak behind."""
 
 
 def said(role: str, content: Any = None, agent: str | None = None, /, **more: Any) -> NewEntry:
@@ -155,9 +158,19 @@ def test_ones_own_transfer_is_a_call() -> None:
 )
 def test_the_reply_of_a_step_is_seen_without_the_call_that_ends_it(agent: str, told: Any) -> None:
     """Nobody made that call, and nobody sees it or its result; of a crash in between neither."""
-    step = calls(("hand_over", "{}"), content="A draft.", agent=agent)
+    step = calls(("hand_over", "{}"), content="A draft.", agent=agent, metadata=STEP)
     assert seen(said("user", "?"), step, result("handed over", agent=agent))[1:] == [told]
     assert seen(said("user", "?"), step)[1:] == [told]
+
+
+@pytest.mark.parametrize("metadata", [None, {"step": "ada"}, {"step": "ada", "returned": [0]}])
+def test_a_tool_that_is_only_called_like_that_call_is_a_tool(metadata: dict[str, Any] | None) -> None:
+    """A client may hand over to people, in a workflow, too: what it is asked for, and what came of it, is in the prompt."""
+    call = calls(("hand_over", '{"to": "human"}'), content="I get somebody.", agent="ada", metadata=metadata)
+    assert seen(said("user", "?"), call, result("Eve is here.", agent="ada"))[1:] == [
+        ("assistant", "I get somebody."),
+        ("tool", "Eve is here."),
+    ]
 
 
 def test_media_stay_parts_and_reasoning_stays_with_its_agent() -> None:
@@ -330,6 +343,22 @@ def test_what_is_not_seen_is_told_as_such() -> None:
     assert made.kept() == {"anchored": sizes[0], "kept": sizes[3], "evicted": sizes[1] + sizes[2] + sizes[4]}
 
 
+@pytest.mark.parametrize("history", [0, 3])
+def test_a_result_goes_where_its_call_went_whenever_it_comes(history: int) -> None:
+    """Whoever carries a view on from before the result sees what one sees who has it all at once."""
+    aside: Any = {"metadata": {"branch": "panel.bob"}}
+    entries = log(said("user", "?"), calls(("look", "{}"), **aside), result("12 m", agent=None), said("user", "!"))
+    rule = msgspec.structs.replace(policy(ContextSettings("none")), history=history)
+    request = seen_by(Request(policy=rule, count=STORED, input_budget=UNLIMITED), "ada", "panel.ada")
+    room = request.room(UNLIMITED)
+    view = carried(request.policy, room, None, (), ())
+    for entry in entries:
+        view.extend([entry])
+        until = entries[: entry.seq + 1]
+        assert build_on(request, view).messages == build(request, None, [], until).messages
+    assert [message.content for message in build_on(request, view).messages] == ["?", "!"]
+
+
 # -- legal, sourced, named -----------------------------------------------------------------
 
 
@@ -357,7 +386,8 @@ def test_each_message_has_its_entry() -> None:
         calls(("transfer_to_agent", '{"agent_name": "ada"}')),
         result("x", metadata={"transfer": "ada"}),
     )
-    step = (calls(("hand_over", "{}"), content="mine", agent="ada"), result("x", agent="ada"), said("user", "!"))
+    ending = calls(("hand_over", "{}"), content="mine", agent="ada", metadata=STEP)
+    step = (ending, result("x", agent="ada"), said("user", "!"))
     assert [entry.seq if entry else None for entry in built(log(*new, *step)).sources()] == [0, 1, 3, 5]
 
 

@@ -115,6 +115,28 @@ def test_the_prefix_is_stable(name: str, data: st.DataObject) -> None:
             assert after.conversation[: len(before.conversation)] == before.conversation
 
 
+@pytest.mark.parametrize("name", ["token_window", "digest"])
+@given(data=st.data())
+def test_what_is_sent_is_what_is_saved(name: str, data: st.DataObject) -> None:
+    """Also behind what another agent said, where a model may be called: with exact counts the frontier there is the saved one."""
+    request = msgspec.structs.replace(data.draw(team_requests(name, dialects=("openai",))), count=STORED)
+    for call in calls_of(request, data.draw(team_events)):
+        assert call.moved[:3] == (call.saved.frontier, call.saved.compaction, call.saved.cuts)
+
+
+def test_a_frontier_moves_behind_what_another_agent_said() -> None:
+    """An agent is called behind each reply of another one: what is sent there begins the next prompt, while it fits."""
+    rule = policy(ContextSettings("token_window", {"budget": 400, "target": 0.5}))
+    request = seen_by(Request(policy=rule, count=STORED, input_budget=UNLIMITED), "ada")
+    sent = calls_of(request, [Event("user", 5), *[Event("assistant", 20, agent="bob")] * 20])
+    assert len(sent) == 21
+    moved = [after.saved.frontier > before.saved.frontier for before, after in pairwise(sent)]
+    assert 1 < sum(moved) < 8
+    for before, after in pairwise(sent):
+        assert after.moved[0] == after.saved.frontier
+        assert (after.conversation[: len(before.conversation)] == before.conversation) == (after.moved == before.moved)
+
+
 @pytest.mark.parametrize("name", STRATEGIES)
 @HALF
 @given(data=st.data())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest, TooLarge
-from holdfast.limits import STATE_BYTES, STATE_KEY_BYTES, STATE_KEYS, STATE_VALUE_BYTES
+from holdfast.limits import STATE_BYTES, STATE_DEPTH, STATE_KEY_BYTES, STATE_KEYS, STATE_VALUE_BYTES
 from holdfast.state import (
     MOST_NUMBER,
     Extend,
@@ -22,6 +22,7 @@ from holdfast.state import (
     check_delta,
     check_key,
     check_room,
+    combined,
     encoded,
     merged,
     names_of,
@@ -162,6 +163,21 @@ def test_a_number_that_json_has_not_is_no_deletion(value: float) -> None:
         check_delta({"k": value})
 
 
+@pytest.mark.parametrize("old", ["hunter2", ["hunter2"], {"hunter2": 1}, 2**60])
+def test_errors_do_not_quote_what_stands(old: Any) -> None:
+    """They are results of tools, and lines of logs."""
+    with pytest.raises(InvalidRequest, match="'temp:n'") as refused:
+        changed("temp:n", old, Increment())
+    assert not any(said in str(refused.value) for said in ("hunter2", str(2**60)))
+
+
+@pytest.mark.parametrize("by", ["1", None, True, [1], {"a": 1}, math.nan])
+def test_increments_are_not_added_up_before_they_are_looked_at(by: Any) -> None:
+    for both in ((Increment(by), Increment(1)), (Increment(1), Increment(by))):
+        with pytest.raises(InvalidRequest, match="by "):
+            combined("n", *both)
+
+
 def test_depth_is_no_crash() -> None:
     """Neither where a value is checked, nor where two are compared."""
     deep: Any = []
@@ -172,9 +188,14 @@ def test_depth_is_no_crash() -> None:
     with pytest.raises(InvalidRequest):
         encoded("k", deep)
     less: Any = [1]
+    for _ in range(STATE_DEPTH - 1):
+        less = [less]
+    check_delta({"k": less, "l": [less[0], {"b]]": '["'}, *[[]] * STATE_DEPTH]})
+    for deeper in ([less], {"k": less}, {'"]': ["\\", less]}, Extend((less,))):
+        with pytest.raises(TooLarge, match=f"more than {STATE_DEPTH}"):
+            check_delta({"k": deeper})
     for _ in range(600):
         less = [less]
-    check_delta({"k": less})
     assert same(less, less)
     assert not same(less, [less])
 

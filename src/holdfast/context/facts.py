@@ -74,7 +74,7 @@ def lines_of(unit: Unit) -> list[Line]:
     """What `unit` says, a line a source, in order."""
     first = unit.entries[0]
     if first.kind == "calls":
-        return _said(first.message, first.seq, unit.by) if is_hand_over(first.message) else _call_lines(unit)
+        return _said(first.message, first.seq, unit.by) if is_hand_over(first) else _call_lines(unit)
     if first.kind == "result":
         read = _result_of(first.message.text)
         facts = _numbered(read.facts)

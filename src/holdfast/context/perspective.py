@@ -27,7 +27,7 @@ import msgspec
 from holdfast.context.cut import Count, cut
 from holdfast.context.units import Told, Unit
 from holdfast.messages import UNSPOKEN_PARTS, Content, Message, Part, ToolCall
-from holdfast.session import BRANCH, HAND_OVER, JOINED, TRANSFER, TRANSFERRED, Entry
+from holdfast.session import BRANCH, HAND_OVER, JOINED, STEP, TRANSFER, TRANSFERRED, Entry
 
 INDENT: Final = "  "
 """Before each further line of what is quoted."""
@@ -72,7 +72,7 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if first.agent is not None and first.agent != self.agent:
             return self._relayed(unit, first.agent)
-        return self._replied(unit) if is_hand_over(first.message) else unit
+        return self._replied(unit) if is_hand_over(first) else unit
 
     def _hides(self, unit: Unit) -> bool:
         branch = (unit.entries[0].metadata or {}).get(BRANCH)
@@ -92,7 +92,7 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
         if first.kind == "result":
             rest, told = [first], []
         else:
-            calls = () if is_hand_over(first.message) else first.message.tool_calls
+            calls = () if is_hand_over(first) else first.message.tool_calls
             told = [self._told(first, *_said(by, first, calls, unit.entries[1:]))]
             rest = rest if calls else [entry for entry in rest if entry.unit != first.seq]
         told += [self._told(entry, *_returned(by, entry, tool), tool=tool) for entry, tool in _results(first, rest)]
@@ -102,10 +102,13 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
         return Told(entry.seq, message, self.count(message), heading, tool)
 
 
-def is_hand_over(message: Message) -> bool:
-    """Whether `message` is the reply of a step, with the one call that says that another step follows."""
-    calls = message.tool_calls
-    return len(calls) == 1 and calls[0].name == HAND_OVER
+def is_hand_over(entry: Entry) -> bool:
+    """Whether `entry` is the reply of a step, with the one call that says that another step follows.
+
+    A call of a tool that is only called so is none: somebody asked for that, and it has a result.
+    """
+    calls, metadata = entry.message.tool_calls, entry.metadata or {}
+    return len(calls) == 1 and calls[0].name == HAND_OVER and STEP in metadata and metadata.get("returned") == []
 
 
 def named(name: str) -> str:

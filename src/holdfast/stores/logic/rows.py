@@ -23,6 +23,7 @@ from holdfast.session import (
     Usage,
     kind_of,
 )
+from holdfast.state import own_of
 from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.logic.steps import Row
 from holdfast.stores.matching import Sighting, key_of
@@ -67,7 +68,7 @@ def session_of(row: Row) -> Session:
         ended_at=ended_at,
         end_reason=cast("EndReason | None", _name_of(end_reason)),
         system_messages=() if system_messages is None else _decode_messages(system_messages),
-        state={} if state is None else _decode_object(state),
+        state={} if state is None else own_of(_decode_object(state)),
         metadata={} if metadata is None else _decode_object(metadata),
         ttl=ttl,
         withdrawn=text_of(withdrawn),
