@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import signal
 import threading
 import time
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
@@ -86,6 +87,11 @@ docstrings = Sybil(
     fixtures=["in_empty_directory"],
 )
 pytest_collect_file = (pages + docstrings).pytest()
+
+
+def pytest_configure() -> None:
+    """Workers ignore Ctrl-C, and so would the programs that tests start in them: these are to end by it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

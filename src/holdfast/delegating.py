@@ -16,12 +16,13 @@ from typing import Any, Final
 from holdfast.agents import Voice
 from holdfast.beginning import begun
 from holdfast.engine import Engine
-from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
 from holdfast.handover import same_place
 from holdfast.limits import AGENT_DEPTH
 from holdfast.messages import Message
 from holdfast.models import Collector, closing
 from holdfast.prompting import check_body
+from holdfast.removing import removed
 from holdfast.session import CHILD, PARENT, Session, SessionRef, child_id
 from holdfast.state import same
 from holdfast.stores.base import NewSession
@@ -68,7 +69,7 @@ async def delegated(turn: Turn, context: ToolContext, agent: str, request: str) 
     try:
         text = await _answered(inner)
     finally:
-        await turn.settle(_over(turn.engine, child.ref))
+        await turn.settle(_over(turn, child.ref))
     for key, value in _changes(child.state, inner.session.state).items():
         context.state[key] = value
     return text
@@ -100,12 +101,25 @@ async def _answered(turn: Turn) -> str:
     return said if isinstance(said, str) and said.strip() else _NOTHING
 
 
-async def _over(engine: Engine, ref: SessionRef) -> None:
-    """End the session of a call. Where that fails, it ends by itself when it has been idle for long enough."""
+async def _over(turn: Turn, ref: SessionRef) -> None:
+    """End the session of a call. Where that fails, it ends by itself when it has been idle for long enough.
+
+    It is removed where the one that it is called from was meanwhile: no log will name it.
+    """
+    engine = turn.engine
     try:
         await engine.end(ref)
+        if await _gone(engine, turn.session):
+            await removed(engine, ref)
     except HoldfastError as exc:
         _log.warning("the session %r of an agent's call was not ended: %s", ref.id, exc.code)
+
+
+async def _gone(engine: Engine, session: Session) -> bool:
+    try:
+        return (await engine.store.get(session.ref)).identity != session.identity
+    except SessionNotFound:
+        return True
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,10 +62,13 @@ async def resume(turn: Turn, session: Session, plan: Plan) -> None:
 
 async def _resumed(turn: Turn, team: Team[Agent], session: Session, plan: Plan) -> str:
     """Who answers, by what the log will have before the turn's own messages."""
-    found = _spoke(team, reversed(plan.restore))
+    newest, unfinished = [*plan.restore[::-1]], not any(message.role == "user" for message in plan.append)
+    found = _spoke(team, newest, unfinished=unfinished)
     if found is None:
         async for page in _pages(turn, session, plan):
-            found = _spoke(team, page)
+            unfinished = unfinished and not any(entry.kind == "user" for entry in newest)
+            newest = [*page]
+            found = _spoke(team, newest, unfinished=unfinished)
             if found is not None:
                 break
     return team.named if found is None else found
@@ -89,17 +92,24 @@ async def _pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator[Iter
         stop = page[-1].seq
 
 
-def _spoke(team: Team[Agent], newest: Iterable[Entry]) -> str | None:
-    """Who has the conversation by these entries, newest first; None where they do not say."""
+def _spoke(team: Team[Agent], newest: Iterable[Entry], *, unfinished: bool) -> str | None:
+    """Who has the conversation by these entries, newest first; None where they do not say.
+
+    Args:
+        team: whose.
+        newest: live entries.
+        unfinished: whether what is asked belongs to the turn that they end with: a result, or the same once more.
+    """
     for entry in newest:
         metadata = entry.metadata or {}
+        unfinished = unfinished and entry.kind != "user"
         if entry.kind == "result":
             if isinstance(target := metadata.get(TRANSFERRED), str):
                 return team.takes_over(target)
         elif (
             entry.kind in ("assistant", "calls") and entry.agent is not None and metadata.get("source") not in _SPEECHES
         ):
-            return team.resumes(entry.agent)
+            return team.goes_on(entry.agent) if unfinished and entry.kind == "calls" else team.resumes(entry.agent)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -174,9 +175,11 @@ class LivingStore(StoreWrapper):
         """See `Store.delete`."""
         return await self._gone(ref, self.inner.delete)
 
-    async def remove(self, ref: SessionRef) -> Removed | None:
+    async def remove(
+        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
+    ) -> Removed | None:
         """See `Store.remove`."""
-        return await self._gone(ref, self.inner.remove)
+        return await self._gone(ref, partial(self.inner.remove, expect=expect, artifacts=artifacts))
 
     async def _gone(self, ref: SessionRef, remove: Callable[[SessionRef], Awaitable[T]]) -> T:
         """What `remove` says of a session, which is counted no more."""

@@ -20,7 +20,7 @@ from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFoun
 from holdfast.history import Past, old_entry
 from holdfast.media.parts import hashes_of
 from holdfast.moving import TRIES, calls_of, log_of
-from holdfast.removing import children_of
+from holdfast.removing import children_of, removed
 from holdfast.session import PARENT, Claim, Entry, Laid, NewCompaction, Session, SessionRef
 from holdfast.state import own_of
 from holdfast.stores.base import Append, NewSession, SessionPatch
@@ -54,9 +54,9 @@ async def moved(
         Conflict: a move was interrupted, and both sessions were written to since.
     """
     check_ref(target)
-    async with _alone(engine, ref):
+    async with _alone(engine, ref) as holder:
         if target != ref:
-            await _handed_over(engine, ref, target, agent)
+            await _handed_over(engine, ref, target, agent, holder)
         elif not isinstance(agent, UnsetType):
             await engine.store.update(ref, SessionPatch(agent=agent), timestamp=engine.clock())
         engine.warm.forget(ref)
@@ -65,17 +65,16 @@ async def moved(
 
 
 @asynccontextmanager
-async def _alone(engine: Engine, ref: SessionRef) -> AsyncIterator[None]:
-    """A block during which no turn of the session runs, on this server or another one. Raises `SessionBusy`."""
+async def _alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
+    """A block during which no turn of the session runs, on this server or another one; whose claim that is. Raises `SessionBusy`."""
     store, holder = engine.store, f"move-{uuid.uuid4().hex}"
     session = await store.get(ref)
     if engine.busy(ref):
         raise SessionBusy(ref.id, until=engine.clock() if session.claim is None else session.claim.until)
     async with engine.queue(ref):
-        now = engine.clock()
-        await store.append(ref, Append(timestamp=now, claim=Claim(holder, now + CLAIMED)))
+        await _claimed(engine, ref, holder)
         try:
-            yield
+            yield holder
         finally:
             try:
                 await store.append(ref, Append(timestamp=engine.clock(), release=holder))
@@ -83,26 +82,42 @@ async def _alone(engine: Engine, ref: SessionRef) -> AsyncIterator[None]:
                 pass
 
 
-async def _handed_over(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> None:
-    children = await children_of(engine, ref)
+async def _claimed(engine: Engine, ref: SessionRef, holder: str) -> None:
+    now = engine.clock()
+    await engine.store.append(ref, Append(timestamp=now, claim=Claim(holder, now + CLAIMED)))
+
+
+async def _handed_over(
+    engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType, holder: str
+) -> None:
     for _ in range(TRIES):
+        # Copies may take longer than a claim holds; a turn that has begun then writes, and the session stays.
+        await _claimed(engine, ref, holder)
         version = await _written(engine, ref, target, agent)
-        await _artifacts_copied(engine, ref, target)
-        if (await engine.store.get(ref)).version == version:
-            break
+        held = await _artifacts_copied(engine, ref, target)
+        await _children_moved(engine, ref, target)
+        await _endings_moved(engine, ref, target)
+        try:
+            gone = await engine.store.remove(ref, expect=version, artifacts=len(held))
+        except Conflict:  # somebody wrote to it meanwhile
+            continue
+        break
     else:
         raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
-    for child in children:
+    await engine.artifacts.discard(held)
+    if gone is None:  # somebody deleted it meanwhile, and meant all of it
+        await removed(engine, target)
+        raise SessionNotFound(ref.id)
+    for keeper in engine.hooks.keepers:
+        await keeper.forget(engine.store.tenant, ref.user_id, ref.id)
+
+
+async def _children_moved(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
+    for child in await children_of(engine, ref):
         there = SessionRef(target.user_id, child.id)
         if there != child:
             await moved(engine, child, there)
         await _told_parent(engine, there, target)
-    await _endings_moved(engine, ref, target)
-    held = await engine.artifacts.held(ref)
-    await engine.store.remove(ref)
-    await engine.artifacts.discard(held)
-    for keeper in engine.hooks.keepers:
-        await keeper.forget(engine.store.tenant, ref.user_id, ref.id)
 
 
 async def _written(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> int:
@@ -155,7 +170,10 @@ async def _begun(engine: Engine, session: Session, entries: Sequence[Entry], tar
         return False
     if not session.identity or there.identity != session.identity:
         raise SessionExists(target.id)
-    if [one.digest for one in copied] != [one.digest for one in entries[: len(copied)]]:
+    pairs = list(zip(copied, entries, strict=False))
+    same = len(pairs) == len(copied) and all(new.digest == old.digest for new, old in pairs)
+    # Erased in the copy alone: it must not come back. Its own state and fields say by their time that they were changed.
+    if not same or there.updated_at > session.updated_at or any(new.erased and not old.erased for new, old in pairs):
         raise Conflict(
             f"a move of session {session.id!r} was interrupted, and the copy was written to since:"
             " delete one of the two, then move what is left"
@@ -163,12 +181,14 @@ async def _begun(engine: Engine, session: Session, entries: Sequence[Entry], tar
     return True
 
 
-async def _artifacts_copied(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
-    """Every version of every artifact, under the number that it has."""
+async def _artifacts_copied(engine: Engine, ref: SessionRef, target: SessionRef) -> Sequence[Artifact]:
+    """Every version of every artifact, under the number that it has; those that were copied."""
     there = {(one.name, one.version) for one in await engine.artifacts.held(target)}
-    for one in sorted(await engine.artifacts.held(ref), key=lambda one: (one.name, one.version)):
+    held = sorted(await engine.artifacts.held(ref), key=lambda one: (one.name, one.version))
+    for one in held:
         if (one.name, one.version) not in there:
             await _artifact_copied(engine, one, target)
+    return held
 
 
 async def _artifact_copied(engine: Engine, one: Artifact, target: SessionRef) -> None:

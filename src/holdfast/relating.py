@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
+from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.handover import resume
 from holdfast.matching import at_end, behind, branch, goes_on, landed
 from holdfast.messages import canonical
+from holdfast.participants import SPEAKER
 from holdfast.prompting import check_body
 from holdfast.reconcile import Behind, Plan, mode_of, reconcile_behind, reconcile_delta
 from holdfast.session import Entry, Session
 from holdfast.stores.base import Appended
+from holdfast.stores.walk import entries_to
 from holdfast.turning import Turn
 from holdfast.warm import Memory
 
@@ -125,6 +127,8 @@ async def _revived(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
 
 async def open_turn(turn: Turn, session: Session, plan: Plan, *, expect: int | None) -> None:
     """Write ahead: what came is durable before the model is called."""
+    if turn.request.guest and plan.retire_from is not None:
+        await _check_own(turn, plan.retire_from)
     await resume(turn, session, plan)
     turn.plan = plan
     turn.session = session
@@ -135,6 +139,26 @@ async def open_turn(turn: Turn, session: Session, plan: Plan, *, expect: int | N
     if appended.replayed:
         turn.plan = Plan("replayed")
         await _answer_again(turn, await _behind_asked(turn, appended))
+
+
+async def _check_own(turn: Turn, start: int) -> None:
+    """Refuse to take back from `start` on what others said, or what they were answered. Raises `Conflict`."""
+    store, ref, speaker = turn.engine.store, turn.request.ref, turn.request.speaker
+
+    def others(entry: Entry) -> bool:
+        said = (entry.metadata or {}).get(SPEAKER)
+        return said != speaker and (said is not None or entry.message.role == "user")
+
+    _, found = await entries_to(store, ref, others, keep=lambda _: False, start=start)
+    if found is None:
+        # Where the reply alone goes: to whose words it is.
+        _, asked = await entries_to(store, ref, lambda one: one.message.role == "user", stop=start + 1, descending=True)
+        if asked is not None and not others(asked):
+            return
+    raise Conflict(
+        "the request leaves out, or changes, what others said in this session: that is its owner's to do;"
+        " send what is new alone, with session_mode 'delta'"
+    )
 
 
 async def _behind_asked(turn: Turn, first: Appended) -> int:

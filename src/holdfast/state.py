@@ -126,19 +126,22 @@ def applied(state: Mapping[str, Any], delta: Mapping[str, Change]) -> dict[str, 
     return after
 
 
-def merged(state: Mapping[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]:
-    """A session's own state after those changes of `delta` that are of it, within its limits.
+def merged(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]:
+    """A session's own state after those changes of `delta` that are of it, within its limits; the same object if none are.
 
     Raises:
         InvalidRequest: see `changed`.
         TooLarge: a limit would be passed.
     """
-    after = applied(state, {key: change for key, change in delta.items() if scope_of(key) == "session"})
+    own = {key: change for key, change in delta.items() if scope_of(key) == "session"}
+    if not own:
+        return state
+    after = applied(state, own)
     check_room("session", keys=len(after), size=len(_encode(after)), grown=len(after) > len(state))
     return after
 
 
-def check_room(scope: Scope, *, keys: int, size: int, grown: bool) -> None:
+def check_room(scope: Scope, *, keys: int, size: int, grown: bool, larger: bool = True) -> None:
     """Refuse what a scope would hold after a change.
 
     Args:
@@ -146,6 +149,7 @@ def check_room(scope: Scope, *, keys: int, size: int, grown: bool) -> None:
         keys: how many there would be.
         size: bytes of all as JSON.
         grown: whether there would be more keys than before.
+        larger: whether there would be more bytes. What has too much already may become smaller, bit by bit.
 
     Raises:
         TooLarge: a limit would be passed; says which.
@@ -153,7 +157,7 @@ def check_room(scope: Scope, *, keys: int, size: int, grown: bool) -> None:
     if grown and keys > STATE_KEYS:
         message = f"the state of {WHOSE[scope]} would have {keys:,} keys; it may have {STATE_KEYS:,}"
         raise TooLarge(message, param="state")
-    if size > STATE_BYTES:
+    if larger and size > STATE_BYTES:
         message = f"the state of {WHOSE[scope]} would have {size:,} bytes as JSON; it may have {STATE_BYTES:,}"
         raise TooLarge(message, param="state")
 

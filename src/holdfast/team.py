@@ -232,6 +232,16 @@ class Team(Generic[A]):
         """Who answers where the conversation was handed over to `name`, who has not spoken yet."""
         return name if self._under_named(name) and name not in self._steps else self.named
 
+    def goes_on(self, name: str) -> str:
+        """Who answers where a turn broke off, or waits for its client, in the middle of what `name` does.
+
+        That is itself, whether it may keep the conversation or not; of a part of a workflow, the workflow.
+        """
+        one: str | None = name if name in self._parents else None
+        while one is not None and one in self._steps:
+            one = self._parents[one]
+        return self.named if one is None else self.takes_over(one)
+
     def resumes(self, name: str) -> str:
         """Who answers the turn after one that `name` answered: itself, where it can hand the conversation back; else who is named.
 

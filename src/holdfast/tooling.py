@@ -198,8 +198,8 @@ class Shown:
             used: what all that spoke in the turn used together.
             before: what the client was sent already; mostly nothing.
         """
-        self._head = before._head or self._head  # noqa: SLF001 - its own kind
-        begun = {} if before._rounds else {"role": "assistant", "content": None}  # noqa: SLF001
+        self._head = before._head or self._head
+        begun = {} if before._rounds else {"role": "assistant", "content": None}
         yield self._chunk({**begun, "tool_calls": _on_the_wire(self.returned)})
         yield {**self._head, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
         if used is not None:

@@ -70,6 +70,8 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whether whoever asks calls the model, and runs its tools: none run here, whichever agent answers."""
     speaker: str | None = None
     """Whose `incoming` is, of several users of the session; None: nobody says."""
+    guest: bool = False
+    """Whether `speaker` only takes part in the session: what others said in it is not theirs to take back."""
     api: Dialect = "openai"
     """Whose API `body` was written for; a model with another one is sent what means the same there."""
 

@@ -28,7 +28,7 @@ from holdfast.messages import Message, ToolCall
 from holdfast.models import closing
 from holdfast.queueing import Hold
 from holdfast.reconcile import Plan
-from holdfast.session import HAND_OVER, STEP, Entry
+from holdfast.session import HAND_OVER, STEP
 from holdfast.state import TEMP
 from holdfast.stores.walk import entries_to
 from holdfast.tooling import Progress, Shown, summed

@@ -70,6 +70,9 @@ def test_what_adds_up(store: str) -> None:
     assert said(store, "increment", "user:n", "--by", "-2.5", *ADA) == "-1.5"
     assert told(store, "increment", "app:n", "--by", "3", "--app") == {"app:n": 3}
     assert said(store, "append", "app:l", "1", "two", "--app") == "app:l has 2 values."
+    below = ["state", "set", "app:n", "--app", "--store", store, "--", "-1.5"]
+    assert CliRunner().invoke(commands, below).exit_code == 0
+    assert told(store, "increment", "app:n", "--by", "4.5", "--app") == {"app:n": 3}
     assert told(store, "append", "app:l", "3", "--text", "--app") == {"key": "app:l", "length": 3}
     assert told(store, "get", "--app") == {"app:n": 3, "app:l": [1, "two", "3"]}
     assert told(store, "get", "--user", "ada") == {"user:n": -1.5}
@@ -92,9 +95,14 @@ def test_what_is_wrong_is_said(store: str) -> None:
         ("increment", "n", "--by", "many", *ADA),
         ("increment", "n", "--by", "true", *ADA),
         ("increment", "word", *ADA),
+        ("set", "temp:x", "1", *ADA),
+        ("increment", "temp:x", *ADA),
+        ("append", "temp:x", "1", *ADA),
+        ("unset", "x", "temp:x", *ADA),
     ):
         result = state(store, *args)
         assert (result.exit_code, result.stdout) == (2, ""), (args, result.output)
+    assert "outside of turns" in state(store, "set", "temp:x", "1", *ADA).stderr
     for whose in (("none",), ("s",), ("s", "--user", "eve")):
         assert state(store, "get", "--session", *whose).exit_code == 1
     assert state("sqlite:///none.db", "get", "--app").exit_code == 1

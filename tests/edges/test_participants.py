@@ -130,6 +130,36 @@ async def test_speaking_at_the_other_door(tmp_path: Path) -> None:
         assert await speakers(served) == [("user", "hi", "carl"), ("assistant", "ok", None)]
 
 
+async def test_what_others_said_is_not_a_participants_to_take_back(tmp_path: Path) -> None:
+    """By a transcript that leaves it out or asks for another reply to it; their own last words they may say again."""
+
+    def user(text: str) -> dict[str, str]:
+        return {"role": "user", "content": text}
+
+    async with server(tmp_path) as served:
+        ada, carl = [await key_of(served, name) for name in ("ada", "carl")]
+        await opened(served, "carl")
+
+        async def chat(headers: dict[str, str], *messages: dict[str, str], **fields: Any) -> int:
+            body = {"session_id": "s", "session_user": "ada", "messages": messages, **fields}
+            return (await served.http.post("/v1/chat/completions", json=body, headers=headers)).status_code
+
+        begin = [user("ada's secret"), {"role": "assistant", "content": "kept"}]
+        assert await chat(ada, user("the plan")) == 200
+        before = await everything(served)
+        assert await chat(carl, user("another"), session_mode="transcript") == 409
+        assert await chat(carl, *begin, user("edited")) == 409
+        assert await chat(carl, *begin, user("the plan")) == 409, "the reply is ada's"
+        assert await everything(served) == before
+        ok = {"role": "assistant", "content": "ok"}
+        assert await chat(carl, *begin, user("the plan"), ok, user("mine")) == 200
+        assert await chat(carl, *begin, user("the plan"), ok, user("said again")) == 200
+        assert await chat(carl, *begin, user("the plan"), ok, user("said again")) == 200
+        assert [text for _, text, _ in await speakers(served)] == ["the plan", "ok", "said again", "ok"]
+        assert await chat(ada, *begin, user("edited")) == 200, "the session is hers"
+        assert [text for _, text, _ in await speakers(served)] == ["edited", "ok"]
+
+
 async def test_a_session_of_one_is_as_ever(tmp_path: Path) -> None:
     """Where nobody takes part, nothing is noted of who speaks."""
     async with server(tmp_path) as served:

@@ -494,6 +494,7 @@ async def test_history_in_both_forms() -> None:
                     "role": "assistant",
                     "content": "Found.",
                     "turn_id": 0,
+                    "agent": "finder",
                     "timestamp": voice["contents"][1]["timestamp"],
                     "metadata": {"source": "llm"},
                 },

@@ -16,9 +16,13 @@ from typing import Any
 import httpx2
 import pytest
 
+from holdfast.config import settings_from
+from holdfast.config.roster import roster_of
 from holdfast.errors import StoreUnavailable
+from holdfast.holdfast import Holdfast
 from holdfast.server.app import make_app
 from holdfast.server.observe import JsonLines
+from holdfast.server.run import banner
 from holdfast.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.verify import verify
@@ -68,6 +72,27 @@ async def test_pages_of_this_machine_are_answered() -> None:
     async with gateway([]) as (served, _):
         for origin in ("http://localhost:3000", "http://127.0.0.1:8377", "https://[::1]"):
             assert (await served.http.post("/v1/sessions", json={}, headers={"Origin": origin})).status_code == 201
+
+
+# -- what it says first ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "told"),
+    [
+        ("", {}, "model   offline (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY for a real one)"),
+        ("llms: {default: {provider: offline}}", {}, "model   offline (built in; llms.default names it)"),
+        ("llms: {one: {provider: offline}}", {}, "model   offline (built in; llms.one names it)"),
+        ("llms: {default: {base_url: 'http://x/v1'}}", {"model": "offline"}, "offline (built in; --model names it)"),
+        ("llms: {default: {base_url: 'http://x/v1', model: m}}", {}, "model   m at http://x/v1\n"),
+    ],
+)
+async def test_it_says_which_model_answers_and_why(tmp_path: Path, text: str, flags: dict[str, Any], told: str) -> None:
+    """Variables are named only where they would change it."""
+    (tmp_path / "holdfast.yaml").write_text(text)
+    settings = settings_from({"config": str(tmp_path / "holdfast.yaml"), **flags}, env={})
+    async with Holdfast("sqlite://:memory:", roster=roster_of(settings.config)) as hf:
+        assert told in banner(settings, hf, 1, asks=False)
 
 
 # -- request ids and logs ----------------------------------------------------

@@ -276,6 +276,21 @@ async def test_a_session_goes_with_those_that_were_made_from_it(url: str) -> Non
             await desk.hf.store.get(child.ref)
 
 
+async def test_it_goes_too_where_its_caller_is_deleted_in_the_middle(url: str) -> None:
+    """No log will name it: nothing of what was asked in it stays behind."""
+
+    async def wipe() -> str:
+        """Delete the session that all of this belongs to."""
+        assert await desk.hf.remove(REF)
+        return "gone"
+
+    lines = {"chief": [asks("Go."), said("Ok.")], "summarizer": [said(None, ("w", "wipe", {})), said("Done.")]}
+    async with benched(lines, PAIR, wipe, url=url) as desk:
+        with pytest.raises(SessionNotFound):
+            await desk.ask("go", agent="chief")
+        assert not (await desk.hf.sessions()).sessions
+
+
 async def test_it_has_no_greeting_and_the_client_cannot_be_called(url: str) -> None:
     """It is no conversation with a user: it begins with what is wanted, and is offered its own tools alone."""
     roster = agents(

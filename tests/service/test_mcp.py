@@ -199,6 +199,19 @@ async def test_a_server_that_never_starts() -> None:
         assert "No such file" in str(desk.hf.workshop.mcp.errors["gone"])
 
 
+async def test_the_log_says_what_kind_of_failure_keeps_a_server_away(caplog: pytest.LogCaptureFixture) -> None:
+    """And nothing of what it said: that may be a secret."""
+    talks = missing(name="talks", command=sys.executable, args=("-c", "import sys; sys.exit('s3cr3t')"))
+    silent = missing(
+        name="silent", command=sys.executable, args=("-c", "import time; time.sleep(60)"), start_timeout=0.5
+    )
+    async with Holdfast("sqlite://:memory:", mcp_servers=[missing(), talks, silent]):
+        fields = {one.fields["server"]: one.fields["error"] for one in caplog.records if hasattr(one, "fields")}
+    assert (fields["gone"], fields["silent"]) == ("FileNotFoundError", "TimeoutError")
+    assert fields["talks"] != "ConnectionError"
+    assert "s3cr3t" not in str(fields)
+
+
 async def test_what_a_server_says_at_its_end_is_told() -> None:
     """Its standard error, where it cannot be started; and one that says nothing is not waited for for ever."""
     talks = missing(command=sys.executable, args=("-c", "import sys; sys.exit('no licence found')"))

@@ -73,6 +73,15 @@ async def test_it_tells_what_it_sees_of_a_conversation() -> None:
     assert "get_weather" in text
 
 
+async def test_what_other_agents_said_is_not_taken_for_the_users_words() -> None:
+    """Neither as the task nor as what was just said."""
+    theirs = [user("[agent desk]: Hello."), user("[agent desk]: It is\n  there.")]
+    text = await said(theirs[0], user("Find A-17"), user("Any news?"), theirs[1])
+    assert 'your first message that I see: "Find A-17"' in text
+    assert 'told 2 messages, the last one: "[agent desk]: It is there."' in text
+    assert 'You just said: "Any news?"' in text
+
+
 async def test_it_lists_the_messages_one_a_line() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
     text = await said(

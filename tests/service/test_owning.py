@@ -24,9 +24,10 @@ from holdfast.hooks.transcripts import Transcripts
 from holdfast.life import LifeSettings
 from holdfast.media.parts import hashes_of
 from holdfast.messages import Message
+from holdfast.owning import CLAIMED
 from holdfast.recognising import recognised
-from holdfast.session import CHILD, PARENT, Claim, ModelCall, SessionRef
-from holdfast.stores.base import Append
+from holdfast.session import CHILD, PARENT, Claim, ModelCall, NewEntry, SessionRef
+from holdfast.stores.base import Append, SessionPatch
 from holdfast.testing.contract.kit import compaction
 from tests.service.stage import REF as STAGE_REF
 from tests.service.stage import Clock, begun, on_stage, place
@@ -310,3 +311,96 @@ async def test_hooks_and_files(tmp_path: Path) -> None:
         await hf.sweep()
         assert told == [("bob", "close")]
         assert (await hf.store.get(BOB)).status == "closed"
+
+
+@pytest.mark.parametrize("written", ["message", "artifact"])
+async def test_what_is_written_before_the_old_one_goes(url: str, clock: Clock, written: str) -> None:
+    """At the last moment: nothing that was accepted under the old name is lost."""
+    async with (
+        holdfast.open(url, clock=clock, life=STILL) as one,
+        holdfast.open(url, clock=clock, life=STILL) as two,
+    ):
+        await (await one.session("s", user_id="ada")).append("before")
+        theirs, remove, late = await two.session("s", user_id="ada"), one.engine.store.remove, ["late"]
+
+        async def meanwhile(*args: Any, **how: Any) -> Any:
+            for text in late[:]:
+                late.clear()
+                await (theirs.append(text) if written == "message" else theirs.artifacts.save("a.txt", text.encode()))
+            return await remove(*args, **how)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(one.engine.store, "remove", meanwhile)
+            moved = await one.move(ADA, user_id="bob")
+        said = [message["content"] for message in await moved.messages()]
+        named = [artifact.name for artifact in await one.artifacts.held(BOB)]
+        assert (said, named) == ((["before", "late"], []) if written == "message" else (["before"], ["a.txt"]))
+        with pytest.raises(SessionNotFound):
+            await one.store.get(ADA)
+
+
+async def test_one_that_is_deleted_while_it_is_copied(url: str, clock: Clock) -> None:
+    """Who deletes it means all of it: no copy stays."""
+    async with holdfast.open(url, clock=clock, life=STILL) as hf:
+        session = await furnished(hf, clock)
+        remove = hf.engine.store.remove
+
+        async def meanwhile(ref: SessionRef, **how: Any) -> Any:
+            await remove(ref)
+            return await remove(ref, **how)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(hf.engine.store, "remove", meanwhile)
+            with pytest.raises(SessionNotFound):
+                await hf.move(session.ref, user_id="bob")
+        for ref in (ADA, BOB):
+            with pytest.raises(SessionNotFound):
+                await hf.store.get(ref)
+
+
+async def test_a_move_that_takes_longer_than_its_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that began meanwhile on another server keeps its session."""
+    clock = Clock()
+    async with on_stage(f"sqlite:///{tmp_path}/chat.db", openings=2, clock=clock) as ((one, two), _):
+        replace = one.engine.store.replace
+
+        async def slowly(*args: Any, **how: Any) -> Any:
+            done = await replace(*args, **how)
+            clock.now += CLAIMED + 1
+            begun = Append(
+                entries=[NewEntry(message=Message(role="user", content="hello"), tokens=1, timestamp=clock.now)],
+                timestamp=clock.now,
+                claim=Claim("turn", clock.now + 1000),
+            )
+            await two.store.append(STAGE_REF, begun)
+            return done
+
+        monkeypatch.setattr(one.engine.store, "replace", slowly)
+        with pytest.raises(SessionBusy):
+            await one.move(STAGE_REF, user_id="bob")
+        assert (await two.store.get(STAGE_REF)).messages == 1
+
+
+@pytest.mark.parametrize("change", ["state", "erased"])
+async def test_a_copy_that_was_changed_without_a_message(
+    hf: holdfast.Holdfast, clock: Clock, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was erased in the copy does not come back with the move that is made again, and what was set in it stays."""
+    await furnished(hf, clock)
+
+    async def dies(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(hf.engine.store, "remove", dies)
+    with pytest.raises(StoreUnavailable):
+        await hf.move(ADA, user_id="bob")
+    monkeypatch.undo()
+    clock.now += 1000
+    if change == "state":
+        await hf.store.update(BOB, SessionPatch(state={"k": 2}), timestamp=clock.now)
+    else:
+        await hf.store.erase(BOB, 0)
+    with pytest.raises(Conflict, match="written to since"):
+        await hf.move(ADA, user_id="bob")
+    assert (await hf.store.get(BOB)).state["k"] == (2 if change == "state" else 1)
+    assert (await hf.store.entries(BOB))[0].erased == (change == "erased")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.limits import SPEAKER_BEHIND
 from holdfast.models import Collector
 from holdfast.session import SessionRef
@@ -18,7 +18,8 @@ from holdfast.wire.openai import message_from
 from tests.service.stage import SHARED, place
 from tests.service.team import TEAM, TeamBench, over, team
 from tests.service.test_turn import REF
-from tests.service.toolbench import content, said
+from tests.service.toolbench import THEIRS, content, said
+from tests.service.workflowbench import DOWN
 
 FOUND = {"coordinator": [said(None, over("researcher"))], "researcher": [said("Found.")]}
 """A first turn that ends with the researcher."""
@@ -214,6 +215,61 @@ async def test_a_transfer_to_one_that_does_not_keep_it_is_done_all_the_same_afte
         await bench.session.append([{"role": "assistant", "content": None, "tool_calls": [call]}, result])
         assert content(await bench.ask("find")) == "Found."
         assert content(await bench.ask("thanks")) == "Thanks."
+
+
+async def test_a_result_of_the_clients_goes_to_the_agent_that_asked_for_it() -> None:
+    """Also to one that does not keep the conversation: its turn is not over."""
+    once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
+    scripts = {
+        "coordinator": [said(None, over("researcher")), said("Thanks.")],
+        "researcher": [said(None, ("k", "open_door", {})), said("It was open.")],
+    }
+    async with team(scripts, agents=once) as bench:
+        body = {"tools": THEIRS}
+        await bench.ask("find", body=body)
+        result = {"role": "tool", "tool_call_id": "k", "content": "opened"}
+        assert content(await bench.ask(result, body=body)) == "It was open."
+        assert content(await bench.ask("thanks", body=body)) == "Thanks."
+
+
+WITH_A_LINE = {
+    "coordinator": msgspec.structs.replace(TEAM["coordinator"], sub_agents=("line",)),
+    "line": Agent(name="line", sequence=("draft", "check")),
+    "draft": Agent(name="draft", llm="draft"),
+    "check": Agent(name="check", llm="check"),
+}
+
+
+@pytest.mark.parametrize("asks", ["draft", "check"])
+async def test_a_result_of_the_clients_goes_to_the_workflow_in_which_it_was_asked_for(asks: str) -> None:
+    """Those before it are not asked again, nor is whoever handed the conversation over; the turn after it is the named one's."""
+    calls = said(None, ("k", "open_door", {}))
+    spoken = {"draft": [said("A draft.")], "check": [said("Checked.")]}
+    scripts = {"coordinator": [said(None, over("line")), said("Thanks.")], **spoken, asks: [calls, *spoken[asks]]}
+    async with team(scripts, agents=WITH_A_LINE) as bench:
+        body = {"tools": THEIRS}
+        await bench.ask("write", body=body)
+        result = {"role": "tool", "tool_call_id": "k", "content": "opened"}
+        assert content(await bench.ask(result, body=body)) == "Checked."
+        expected = [name for name in ("draft", "check") for _ in range(1 + (name == asks))]
+        assert bench.told_by.order == ["coordinator", *expected]
+        assert content(await bench.ask("thanks", body=body)) == "Thanks."
+
+
+async def test_a_workflow_that_was_handed_the_conversation_and_died_goes_on() -> None:
+    """Asked the same once more; another message is the named agent's."""
+    scripts: dict[str, Any] = {
+        "coordinator": [said(None, over("line")), said("Else.")],
+        "draft": [said("A draft.")],
+        "check": [[DOWN], said("Checked.")],
+    }
+    for text, told in (("write", "Checked."), ("something else", "Else.")):
+        async with team(scripts, agents=WITH_A_LINE) as bench:
+            with pytest.raises(ModelUnavailable):
+                await bench.ask("write")
+            assert content(await bench.ask(text)) == told
+            assert bench.told_by.order[:3] == ["coordinator", "draft", "check"]
+            assert len(bench.told_by.order) == 4
 
 
 async def test_a_retry_by_its_key_is_told_the_same_and_by_whom() -> None:

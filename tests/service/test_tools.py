@@ -136,6 +136,7 @@ async def test_wrong_arguments_are_told_with_their_place(arguments: Any, words: 
     """So that the model can make them right."""
     said = await outcome(order, arguments)
     assert said.failed
+    assert isinstance(said.content, str)
     assert words in msgspec.json.decode(said.content)["error"]
 
 

@@ -892,5 +892,4 @@ async def _do(session: SessionHandle, what: str, how: Any, number: int) -> None:
             await session.interrupt(chars=how)
         except NoReply:
             return
-        last = next((one for one in reversed(await session.entries()) if one.kind not in ("user", "system")), None)
-        assert last is None or last.kind != "calls"
+        assert (await session.info()).tail.open_calls == ()

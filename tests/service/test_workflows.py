@@ -13,7 +13,7 @@ from holdfast.agents import Agent, Llm, Roster
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import Collector
-from holdfast.session import HAND_OVER
+from holdfast.session import HAND_OVER, TRANSFER
 from holdfast.tooling import Progress
 from holdfast.turn import respond
 from holdfast.workflow import HANDED_OVER
@@ -148,6 +148,32 @@ async def test_a_tool_of_the_clients_in_the_middle_is_asked_for_and_gone_on_from
         assert content(await desk.ask(result, agent="pipeline", body={"tools": THEIRS})) == "Polished."
         assert [who({"messages": prompt}) for prompt in desk.model.prompts] == ["draft", "check", "check", "polish"]
         assert await desk.session.verify() == 8
+
+
+async def test_the_same_call_is_told_again_without_what_the_client_was_not_sent() -> None:
+    """A retry by its key: the words beside the call are another agent's to read."""
+    lines = {"draft": said("A draft."), "check": said("I look.", ("k", "open_door", {})), "polish": said("Polished.")}
+    async with benched(lines, PIPELINE) as desk:
+        how: Any = {"agent": "pipeline", "body": {"tools": THEIRS}, "idempotency_key": "k", "fingerprint": b"f"}
+        first, again = await desk.ask("go", **how), await desk.ask("go", **how)
+        for completion in (first, again):
+            message = completion["choices"][0]["message"]
+            assert (message.get("content"), message["tool_calls"][0]["id"]) == (None, "k")
+        assert len(desk.model.prompts) == 2
+
+
+async def test_a_call_behind_what_was_said_before_the_workflow_took_over_ends_the_same_reply() -> None:
+    """One head and one role for all chunks of a reply, whoever it is that asks the client."""
+    roster = agents(Agent(name="chief", instruction="I am chief", sub_agents=("pipeline",)), *PIPELINE.values())
+    over = ("t", TRANSFER, {"agent_name": "pipeline"})
+    lines = {"chief": said("Over.", over), "draft": said("D.", ("k", "open_door", {}))}
+    async with benched(lines, roster) as desk:
+        chunks = [chunk async for chunk in respond(desk.turn("go", agent="chief", body={"tools": THEIRS}))]
+        deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+        assert len({chunk["id"] for chunk in chunks}) == 1
+        assert sum("role" in delta for delta in deltas) == 1
+        assert "".join(delta.get("content") or "" for delta in deltas) == "Over."
+        assert [call["id"] for delta in deltas for call in delta.get("tool_calls") or ()] == ["k"]
 
 
 # -- side by side ------------------------------------------------------------------

@@ -65,22 +65,31 @@ async def test_what_arrived_of_one_that_was_cut_is_in_the_log_and_no_client_sees
 
 async def test_whoever_was_cut_does_not_see_its_own_beginning_when_it_speaks_again() -> None:
     """A model goes on where it sees its own words last: half of a text would be handed over. What others said stays."""
-    lines = {
-        "hope": said("Hope."),
-        "doubt": [[*said("Half a doubt.")[:2], DOWN], said("A doubt.")],
-        "end": [[DOWN], said("E.")],
-    }
     roster = agents(
-        Agent(name="all", sequence=("panel", "end")), *PANEL.values(), Agent(name="end", instruction="I am end")
+        Agent(name="panel", parallel=("doubt", "pair")),
+        Agent(name="doubt", instruction="I am doubt"),
+        Agent(name="pair", sequence=("hope", "more")),
+        Agent(name="hope", instruction="I am hope"),
+        Agent(name="more", instruction="I am more"),
     )
+    lines = {
+        "doubt": [[*said("Half a doubt.")[:2], DOWN], said("A doubt.")],
+        "hope": said("Hope."),
+        "more": [[DOWN], said("More.")],
+    }
     async with benched(lines, roster) as desk:
         with pytest.raises(ModelUnavailable):
-            await desk.ask("go", agent="all")
-        assert ("doubt", "Half ") in [(entry.agent, entry.message.text) for entry in await desk.log()]
-        assert content(await desk.ask("go", agent="all")) == "E."
+            await desk.ask("go", agent="panel")
+        assert [(entry.agent, entry.message.text) for entry in (await desk.log())[1:5:2]] == [
+            ("doubt", "Half "),
+            ("hope", "Hope."),
+        ]
+        reply = content(await desk.ask("go", agent="panel"))
+        assert ("A doubt." in reply, "More." in reply, "Half" in reply) == (True, True, False)
+        assert [who({"messages": prompt}) for prompt in desk.model.prompts].count("hope") == 1
         assert asked_as(desk, "doubt") == ["user: go"]
-        assert len([prompt for prompt in desk.model.prompts if who({"messages": prompt}) == "hope"]) == 1
-        assert asked_as(desk, "end") == ["user: go", "user: [agent hope]: Hope.", "user: [agent doubt]: A doubt."]
+        assert asked_as(desk, "more") == ["user: go", "user: [agent hope]: Hope."]
+        assert await desk.session.verify()
         check_units(await desk.log())
 
 

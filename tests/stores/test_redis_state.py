@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,28 @@ async def test_a_tenants_value_changes_before_a_turn_is_delivered(
     _meanwhile(one, monkeypatch, lambda: two.change_state(None, meanwhile, timestamp=1))
     await one.append(REF, _turn({"app:n": Increment(), "app:other": 1}))
     assert (await two.state(None)).values == {"n": left, "other": 1}
+
+
+async def test_a_tenants_state_that_two_filled_at_once_is_emptied_bit_by_bit(
+    opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it lies apart it can come to have too much: nothing is added then, and what goes may be little."""
+    store = await opening(redis_url)
+    await store.create(session())
+    large = "x" * (STATE_VALUE_BYTES - 2)
+    await store.change_state(None, {"k0": large, "k1": large, "k2": large, "small": 1}, timestamp=2)
+
+    async def fill() -> None:
+        await store.change_state(None, {"more": large[:200_000]}, timestamp=2)
+
+    _meanwhile(store, monkeypatch, fill)
+    with suppress(TooLarge):  # where it does not lie apart
+        await store.append(REF, _turn({"app:most": large[:200_000]}))
+    for name in ("small", "more"):
+        await store.change_state(None, {name: None}, timestamp=3)
+        with pytest.raises(TooLarge):
+            await store.change_state(None, {"k3": large}, timestamp=3)
+        assert await _value(store, None, name) is None
 
 
 async def test_another_programs_key_in_place_of_a_scope(opening: Opening, redis_url: str) -> None:

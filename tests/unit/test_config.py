@@ -181,6 +181,9 @@ def test_every_mistake_is_told_once_with_its_line_and_path() -> None:
         ("gateway: {port: '8000'}", "expected an integer from 0 to 65535, got '8000'"),
         ("gateway: {port: 8000.0}", "got 8000.0"),
         ("gateway: {port: 0x1f}", "got '0x1f'"),
+        (f"gateway: {{port: {'9' * 390}}}", "expected an integer from 0 to 65535, got 999"),
+        ('agents: {a: {instruction: "\\ud800"}}', "agents.a.instruction: has bytes that are not UTF-8"),
+        ('llms: {a: {params: {"\\udfff": 1}}}', "llms.a.params: a key has bytes that are not UTF-8"),
         ("gateway: {port: true}", "got true"),
         ("agents: {a: {search: {enabled: yes}}}", "expected true or false, got 'yes'"),
         ("agents: {a: {tools: search}}", "agents.a.tools: expected a list, got 'search'"),
@@ -359,3 +362,28 @@ def test_messages_never_show_what_a_variable_holds() -> None:
     )
     assert SECRET not in "\n".join(problems(text, S=SECRET))
     assert SECRET not in "\n".join(problems(f"llms: {{a: {{api_key: [{SECRET}], headers: {SECRET}x: }}}}"))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "strategy: '${S}'",
+        "strategy: token_window, budget: '${S}', target: 'a ${S}'",
+        "strategy: clear_tool_results, exclude_tools: '${S}', keep: 'a ${S}'",
+        "strategy: none, clear_tool_results: {keep: '${S}'}",
+    ],
+)
+def test_messages_about_strategies_do_not_either(keys: str) -> None:
+    found = problems(f"context: {{{keys}}}", S=SECRET)
+    assert found
+    assert "${S}" in "\n".join(found)
+    assert SECRET not in "\n".join(found)
+
+
+def test_a_variable_that_is_no_text_is_a_mistake() -> None:
+    assert problems("agents: {a: {instruction: '${S}'}}", S="\udcff") == [
+        "holdfast.yaml:1: agents.a.instruction: has bytes that are not UTF-8, or half of a surrogate pair, and is no text"
+    ]
+    assert problems("", HOLDFAST_AGENTS__A__INSTRUCTION="\udcff") == [
+        "HOLDFAST_AGENTS__A__INSTRUCTION: has bytes that are not UTF-8, or half of a surrogate pair, and is no text"
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from holdfast.config.convert import fields_of, form_of
 from holdfast.config.dotenv import parsed, variables
 from holdfast.config.gateway import Gateway
 from holdfast.errors import ConfigError
+from holdfast.limits import DOTENV_BYTES
 
 SECRET = "sk-not-to-be-seen"
 
@@ -101,6 +103,12 @@ def test_every_kind_of_value() -> None:
             "x",
             "expected a number from 0 to 0 after HOLDFAST_HOOKS__WEBHOOKS, got '2'",
         ),
+        (
+            "HOLDFAST_HOOKS__WEBHOOKS__²__URL",
+            "x",
+            "expected a number from 0 to 0 after HOLDFAST_HOOKS__WEBHOOKS, got '²'",
+        ),
+        ("HOLDFAST_LLMS__FAST__PARAMS" + "__A" * 3000, "x", "nested more than 32 deep"),
         ("HOLDFAST_HOOKS__WEBHOOKS__0__URL", "https://x", "hooks.webhooks[0].secret: missing"),
         ("HOLDFAST_CONTEXT__BUDGT", "5", "unknown key; did you mean HOLDFAST_CONTEXT__BUDGET?"),
         ("HOLDFAST_CONTEXT__BUDGET", "x", "context.budget: expected an integer, at least 1, got 'x'"),
@@ -182,6 +190,14 @@ def test_the_environment_wins_over_the_file_and_flags_over_it(here: Path) -> Non
 def test_lines_of_dotenv(line: str, value: str) -> None:
     found, mistakes = parsed(f"# first\n\n{line}\nB=b\n".replace("\r\n", "\n"))
     assert ({name: text for name, (_, text) in found.items()}, mistakes) == ({"A": value, "B": "b"}, [])
+
+
+@pytest.mark.parametrize("line", ["A={}'", 'A={}"x', "A=x{}#", "{}A", "A{}"])
+def test_a_line_is_read_in_time(line: str) -> None:
+    """However many spaces stand in it: its length is what it costs."""
+    began = time.process_time()
+    parsed(line.format(" " * (DOTENV_BYTES - 4)))
+    assert time.process_time() - began < 5, "by squares it was minutes"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="'\r")))

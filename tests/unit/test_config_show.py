@@ -127,3 +127,10 @@ def test_the_command(env: dict[str, str]) -> None:
     failed = runner.invoke(commands, ["config", "show"])
     assert failed.exit_code != 0
     assert "did you mean 'gateway'" in failed.output
+
+
+@pytest.mark.parametrize("sign", ["/", "#", "?", "/#?"])
+def test_a_password_that_breaks_its_url_is_not_shown(sign: str) -> None:
+    shown = config.mask_url(f"postgresql://ada:s3{sign}cret@db:5432/chat")
+    assert shown == "postgresql://***"
+    assert config.mask_url("sqlite:////home/ada@home/chat.db") == "sqlite:////home/ada@home/chat.db"

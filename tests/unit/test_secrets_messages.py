@@ -236,7 +236,9 @@ secret_guard:
 """
     report = checked(text, tmp_path)
     place = f"{tmp_path}/holdfast.yaml"
-    assert report.data["problems"] == [
+    *others, last = report.data["problems"]
+    assert last.startswith(f"{place}:8: secret_guard.rules: no rule 'no_such'; known: ")
+    assert others == [
         f"{place}:4: redaction.extra_patterns[0].regex: is no regular expression: missing ) at position 14",
         f"{place}:5: redaction.extra_patterns[1].label: must be 1 to 64 letters, digits, '_', '.' or '-'",
         f"{place}:5: redaction.extra_patterns[1].regex: matches nothing at all: what is replaced must have a character",
@@ -264,4 +266,28 @@ def test_the_check_tells_of_a_library_that_is_missing(tmp_path: Path, monkeypatc
     assert report.exit_code == 1
     assert report.data["problems"][0].endswith(
         "secret_guard: the built-in rules need the extra 'secrets': pip install 'holdfast[secrets]'"
+    )
+
+
+def test_the_check_tells_of_rules_that_there_are_not_with_all_else_that_is_wrong(tmp_path: Path) -> None:
+    """In a list of entries that need keys as well, and wherever the names stand."""
+    wrong = "{enabled: true, rules: [openai_keys], patterns: [{regex: '(', label: x}]}"
+    report = checked(f"redaction: {wrong}", tmp_path)
+    assert report.exit_code == 1
+    broken, unknown = sorted(report.data["problems"])
+    assert unknown.endswith(":1: redaction.rules: no rule 'openai_keys'; did you mean 'openai_key'?")
+    assert ":1: redaction.patterns[0].regex: is no regular expression" in broken
+    report = checked("secret_guard: {exclude_rules: [nope]}", tmp_path)
+    assert [problem.partition(":1: ")[2][:32] for problem in report.data["problems"]] == [
+        "secret_guard.exclude_rules: no r"
+    ]
+
+
+def test_the_check_tells_that_the_sdk_of_mcp_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.config.report.find_spec", lambda _: None)
+    assert checked("", tmp_path).exit_code == 0
+    report = checked("mcp_servers: {clock: {command: x}}", tmp_path)
+    assert report.exit_code == 1
+    assert report.data["problems"][0].endswith(
+        ":1: mcp_servers: an MCP server needs the extra 'mcp': pip install 'holdfast[mcp]'"
     )

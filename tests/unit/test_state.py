@@ -258,6 +258,13 @@ def test_room_says_whose() -> None:
         check_room("user", keys=STATE_KEYS + 1, size=1, grown=True)
     with pytest.raises(TooLarge, match="state of the tenant"):
         check_room("app", keys=1, size=STATE_BYTES + 1, grown=False)
+    check_room("app", keys=1, size=STATE_BYTES + 1, grown=False, larger=False)
+
+
+def test_a_state_of_which_nothing_changes_is_the_same_object() -> None:
+    """Then it is neither written nor counted anew, however large it is."""
+    state = {"a": 1}
+    assert merged(state, {"user:a": 2, "app:a": Increment()}) is state
 
 
 # -- comparing -------------------------------------------------------------------

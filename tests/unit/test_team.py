@@ -119,6 +119,15 @@ def test_it_takes_over_all_the_same_what_it_was_handed() -> None:
     assert (team.takes_over("lab"), team.takes_over("line"), team.takes_over("draft")) == ("lab", "line", "boss")
 
 
+@pytest.mark.parametrize(
+    ("spoke", "answers"),
+    [("boss", "boss"), ("clerk", "clerk"), ("lab", "lab"), ("line", "line"), ("typist", "line"), ("x", "boss")],
+)
+def test_a_turn_that_is_not_over_stays_with_whoever_has_it(spoke: str, answers: str) -> None:
+    """Whether it may keep the conversation or not; of parts of a workflow the workflow has it."""
+    assert Team("boss", ALONE).goes_on(spoke) == answers
+
+
 def test_who_is_named_keeps_to_those_below_it() -> None:
     team = Team("boss", FIRM, named="desk")
     assert [team.resumes(name) for name in ("clerk", "desk", "lab", "boss")] == ["clerk", "desk", "desk", "desk"]

@@ -50,6 +50,15 @@ class _Whose(NamedTuple):
         return SessionState(hf.engine, (await found(hf, self.session, self.user)).ref)
 
 
+def _lasting(*keys: str) -> None:
+    """Raises `Misuse` for a key under which nothing can stand outside of a turn: its write would be dropped without a word."""
+    from holdfast.state import scope_of
+
+    for key in keys:
+        if scope_of(key) == "temp":
+            raise Misuse(f"{key!r} would be of one turn: outside of turns nothing stands under keys with temp:")
+
+
 def _options(command: F) -> F:
     """What all of them take: whose state, in which store, and how it is told."""
     session = click.option("--session", metavar="ID", help="A session's, with what it shares.")
@@ -98,7 +107,8 @@ def _show_all(held: Mapping[str, Any], *, as_json: bool) -> None:
 @click.option("--text", is_flag=True, help="Take VALUE as a text, even if it is JSON.")
 @_options
 def set_(key: str, value: str, *, text: bool, as_json: bool, **whose: Any) -> None:
-    """Have VALUE stand under a key: JSON, or else a text."""
+    """Have VALUE stand under a key: JSON, or else a text. Before a VALUE that begins with - write --."""
+    _lasting(key)
     taken = value if text else _value(value)
     if taken is None:
         raise Misuse("null is nothing: `holdfast state unset` deletes a key, and --text takes the word")
@@ -111,6 +121,7 @@ def set_(key: str, value: str, *, text: bool, as_json: bool, **whose: Any) -> No
 @_options
 def unset(keys: Sequence[str], *, as_json: bool, **whose: Any) -> None:
     """Have nothing stand under these keys."""
+    _lasting(*keys)
     nothing = dict.fromkeys(keys)
     _Whose(**whose).do(lambda held: held.update(nothing))
     _told(f"Deleted {counted(len(nothing), 'key')}.", nothing, as_json=as_json)
@@ -122,6 +133,7 @@ def unset(keys: Sequence[str], *, as_json: bool, **whose: Any) -> None:
 @_options
 def increment(key: str, by: str, *, as_json: bool, **whose: Any) -> None:
     """Add to the number under a key, to 0 where there is none, and show what it is then."""
+    _lasting(key)
     amount = _value(by)
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         raise Misuse(f"--by: expected a number, got {by!r}")
@@ -135,7 +147,8 @@ def increment(key: str, by: str, *, as_json: bool, **whose: Any) -> None:
 @click.option("--text", is_flag=True, help="Take each VALUE as a text, even if it is JSON.")
 @_options
 def append(key: str, values: Sequence[str], *, text: bool, as_json: bool, **whose: Any) -> None:
-    """Add values to the end of the list under a key, of an empty one where there is none."""
+    """Add values to the end of the list under a key, of an empty one where there is none. Before a VALUE with - write --."""
+    _lasting(key)
     taken = [value if text else _value(value) for value in values]
     length = _Whose(**whose).do(lambda held: held.append(key, *taken))
     _told(f"{line(key)} has {counted(length, 'value')}.", {"key": key, "length": length}, as_json=as_json)

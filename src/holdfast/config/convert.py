@@ -196,10 +196,7 @@ class Converter:
         if not isinstance(node, Section):
             return self._wrong(node, at, "a mapping with `strategy` and its keys")
         sound = {key: child for key, (_, child) in node.entries.items() if not _broken(child)}
-        given = {
-            key: child.text if key in _TEXT_KEYS and isinstance(child, Scalar) and child.loose else plain(child)
-            for key, child in sound.items()
-        }
+        given = {key: _option(child, key) for key, child in sound.items()}
         for key, (line, _) in node.entries.items():
             here = at.inner(line, key)
             self.lines[here.path] = self.lines[self._problems.spelt(here.path)] = line
@@ -234,6 +231,17 @@ class Converter:
 
 def _broken(node: Node) -> bool:
     return isinstance(node, Scalar) and node.broken
+
+
+def _option(node: Node, key: str) -> Any:
+    """A key of a strategy as plain data. What a variable holds and cannot be right is as written: it is going to be told."""
+    if isinstance(node, Section):
+        return {name: _option(child, name) for name, (_, child) in node.entries.items()}
+    if not isinstance(node, Scalar) or not node.variables:
+        return plain(node)
+    if key in _TEXT_KEYS and (key != "strategy" or node.text in settings.STRATEGIES):
+        return node.text
+    return node.written if not node.loose or kind_of(node.text) == "string" else plain(node)
 
 
 def _empty(node: Node, field: inspect.Field) -> bool:
@@ -298,7 +306,7 @@ def _is(node: Scalar, *kinds: str) -> bool:
 
 
 def _ranged(value: float | None, info: inspect.FloatType | inspect.IntType) -> Any:
-    if value is None or not math.isfinite(value):
+    if value is None or not -math.inf < value < math.inf:  # an integer may be too large for a float
         return FAILED
     low, high = info.ge, info.le
     return value if (low is None or value >= low) and (high is None or value <= high) else FAILED
@@ -317,7 +325,7 @@ def _samples(info: inspect.Type) -> list[Any]:  # noqa: PLR0911 - one return a t
         case inspect.StrType():
             return ["https://x" if form == "url" else "x"]
         case inspect.VarTupleType():
-            return [(), (_samples(info.item_type)[0],)]
+            return [(), *((one,) for one in _samples(info.item_type)[:1])]
         case inspect.StructType(cls=cls):
             return [cls()] if not any(field.required for field in fields_of(cls).values()) else []
         case _:

@@ -45,6 +45,8 @@ _PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
 
 # `$${` is a literal `${`; otherwise up to the first `}`, or unfinished.
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}|\$\{")
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+_NO_TEXT: Final = "has bytes that are not UTF-8, or half of a surrogate pair, and is no text"
 _REFERENCE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::([-?])(.*))?", re.ASCII | re.DOTALL)
 
 
@@ -91,6 +93,11 @@ Node = Scalar | Listing | Section
 def kind_of(text: str) -> Kind:
     """What a plain scalar of that text is."""
     return next((kind for kind, pattern in _PATTERNS.items() if pattern.fullmatch(text)), "string")
+
+
+def no_text(text: str) -> str | None:
+    """Why a string is none that could be sent or stored. Bytes of a variable that are not UTF-8 come as half pairs, too."""
+    return _NO_TEXT if _SURROGATE.search(text) else None
 
 
 def plain(node: Node) -> Any:
@@ -276,6 +283,9 @@ class _Builder:
             if not isinstance(key, yaml.ScalarNode):
                 self._problems.add(line, path, "a key must be a string")
                 continue
+            if mistake := no_text(key.value):
+                self._problems.add(line, path, f"a key {mistake}")
+                continue
             inner = f"{path}.{key.value}" if path else key.value
             if key.value in entries:
                 self._problems.add(line, inner, f"given twice; first in line {entries[key.value][0]}")
@@ -289,6 +299,7 @@ class _Builder:
         mistakes: list[str] = []
         names: list[str] = []
         text = _VARIABLE.sub(lambda found: self._expand(found, mistakes, names), written)
+        mistakes += filter(None, [no_text(text)])
         for mistake in dict.fromkeys(mistakes):
             self._problems.add(line, path, mistake)
         only = _VARIABLE.fullmatch(written)

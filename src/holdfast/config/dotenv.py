@@ -10,15 +10,11 @@ from typing import Final
 from holdfast.limits import DOTENV_BYTES
 
 NAME: Final = ".env"
-_LINE: Final = re.compile(
-    r"""
-    [^\S\n]*(?:export[^\S\n]+)?
-    (?P<name>[A-Za-z_][A-Za-z0-9_]*)[^\S\n]*=[^\S\n]*
-    (?: '(?P<literal>[^']*)' | "(?P<quoted>(?:[^"\\]|\\.)*)" | (?P<plain>[^\s'"\#][^\n]*?|) )
-    [^\S\n]*(?:(?:(?<=\s)|(?<=['"=]))\#[^\n]*)?(?:\n|\Z)
-    """,
-    re.ASCII | re.DOTALL | re.VERBOSE,
-)
+# One step at a time, and none that could end in more than one place: else a long line of spaces takes minutes.
+_NAME: Final = re.compile(r"[^\S\n]*(?:export[^\S\n]+)?([A-Za-z_][A-Za-z0-9_]*)[^\S\n]*=", re.ASCII)
+_SPACE: Final = re.compile(r"[^\S\n]*")
+_QUOTED: Final = re.compile(r"""(?:'([^']*)'|"((?:[^"\\]|\\.)*)")""", re.DOTALL)
+_COMMENT: Final = re.compile(r"(?:(?<=\s)|^)#.*", re.DOTALL)
 _NOTHING: Final = re.compile(r"[^\S\n]*(?:\#[^\n]*)?(?:\n|\Z)")
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
@@ -84,10 +80,10 @@ def parsed(text: str) -> tuple[dict[str, tuple[int, str]], list[tuple[int, str]]
         line = text.count("\n", 0, at) + 1
         if empty := _NOTHING.match(text, at):
             at = empty.end()
-        elif said := _LINE.match(text, at):
-            at = said.end()
-            found.pop(said["name"], None)
-            found[said["name"]] = line, _value(said)
+        elif said := _said(text, at):
+            name, value, at = said
+            found.pop(name, None)
+            found[name] = line, value
         else:
             end = text.find("\n", at)
             at = len(text) if end < 0 else end + 1
@@ -95,12 +91,24 @@ def parsed(text: str) -> tuple[dict[str, tuple[int, str]], list[tuple[int, str]]
     return found, mistakes
 
 
-def _value(said: re.Match[str]) -> str:
-    if said["literal"] is not None:
-        return said["literal"]
-    if said["quoted"] is not None:
-        return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), said["quoted"])
-    return said["plain"].strip()
+def _said(text: str, at: int) -> tuple[str, str, int] | None:
+    """The variable that begins there: its name, its value, and where the next line begins."""
+    name = _NAME.match(text, at)
+    if name is None:
+        return None
+    space = _SPACE.match(text, name.end())
+    begin = space.end() if space else name.end()
+    if not text.startswith(("'", '"'), begin):
+        end = text.find("\n", begin)
+        end = len(text) if end < 0 else end
+        return name[1], _COMMENT.sub("", text[begin:end]).strip(), end + 1
+    quoted = _QUOTED.match(text, begin)
+    rest = _NOTHING.match(text, quoted.end()) if quoted else None
+    if quoted is None or rest is None:
+        return None
+    literal, escaped = quoted.groups()
+    value = _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), escaped) if literal is None else literal
+    return name[1], value, rest.end()
 
 
 def variables(env: Mapping[str, str], folders: Iterable[Path]) -> Variables:

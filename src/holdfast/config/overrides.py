@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from msgspec import inspect
 
 from holdfast.config.convert import fields_of, form_of, nearest
-from holdfast.config.document import Listing, Node, Problems, Scalar, Section
+from holdfast.config.document import MAX_DEPTH, Listing, Node, Problems, Scalar, Section, no_text
 from holdfast.config.dotenv import Variables
 from holdfast.config.gateway import Timeouts
 from holdfast.config.kinds import Settings
@@ -23,6 +23,7 @@ from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 
 PREFIX: Final = "HOLDFAST_"
 STEP: Final = "__"
+_INDEX: Final = re.compile(r"[0-9]{1,6}")
 _NOT_A_WORD: Final = re.compile(r"[^a-z0-9]")
 _CONTEXT_KEYS: Final = ("strategy", *dict.fromkeys(key for one in STRATEGIES.values() for key in one.keys))
 _LISTS_OF_CONTEXT: Final = {
@@ -88,6 +89,8 @@ def _refuse_slip(rest: str) -> None:
 
 def _set(tree: Section, parts: tuple[str, ...], text: str, problems: Problems, told: str) -> str:
     """Put a value where its name leads; the path."""
+    if len(parts) > MAX_DEPTH:
+        raise _Wrong(f"nested more than {MAX_DEPTH} deep")
     step = _Step(tree, inspect.type_info(Document), "", (), problems)
     for part in parts[:-1]:
         key, info = _key(step, part)
@@ -105,7 +108,7 @@ def _key(step: _Step, part: str) -> tuple[str, inspect.Type]:
     info, _ = form_of(step.info)
     if isinstance(step.node, Listing):
         assert isinstance(info, inspect.VarTupleType)
-        if not part.isdigit() or int(part) > len(step.node.items):
+        if not _INDEX.fullmatch(part) or int(part) > len(step.node.items):
             raise _Wrong(f"expected a number from 0 to {len(step.node.items)} after {_name(step.parts)}, got {part!r}")
         return str(int(part)), info.item_type
     if isinstance(info, inspect.StructType) and issubclass(info.cls, Settings):
@@ -181,6 +184,8 @@ def _write(node: Section | Listing, key: str, value: Node) -> None:
 
 def _value(text: str, info: inspect.Type, key: str, parts: tuple[str, ...]) -> Node:
     """A value as its key's type wants it."""
+    if mistake := no_text(text):
+        raise _Wrong(mistake)
     info, _ = form_of(info)
     of_context = isinstance(info, inspect.AnyType) and key in _LISTS_OF_CONTEXT
     if isinstance(info, inspect.VarTupleType) and isinstance(form_of(info.item_type)[0], inspect.StructType):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -26,13 +27,14 @@ from holdfast.config.resolve import (
 from holdfast.config.shown import describe
 from holdfast.config.values import mask_url
 from holdfast.context.policies import WITHOUT_MODEL
-from holdfast.secrets.patterns import chosen
+from holdfast.secrets.patterns import chosen, unknown
 from holdfast.secrets.rules import EXTRA, installed
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
+from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA
 from holdfast.tools.tool import ELSEWHERE, PLANNED, PYTHON
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 # -- warnings ----------------------------------------------------------------------
 
@@ -63,7 +65,7 @@ def refused(config: Config) -> list[tuple[str, str]]:
     """What loads and `serve` of this version refuses: places and messages."""
     mistake = store_mistake(config)
     exposed = _exposed(config) if config.auth.required is False else ()
-    return [*([mistake] if mistake else []), *exposed, *_without_rules(config)]
+    return [*([mistake] if mistake else []), *exposed, *_without_rules(config), *_without_mcp(config)]
 
 
 _BUILT = frozenset({PYTHON, *ARTIFACT_TOOLS})
@@ -174,12 +176,24 @@ def _exposed(config: Config) -> Iterator[tuple[str, str]]:
 def _without_rules(config: Config) -> Iterator[tuple[str, str]]:
     redaction, guard = config.redaction, config.secret_guard
     wanted = {
-        "redaction": redaction.enabled and redaction.use_builtins and chosen(redaction.rules, redaction.exclude_rules),
-        "secret_guard": guard and guard.enabled and chosen(guard.rules, guard.exclude_rules),
+        "redaction": redaction.enabled
+        and redaction.use_builtins
+        and _any_rule(redaction.rules, redaction.exclude_rules),
+        "secret_guard": guard and guard.enabled and _any_rule(guard.rules, guard.exclude_rules),
     }
     for key, rules in wanted.items():
         if rules and not installed():
             yield key, f"the built-in rules need the extra {EXTRA!r}: pip install 'holdfast[{EXTRA}]'"
+
+
+def _without_mcp(config: Config) -> Iterator[tuple[str, str]]:
+    if config.mcp_servers and find_spec("mcp") is None:
+        yield "mcp_servers", f"an MCP server needs the extra {MCP_EXTRA!r}: pip install 'holdfast[{MCP_EXTRA}]'"
+
+
+def _any_rule(rules: Sequence[str], exclude: Sequence[str]) -> bool:
+    """Whether a built-in rule is wanted; not by names that are no rule's, which are told by themselves."""
+    return not unknown([*rules, *exclude]) and bool(chosen(rules, exclude))
 
 
 def _redaction_off(config: Config) -> Iterator[tuple[str, str]]:

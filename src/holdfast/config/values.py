@@ -65,6 +65,8 @@ def mask_url(url: str) -> str:
     except ValueError:  # what cannot be read cannot be masked in part
         return MASK
     user, at, host = parts.netloc.rpartition("@")
+    if parts.netloc and not at and "@" in url:  # a sign in the password ends the host's place: `ada:s3/cret@db`
+        return f"{parts.scheme}://{MASK}"
     name, colon, _ = user.partition(":")
     shown = f"{name}{colon}{MASK if colon else ''}{at}{host}"
     return urlunsplit((parts.scheme, shown, parts.path, MASK if parts.query else "", "")) if at or parts.query else url

@@ -63,12 +63,14 @@ class ObservedStore(StoreWrapper):
         with self._changing(ref, "deleted"):
             return await self.inner.delete(ref)
 
-    async def remove(self, ref: SessionRef) -> Removed | None:
+    async def remove(
+        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
+    ) -> Removed | None:
         """See `Store.remove`."""
         if ref.withdrawn:
-            return await self.inner.remove(ref)
+            return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
         with self._changing(ref, "deleted"):
-            return await self.inner.remove(ref)
+            return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
 
     @contextmanager
     def _changing(self, ref: SessionRef, how: Change) -> Iterator[None]:

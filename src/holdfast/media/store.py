@@ -150,10 +150,12 @@ class ReferringStore(StoreWrapper):
         finally:
             self._remembered.forget(self.tenant, ref)
 
-    async def remove(self, ref: SessionRef) -> Removed | None:
+    async def remove(
+        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
+    ) -> Removed | None:
         """See `Store`."""
         try:
-            return await self.inner.remove(ref)
+            return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
         finally:
             self._remembered.forget(self.tenant, ref)
 

@@ -32,6 +32,8 @@ SHOWN_CHARS: Final = 200
 """Characters of one text that an answer quotes."""
 LISTED_CHARS: Final = 80
 """Characters of each message in a list of them."""
+ATTRIBUTED: Final = "[agent "
+"""How the message begins in which an agent is told what another one said or did."""
 _SEE: Final = re.compile(r"\W*what (?:do|can) you see\W*", re.IGNORECASE)
 _HELP: Final = re.compile(r"\W*help\W*", re.IGNORECASE)
 _CALL: Final = re.compile(r"\s*call\s+([\w.:-]+)\s*(\{.*\})?\s*", re.IGNORECASE | re.DOTALL)
@@ -50,7 +52,7 @@ class OfflineModel:
 
     It understands `what do you see?` (lists the messages), `call NAME {json}` (calls one of the request's tools; what the
     tool answers is summed up), and `help`; to anything else it says how much it was given, the system prompt's first
-    line, the task, whether a part is condensed, and the last user message. One choice, whatever `n` says; sampling
+    line, the task, whether a part is condensed, what it was told of other agents, and the last user message. One choice, whatever `n` says; sampling
     parameters, `max_tokens` and `tool_choice` have no effect.
 
     Args:
@@ -165,12 +167,16 @@ def _report(prompt: _Prompt, said: list[str]) -> Iterator[str]:
         yield f"The system prompt begins: {_quoted(system[0].strip().partition(chr(10))[0])}"
     if prompt.tools:
         yield f"Tools I may call: {', '.join(prompt.tool_names)}."
-    if len(said) > 1:
-        yield f"The task, your first message that I see: {_quoted(said[0])}"
+    theirs = [text for text in said if text.startswith(ATTRIBUTED)]
+    yours = [text for text in said if not text.startswith(ATTRIBUTED)]
+    if len(yours) > 1:
+        yield f"The task, your first message that I see: {_quoted(yours[0])}"
     if prompt.condensed:
         yield "An earlier part of our conversation reached me only in condensed form."
-    if said:
-        yield f"You just said: {_quoted(said[-1])}"
+    if theirs:
+        yield f"Of other agents I was told {_number(len(theirs), 'message')}, the last one: {_quoted(theirs[-1])}"
+    if yours:
+        yield f"You just said: {_quoted(yours[-1])}"
 
 
 def _listing(prompt: _Prompt) -> list[str]:

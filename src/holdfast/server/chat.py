@@ -118,6 +118,7 @@ async def opened(call: Call, sent: dict[str, Any], said: Said, matching: Matchin
         headers=handed,
         api=said.api,
         speaker=speaker_in(call, body, session),
+        guest=call.user(None) not in (None, session.user_id),
     )
     return Turn(hf.engine, request), session
 

@@ -267,18 +267,13 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{port}"
     llm = hf.roster.llm(None)
-    where = "" if llm.model == "offline" else f" at {upstream_of(settings.config).base_url}"
-    note = (
-        " (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY for a real one)"
-        if llm.model == "offline"
-        else ""
-    )
+    where = _built_in(settings.config) if llm.model == "offline" else f" at {upstream_of(settings.config).base_url}"
     key = ' -H "authorization: Bearer $HOLDFAST_KEY"' if asks else ""
     body = '{"session_id":"try-it","messages":[{"role":"user","content":"What do you see?"}]}'
     return "\n".join(
         [
             f"Holdfast listens on {address}",
-            f"  model   {llm.model}{where}{note}",
+            f"  model   {llm.model}{where}",
             f"  data    {mask_url(settings.store)}",
             f"  config  {settings.file or 'none, defaults'}",
             f"  access  {'whoever has a key' if asks else 'anybody on this machine; `holdfast keys create` makes a key'}",
@@ -286,6 +281,16 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
             "  try     " + f"curl {address}/v1/chat/completions -H 'content-type: application/json'{key} -d '{body}'",
         ]
     )
+
+
+def _built_in(config: Config) -> str:
+    """Why the offline model answers: nothing names another one, or somebody wanted it, and then no variable changes that."""
+    origin = upstream_of(config).origin
+    if config.model:
+        return " (built in; --model names it)"
+    if origin == "built-in":
+        return " (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY for a real one)"
+    return f" (built in; {origin} names it)"
 
 
 def log_to(stream: Any, guard: Guard | None = None, level: str = "info") -> None:

@@ -304,8 +304,13 @@ class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, State
         """Remove a session and all that belongs to it; whether there was one."""
         ...
 
-    async def remove(self, ref: SessionRef) -> Removed | None:
-        """The same; what there was, None when there was nothing."""
+    async def remove(
+        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
+    ) -> Removed | None:
+        """The same; what there was, None when there was nothing.
+
+        Nothing is removed where it is not of version `expect`, `StaleSession`, or has not that many versions of artifacts, `Conflict`.
+        """
         ...
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:

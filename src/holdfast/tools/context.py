@@ -118,9 +118,9 @@ class State(MutableMapping[str, Any]):
         return f"<state with {len(self._delta)} changes>"  # values may be secrets
 
     def __getitem__(self, key: str) -> Any:
-        value = self._value(key) if isinstance(key, str) else None
+        check_key(key)
+        value = self._value(key)
         if value is None:
-            check_key(key)
             raise KeyError(key)
         return copy.deepcopy(value)
 

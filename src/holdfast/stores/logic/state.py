@@ -209,7 +209,7 @@ def _plan(place: Row, scope: Scope, held: _Held, delta: Mapping[str, Change]) ->
             gone.append(name)
         else:
             put[name] = after
-    check_room(scope, keys=keys, size=size + 1, grown=keys > held.keys)
+    check_room(scope, keys=keys, size=size + 1, grown=keys > held.keys, larger=size > held.size)
     return Plan(place, held, delta, keys, size, put, gone, stands)
 
 

@@ -121,10 +121,13 @@ class LogicStore:
         """See `Store.delete`."""
         return await self.remove(ref) is not None
 
-    async def remove(self, ref: SessionRef) -> Removed | None:
+    async def remove(
+        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
+    ) -> Removed | None:
         """See `Store.remove`."""
         checks.check_ref(ref)
-        return await self._write(partial(writes.remove, self.tenant, ref), ref, scrub=True)
+        steps = partial(writes.remove, self.tenant, ref, expect=expect, holding=artifacts)
+        return await self._write(steps, ref, scrub=True)
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         """See `Store.append`."""

@@ -12,6 +12,7 @@ from msgspec import UnsetType
 from msgspec.structs import replace as evolve
 
 from holdfast.errors import (
+    Conflict,
     EntryNotFound,
     IdempotencyConflict,
     SessionExists,
@@ -110,14 +111,17 @@ def update(tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, ex
     return session
 
 
-def remove(tenant: str, ref: SessionRef) -> Steps[Removed | None]:
+def remove(tenant: str, ref: SessionRef, *, expect: int | None, holding: int | None) -> Steps[Removed | None]:
     """See `Store.remove`."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         return None
     pk, session = rows[0][0], session_of(rows[0])
+    _check_version(session, expect)
     held = (yield Query("session_holds", (pk,)))[0]
     compactions, views, calls, keys, artifacts, size, media, media_bytes = held
+    if holding not in {None, artifacts}:
+        raise Conflict(f"session {ref.id!r} has {artifacts} versions of artifacts, not {holding}: read them again")
     yield from _delete(pk)
     return Removed(
         messages=session.messages,

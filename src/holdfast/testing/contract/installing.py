@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace as evolve
 
 from holdfast.artifact import NewArtifact
-from holdfast.errors import InvalidMessage, InvalidRequest, SessionExists, SessionNotFound
+from holdfast.errors import Conflict, InvalidMessage, InvalidRequest, SessionExists, SessionNotFound, StaleSession
 from holdfast.history import OldEntry, Past, old_entry
 from holdfast.session import ModelCall, NewEntry, Removed, SessionRef, Usage
 from holdfast.stores.base import Append, SavedView, Store
@@ -208,6 +208,21 @@ async def test_a_removal_says_what_went(store: Store) -> None:
     with pytest.raises(SessionNotFound):
         await store.get(REF)
     assert (await store.get(COPY)).state == {"kept": 1}
+
+
+async def test_a_removal_of_what_is_not_as_it_was_read(store: Store) -> None:
+    """Whoever removes what it has copied elsewhere loses nothing that came in between."""
+    await store.create(session())
+    appended = await store.append(REF, Append(entries=[user("a")], timestamp=1))
+    await store.add_artifact(REF, NewArtifact(name="n", **{**ARTIFACT, "blob": "b0"}))
+    with pytest.raises(StaleSession):
+        await store.remove(REF, expect=appended.version - 1, artifacts=1)
+    with pytest.raises(Conflict):
+        await store.remove(REF, expect=appended.version, artifacts=0)
+    assert texts(await store.entries(REF)) == ["a"]
+    assert (await store.artifact(REF, "n")).version == 0
+    assert await store.remove(REF, expect=appended.version, artifacts=1) is not None
+    assert await store.remove(REF, expect=appended.version) is None
 
 
 async def test_a_removal_of_next_to_nothing(store: Store) -> None:

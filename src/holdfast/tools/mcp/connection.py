@@ -138,7 +138,7 @@ class Connection:
                 pause = 0.0
             except Exception as exc:  # noqa: BLE001 - whatever a server does, it is away, and no turn fails for it
                 self.error, pause = _why(exc), min(max(2 * pause, _FIRST), _LONGEST)
-                fields = {"server": self.settings.name, "error": type(exc).__name__}
+                fields = {"server": self.settings.name, "error": type(_inner(exc.__cause__ or exc)).__name__}
                 _log.warning("an MCP server cannot be reached", extra={"fields": fields})
                 tried, self._tried = self._tried, asyncio.Event()
                 tried.set()
@@ -249,7 +249,7 @@ def _sdk() -> type[Client]:
     try:
         from mcp import Client
     except ImportError as exc:
-        raise MissingExtra("MCP servers", extra=EXTRA) from exc
+        raise MissingExtra("an MCP server", extra=EXTRA) from exc
     return Client
 
 
@@ -326,7 +326,13 @@ def _quoted(said: _Said | None) -> str:
 
 
 def _why(error: BaseException) -> str:
-    """The innermost words of an error: task groups wrap theirs."""
+    """The innermost words of an error."""
+    error = _inner(error)
+    return str(error) or type(error).__name__
+
+
+def _inner(error: BaseException) -> BaseException:
+    """The error itself: task groups wrap theirs."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
+    return error

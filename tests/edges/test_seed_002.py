@@ -1,0 +1,235 @@
+"""What seed 002 promises of state, artifacts and sessions, at a real server, on every store, and at a second server behind the first.
+
+Its other examples are elsewhere. Every block of configuration alone and joined: tests/unit/test_config_use.py, test_blocks.py and
+test_blocks_turns.py beside this file. State in tool callbacks, scope by scope: tests/service/test_state_seed.py. Coordinator, researcher and
+writer: test_team.py beside this file. The steps of an invocation, each failing: tests/service/test_flow.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import Reply, ScriptedUpstream
+from tests.edges.server import Clock, Served, config_text, gateway, serving
+from tests.service.stage import SHARED, place
+from tests.unit.blocks import TEMPLATE
+
+pytestmark = SHARED
+DRAFTS = """
+agents:
+  article: {sequence: [drafter, writer]}
+  drafter: {instruction: "Before: {temp:draft?}.", output_key: "temp:draft"}
+  writer: {instruction: "Draft: {temp:draft}.", output_key: last}
+"""
+FILES = """
+agents:
+  coordinator: {sub_agents: [researcher, writer]}
+  researcher: {tools: [save_artifact]}
+  writer: {tools: [load_artifact], instruction: "Notes: {artifact.notes.md?}"}
+"""
+DEFAULTS = """
+agents:
+  assistant:
+    state: {topic: none, "user:language": en}
+"""
+
+
+@pytest.fixture
+def store(kind: str, tmp_path: Path) -> Iterator[str]:
+    """An empty database of each kind."""
+    with place(kind, tmp_path) as url:
+        yield url
+
+
+@asynccontextmanager
+async def two(store: str, script: Any, config: str) -> AsyncIterator[tuple[Served, Served, ScriptedUpstream]]:
+    """Two servers of one database before one model."""
+    clock = Clock()
+    async with ScriptedUpstream(script) as upstream:
+        text = config_text(upstream.url, config)
+        async with serving(text, store=store, clock=clock) as one, serving(text, store=store, clock=clock) as other:
+            yield one, other, upstream
+
+
+async def answered(served: Served, text: str, **fields: Any) -> Any:
+    """A turn that was answered."""
+    reply = await served.chat(text, **fields)
+    assert reply["status"] == 200, reply
+    return reply
+
+
+async def changed(served: Served, path: str, values: dict[str, Any]) -> None:
+    response = await served.http.patch(path, json=values)
+    assert response.status_code == 200, response.text
+
+
+def system(upstream: ScriptedUpstream, at: int = -1) -> str:
+    """The system prompt of a call."""
+    return str(upstream.requests[at].body["messages"][0]["content"])
+
+
+async def test_state_is_visible_in_instructions(store: str) -> None:
+    """Of the session, its user and the app; at both servers what stands there when the model is called."""
+    told = "User's preferred language: {}\nCurrent topic: {}\nApp version: {}\n"
+    async with two(store, ["ok"] * 4, TEMPLATE) as (one, other, upstream):
+        await changed(one, "/v1/users/ada/state", {"user:language": "en"})
+        await changed(one, "/v1/users/bob/state", {"user:language": "fr"})
+        await changed(other, "/v1/state", {"app:version": "2.0.0"})
+        await answered(one, "hi", model="assistant", user="ada")
+        assert system(upstream) == told.format("en", "", "2.0.0")
+        await changed(other, "/v1/sessions/s/state?user_id=ada", {"current_topic": "infrastructure"})
+        await answered(one, "and now", model="assistant", user="ada")
+        assert system(upstream) == told.format("en", "infrastructure", "2.0.0")
+        await answered(other, "hi", model="assistant", user="bob", session_id="his")
+        assert system(upstream) == told.format("fr", "", "2.0.0")
+        await changed(one, "/v1/state", {"app:version": "2.0.1", "app:announcement": "Maintenance at 2 AM"})
+        await answered(other, "and now", model="assistant", user="bob", session_id="his")
+        assert system(upstream) == told.format("fr", "", "2.0.1")
+
+
+async def test_preferences_across_sessions(store: str) -> None:
+    """What one session keeps of its user is in the next one's prompt, at another server, after a restart; and in nobody else's."""
+    config = "agents: {assistant: {instruction: 'Theme: {user:theme?}', output_key: 'user:theme'}}"
+    async with gateway(["dark"], config, store=store) as (served, upstream):
+        await answered(served, "hi", model="assistant", user="ada", session_id="one")
+        assert system(upstream) == "Theme: "
+    async with gateway(["ok", "ok"], config, store=store) as (served, upstream):
+        await answered(served, "hi", model="assistant", user="ada", session_id="two")
+        await answered(served, "hi", model="assistant", user="bob", session_id="three")
+        assert [system(upstream, at) for at in (0, 1)] == ["Theme: dark", "Theme: "]
+        assert (await served.http.delete("/v1/sessions/one?user_id=ada")).status_code == 200
+        assert (await served.http.get("/v1/users/ada/state")).json() == {"user:theme": "ok"}
+
+
+async def test_temporary_state_is_gone(store: str) -> None:
+    """Whoever speaks later in the same invocation sees it; the next one does not, and nothing that can be read has it."""
+    async with two(store, ["a draft", "done", "another", Reply(status=400, error="no")], DRAFTS) as (
+        one,
+        other,
+        upstream,
+    ):
+        await answered(one, "hi", model="article")
+        assert [system(upstream, at) for at in (0, 1)] == ["Before: .", "Draft: a draft."]
+        assert (await other.chat("again", model="article"))["status"] == 400  # and where the invocation fails
+        assert [system(upstream, at) for at in (2, 3)] == ["Before: .", "Draft: another."]
+        for served in (one, other):
+            assert (await served.http.get("/v1/sessions/s/state")).json() == {"last": "done"}
+            assert "temp:" not in (await served.http.get("/v1/sessions/s")).text
+
+
+async def test_artifacts_persist_with_the_session(store: str) -> None:
+    """What one agent saves another one has, at another server too; they go with the session, and with nothing else."""
+    picture = {"name": "kelp.bin", "content": "AAEC/w==", "encoding": "base64"}
+    to = {agent: Reply(tool_calls=[("transfer_to_agent", {"agent_name": agent})]) for agent in ("researcher", "writer")}
+    script = [
+        to["researcher"],
+        Reply(tool_calls=[("save_artifact", {"name": "notes.md", "content": "60 m"}), ("save_artifact", picture)]),
+        "saved",
+    ]
+    async with gateway(script, FILES, store=store) as (served, _):
+        reply = await answered(served, "Look it up.", model="coordinator")
+        assert {one["name"] for one in reply["session"]["artifacts"]} == {"notes.md", "kelp.bin"}
+        assert (await served.http.post("/v1/sessions", json={"id": "other"})).status_code == 201
+    script = [to["writer"], Reply(tool_calls=[("load_artifact", {"name": "notes.md"})]), "60 m it is"]
+    async with gateway(script, FILES, store=store) as (served, upstream):
+        await answered(served, "Now write.", model="coordinator")
+        assert system(upstream) == "Notes: 60 m"
+        assert "60 m" in upstream.requests[-1].body["messages"][-1]["content"]
+        files = "/v1/sessions/s/artifacts"
+        assert (await served.http.get(f"{files}/kelp.bin")).content == b"\x00\x01\x02\xff"
+        assert (await served.http.get("/v1/sessions/other/artifacts")).json()["data"] == []
+        assert (await served.http.delete("/sessions/s")).status_code == 200
+        assert (await served.http.get(f"{files}/notes.md")).status_code == 404
+
+
+async def test_session_apis(store: str) -> None:
+    """List, details, delete, as the seed spells them and in its shape; the newest first."""
+    async with two(store, ["one", "two", "three"], DEFAULTS) as (one, other, _):
+        for served, user, name in ((one, "user123", "sess_def"), (other, "user123", "sess_abc"), (one, "eve", "x")):
+            await answered(served, "hi", model="assistant", user=user, session_id=name)
+        for served in (one, other):
+            listed = (await served.http.get("/sessions?user_id=user123")).json()
+            assert list(listed) == ["sessions"]
+            assert [(found["id"], found["agent"]) for found in listed["sessions"]] == [
+                ("sess_abc", "assistant"),
+                ("sess_def", "assistant"),
+            ]
+            times = [found["updated_at"] for found in listed["sessions"]]
+            assert times == sorted(times, reverse=True)
+            assert all(time.endswith("Z") for time in times)
+        found = (await other.http.get("/sessions/sess_def")).json()
+        assert (found["id"], found["agent"]) == ("sess_def", "assistant")
+        assert [message["content"] for message in found["messages"]] == ["hi", "one"]
+        assert found["state"] == {"topic": "none", "user:language": "en"}
+        assert (await one.http.delete("/sessions/sess_abc")).status_code == 200
+        assert (await other.http.get("/sessions/sess_abc")).status_code == 404
+        listed = (await other.http.get("/sessions?user_id=user123")).json()
+        assert [found["id"] for found in listed["sessions"]] == ["sess_def"]
+
+
+async def test_a_session_is_created_with_its_first_message(store: str) -> None:
+    """A unique id, the state's defaults, and the events from the first one on."""
+    async with gateway(["hello", "hello", "ok"], DEFAULTS, store=store) as (served, _):
+        first = (await answered(served, "hi", session_id=None, model="assistant"))["session_id"]
+        second = (await answered(served, "hi", session_id=None, model="assistant", user="ada"))["session_id"]
+        assert first != second
+        await changed(served, f"/v1/sessions/{first}/state", {"topic": "kelp"})
+        await answered(served, "go on", session_id=first, model="assistant")
+        assert await served.log(first) == [
+            ("user", "hi"),
+            ("assistant", "hello"),
+            ("user", "go on"),
+            ("assistant", "ok"),
+        ]
+        for name, user, topic in ((first, "default", "kelp"), (second, "ada", "none")):
+            state = (await served.http.get(f"/v1/sessions/{name}/state?user_id={user}")).json()
+            assert state == {"topic": topic, "user:language": "en"}
+
+
+async def test_sessions_are_cleaned_up(store: str) -> None:
+    """By hand, by themselves when their time is over, and all of a user's with what they share."""
+    config = DEFAULTS + "short_term: {session_ttl: 1h}\n"
+    clock = Clock()
+    async with gateway(["ok"] * 3, config, store=store, clock=clock) as (served, _):
+        for name, user in (("old", "ada"), ("new", "ada"), ("his", "bob")):
+            if name != "old":
+                clock.now += 3_600_000
+            await answered(served, "hi", model="assistant", user=user, session_id=name)
+        statuses = {}
+        for name, user in (("old", "ada"), ("new", "ada"), ("his", "bob")):
+            statuses[name] = (await served.http.get(f"/v1/sessions/{name}?user_id={user}")).json()["status"]
+        assert statuses == {"old": "closed", "new": "closed", "his": "active"}
+        assert (await served.http.delete("/v1/users/ada")).status_code == 200
+        assert (await served.http.get("/sessions?user_id=ada")).json() == {"sessions": []}
+        assert (await served.http.get("/v1/users/ada/state")).json() == {}
+        assert (await served.http.get("/v1/users/bob/state")).json() == {"user:language": "en"}
+
+
+async def test_sessions_of_one_user_at_once_lose_nothing(store: str) -> None:
+    """Twenty, at two servers, each with a hundred `user:` keys of its own in five writes, and one counter: 2,000 keys, and the exact count."""
+    async with two(store, [], DEFAULTS) as (one, other, _):
+
+        async def write(session: int) -> None:
+            served = (one, other)[session % 2]
+            made = await served.http.post("/v1/sessions", json={"id": f"s{session}", "user_id": "ada"})
+            assert made.status_code == 201, made.text
+            for start in range(0, 100, 20):
+                changes: list[Any] = [
+                    {"op": "set", "key": f"user:k{session}.{at}", "value": at} for at in range(start, start + 20)
+                ]
+                changes.append({"op": "increment", "key": "user:count"})
+                path = f"/v1/sessions/s{session}/state?user_id=ada"
+                told = await served.http.post(path, json={"changes": changes})
+                assert told.status_code == 200, told.text
+
+        await asyncio.gather(*(write(session) for session in range(20)))
+        for served in (one, other):
+            found = (await served.http.get("/v1/users/ada/state")).json()
+            assert found.pop("user:count") == 100
+            assert found == {f"user:k{session}.{at}": at for session in range(20) for at in range(100)}
