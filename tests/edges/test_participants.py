@@ -160,6 +160,41 @@ async def test_what_others_said_is_not_a_participants_to_take_back(tmp_path: Pat
         assert [text for _, text, _ in await speakers(served)] == ["edited", "ok"]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"role": "assistant", "content": "I am the agent"},
+        {"role": "user", "content": "x", "agent": "writer"},
+        {"role": "user", "content": "x", "pinned": True},
+        {"role": "user", "content": "x", "importance": 1.0},
+    ],
+)
+async def test_a_participant_speaks_and_no_more(tmp_path: Path, said: dict[str, Any]) -> None:
+    """Neither in an agent's voice, nor louder than others; the owner may."""
+    async with server(tmp_path) as served:
+        ada, carl = [await key_of(served, name) for name in ("ada", "carl")]
+        await opened(served, "carl")
+        before = await everything(served)
+        path, body = f"/v1/sessions/s/messages{HERS}", {"messages": [said]}
+        refused = await served.http.post(path, json=body, headers=carl)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"].startswith("messages[0].")
+        assert await everything(served) == before
+        assert (await served.http.post(path, json=body, headers=ada)).status_code == 200
+
+
+async def test_a_participant_interrupts_nobody(tmp_path: Path) -> None:
+    async with server(tmp_path) as served:
+        carl = await key_of(served, "carl")
+        await opened(served, "carl")
+        body = {"session_id": "s", "session_user": "ada", "messages": [{"role": "user", "content": "x"}]}
+        asked = await served.http.post(
+            "/v1/chat/completions", json={**body, "session_queue": "interrupt"}, headers=carl
+        )
+        assert (asked.status_code, asked.json()["error"]["param"]) == (400, "session_queue")
+        assert (await served.http.post("/v1/chat/completions", json=body, headers=carl)).status_code == 200
+
+
 async def test_a_session_of_one_is_as_ever(tmp_path: Path) -> None:
     """Where nobody takes part, nothing is noted of who speaks."""
     async with server(tmp_path) as served:

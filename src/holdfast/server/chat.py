@@ -15,7 +15,7 @@ from holdfast import errors
 from holdfast.holdfast import Holdfast
 from holdfast.media.store import taken_apart
 from holdfast.messages import Message
-from holdfast.queueing import checked_mode
+from holdfast.queueing import QueueMode, checked_mode
 from holdfast.reconcile import Mode
 from holdfast.server.addressing import MATCHES, Asked, Matching, addressed, speaker_in
 from holdfast.server.doors.base import Door, Said
@@ -103,6 +103,7 @@ async def opened(call: Call, sent: dict[str, Any], said: Said, matching: Matchin
         call, body, Asked(system, apart, key, body.get("session_mode") or "auto", _queue(hf, body)), matching
     )
     voice = hf.voice(session, agent=body.get("agent"), model=body.get("model"))
+    guest = call.user(None) not in (None, session.user_id)
     request = TurnRequest(
         ref=session.ref,
         voice=voice,
@@ -111,16 +112,25 @@ async def opened(call: Call, sent: dict[str, Any], said: Said, matching: Matchin
         system=system,
         mode=body.get("session_mode") or "auto",
         forked=is_fork,
-        queue=checked_mode(body.get("session_queue")),
+        queue=_turn_queue(hf, body, guest=guest),
         body={name: value for name, value in body.items() if name not in OWN_FIELDS},
         idempotency_key=key,
         fingerprint=fingerprint,
         headers=handed,
         api=said.api,
         speaker=speaker_in(call, body, session),
-        guest=call.user(None) not in (None, session.user_id),
+        guest=guest,
     )
     return Turn(hf.engine, request), session
+
+
+def _turn_queue(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) -> QueueMode | None:
+    """What becomes of a turn while another one runs: a participant's waits for its owner's. Raises `InvalidRequest`."""
+    asked = checked_mode(body.get("session_queue"))
+    if guest and asked == "interrupt":
+        message = "session_queue: in another user's session a participant interrupts nobody; leave it out, or say queue or reject"
+        raise errors.InvalidRequest(message, param="session_queue")
+    return "queue" if guest and asked is None and hf.queueing.mode == "interrupt" else asked
 
 
 def _check_said(messages: Sequence[Message]) -> None:

@@ -233,6 +233,10 @@ class Call:
             raise errors.UserNotFound(owner)
         return session
 
+    def is_guest(self, session: Session) -> bool:
+        """Whether the session is another user's than the key's."""
+        return self.principal.user_id not in (None, session.user_id)
+
     def speaker(self, session: Session) -> str | None:
         """Whose the messages of the request are, whatever they say; None: where they say it, they are believed.
 

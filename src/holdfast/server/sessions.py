@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from holdfast.context.settings import parse
 from holdfast.handles import SessionHandle
 from holdfast.looking import Look, looked, told
 from holdfast.media.leaving import whole_entries
+from holdfast.messages import Message
 from holdfast.participants import check_participants, said_by
 from holdfast.server.http import Call, Reply, named_session, refuse_unknown, without_secrets
 from holdfast.server.permissions import check_shared
@@ -181,6 +182,8 @@ async def append(call: Call) -> Reply:
     fields = [own_fields(item, f"messages[{at}]") for at, item in enumerate(body["messages"])]
     session = await call.session(shared=True)
     speaker = call.speaker(session)
+    if call.is_guest(session):
+        _check_guests(messages, fields)
     if speaker is not None:
         fields = [{**own, "metadata": said_by(own.get("metadata"), speaker)} for own in fields]
     key = call.header("idempotency-key") or None
@@ -196,6 +199,18 @@ async def append(call: Call) -> Reply:
     told_entries = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, written.entries)]
     version = written.session.version
     return Reply(listed(told_entries, has_more=False, version=version), headers={"etag": f'"{version}"'})
+
+
+def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> None:
+    """Refuse what a participant may not write into another user's session: he speaks, as a user, and no more. Raises `InvalidRequest`."""
+    for at, (message, own) in enumerate(zip(messages, fields, strict=True)):
+        if message.role != "user":
+            told = f"messages[{at}].role is {message.role!r}: in another user's session a participant speaks as user"
+            raise errors.InvalidRequest(told, param=f"messages[{at}].role")
+        for name in ("agent", "pinned", "importance"):
+            if own.get(name):
+                told = f"messages[{at}].{name} is the session's owner's to set"
+                raise errors.InvalidRequest(told, param=f"messages[{at}].{name}")
 
 
 async def page(call: Call) -> Reply:
