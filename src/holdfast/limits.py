@@ -147,6 +147,8 @@ MCP_SCHEMA_BYTES: Final = 64 * 1024
 """Schema of such a tool's arguments as JSON; one with a larger schema is left out."""
 MCP_DESCRIPTION_CHARS: Final = 8_000
 """Its description; a longer one is cut."""
+MCP_MESSAGE_BYTES: Final = 16 * MIB
+"""One message of such a server, a result with its media in base64 above all; over a larger one the connection ends."""
 MCP_MEDIA: Final = 20
 """Images, recordings and files in one result that are kept as artifacts."""
 PATTERN_CHARS: Final = 10_000

@@ -14,7 +14,6 @@ from holdfast.media.leaving import whole_entries
 from holdfast.media.parts import hashes_of, moved
 from holdfast.messages import Message
 from holdfast.session import Entry, ModelCall, Session, SessionRef
-from holdfast.state import own_of
 from holdfast.stores.base import MAX_PAGE, Append, NewSession, Store
 from holdfast.stores.checks import check_new_session, payloads_of
 from holdfast.turning import counted
@@ -202,7 +201,7 @@ async def copied(engine: Engine, session: Session, stop: int | None, *, new_id: 
         timestamp=engine.clock(),
         agent=session.agent,
         system_messages=session.system_messages,
-        state=own_of(session.state),
+        state=session.state,
         metadata={**session.metadata, "forked_from": origin},
         ttl=session.ttl,
     )

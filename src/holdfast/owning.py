@@ -22,7 +22,6 @@ from holdfast.media.parts import hashes_of
 from holdfast.moving import TRIES, calls_of, log_of
 from holdfast.removing import children_of, removed
 from holdfast.session import PARENT, Claim, Entry, Laid, NewCompaction, Session, SessionRef
-from holdfast.state import own_of
 from holdfast.stores.base import Append, NewSession, SessionPatch
 from holdfast.stores.checks import check_ref
 
@@ -140,7 +139,7 @@ async def _written(engine: Engine, ref: SessionRef, target: SessionRef, agent: s
         identity=session.identity,
         agent=session.agent if isinstance(agent, UnsetType) else agent,
         system_messages=session.system_messages,
-        state=own_of(session.state),
+        state=session.state,
         metadata=session.metadata,
         ttl=session.ttl,
         past=past,

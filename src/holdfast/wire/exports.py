@@ -14,7 +14,6 @@ from holdfast.media.placing import placed
 from holdfast.messages import Message
 from holdfast.session import Entry, ModelCall, Session
 from holdfast.session import erased as erased_message
-from holdfast.state import own_of
 from holdfast.wire.openai import message_from, message_to, messages_from, split_system
 from holdfast.wire.past import (
     MEDIA_LISTS,
@@ -79,7 +78,7 @@ def session_to(session: Session) -> dict[str, Any]:
         "bytes": session.bytes,
         "usage": msgspec.structs.asdict(session.usage),
         "system_messages": [message_to(message) for message in session.system_messages],
-        "state": own_of(session.state),
+        "state": session.state,
         "metadata": session.metadata,
     }
 
