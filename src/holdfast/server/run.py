@@ -310,5 +310,5 @@ def log_level(level: str) -> None:
         logging.getLogger(name).setLevel(max(logging.getLevelNamesMapping()[level.upper()], least))
 
 
-_LOGGERS: Mapping[str, int] = {"holdfast": logging.DEBUG, "uvicorn": logging.WARNING}
-"""Whose lines are logged, and from which level on at least."""
+_LOGGERS: Mapping[str, int] = {"holdfast": logging.DEBUG, "uvicorn": logging.WARNING, "mcp": logging.CRITICAL}
+"""Whose lines are logged, and from which level on at least. Those of the SDK for MCP quote what servers say."""

@@ -131,13 +131,17 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         missing = tuple(
             name for name in each if name not in {*self.tools, *PLANNED, *ELSEWHERE, PYTHON} and not self._to_come(name)
         )
-        return Toolset(tools=found, limits=self.limits, missing=missing)
+        return Toolset(tools=found, limits=self.limits, groups=self.groups, missing=missing)
 
     def plus(self, tool: Tool) -> Toolset:
-        """These and one more, where tools run here at all. Raises `InvalidRequest` where one is called like it."""
+        """These and one more, where tools run here at all; one of a server that is called like it gives way.
+
+        Raises:
+            InvalidRequest: one of the program's own is called like it.
+        """
         if not self.limits.rounds:
             return self
-        if tool.name in self.tools:
+        if tool.name in self.tools and not any(tool.name in names for names in self.groups.values()):
             message = f"two tools are called {tool.name!r}, one of them built in: name yours otherwise"
             raise InvalidRequest(message, param="tools")
         return msgspec.structs.replace(self, tools={**self.tools, tool.name: tool})

@@ -18,6 +18,7 @@ import anyio
 from holdfast.errors import MissingExtra, ToolFailed
 from holdfast.limits import MCP_TOOLS
 from holdfast.tools.mcp.settings import EXTRA, McpSettings
+from holdfast.tools.mcp.stdio import over_stdio
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.mcp")
 _FIRST, _LONGEST = 1.0, 60.0
-"""Seconds until a server that could not be reached is tried again; they double. A call tries at once."""
+"""Seconds until a server that could not be reached, or went away soon, is tried again; they double. A call tries at once."""
+_BETWEEN: Final = 1.0
+"""Seconds after a server was asked for its tools until it is asked again, however often it tells of others."""
 _SAID: Final = 2000
 """Characters of what a program says on its standard error that are told where it cannot be started."""
 
@@ -97,9 +100,11 @@ class Connection:
                     f"the connection to MCP server {self.settings.name!r} was lost: the tool may have done its work or not"
                 ) from exc
             raise ToolFailed(f"MCP server {self.settings.name!r} refused the call: {exc.message}") from exc
-        except (OSError, RuntimeError, ValueError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
+        except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             self._lose(client)
             raise ToolFailed(f"MCP server {self.settings.name!r} gave no answer: {_why(exc)}") from exc
+        except (RuntimeError, ValueError) as exc:  # what it answered is no result: of no concern to its other calls
+            raise ToolFailed(f"MCP server {self.settings.name!r} gave a wrong answer: {_why(exc)}") from exc
 
     async def _connected(self) -> Client:
         """The client, of a server that is away after one more try. Raises `ToolFailed`."""
@@ -128,20 +133,21 @@ class Connection:
     # -- being there -------------------------------------------------------
 
     async def _keep(self) -> None:
-        pause = 0.0
+        pause, clock = 0.0, asyncio.get_running_loop().time
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wanted.wait(), pause)
             self._wanted.clear()
+            began = clock()
             try:
                 await self._connect()
-                pause = 0.0
             except Exception as exc:  # noqa: BLE001 - whatever a server does, it is away, and no turn fails for it
-                self.error, pause = _why(exc), min(max(2 * pause, _FIRST), _LONGEST)
+                self.error = _why(exc)
                 fields = {"server": self.settings.name, "error": type(_inner(exc.__cause__ or exc)).__name__}
                 _log.warning("an MCP server cannot be reached", extra={"fields": fields})
                 tried, self._tried = self._tried, asyncio.Event()
                 tried.set()
+            pause = 0.0 if clock() - began > _LONGEST else min(max(2 * pause, _FIRST), _LONGEST)
 
     async def _connect(self) -> None:
         """Connect, and return when the connection is lost. Raises whatever came in between before it stood."""
@@ -153,6 +159,7 @@ class Connection:
             try:
                 await lost.wait()
                 self._lose(client)
+                self.error = "it went away"
             finally:
                 told.cancel()
                 await asyncio.wait({told})
@@ -180,17 +187,12 @@ class Connection:
     def _transport(self, said: _Said | None) -> Any:
         settings = self.settings
         if settings.command is not None:
-            from mcp.client.stdio import StdioServerParameters, stdio_client
-
-            program = StdioServerParameters(
-                command=settings.command, args=list(settings.args), env=dict(settings.env), cwd=settings.cwd
-            )
             assert said is not None, "a program has a standard error"
-            return stdio_client(program, errlog=said.file)
-        from mcp.client.streamable_http import streamable_http_client
+            return over_stdio(settings, said.file)
+        from holdfast.tools.mcp.http import over_http
 
         assert settings.url is not None, "a server has a command or a url"
-        return _over_http(streamable_http_client, settings.url, settings.headers)
+        return over_http(settings.url, settings.headers)
 
     async def _take_tools(self, client: Client) -> None:
         """Ask for its tools, page by page."""
@@ -228,6 +230,7 @@ class Connection:
                 except Exception:  # noqa: BLE001 - a server's own affair; what it had is still offered
                     fields = {"server": self.settings.name}
                     _log.warning("an MCP server did not tell its new tools", extra={"fields": fields})
+                await asyncio.sleep(_BETWEEN)
 
     async def _listen(self, client: Client) -> None:
         """The same where a protocol wants to be asked for it (2026-07-28)."""
@@ -275,14 +278,6 @@ async def _watched(transport: Any, lost: asyncio.Event) -> AsyncGenerator[Any, N
                 yield out, write
             finally:
                 tasks.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def _over_http(connect: Any, url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
-    from mcp.shared._httpx_utils import create_mcp_http_client
-
-    async with create_mcp_http_client(headers=dict(headers)) as client, connect(url, http_client=client) as streams:
-        yield streams
 
 
 # -- what a program says ---------------------------------------------------------

@@ -77,4 +77,5 @@ async def _kept(media_type: str, data: str, context: ToolContext, name: str, num
         artifact = await context.artifacts.save(named, content, mime_type=media_type, author=AUTHOR)
     except HoldfastError as exc:
         return f"[{media_type}, {len(content):,} bytes: not kept: {exc}]"
-    return f"[{artifact.mime_type}, {artifact.size:,} bytes, kept as artifact {artifact.name!r}]"
+    where = f"artifact {artifact.name!r}, version {artifact.version}"  # calls side by side share a name
+    return f"[{artifact.mime_type}, {artifact.size:,} bytes, kept as {where}]"

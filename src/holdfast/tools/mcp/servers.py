@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mcp_types import Tool as Offered
 
 _log = logging.getLogger("holdfast.mcp")
+_REFUSED: Final = frozenset({"allOf", "anyOf", "enum", "not", "oneOf"})
+"""What providers refuse beside the type of a tool's arguments, and with it the whole call; the server looks at these itself."""
 _UNWRITABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
 
 
@@ -88,7 +90,8 @@ def _tool(connection: Connection, offered: Offered, taken: Iterable[str]) -> Too
     """A server's tool as one of ours; None, and a word in the log, for one that no provider would take."""
     settings, taken = connection.settings, set(taken)
     name = told_name(settings.before, offered.name, taken)
-    schema = {"type": "object", **offered.input_schema}
+    said = {key: value for key, value in offered.input_schema.items() if key not in _REFUSED}
+    schema = {"type": "object", "properties": {}, **said}
     if name in taken or not _fits(schema):
         fields = {"server": settings.name, "tool": offered.name[:200]}
         _log.warning(

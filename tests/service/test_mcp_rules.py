@@ -1,0 +1,182 @@
+"""MCP servers that keep no rule of the protocol: what they say or do costs neither other calls, nor memory, nor the log.
+
+The server is `mcp_raw.py`; servers that fail as servers do are in test_mcp.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.agents import Agent
+from holdfast.limits import MCP_MESSAGE_BYTES
+from holdfast.tools.mcp import connection, http, stdio
+from holdfast.tools.mcp.settings import McpSettings
+from tests.service.test_mcp import STUB, stub
+from tests.service.toolbench import Bench, bench, said
+
+RAW = Path(__file__).with_name("mcp_raw.py")
+AGENTS = {
+    "helper": Agent(name="helper", tools=("raw",)),
+    "chief": Agent(name="chief", tools=("raw",), sub_agents=("clerk",), agent_tools=("clerk",)),
+    "clerk": Agent(name="clerk", description="Knows the files."),
+}
+
+
+def raw(file: Path, kind: str = "", **settings: Any) -> McpSettings:
+    return McpSettings(**{"name": "raw", "command": sys.executable, "args": (str(RAW), str(file), kind), **settings})
+
+
+@asynccontextmanager
+async def served(script: Sequence[Any], server: McpSettings) -> AsyncIterator[Bench]:
+    async with bench(script, agents=AGENTS, mcp_servers=[server]) as desk:
+        yield desk
+
+
+async def results(desk: Bench) -> list[str]:
+    return [entry.message.text for entry in await desk.log() if entry.message.role == "tool"]
+
+
+def times(file: Path, what: str) -> list[float]:
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [float(line.split()[1]) for line in lines if line.startswith(what)]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Return when something holds that other processes bring about."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110  # they set no event here
+            await asyncio.sleep(0)
+
+
+# -- what it says --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tool", ["wrong", "untrue"])
+async def test_a_wrong_answer_costs_no_other_call(tool: str, tmp_path: Path) -> None:
+    """It is one of that call's; what runs beside it is answered, by the same process."""
+    script = [said(None, ("a", "raw_slow", {}), ("b", f"raw_{tool}", {})), "answered"]
+    async with served(script, raw(tmp_path / "log")) as desk:
+        await desk.ask("hi", agent="helper")
+        wrong, slow = sorted(await results(desk), key=lambda text: "error" not in text)
+        assert "gave a wrong answer" in wrong
+        assert slow == "slow"
+        assert len(times(tmp_path / "log", "started")) == 1
+
+
+async def test_a_message_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is given up before it takes the memory, and the server is started anew."""
+    monkeypatch.setattr(stdio, "MCP_MESSAGE_BYTES", 200_000)
+    script = [said(None, ("a", "raw_endless", {})), "x", said(None, ("b", "raw_slow", {})), "y"]
+    async with served(script, raw(tmp_path / "log")) as desk:
+        await desk.ask("hi", agent="helper")
+        assert "was lost" in (await results(desk))[-1]
+        await desk.ask("hi", agent="helper")
+        assert (await results(desk))[-1] == "slow"
+
+
+async def test_a_body_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of HTTP; a stream of events has a limit for each."""
+    monkeypatch.setattr(http, "MCP_MESSAGE_BYTES", 10)
+    for kind, fits in (("application/json", False), ("text/event-stream", True)):
+        response = httpx2.Response(200, headers={"content-type": kind}, stream=httpx2.ByteStream(b"x" * 11))
+        await http._bound(response)
+        if fits:
+            assert len(await response.aread()) == 11
+        else:
+            with pytest.raises(httpx2.StreamError, match="at most 10 bytes"):
+                await response.aread()
+    assert MCP_MESSAGE_BYTES > 10
+
+
+async def test_what_is_no_message_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One line in the log tells of it, without its words."""
+    script = [said(None, ("a", "raw_slow", {})), "x"]
+    with caplog.at_level(logging.DEBUG):
+        async with served(script, raw(tmp_path / "log", "chatters")) as desk:
+            await desk.ask("hi", agent="helper")
+            assert await results(desk) == ["slow"]
+    assert len([one for one in caplog.records if "no message" in one.getMessage()]) == 1
+    assert "hunter2" not in caplog.text
+
+
+async def test_a_schema_that_providers_would_refuse(tmp_path: Path) -> None:
+    """It has properties, and nothing beside them that a provider refuses the whole call for."""
+    async with served(["x"], raw(tmp_path / "log")) as desk:
+        await desk.ask("hi", agent="helper")
+        told = {tool["function"]["name"]: tool["function"]["parameters"] for tool in desk.model.bodies[-1]["tools"]}
+        assert told["raw_slow"] == {"type": "object", "properties": {}}
+        assert told["raw_either"] == {"type": "object", "properties": {"a": {}}}
+
+
+async def test_a_tool_by_the_name_of_a_built_in_one(tmp_path: Path) -> None:
+    """It gives way, and the agent still answers."""
+    async with served(["x"], raw(tmp_path / "log", prefix="")) as desk:
+        await desk.ask("hi", agent="chief")
+        told = {tool["function"]["name"]: tool["function"] for tool in desk.model.bodies[-1]["tools"]}
+        assert "clerk" in str(told["transfer_to_agent"]["parameters"])
+        assert told["clerk"]["description"] == "Knows the files."
+
+
+async def test_pictures_of_calls_side_by_side() -> None:
+    """Each result names its own."""
+    agents = {"helper": Agent(name="helper", tools=("stub",))}
+    script = [said(None, ("a", "stub_picture", {}), ("b", "stub_picture", {})), "x"]
+    async with bench(script, agents=agents, mcp_servers=[stub()]) as desk:
+        await desk.ask("hi", agent="helper")
+        told = await results(desk)
+        assert len(set(told)) == 2
+        assert all("version" in one for one in told)
+
+
+# -- what it does --------------------------------------------------------------
+
+
+async def test_one_that_dies_again_and_again_is_started_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though each start succeeds; and why it is away is known."""
+    monkeypatch.setattr(connection, "_FIRST", 0.3)
+    async with served([], raw(tmp_path / "log", "dies")) as desk:
+        await until(lambda: len(times(tmp_path / "log", "started")) >= 3)
+        first, second, third = times(tmp_path / "log", "started")[:3]
+        assert second - first >= 0.3
+        assert third - second >= 0.6
+        await until(lambda: desk.hf.workshop.mcp.errors["raw"] == "it went away")
+
+
+async def test_one_that_always_has_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for them now and then."""
+    monkeypatch.setattr(connection, "_BETWEEN", 1000)
+    script = [said(None, *((str(at), "raw_slow", {}) for at in range(3)), ("c", "raw_slow", {})), "x"]
+    async with served([*script, said(None, ("d", "raw_asked", {})), "y"], raw(tmp_path / "log", "changes")) as desk:
+        await desk.ask("hi", agent="helper")
+        await desk.ask("hi", agent="helper")
+        assert (await results(desk))[-1] == "2"
+
+
+async def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
+    """Though the program itself ends at once when it is told to."""
+    place = tmp_path / "pid"
+    command = f'sleep 600 & echo $! > "{place}"; exec "{sys.executable}" "{STUB}" stdio'
+    async with served([], stub(command="/bin/sh", args=("-c", command))) as desk:
+        assert desk.hf.workshop.mcp.errors == {"stub": None}
+        child = int(place.read_text())
+        assert alive(child)
+    await until(lambda: not alive(child))
+
+
+def alive(process: int) -> bool:
+    """Whether it runs: one that nobody waits for stays a while as a zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
