@@ -395,6 +395,10 @@ def context_of(turn: Turn, call: ToolCall) -> ToolContext:
     async def entries(start: int, stop: int) -> Sequence[Entry]:
         return await turn.engine.store.entries(ref, start=start, stop=stop)
 
+    def sees(entry: Entry) -> bool:
+        perspective = turn.request.voice.perspective
+        return perspective is None or not perspective.apart(entry)
+
     def saved(artifact: Artifact) -> None:
         turn.artifacts[artifact.name] = max(artifact.version, turn.artifacts.get(artifact.name, 0))
 
@@ -410,6 +414,7 @@ def context_of(turn: Turn, call: ToolCall) -> ToolContext:
             identity=session.identity,
             unit=session.tail.unit,
             entries=entries,
+            sees=sees,
             transfer=partial(transfer, turn),
             delegate=None if turn.engine.delegate is None else partial(turn.engine.delegate, turn),
         ),

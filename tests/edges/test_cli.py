@@ -168,6 +168,15 @@ def test_config_check_tells_what_holds() -> None:
     assert result.stdout.startswith("defaults: ok\nmodel: offline")
 
 
+def test_config_check_tells_names_that_servers_cannot_have(tmp_path: Path) -> None:
+    """Such a file loads, and would not be served."""
+    file = tmp_path / "holdfast.yaml"
+    file.write_text("mcp_servers:\n  a b: {command: x}\n")
+    result = invoke("config", "check", str(file))
+    assert result.exit_code == 1
+    assert f"{file}:2: mcp_servers.a b: the name of an MCP server has" in result.output
+
+
 def test_config_check_tells_every_mistake(tmp_path: Path) -> None:
     Path("wrong.yaml").write_text("gateway:\n  port: 80000\n  hots: x\n")
     result = invoke("config", "check", "wrong.yaml")

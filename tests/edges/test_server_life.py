@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import re
 import signal
 import subprocess
@@ -305,6 +306,23 @@ async def test_a_second_signal_does_not_wait_for_the_grace(
                 response = await asked
     assert (code, [line for line in server.log if "Traceback" in line]) == (0, [])
     assert (response.status_code, response.json()["error"]["code"]) == (503, "server_ending")
+
+
+async def test_told_to_end_before_it_serves_it_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A tool server that never answers is being waited for, and would not end by itself."""
+    config, place = tmp_path / "holdfast.yaml", tmp_path / "pid"
+    script = f"import os, time; open({str(place)!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)"
+    config.write_text(json.dumps({"mcp_servers": {"mute": {"command": sys.executable, "args": ["-c", script]}}}))
+    command = [sys.executable, *PROGRAM, "--port", "0", "--store", "sqlite://:memory:", "--config", str(config)]
+    server = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    async with asyncio.timeout(30):
+        while not (place.exists() and place.read_text().endswith(".")):  # noqa: ASYNC110  # another process's file
+            await asyncio.sleep(0)
+        server.send_signal(signal.SIGTERM)
+        _, told = await server.communicate()
+    assert (server.returncode, b"Traceback" in told) == (0, False)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(place.read_text().rstrip(".")), 0)
 
 
 WATCHED = """

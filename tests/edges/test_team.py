@@ -19,31 +19,7 @@ from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.doors import doors
 from tests.edges.server import Process, Served, config_text, gateway
 from tests.service.stage import SHARED, place
-
-SEED = """
-agents:
-  coordinator:
-    llm: default
-    sub_agents: [researcher, writer]
-    context:
-      strategy: buffer_window
-      window_size: 30
-
-  researcher:
-    llm: default
-    tools: [search]
-    context:
-      strategy: buffer_window
-      window_size: 20
-
-  writer:
-    llm: default
-    tools: [text_editor]
-    context:
-      strategy: buffer_window
-      window_size: 20
-"""
-"""As the seed has it."""
+from tests.unit.blocks import TEAM
 
 
 def who(body: dict[str, Any]) -> str:
@@ -87,7 +63,7 @@ class Three:
 @asynccontextmanager
 async def three(**options: Any) -> AsyncIterator[tuple[Served, ScriptedUpstream, Three]]:
     model = Three()
-    async with gateway(model, SEED, **options) as (served, upstream):
+    async with gateway(model, TEAM, **options) as (served, upstream):
         yield served, upstream, model
 
 
@@ -101,7 +77,7 @@ async def said(served: Served, text: str, agent: str = "coordinator", **fields: 
 
 
 def test_the_seeds_block_loads_and_says_what_there_is_not() -> None:
-    warned = check(load(SEED, env={}))
+    warned = check(load(TEAM, env={}))
     assert len(warned) == 2
     assert "tool 'search' is not available yet" in warned[0]
     assert "no tool 'text_editor' is built in: it is left out unless a program gives it" in warned[1]
@@ -208,7 +184,7 @@ async def test_a_stream_is_one_reply_and_says_who_ended_it() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_other_door_has_the_same(stream: bool) -> None:
     model = Three()
-    async with doors(model, (), SEED) as two:
+    async with doors(model, (), TEAM) as two:
         reply = await two.ask("this is for the researcher", model="coordinator", stream=stream, session_id="s")
         assert "".join(block.text for block in reply.content) == "To the researcher.\n\nresearcher here, I say."
         assert stream or reply.session["agent"] == "researcher"
@@ -285,7 +261,7 @@ async def test_a_server_that_is_killed_behind_a_transfer_leaves_it_done(tmp_path
     model.held["researcher"] = gate = Gate()
     async with ScriptedUpstream(model) as upstream:
         config = tmp_path / "holdfast.yaml"
-        config.write_text(config_text(upstream.url, SEED))
+        config.write_text(config_text(upstream.url, TEAM))
         store = f"sqlite:///{tmp_path}/holdfast.db"
         body = {
             "model": "coordinator",

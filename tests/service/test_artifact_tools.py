@@ -24,6 +24,7 @@ from holdfast.tools.tool import ToolLimits
 from holdfast.turn import respond
 from tests.service.test_turn import REF
 from tests.service.toolbench import Bench, bench, said
+from tests.service.workflowbench import agents, benched
 
 ALL = ("save_artifact", "load_artifact", "list_artifacts")
 AGENTS = {"a": Agent(name="a", tools=ALL), "b": Agent(name="b"), "c": Agent(name="c", tools=("load_artifact",))}
@@ -341,6 +342,23 @@ async def test_only_results_of_this_session_that_are_live_are_loaded() -> None:
         await made.session.rewind(0)
         await made.ask("Anew", agent="a")
         assert "is no result" in (await made.log())[-2].message.text, "it is retired"
+
+
+async def test_results_of_a_branch_are_loaded_in_it_alone() -> None:
+    """Agents side by side do not see each other, and loading back is seeing."""
+    names = ("hope", "doubt")
+    roster = agents(
+        Agent(name="panel", parallel=names),
+        *(Agent(name=name, instruction=f"I am {name}", tools=("many", "load_artifact")) for name in names),
+    )
+    load = said(None, ("l", "load_artifact", {"name": "result-2"}))
+    lines = {"hope": [LOOKS[0], said("a"), load, said("b")], "doubt": [said("c"), load, said("d")]}
+    async with benched(lines, roster, many) as made:
+        await made.ask("Hi", agent="panel")
+        await made.ask("Again", agent="panel")
+        told = {one.agent: one.message.text for one in await made.log() if one.message.tool_call_id == "l"}
+        assert told["hope"] == "word0 " * 200
+        assert "is no result" in told["doubt"]
 
 
 async def test_a_result_with_parts_and_an_erased_one() -> None:

@@ -27,10 +27,12 @@ from holdfast.config.resolve import (
 from holdfast.config.shown import describe
 from holdfast.config.values import mask_url
 from holdfast.context.policies import WITHOUT_MODEL
+from holdfast.errors import InvalidRequest
 from holdfast.secrets.patterns import chosen, unknown
 from holdfast.secrets.rules import EXTRA, installed
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
 from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA
+from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.tool import ELSEWHERE, PLANNED, PYTHON
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def refused(config: Config) -> list[tuple[str, str]]:
     """What loads and `serve` of this version refuses: places and messages."""
     mistake = store_mistake(config)
     exposed = _exposed(config) if config.auth.required is False else ()
-    return [*([mistake] if mistake else []), *exposed, *_without_rules(config), *_without_mcp(config)]
+    return [*([mistake] if mistake else []), *exposed, *_without_rules(config), *_mcp(config)]
 
 
 _BUILT = frozenset({PYTHON, *ARTIFACT_TOOLS})
@@ -186,7 +188,12 @@ def _without_rules(config: Config) -> Iterator[tuple[str, str]]:
             yield key, f"the built-in rules need the extra {EXTRA!r}: pip install 'holdfast[{EXTRA}]'"
 
 
-def _without_mcp(config: Config) -> Iterator[tuple[str, str]]:
+def _mcp(config: Config) -> Iterator[tuple[str, str]]:
+    for name in config.mcp_servers:
+        try:
+            McpSettings(name=name, command="any")
+        except InvalidRequest as exc:
+            yield f"mcp_servers.{name}", str(exc)
     if config.mcp_servers and find_spec("mcp") is None:
         yield "mcp_servers", f"an MCP server needs the extra {MCP_EXTRA!r}: pip install 'holdfast[{MCP_EXTRA}]'"
 

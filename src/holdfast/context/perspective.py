@@ -75,11 +75,16 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
         return self._replied(unit) if is_hand_over(first) else unit
 
     def _hides(self, unit: Unit) -> bool:
-        branch = (unit.entries[0].metadata or {}).get(BRANCH)
+        first = unit.entries[0]
+        branch = (first.metadata or {}).get(BRANCH)
         if not isinstance(branch, str) or _within(self.branch, branch):
             return False
-        joined = any((entry.metadata or {}).get(JOINED) is True for entry in unit.entries)
-        return joined or not _within(branch, self.branch)
+        return self.apart(first) or any((entry.metadata or {}).get(JOINED) is True for entry in unit.entries)
+
+    def apart(self, entry: Entry) -> bool:
+        """Whether an entry is another branch's, beside this one."""
+        branch = (entry.metadata or {}).get(BRANCH)
+        return isinstance(branch, str) and not _within(self.branch, branch) and not _within(branch, self.branch)
 
     def _replied(self, unit: Unit) -> Unit:
         """The agent's own reply of a step, without the call that ends it."""

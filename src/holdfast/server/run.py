@@ -8,7 +8,8 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -75,7 +76,10 @@ def serve(
     log_to(sys.stderr, hf.guard, settings.config.gateway.log_level)
     make_room(settings.store)
     with asyncio.Runner(loop_factory=_loop) as runner:
-        return runner.run(_serve(hf, settings, clients, again))
+        try:
+            return runner.run(_terminable(_serve(hf, settings, clients, again)))
+        except asyncio.CancelledError:  # told to end before it served, or while it closed
+            return 0
 
 
 def _check_bind(settings: ServerSettings) -> None:
@@ -127,6 +131,19 @@ def _loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+async def _terminable(work: Coroutine[Any, Any, int]) -> int:
+    """Do `work`; where SIGTERM comes while no server takes signals, what it has opened by then is closed."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None, "a coroutine runs in one"
+    if threading.current_thread() is not threading.main_thread():
+        return await work
+    before = signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(task.cancel))
+    try:
+        return await work
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _serve(

@@ -213,7 +213,7 @@ async def _result(context: ToolContext, seq: int) -> str | None:
     """The text of a tool's result in this session, as the log has it on its live path; None: that entry is none."""
     found = await context.call.entries(seq, seq + 1)
     entry = next((one for one in found if one.seq == seq), None)
-    if entry is None or entry.message.role != "tool" or entry.erased:
+    if entry is None or entry.message.role != "tool" or entry.erased or not context.call.sees(entry):
         return None
     media = len(entry.message.media)
     more = f"\n[and {media} that are no text: pictures, recordings or files]" if media else ""

@@ -212,6 +212,10 @@ async def _none(start: int, stop: int) -> Sequence[Entry]:
     return ()
 
 
+def _all(entry: Entry) -> bool:
+    return True
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A call, and where in its session it stands: for tools that keep something of a session elsewhere."""
 
@@ -224,6 +228,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """`seq` of the message that calls."""
     entries: Callable[[int, int], Awaitable[Sequence[Entry]]] = _none
     """The live entries of the log from one `seq` to before another."""
+    sees: Callable[[Entry], bool] = _all
+    """Whether who calls may see one of these: it is not another branch's, of agents that speak side by side."""
     transfer: Callable[[str], Awaitable[None]] | None = None
     """Has the agent of that name answer from the next call of the model on; None: nobody can take over here."""
     delegate: Callable[[ToolContext, str, str], Awaitable[str]] | None = None

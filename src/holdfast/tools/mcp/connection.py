@@ -192,7 +192,7 @@ class Connection:
         from holdfast.tools.mcp.http import over_http
 
         assert settings.url is not None, "a server has a command or a url"
-        return over_http(settings.url, settings.headers)
+        return over_http(settings.name, settings.url, settings.headers)
 
     async def _take_tools(self, client: Client) -> None:
         """Ask for its tools, page by page."""
