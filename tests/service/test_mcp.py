@@ -232,6 +232,19 @@ async def test_a_call_of_a_server_that_went_away_and_cannot_come_back(tmp_path: 
             assert words in (await result(desk))["error"]
 
 
+async def test_what_a_program_says_at_its_end_is_not_the_models(tmp_path: Path) -> None:
+    """It may hold secrets: whoever runs the server is told, and no log of a session."""
+    program = tmp_path / "server.py"
+    program.write_text(STUB.read_text())
+    async with served([*calls("die"), *calls("shout", text="a")], stub(args=(str(program), "stdio"))) as desk:
+        program.write_text("import sys; sys.exit('the key sk-hush is wrong')")
+        for _ in range(2):
+            await desk.ask("hi", agent="helper")
+        assert "cannot be reached" in (await result(desk))["error"]
+        assert "sk-hush" in str(desk.hf.workshop.mcp.errors["stub"])
+        assert not any("sk-hush" in entry.message.text for entry in await desk.log())
+
+
 async def test_cancelled_turns_leave_it_usable() -> None:
     """Whoever goes while a tool is at work leaves a result that says so, and a server that serves."""
     async with served([said(None, ("c", "stub_slow", {"seconds": 60})), *calls("shout", text="b")]) as desk:

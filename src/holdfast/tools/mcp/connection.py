@@ -29,6 +29,8 @@ _FIRST, _LONGEST = 1.0, 60.0
 """Seconds until a server that could not be reached, or went away soon, is tried again; they double. A call tries at once."""
 _BETWEEN: Final = 1.0
 """Seconds after a server was asked for its tools until it is asked again, however often it tells of others."""
+_SAYS: Final = "; it said: "
+"""Before what a program said on its standard error."""
 _SAID: Final = 2000
 """Characters of what a program says on its standard error that are told where it cannot be started."""
 
@@ -115,7 +117,9 @@ class Connection:
             self._wanted.set()
             await tried.wait()
         if self._client is None:
-            raise ToolFailed(f"MCP server {self.settings.name!r} cannot be reached: {self.error}")
+            # What a program says at its end is for whoever runs the server: it may hold secrets, and this goes into the log.
+            why = (self.error or "").partition(_SAYS)[0]
+            raise ToolFailed(f"MCP server {self.settings.name!r} cannot be reached: {why}")
         return self._client
 
     def _lose(self, client: Client | None) -> None:
@@ -317,7 +321,7 @@ async def _said() -> AsyncGenerator[_Said, None]:
 
 
 def _quoted(said: _Said | None) -> str:
-    return f"; it said: {said.text}" if said is not None and said.text else ""
+    return f"{_SAYS}{said.text}" if said is not None and said.text else ""
 
 
 def _why(error: BaseException) -> str:
