@@ -41,6 +41,8 @@ UNSPOKEN_PARTS = REASONING_PARTS | SERVER_TOOL_PARTS
 """Parts of a reply that are none of its words: a client keeps them, or was never sent them."""
 DIGEST_SIZE = 16
 """Bytes of a digest: 128 bits, enough that no two histories of a store meet by chance."""
+UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+"""What encoding to JSON raises; a lone surrogate is a ValueError."""
 GENESIS = bytes(DIGEST_SIZE)
 """What the first digest of a log is chained to."""
 

@@ -29,6 +29,12 @@ def odd() -> str:
     return "odd"
 
 
+@server.tool(name="odd.name/with dots")
+def odder() -> str:
+    """Another one that is written the same."""
+    return "odder"
+
+
 @server.tool()
 def variables() -> list[str]:
     """Names of the environment's variables."""

@@ -96,6 +96,20 @@ async def test_agents_have_them_by_name() -> None:
             assert offered(desk) == ["shout"]
 
 
+async def test_names_of_a_server_that_are_written_the_same() -> None:
+    """Both tools are offered, and each call comes to its own."""
+    async with served(["x"]) as desk:
+        await desk.ask("hi", agent="helper")
+        names = [name for name in offered(desk) if name.startswith("stub_odd")]
+        assert len(set(names)) == 2
+    heard = []
+    for name in names:
+        async with served(calls(name.removeprefix("stub_"))) as desk:
+            await desk.ask("hi", agent="helper")
+            heard.append(await result(desk))
+    assert sorted(heard) == ["odd", "odder"]
+
+
 async def test_allow_lists() -> None:
     """`tools` says which are offered, `exclude_tools` which are not, `prefix` what stands before their names."""
     listed = stub(tools=("s*", "die"), exclude_tools=("die", "sl*"), prefix="my-")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from holdfast.errors import InvalidRequest, ToolFailed
 from holdfast.limits import MCP_DESCRIPTION_CHARS, MCP_SCHEMA_BYTES
+from holdfast.messages import UNWRITABLE
 from holdfast.tools.context import ToolContext
 from holdfast.tools.mcp.connection import Connection
 from holdfast.tools.mcp.naming import told_name
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.mcp")
 _REFUSED: Final = frozenset({"allOf", "anyOf", "enum", "not", "oneOf"})
 """What providers refuse beside the type of a tool's arguments, and with it the whole call; the server looks at these itself."""
-_UNWRITABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 class McpServers:
@@ -79,16 +79,19 @@ class McpServers:
         """Tell the tools that there are now. Those of Holdfast's own go before a server's of the same name."""
         tools, groups = dict(self._own.tools), dict[str, tuple[str, ...]]()
         for name, connection in self._connections.items():
-            made = [tool for offered in connection.offered if (tool := _tool(connection, offered, tools)) is not None]
-            tools |= {tool.name: tool for tool in made}
-            groups[name] = tuple(tool.name for tool in made)
+            made = []
+            for offered in connection.offered:
+                if (tool := _tool(connection, offered, tools)) is not None:
+                    tools[tool.name] = tool
+                    made.append(tool.name)
+            groups[name] = tuple(made)
         away = tuple(one.settings.before for one in self._connections.values() if not one.told)
         self._told(msgspec.structs.replace(self._own, tools=tools, groups=groups, away=away))
 
 
-def _tool(connection: Connection, offered: Offered, taken: Iterable[str]) -> Tool | None:
+def _tool(connection: Connection, offered: Offered, taken: Collection[str]) -> Tool | None:
     """A server's tool as one of ours; None, and a word in the log, for one that no provider would take."""
-    settings, taken = connection.settings, set(taken)
+    settings = connection.settings
     name = told_name(settings.before, offered.name, taken)
     said = {key: value for key, value in offered.input_schema.items() if key not in _REFUSED}
     schema = {"type": "object", "properties": {}, **said}
@@ -113,7 +116,7 @@ def _tool(connection: Connection, offered: Offered, taken: Iterable[str]) -> Too
 def _fits(schema: Any) -> bool:
     try:
         return len(msgspec.json.encode(schema)) <= MCP_SCHEMA_BYTES
-    except _UNWRITABLE:
+    except UNWRITABLE:
         return False
 
 
