@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.agents import Agent
 from holdfast.errors import StaleState
-from holdfast.state import scope_of, split
+from holdfast.state import own_of, split
 from holdfast.stores.base import NewSession, Store
 
 
@@ -34,8 +34,7 @@ async def begun(store: Store, new: NewSession, agent: Agent | None) -> NewSessio
     for scope, user_id in (("user", new.user_id), ("app", None)):
         if scope in parts:
             await _provide(store, user_id, parts[scope], new.timestamp)
-    own = {key: value for key, value in given.items() if scope_of(key) == "session"}
-    return msgspec.structs.replace(new, state={**own, **new.state})
+    return msgspec.structs.replace(new, state={**own_of(given), **new.state})
 
 
 async def _provide(store: Store, user_id: str | None, values: Mapping[str, Any], now: int) -> None:

@@ -59,8 +59,7 @@ async def _build(turn: Turn) -> WorkingSet:
     )
     key = turn.key
     memory = turn.engine.warm.get(turn.request.ref)
-    branched = turn.share is not None and bool(turn.share.branch)  # others write meanwhile: a view of its own each time
-    if memory is not None and memory.key == key and memory.holds(turn.session) and not branched:
+    if memory is not None and memory.key == key and memory.holds(turn.session) and not turn.branched:
         built = await off_loop(lambda: build_on(made, memory.carried), long=memory.heavy)
         turn.remember(key, built, memory.saved, turn.session.version)
     else:
@@ -76,7 +75,7 @@ async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
     if read.session.identity != turn.session.identity:  # that of the turn was deleted
         raise SessionNotFound(ref.id)
     built = await off_loop(lambda: built_from(made, read), long=made.policy.history > 0 or heavy(read.entries))
-    if turn.share is None or not turn.share.branch:
+    if not turn.branched:
         engine.warm.put(ref, Memory(read.session, read.entries, key, built.carried, read.saved))
     turn.remember(key, built, read.saved, read.session.version)
     return built

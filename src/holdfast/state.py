@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_BYTES, STATE_DEPTH, STATE_KEY_BYTES, STATE_KEYS, STATE_VALUE_BYTES
+from holdfast.messages import UNWRITABLE
 
 Scope = Literal["session", "user", "app", "temp"]
 """Who shares a key."""
@@ -26,8 +27,6 @@ MOST_NUMBER: Final = 2**53
 """Numbers from here on are not exact in every client: an increment that would get there is refused."""
 WHOSE: Final[Mapping[Scope, str]] = {"session": "the session", "user": "the user", "app": "the tenant"}
 """Who has the state of a scope, as errors say it."""
-_UNWRITABLE: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""What encoding to JSON raises."""
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKET: Final = re.compile(rb"[][{}]")
 _encode = msgspec.json.Encoder().encode
@@ -133,7 +132,7 @@ def merged(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]
         InvalidRequest: see `changed`.
         TooLarge: a limit would be passed.
     """
-    own = {key: change for key, change in delta.items() if scope_of(key) == "session"}
+    own = own_of(delta)
     if not own:
         return state
     after = applied(state, own)
@@ -219,7 +218,7 @@ def encoded(key: str, value: Any) -> bytes:
     """`value` as JSON. Raises `InvalidRequest` for what is none."""
     try:
         written = _encode(value)
-    except _UNWRITABLE as exc:
+    except UNWRITABLE as exc:
         message = f"state[{key!r:.80}] cannot be written as JSON: it is {type(value).__name__}"
         raise InvalidRequest(message, param="state") from exc
     if written == b"null" and value is not None:

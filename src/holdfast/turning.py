@@ -146,6 +146,11 @@ class Turn:
         self._log = _Log()
         self._view: tuple[str, SavedView] | None = None
 
+    @property
+    def branched(self) -> bool:
+        """Whether others write to the log meanwhile, side by side with it."""
+        return self.share is not None and bool(self.share.branch)
+
     @cached_property
     def key(self) -> str:
         """Names the view that its prompts are built from."""

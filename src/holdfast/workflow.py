@@ -148,12 +148,11 @@ class _Workflow:
 
     async def _ended(self, voice: Voice, place: _Place) -> Chunks:
         """A sequence, whose last agent ends the reply."""
-        for step in voice.steps[:-1]:
-            async with closing(self._aside(step, place)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-            if self._turn.closed:
-                return
+        async with closing(self._in_turn(voice.steps[:-1], place)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        if self._turn.closed:
+            return
         async with closing(self.reply(voice.steps[-1])) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -197,7 +196,7 @@ class _Workflow:
         if _agent(voice).parallel:
             speaking = self._side_by_side(voice, place)
         elif voice.steps:
-            speaking = self._in_turn(voice, place)
+            speaking = self._in_turn(voice.steps, place)
         elif _agent(voice).name in self._said:
             return
         else:
@@ -206,8 +205,9 @@ class _Workflow:
             async for chunk in chunks:
                 yield chunk
 
-    async def _in_turn(self, voice: Voice, place: _Place) -> Chunks:
-        for step in voice.steps:
+    async def _in_turn(self, steps: Sequence[Voice], place: _Place) -> Chunks:
+        """Have these speak one after the other, until one of them ends the turn by a call of the client's."""
+        for step in steps:
             async with closing(self._aside(step, place)) as chunks:
                 async for chunk in chunks:
                     yield chunk

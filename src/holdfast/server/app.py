@@ -111,15 +111,9 @@ def make_app(
     relays = relays or Relays()
     metrics = _metrics_of(hf)
     metrics.watch_replies(relays)
-    table: dict[str, Mapping[str, Handler]] = {
-        **ROUTES,
-        "/metrics": {"GET": meta.metrics_of(metrics)},
-        "/openapi.json": {"GET": _description(lambda: table, who)},
-        "/docs": {"GET": _docs(lambda: table)},
-    }
     routes = [
         Route(path, Endpoint(handlers, current, intake, parameters=parameters_of(path)))
-        for path, handlers in table.items()
+        for path, handlers in _table(metrics, who).items()
     ]
     chats = [Chat(door, current, intake, matching or Matching(), relays) for door in DOORS]
     doors = [
@@ -138,6 +132,17 @@ def make_app(
         ],
         lifespan=lifespan,
     )
+
+
+def _table(metrics: Metrics, who: Access) -> Mapping[str, Mapping[str, Handler]]:
+    """Every route but the doors."""
+    table: dict[str, Mapping[str, Handler]] = {
+        **ROUTES,
+        "/metrics": {"GET": meta.metrics_of(metrics)},
+        "/openapi.json": {"GET": _description(lambda: table, who)},
+        "/docs": {"GET": _docs(lambda: table)},
+    }
+    return table
 
 
 def _metrics_of(hf: Holdfast) -> Metrics:

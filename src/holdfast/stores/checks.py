@@ -27,7 +27,7 @@ from holdfast.limits import (
     STATE_KEYS,
     SYSTEM_BYTES,
 )
-from holdfast.messages import DIGEST_SIZE, ROLES, Message, encode_payload
+from holdfast.messages import DIGEST_SIZE, ROLES, UNWRITABLE, Message, encode_payload
 from holdfast.session import CompactionKind, Ending, EndReason, ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.state import APP, TEMP, Change, check_delta, encoded, scope_of
 from holdfast.state import USER as USER_STATE
@@ -35,8 +35,6 @@ from holdfast.state import check_key as check_state_key
 from holdfast.stores.base import MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_PAGE, Append, NewSession, SessionPatch
 from holdfast.stores.keys import ApiKey, Role
 
-_UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""What encoding to JSON raises; a lone surrogate is a ValueError."""
 _BLOB = re.compile("[0-9a-z]{1,64}")
 _encode = msgspec.json.Encoder().encode
 
@@ -325,7 +323,7 @@ def _message_payload(message: Message, param: str) -> bytes:
         raise InvalidMessage(f"role must be one of {', '.join(ROLES)}, not {message.role!r}", param=f"{param}.role")
     try:
         payload = encode_payload(message)
-    except _UNWRITABLE as exc:
+    except UNWRITABLE as exc:
         raise InvalidMessage(f"{param} cannot be written as JSON: {exc}", param=param) from exc
     if len(payload) > MAX_MESSAGE_BYTES:
         raise TooLarge(f"{param} has {len(payload)} bytes; a message may have {MAX_MESSAGE_BYTES}", param=param)
@@ -348,7 +346,7 @@ def _check_fields(system_messages: Any, metadata: Any) -> None:
 def _check_json(value: Any, param: str, most: int) -> None:
     try:
         size = len(_encode(value))
-    except _UNWRITABLE as exc:
+    except UNWRITABLE as exc:
         raise InvalidRequest(f"{param} cannot be written as JSON: {exc}", param=param) from exc
     check_size(size, param, most)
 

@@ -12,15 +12,13 @@ import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ERROR_CHARS, TOOL_GRACE_SECONDS
-from holdfast.messages import Message, Part, ToolCall
+from holdfast.messages import UNWRITABLE, Message, Part, ToolCall
 from holdfast.tools.context import ToolContext
 from holdfast.tools.tool import Tool, Toolset
 
 MARKER: Final = "\n[… {missing:,} of {size:,} bytes of this result cut …]\n"
 CANCELLED: Final = "cancelled: whoever asked had gone before the tool ended; it may have done its work or not"
 NOT_RUN: Final = "not run: whoever asked had gone"
-_UNWRITABLE: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""What encoding to JSON raises."""
 _log = logging.getLogger("holdfast.tools")
 
 
@@ -107,7 +105,7 @@ def _outcome(tools: Toolset, tool: Tool, call: ToolCall, work: asyncio.Task[Any]
         raise error
     try:
         content = _content(work.result(), tools.limits.result if tool.max_result is None else tool.max_result)
-    except _UNWRITABLE as exc:
+    except UNWRITABLE as exc:
         _note(call, exc)
         return failure(call, f"the tool's result is no text, and cannot be written as JSON: {type(exc).__name__}")
     return Outcome(call, content, delta=delta)
