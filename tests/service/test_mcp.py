@@ -11,7 +11,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,10 @@ async def result(desk: Bench) -> Any:
     return msgspec.json.decode(text) if text.startswith("{") else text
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
     """Wait for what a program of its own brings about."""
     async with asyncio.timeout(10):
-        while not true():  # noqa: ASYNC110 - nobody here could set an event
+        while not await true():  # noqa: ASYNC110 - nobody here could set an event
             await asyncio.sleep(0)
 
 
@@ -187,7 +187,11 @@ async def test_new_tools_are_offered() -> None:
     """A server that tells of new tools is asked for them anew."""
     async with served([*calls("learn"), "x"]) as desk:
         await desk.ask("hi", agent="helper")
-        await until(lambda: "stub_late" in desk.hf.roster.tools.tools)
+
+        async def learnt() -> bool:
+            return "stub_late" in desk.hf.roster.tools.tools
+
+        await until(learnt)
         await desk.ask("hi", agent="helper")
         assert "stub_late" in offered(desk)
 
@@ -263,11 +267,17 @@ async def test_cancelled_turns_leave_it_usable() -> None:
     """Whoever goes while a tool is at work leaves a result that says so, and a server that serves."""
     async with served([said(None, ("c", "stub_slow", {"seconds": 60})), *calls("shout", text="b")]) as desk:
         turn = asyncio.ensure_future(desk.ask("hi", agent="helper"))
-        await until(lambda: len(desk.model.bodies) == 1)
+
+        async def called() -> bool:
+            return any(entry.message.tool_calls for entry in await desk.log())
+
+        await until(called)
         turn.cancel()
         await asyncio.wait({turn})
         await desk.ask("hi", agent="helper")
-        assert await result(desk) == "B"
+        first, last = [entry.message.text for entry in await desk.log() if entry.message.role == "tool"]
+        assert "whoever asked had gone" in first
+        assert last == "B"
 
 
 async def test_nothing_is_left_behind() -> None:
