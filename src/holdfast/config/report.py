@@ -27,12 +27,12 @@ from holdfast.config.resolve import (
 from holdfast.config.shown import describe
 from holdfast.config.values import mask_url
 from holdfast.context.policies import WITHOUT_MODEL
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, MissingExtra
 from holdfast.secrets.patterns import chosen, unknown
 from holdfast.secrets.rules import EXTRA, installed
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
 from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA
-from holdfast.tools.mcp.settings import McpSettings
+from holdfast.tools.mcp.settings import McpSettings, prefix_of
 from holdfast.tools.tool import ELSEWHERE, PLANNED, PYTHON
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _tools(config: Config) -> Iterator[tuple[str, str]]:
 def _of_server(config: Config, tool: str) -> bool:
     """Whether a name may be that of an MCP server, or of one of its tools: which these are is known when it runs."""
     named = config.mcp_servers.items()
-    return any(tool == name or tool.startswith(name + "_" if one.prefix is None else one.prefix) for name, one in named)
+    return any(tool == name or tool.startswith(prefix_of(name, one.prefix)) for name, one in named)
 
 
 def _models(config: Config) -> Iterator[tuple[str, str]]:
@@ -195,7 +195,7 @@ def _mcp(config: Config) -> Iterator[tuple[str, str]]:
         except InvalidRequest as exc:
             yield f"mcp_servers.{name}", str(exc)
     if config.mcp_servers and find_spec("mcp") is None:
-        yield "mcp_servers", f"an MCP server needs the extra {MCP_EXTRA!r}: pip install 'holdfast[{MCP_EXTRA}]'"
+        yield "mcp_servers", str(MissingExtra("an MCP server", extra=MCP_EXTRA))
 
 
 def _any_rule(rules: Sequence[str], exclude: Sequence[str]) -> bool:

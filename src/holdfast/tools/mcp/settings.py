@@ -16,6 +16,11 @@ EXTRA: Final = "mcp"
 _NAME: Final = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
+def prefix_of(name: str, prefix: str | None) -> str:
+    """What stands before the names of the tools of a server: its `prefix`, else its name and `_`."""
+    return f"{name}_" if prefix is None else prefix
+
+
 class McpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One server: a program that is started (`command`), or an address (`url`).
 
@@ -68,7 +73,7 @@ class McpSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def before(self) -> str:
         """What stands before the names of its tools."""
-        return f"{self.name}_" if self.prefix is None else self.prefix
+        return prefix_of(self.name, self.prefix)
 
     def offers(self, tool: str) -> bool:
         """Whether a tool of that name, as the server has it, is offered."""
