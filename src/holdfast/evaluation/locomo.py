@@ -1,0 +1,117 @@
+"""LoCoMo's published form, with the slips of the published file.
+
+Maharana et al., "Evaluating Very Long-Term Conversational Memory of LLM Agents" (2024).
+
+A sample is `{"sample_id", "conversation", "qa"}`. `conversation` holds `session_N` (a list of turns) and `session_N_date_time`; a turn has
+`speaker`, `dia_id`, `text`, and for a photo that was shared `blip_caption`. A question has `evidence`, the `dia_id`s of the turns that
+answer it, and a `category` from 1 to 5. Whatever else stands there (summaries, observations) is not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from holdfast.errors import InvalidMessage
+from holdfast.evaluation.dataset import Query, Sample, Turn
+
+CATEGORIES: Final = {"1": "multi-hop", "2": "temporal", "3": "open-domain", "4": "single-hop", "5": "adversarial"}
+ADVERSARIAL: Final = CATEGORIES["5"]
+_SESSION = re.compile(r"session_(\d+)")
+_EVIDENCE = re.compile(r"D:?\s*(\d+)\s*:\s*(\d+)", re.IGNORECASE)
+"""One id; several stand in one text ("D8:6; D9:17"), some with a colon too many ("D:11:26"), or zeros in front."""
+_DATES: Final = ("%I:%M %p on %d %B, %Y", "%I:%M %p on %d %B %Y", "%d %B, %Y", "%d %B %Y")
+_APART = 60_000
+"""Milliseconds between turns, which have no time of their own."""
+MOST_EVIDENCE = 1_000
+
+
+def is_locomo(data: Any) -> bool:
+    """Whether something read from JSON is a sample of this form."""
+    return isinstance(data, Mapping) and isinstance(data.get("conversation"), Mapping)
+
+
+def sample_of(data: Mapping[str, Any], where: str, *, captions: bool = True) -> tuple[Sample, int, int]:
+    """A sample, and how many of its questions were left out, and how many names of turns it does not have.
+
+    Args:
+        data: as it was read.
+        where: its place, for errors.
+        captions: whether the caption of a shared photo belongs to what was said.
+
+    Raises:
+        InvalidMessage: it is not of this form; says where.
+    """
+    conversation = data["conversation"]
+    numbers = sorted(int(found[1]) for key in conversation if (found := _SESSION.fullmatch(str(key))))
+    turns: list[Turn] = []
+    places: dict[tuple[int, int], int] = {}
+    sessions: list[str] = []
+    for number in numbers:
+        said = conversation[f"session_{number}"]
+        if not isinstance(said, list):
+            raise InvalidMessage(f"{where}: session_{number} is no list of turns")
+        if not said:
+            continue
+        at = _moment(conversation.get(f"session_{number}_date_time"), f"{where}: session_{number}_date_time")
+        for count, turn in enumerate(said):
+            place = f"{where}: session_{number}[{count}]"
+            made = _turn(turn, len(sessions), at + count * _APART, conversation, place, captions=captions)
+            for key in _ids(made.id):
+                places.setdefault(key, len(turns))
+            turns.append(made)
+        sessions.append(f"session_{number}")
+    if not turns:
+        raise InvalidMessage(f"{where}: the conversation has no turns")
+    queries, left_out, unknown = _queries(data.get("qa"), places, where)
+    return Sample(str(data.get("sample_id") or where), tuple(sessions), tuple(turns), queries), left_out, unknown
+
+
+def _turn(turn: Any, session: int, at: int, people: Mapping[str, Any], where: str, *, captions: bool) -> Turn:
+    if not isinstance(turn, Mapping) or not isinstance(turn.get("text"), str):
+        raise InvalidMessage(f'{where} is no turn: {{"speaker", "dia_id", "text"}}')
+    speaker, text = str(turn.get("speaker", "")), turn["text"]
+    caption = turn.get("blip_caption")
+    if captions and isinstance(caption, str) and caption.strip():
+        text = f"{text}\n[shared a photo: {caption.strip()}]"
+    role = "assistant" if speaker == people.get("speaker_b") else "user"
+    return Turn(str(turn.get("dia_id", "")), session, role, speaker or None, text, at)
+
+
+def _queries(given: Any, places: Mapping[tuple[int, int], int], where: str) -> tuple[tuple[Query, ...], int, int]:
+    if not isinstance(given, list):
+        raise InvalidMessage(f"{where}: qa is no list of questions")
+    queries = []
+    left_out = unknown = 0
+    for count, one in enumerate(given):
+        if not isinstance(one, Mapping) or not isinstance(one.get("question"), str):
+            raise InvalidMessage(f'{where}: qa[{count}] is no question: {{"question", "evidence", "category"}}')
+        named = one.get("evidence") or []
+        keys = [key for text in (named if isinstance(named, list) else [named]) for key in _ids(text)][:MOST_EVIDENCE]
+        evidence = tuple(dict.fromkeys(places[key] for key in keys if key in places))
+        unknown += sum(key not in places for key in keys)
+        if not evidence:
+            left_out += 1
+            continue
+        category = str(one.get("category", "")).strip()
+        queries.append(Query(one["question"], evidence, CATEGORIES.get(category, category or "none")))
+    return tuple(queries), left_out, unknown
+
+
+def _ids(text: Any) -> Iterator[tuple[int, int]]:
+    if isinstance(text, str):
+        for session, turn in _EVIDENCE.findall(text):
+            yield int(session), int(turn)
+
+
+def _moment(text: Any, where: str) -> int:
+    if text is None:
+        return 0
+    for form in _DATES:
+        try:
+            return int(datetime.strptime(str(text).strip(), form).replace(tzinfo=UTC).timestamp()) * 1000
+        except ValueError:
+            continue
+    raise InvalidMessage(f"{where} is no time like 1:56 pm on 8 May, 2023: {str(text)[:60]!r}")

@@ -1,0 +1,161 @@
+"""Sets out of files: LoCoMo's form, or a plain one for anybody's own conversations.
+
+The plain form is an object, or a line of JSONL, a sample: `{"id"?, "sessions": [{"id"?, "messages": [{"role", "content", "id"?, "name"?,
+"timestamp"?}]}], "questions": [{"question", "evidence": [ids], "type"?, "asked"?}]}`; times are in milliseconds since the epoch, or ISO 8601. A
+message without an id is `SESSION:PLACE`, from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
+from holdfast.evaluation.locomo import ADVERSARIAL, is_locomo, sample_of
+
+SUFFIXES: Final = (".json", ".jsonl")
+MAX_FILE: Final = 512 * 1024 * 1024
+"""Bytes of the largest file that is read."""
+
+
+def read(paths: Iterable[Path], *, captions: bool = True) -> Dataset:
+    """The samples in some files; of a folder those in its JSON and JSONL files, sorted by name.
+
+    Args:
+        paths: files and folders, in order.
+        captions: whether captions of photos belong to what was said (LoCoMo's form).
+
+    Raises:
+        InvalidRequest: a file cannot be read, or a folder has none.
+        InvalidMessage: a file is of neither form; says where.
+    """
+    samples: list[Sample] = []
+    left_out = unknown = 0
+    for path in _files(paths):
+        for where, data in _values(path):
+            sample, more_left_out, more_unknown = (
+                sample_of(data, where, captions=captions) if is_locomo(data) else _plain(data, where)
+            )
+            samples.append(sample)
+            left_out += more_left_out
+            unknown += more_unknown
+    if not samples:
+        raise InvalidMessage("there is no sample in what was named")
+    return Dataset(tuple(samples), left_out, unknown, (ADVERSARIAL,))
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+        if not found:
+            raise InvalidRequest(f"{path}: there is no .json or .jsonl file in it", param="DATASET")
+        yield from found
+
+
+def _values(path: Path) -> Iterator[tuple[str, Any]]:
+    """What stands in a file, each with its place: a value, the values of a list, or one a line."""
+    try:
+        if path.stat().st_size > MAX_FILE:
+            raise InvalidRequest(f"{path} has more than {MAX_FILE:,} bytes", param="DATASET")
+        data = path.read_bytes()
+    except OSError as exc:
+        raise InvalidRequest(f"{path}: {exc.strerror or exc}", param="DATASET") from exc
+    if path.suffix.lower() == ".jsonl":
+        for number, line in enumerate(data.splitlines(), start=1):
+            if line.strip():
+                yield f"{path}:{number}", _decoded(line, f"{path}:{number}")
+        return
+    value = _decoded(data, str(path))
+    if isinstance(value, list):
+        yield from ((f"{path}[{at}]", one) for at, one in enumerate(value))
+    else:
+        yield str(path), value
+
+
+def _decoded(data: bytes, where: str) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        raise InvalidMessage(f"{where}: no JSON: {exc}") from exc
+
+
+# -- the plain form ----------------------------------------------------------
+
+
+def _plain(data: Any, where: str) -> tuple[Sample, int, int]:
+    if not isinstance(data, Mapping) or not isinstance(data.get("sessions"), list):
+        raise InvalidMessage(
+            f'{where} is no sample: neither {{"conversation", "qa"}}, as LoCoMo has it, nor {{"sessions", "questions"}}'
+        )
+    turns: list[Turn] = []
+    names: list[str] = []
+    for number, session in enumerate(data["sessions"]):
+        if not isinstance(session, Mapping) or not isinstance(session.get("messages"), list):
+            raise InvalidMessage(f'{where}: sessions[{number}] is no session: {{"id", "messages"}}')
+        names.append(str(session.get("id", number)))
+        turns += _turns(session["messages"], number, names[-1], f"{where}: sessions[{number}]")
+    places: dict[str, int] = {}
+    for at, turn in enumerate(turns):
+        if places.setdefault(turn.id, at) != at:
+            raise InvalidMessage(f"{where}: two messages have the id {turn.id[:80]!r}")
+    if not turns:
+        raise InvalidMessage(f"{where}: there are no messages with a text")
+    queries, left_out, unknown = _questions(data.get("questions"), places, where)
+    return Sample(str(data.get("id") or where), tuple(names), tuple(turns), queries), left_out, unknown
+
+
+def _turns(messages: Sequence[Any], session: int, name: str, where: str) -> Iterator[Turn]:
+    for at, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise InvalidMessage(f'{where}.messages[{at}] is no message: {{"role", "content"}}')
+        text = message.get("content")
+        if not isinstance(text, str):
+            raise InvalidMessage(f"{where}.messages[{at}].content is no text")
+        who = message.get("name")
+        yield Turn(
+            str(message.get("id", f"{name}:{at}")),
+            session,
+            message["role"],
+            None if who is None else str(who),
+            text,
+            _moment(message.get("timestamp"), f"{where}.messages[{at}].timestamp") or 0,
+        )
+
+
+def _questions(given: Any, places: Mapping[str, int], where: str) -> tuple[tuple[Query, ...], int, int]:
+    if not isinstance(given, list):
+        raise InvalidMessage(f"{where}: questions is no list")
+    queries = []
+    left_out = unknown = 0
+    for at, one in enumerate(given):
+        if not isinstance(one, Mapping) or not isinstance(one.get("question"), str):
+            raise InvalidMessage(f'{where}: questions[{at}] is no question: {{"question", "evidence"}}')
+        evidence = one.get("evidence", [])
+        if not isinstance(evidence, list):
+            raise InvalidMessage(f"{where}: questions[{at}].evidence is no list of ids")
+        known = tuple(dict.fromkeys(places[str(name)] for name in evidence if str(name) in places))
+        unknown += sum(str(name) not in places for name in evidence)
+        if known:
+            asked = _moment(one.get("asked"), f"{where}: questions[{at}].asked")
+            queries.append(Query(one["question"], known, str(one.get("type", "none")), asked))
+        else:
+            left_out += 1
+    return tuple(queries), left_out, unknown
+
+
+def _moment(given: Any, where: str) -> int | None:
+    if given is None or (isinstance(given, int) and not isinstance(given, bool)):
+        return given
+    try:
+        moment = datetime.fromisoformat(given)
+    except (TypeError, ValueError) as exc:
+        raise InvalidMessage(f"{where} is no time: milliseconds since the epoch, or ISO 8601") from exc
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

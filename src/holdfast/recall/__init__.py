@@ -1,0 +1,1 @@
+"""Recall: what searching over conversations and memories consists of."""

@@ -1,0 +1,149 @@
+"""BERT's uncased WordPiece in plain Python: from a text to the ids of its pieces.
+
+Follows the tokenizer of `bert-base-uncased` (Devlin et al. 2018, `BasicTokenizer` and `WordpieceTokenizer`), as Hugging Face's
+`BertNormalizer` and `BertPreTokenizer` have it: control characters go, accents go, letters become small, CJK characters and
+punctuation stand alone, then the longest piece that is known, again and again. Text that looks like a special token is text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Final
+
+from holdfast.errors import EmbeddingFailed
+
+CLS: Final = "[CLS]"
+SEP: Final = "[SEP]"
+UNKNOWN: Final = "[UNK]"
+WORD_CHARS: Final = 100
+"""Longest word that is looked at; a longer one is unknown."""
+_WORDS_KEPT: Final = 20_000
+"""Words of which the pieces are remembered."""
+_BEGINNING: Final = 4096
+"""Characters of a text that are looked at first: mostly they have all the pieces that are wanted."""
+_CJK: Final = (
+    *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F)),
+    *((0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
+)
+_ASCII_WORD: Final = re.compile(r"[a-z0-9]+|[!-/:-@\[-`{-~]")
+_ASCII_CONTROL: Final = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 127])
+
+
+class WordPiece:
+    """A vocabulary, and how texts are cut into it.
+
+    Args:
+        pieces: the vocabulary's lines, in the order of their ids.
+
+    Raises:
+        EmbeddingFailed: a piece that every text needs is not among them.
+    """
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        self._ids = {piece: at for at, piece in enumerate(pieces)}
+        missing = [name for name in (CLS, SEP, UNKNOWN) if name not in self._ids]
+        if missing:
+            raise EmbeddingFailed(f"the vocabulary has no {missing[0]}: it is none of BERT's")
+        self._first, self._last = self._ids[CLS], self._ids[SEP]
+        self._unknown = (self._ids[UNKNOWN],)
+        self._pieces = lru_cache(maxsize=_WORDS_KEPT)(self._cut)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def ids(self, text: str, most: int) -> list[int]:
+        """The ids of a text's pieces, framed as BERT has them.
+
+        Args:
+            text: any.
+            most: ids at the most, the frame's two included; what is further behind in the text is not looked at.
+        """
+        room = most - 2
+        # Only the last word of what is looked at can be another one in the whole text, and it has WORD_CHARS pieces at most.
+        size = min(_BEGINNING, len(text))
+        found = self._found(text[:size])
+        while size < len(text) and len(found) < room + WORD_CHARS:
+            size = min(4 * size, len(text))
+            found = self._found(text[:size])
+        return [self._first, *found[:room], self._last]
+
+    def _found(self, text: str) -> list[int]:
+        pieces = self._pieces
+        return [piece for word in words(text) for piece in pieces(word)]
+
+    def _cut(self, word: str) -> tuple[int, ...]:
+        """The longest piece that is known, then the longest that goes on from there; all unknown where one is."""
+        if len(word) > WORD_CHARS:
+            return self._unknown
+        found, start, ids = [], 0, self._ids
+        while start < len(word):
+            mark = "##" if start else ""
+            end = next((end for end in range(len(word), start, -1) if mark + word[start:end] in ids), None)
+            if end is None:
+                return self._unknown
+            found.append(ids[mark + word[start:end]])
+            start = end
+        return tuple(found)
+
+
+def words(text: str) -> list[str]:
+    """`text` as BERT's basic tokenizer sees it: small letters without accents, punctuation and CJK characters alone.
+
+    >>> words("Crème brûlée, 東京!")
+    ['creme', 'brulee', ',', '東', '京', '!']
+    """
+    if text.isascii():
+        return _ASCII_WORD.findall(text.translate(_ASCII_CONTROL).lower())
+    # The capital sigma first: inside a whole text Python writes it as a final one at a word's end, BERT never does.
+    plain = unicodedata.normalize("NFD", text.translate(_CLEANED)).translate(_BARE).replace("Σ", "\u03c3").lower()
+    return plain.translate(_APART).split()
+
+
+class _Cleaned(dict[int, str | int | None]):
+    """Without control characters, every kind of white space as a blank, CJK characters apart."""
+
+    def __missing__(self, code: int) -> str | int | None:
+        char = chr(code)
+        found: str | int | None = code
+        if char in "\t\n\r":
+            found = " "
+        elif code in {0, 0xFFFD} or unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co"}:
+            found = None  # before white space: some controls would be both
+        elif char.isspace():
+            found = " "
+        elif any(first <= code <= last for first, last in _CJK):
+            found = f" {char} "
+        self[code] = found
+        return found
+
+
+class _Bare(dict[int, int | None]):
+    """Without what combines with the letter before it."""
+
+    def __missing__(self, code: int) -> int | None:
+        found = None if unicodedata.category(chr(code)) == "Mn" else code
+        self[code] = found
+        return found
+
+
+class _Apart(dict[int, str | int]):
+    """With punctuation apart."""
+
+    def __missing__(self, code: int) -> str | int:
+        char = chr(code)
+        mark = unicodedata.category(char).startswith("P") or (33 <= code <= 126 and not char.isalnum())
+        found = f" {char} " if mark else code
+        self[code] = found
+        return found
+
+
+_CLEANED, _BARE, _APART = _Cleaned(), _Bare(), _Apart()
+
+
+def vocabulary(lines: Iterable[str]) -> Iterator[str]:
+    """The pieces in a `vocab.txt`."""
+    for line in lines:
+        yield line.rstrip("\r\n")

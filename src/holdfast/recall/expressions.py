@@ -1,0 +1,384 @@
+"""Time expressions: where in a text a time is named, and which span of the calendar that is, seen from a moment.
+
+A small grammar of our own, in English, and of German, Spanish and French the commonest. Only what lies behind is understood: a
+conversation that was is asked for. Weeks begin on Monday. Of days and months without a year the newest that has begun is meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta
+from typing import Final, NamedTuple
+
+Span = tuple[datetime, datetime]
+"""From a moment until before another, in local time without a zone."""
+
+
+class Named(NamedTuple):
+    """A time that a text names."""
+
+    start: int
+    stop: int
+    """Where in the text it is named."""
+    span: Span
+    relative: bool
+    """Whether it is named as seen from now: "yesterday" is, "in May 2023" is not."""
+
+
+_DAY: Final = timedelta(days=1)
+_MONTHS: Final = {
+    name: number
+    for number, names in enumerate(
+        (
+            "january jan januar jänner enero janvier",
+            "february feb februar febrero février",
+            "march mar märz marzo mars",
+            "april apr abril avril",
+            "may mai mayo",
+            "june jun juni junio juin",
+            "july jul juli julio juillet",
+            "august aug agosto août",
+            "september sept sep septiembre septembre",
+            "october oct oktober octubre octobre",
+            "november nov noviembre novembre",
+            "december dec dezember diciembre décembre",
+        ),
+        start=1,
+    )
+    for name in names.split()
+}
+_WEEKDAYS: Final = {
+    name: number
+    for number, names in enumerate(
+        (
+            "monday mon montag lunes lundi",
+            "tuesday tue tues dienstag martes mardi",
+            "wednesday wed mittwoch miércoles miercoles mercredi",
+            "thursday thu thurs donnerstag jueves jeudi",
+            "friday fri freitag viernes vendredi",
+            "saturday sat samstag sonnabend sábado sabado samedi",
+            "sunday sun sonntag domingo dimanche",
+        )
+    )
+    for name in names.split()
+}
+_NUMBERS: Final = {
+    name: number
+    for number, names in (
+        (1, "a an one ein eine einem einer einen un una uno une"),
+        (2, "two couple zwei dos deux"),
+        (3, "three few drei paar tres trois"),
+        (4, "four several vier einigen cuatro quatre quelques"),
+        (5, "five fünf cinco cinq"),
+        (6, "six sechs seis"),
+        (7, "seven sieben siete sept"),
+        (8, "eight acht ocho huit"),
+        (9, "nine neun nueve neuf"),
+        (10, "ten zehn diez dix"),
+        (11, "eleven elf once onze"),
+        (12, "twelve zwölf doce douze"),
+    )
+    for name in names.split()
+}
+_UNITS: Final = {
+    name: unit
+    for unit, names in (
+        ("minute", "minute minutes min mins minuten minuto minutos"),
+        ("hour", "hour hours stunde stunden hora horas heure heures"),
+        ("day", "day days tag tage tagen día días dia dias jour jours"),
+        ("week", "week weeks woche wochen semana semanas semaine semaines"),
+        ("month", "month months monat monate monaten mes meses mois"),
+        ("year", "year years jahr jahre jahren año años an ans année années"),
+    )
+    for name in names.split()
+}
+
+
+def _any(names: dict[str, int] | dict[str, str]) -> str:
+    return "|".join(sorted(names, key=len, reverse=True))
+
+
+_MONTH, _WEEKDAY, _UNIT = _any(_MONTHS), _any(_WEEKDAYS), _any(_UNITS)
+_N = rf"(?P<n>\d{{1,4}}|(?:a )?(?:{_any(_NUMBERS)})(?: of)?)"
+_D, _TH, _Y = r"(?P<d>\d{1,2})", r"(?:st|nd|rd|th|\.)?", r"(?P<y>(?:19|20)\d\d)"
+_PART = r"(?P<part>morning|afternoon|evening|night)"
+_HINT: Final = re.compile(
+    rf"\d|morning|afternoon|evening|night|weekend|today|yesterday|heute|gestern|hoy|ayer|hier|noche|anteayer|antier|aujourd"
+    rf"|\b(?:{_MONTH}|{_WEEKDAY}|{_UNIT})\b",
+    re.IGNORECASE,
+)
+"""One of these stands in every expression: most questions have none, and that is seen at once."""
+_PARTS: Final = {"morning": (5, 12), "afternoon": (12, 18), "evening": (17, 24), "night": (18, 30)}
+"""Hours of the day; those from 24 on are the next day's."""
+
+
+def spans_in(text: str, now: datetime) -> list[Named]:
+    """The times that a text names, in order; of two that overlap the longer one.
+
+    Args:
+        text: as `holdfast.recall.terms.normal` gives it.
+        now: local time, without a zone.
+    """
+    if not _HINT.search(text):
+        return []
+    found = [named for pattern, read, relative in _RULES for named in _matched(pattern, read, relative, text, now)]
+    found.sort(key=lambda named: (named.start - named.stop, named.start))
+    kept: list[Named] = []
+    for named in found:
+        if all(named.stop <= other.start or named.start >= other.stop for other in kept):
+            kept.append(named)
+    return sorted(kept)
+
+
+Read = Callable[[re.Match[str], datetime], "Span | None"]
+
+
+def _matched(pattern: re.Pattern[str], read: Read, relative: bool, text: str, now: datetime) -> Iterator[Named]:  # noqa: FBT001 - a rule's own
+    for match in pattern.finditer(text):
+        try:
+            span = read(match, now)
+        except (ValueError, OverflowError):  # the 31st of June, the year 0
+            continue
+        if span is not None:
+            yield Named(match.start(), match.end(), span, relative)
+
+
+# -- spans -------------------------------------------------------------------
+
+
+def _days(first: date, count: int = 1) -> Span:
+    begin = datetime.combine(first, time())
+    return begin, begin + count * _DAY
+
+
+def _month(year: int, month: int) -> Span:
+    return datetime(year, month, 1), datetime(year + month // 12, month % 12 + 1, 1)  # noqa: DTZ001 - local time
+
+
+def _months_back(now: datetime, count: int) -> tuple[int, int]:
+    whole = now.year * 12 + now.month - 1 - count
+    return whole // 12, whole % 12 + 1
+
+
+def _whole(unit: str, now: datetime, back: int) -> Span:
+    """The week, month or year that lies so many back; 0 is the one that runs."""
+    if unit == "week":
+        return _days(now.date() - timedelta(days=now.weekday() + 7 * back), 7)
+    if unit == "month":
+        return _month(*_months_back(now, back))
+    if unit == "year":
+        return datetime(now.year - back, 1, 1), datetime(now.year - back + 1, 1, 1)  # noqa: DTZ001 - local time
+    return _days(now.date() - back * _DAY)
+
+
+def _number(match: re.Match[str]) -> int:
+    word = match["n"].casefold().removeprefix("a ").removesuffix(" of")
+    return int(word) if word.isdecimal() else _NUMBERS[word]
+
+
+def _unit(match: re.Match[str]) -> str:
+    return _UNITS[match["unit"].casefold()]
+
+
+def _ago(match: re.Match[str], now: datetime) -> Span:
+    """So long ago, give or take what such words leave open."""
+    count, unit = _number(match), _unit(match)
+    if unit in {"minute", "hour"}:
+        step = timedelta(minutes=1) if unit == "minute" else timedelta(hours=1)
+        give = max(step / 2, count * step / 4)
+        return now - count * step - give, now - count * step + give
+    vague = "few" in match["n"] or "couple" in match["n"] or "several" in match["n"]
+    if unit == "day":
+        return _days(now.date() - (count + 2 * vague) * _DAY, 1 + 3 * vague)
+    if unit == "week":
+        return _days(now.date() - timedelta(days=7 * count + 3 + 4 * vague), 7 + 8 * vague)
+    year, month = _months_back(now, count if unit == "month" else 12 * count)
+    middle = date(year, month, min(now.day, 28))
+    give_days = (15 if unit == "month" else 92) * (1 + vague)
+    return _days(middle - give_days * _DAY, 2 * give_days + 1)
+
+
+def _past(match: re.Match[str], now: datetime) -> Span:
+    """The last N of them, up to now."""
+    count, unit = _number(match), _unit(match)
+    if unit in {"minute", "hour"}:
+        return now - count * (timedelta(minutes=1) if unit == "minute" else timedelta(hours=1)), now
+    if unit in {"day", "week"}:
+        return datetime.combine(now.date() - count * (7 if unit == "week" else 1) * _DAY, time()), now
+    year, month = _months_back(now, count if unit == "month" else 12 * count)
+    return datetime.combine(date(year, month, min(now.day, 28)), time()), now
+
+
+def _past_one(match: re.Match[str], now: datetime) -> Span:
+    """So long back from now: "in the past week" are seven days, not the week before."""
+    day = {"minute": 0, "hour": 0, "day": 1, "week": 7, "month": 31, "year": 366}[_unit(match)]
+    return datetime.combine(now.date() - day * _DAY, time()), now
+
+
+def _romance(match: re.Match[str], now: datetime) -> Span | None:
+    """Los últimos tres días: only with the word that says so."""
+    said = match.group().casefold()
+    return _past(match, now) if "últim" in said or "dernièr" in said or "dernier" in said else None
+
+
+def _back(unit: str, count: int) -> Read:
+    def read(match: re.Match[str], now: datetime) -> Span:
+        return _whole(unit, now, count)
+
+    return read
+
+
+def _week_or_more(match: re.Match[str], now: datetime) -> Span:
+    """The one before ("last month"), or the one that runs ("this month")."""
+    return _whole(_unit(match), now, 0 if match.groupdict().get("this") else 1)
+
+
+def _part_of(back: int) -> Read:
+    def read(match: re.Match[str], now: datetime) -> Span:
+        return _hours(now.date() - back * _DAY, *_PARTS[match["part"].casefold()])
+
+    return read
+
+
+def _hours(day: date, first: int, last: int) -> Span:
+    begin = datetime.combine(day, time())
+    return begin + timedelta(hours=first), begin + timedelta(hours=last)
+
+
+def _last_night(match: re.Match[str], now: datetime) -> Span:
+    return _hours(now.date() - _DAY, 18, 30)
+
+
+def _tonight(match: re.Match[str], now: datetime) -> Span:
+    return _hours(now.date(), *_PARTS["evening"])
+
+
+def _weekend(match: re.Match[str], now: datetime) -> Span:
+    """The last one that has begun; with "last", before this week's."""
+    saturday = now.date() - ((now.weekday() + 2) % 7) * _DAY
+    if match["last"] and now.weekday() >= 5:
+        saturday -= 7 * _DAY
+    return _days(saturday, 2)
+
+
+def _weekday(match: re.Match[str], now: datetime) -> Span:
+    """The last day of that name before today; in "last week" that week's."""
+    number = _WEEKDAYS[match["weekday"].casefold()]
+    groups = match.groupdict()
+    if groups.get("week"):
+        day = _whole("week", now, 1)[0].date() + number * _DAY
+    else:
+        day = now.date() - ((now.weekday() - number - 1) % 7 + 1) * _DAY
+    part = groups.get("part")
+    return _hours(day, *_PARTS[part.casefold()]) if part else _days(day)
+
+
+def _dated(match: re.Match[str], now: datetime) -> Span:
+    """A day of a month, or a month; without a year the newest that has begun."""
+    groups = match.groupdict()
+    name = groups.get("month")
+    month = _MONTHS[name.casefold()] if name else int(match["m"])
+    day = int(groups.get("d") or 0)
+    if groups.get("y"):
+        year = int(match["y"])
+    else:
+        begun = (month, day) <= (now.month, now.day)
+        if begun and groups.get("last") and month == now.month:
+            begun = False
+        year = now.year - (not begun)
+    if day:
+        return _days(date(year, month, day))
+    return _month(year, month)
+
+
+def _slashes(match: re.Match[str], now: datetime) -> Span | None:
+    """A day written with strokes: whether day or month comes first shows only where one is above 12."""
+    first, second, year = int(match["first"]), int(match["second"]), int(match["y"])
+    if (first > 12) == (second > 12) and first != second:
+        return None
+    return _days(date(year, second, first) if first > 12 else date(year, first, second))
+
+
+def _year(match: re.Match[str], now: datetime) -> Span:
+    return datetime(int(match["y"]), 1, 1), datetime(int(match["y"]) + 1, 1, 1)  # noqa: DTZ001 - local time
+
+
+_TALKS: Final = r"(?:chats?|conversations?|discussions?|messages?|questions?|sessions?|talks?|topics?)\b(?![.-]\w)"
+"""What a day may have of which somebody asks: "yesterday's questions"; what else is its own ("yesterday's log") is not of that day."""
+
+
+def _rule(pattern: str, read: Read, *, relative: bool = True) -> tuple[re.Pattern[str], Read, bool]:
+    return re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-]|'s\b(?! {_TALKS}))", re.IGNORECASE), read, relative
+
+
+_JOINING = "".join(
+    f"|(?<=\\b{word} )"
+    for word in (
+        "between",
+        "since",
+        "from",
+        "and",
+        "to",
+        "until",
+        "before",
+        "after",
+        "seit",
+        "bis",
+        "und",
+        "desde",
+        "y",
+    )
+).removeprefix("|")
+"""Behind these words a day or a month needs no other: "since Monday", "between May and July"."""
+_OF_MONTH = rf"(?P<month>{_MONTH})\.?"
+_RULES: Final = (
+    _rule(r"earlier today|today|heute|hoy|aujourd'hui", _back("day", 0)),
+    _rule(r"yesterday|gestern|ayer|hier", _back("day", 1)),
+    _rule(r"(?:the )?day before yesterday|vorgestern|anteayer|antier|avant-hier", _back("day", 2)),
+    _rule(rf"this {_PART}", _part_of(0)),
+    _rule(rf"(?:earlier )?(?:yesterday|last) {_PART}", _part_of(1)),
+    _rule(r"last night|anoche|gestern (?:nacht|abend)|hier soir", _last_night),
+    _rule(r"tonight", _tonight),
+    _rule(
+        rf"(?:(?P<this>this|diese[nrs]?|esta|este|cette|cet|ce)|last|previous|(?:letzte|vorige|vergangene)[nrs]?) (?P<unit>{_UNIT})",
+        _week_or_more,
+    ),
+    _rule(rf"(?:(?:la|el|le) |l')?(?P<unit>{_UNIT}) (?:pasad[ao]|derni[eè]re?)", _week_or_more),
+    _rule(
+        rf"(?:in |over |during |within )?(?:the |den |die |in den )?(?:last|past|previous|letzten) {_N} (?P<unit>{_UNIT})",
+        _past,
+    ),
+    _rule(rf"(?:in|over|during|within) the (?:past|last) (?P<unit>{_UNIT})", _past_one),
+    _rule(
+        rf"(?:(?:los|las|les) )?(?:últim[oa]s )?{_N} (?:dernier[s]?|dernières )?(?P<unit>{_UNIT})(?: pasad[oa]s)?",
+        _romance,
+    ),
+    _rule(rf"(?:about |around |some )?{_N} (?P<unit>{_UNIT}) (?:ago|earlier)", _ago),
+    _rule(rf"(?:vor|hace|il y a) {_N} (?P<unit>{_UNIT})", _ago),
+    _rule(r"(?:(?:on|over|at) )?(?:the |this |(?P<last>last |past ))weekend", _weekend),
+    _rule(
+        rf"(?:on|last|this past|past|am|letzten|el|le) (?P<weekday>{_WEEKDAY})(?: (?:pasado|dernier))?(?: {_PART})?",
+        _weekday,
+    ),
+    _rule(rf"(?P<weekday>{_WEEKDAY}) (?:pasado|dernier)", _weekday),
+    _rule(rf"(?:{_JOINING})(?P<weekday>{_WEEKDAY})", _weekday),
+    _rule(rf"(?:{_JOINING}){_OF_MONTH}", _dated, relative=False),
+    _rule(rf"(?:on )?(?P<weekday>{_WEEKDAY}) (?:of )?(?P<week>last week)", _weekday),
+    _rule(
+        rf"(?:(?:on|am|el|le) )?(?:the )?{_D}{_TH} (?:of |de )?{_OF_MONTH}(?:,? (?:of |de |del )?{_Y})?",
+        _dated,
+        relative=False,
+    ),
+    _rule(rf"(?:on )?{_OF_MONTH} (?:the )?{_D}{_TH}(?:,? (?:of )?{_Y})?", _dated, relative=False),
+    _rule(rf"(?:on )?{_Y}[-/.](?P<m>\d{{1,2}})[-/.]{_D}", _dated, relative=False),
+    _rule(rf"(?:on |am )?{_D}\.(?P<m>\d{{1,2}})\.{_Y}", _dated, relative=False),
+    _rule(rf"(?:on )?(?P<first>\d{{1,2}})/(?P<second>\d{{1,2}})/{_Y}", _slashes, relative=False),
+    _rule(
+        rf"(?:in|during|im|en|(?P<last>last)) (?:early |mid |late |the (?:beginning|middle|end) of )?{_OF_MONTH}(?:,? (?:of |de )?{_Y})?",
+        _dated,
+        relative=False,
+    ),
+    _rule(rf"{_OF_MONTH},? (?:of |de )?{_Y}", _dated, relative=False),
+    _rule(rf"(?:in|during|im jahr|en|throughout) {_Y}", _year, relative=False),
+)

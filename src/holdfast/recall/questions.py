@@ -1,0 +1,203 @@
+"""Questions: what somebody wants to find, as concepts to look up, and what else the question tells about where to look.
+
+A concept is a word of the question with whatever may stand for it in a text: its stems where the language is not certain, the parts of
+an identifier, words that everyday speech swaps for it; each with a weight. Nothing in a question is syntax. Words that are about
+the conversation ("did I mention"), and those that name its time, are no concepts.
+"""
+
+# ruff: noqa: RUF001 (words of other scripts are what some patterns are about)
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+import msgspec
+
+from holdfast.recall.stops import ASKING, ENGLISH, LANGUAGES, TALKING, language_of
+from holdfast.recall.terms import (
+    PART,
+    SPARE,
+    WHOLE,
+    Token,
+    bounded,
+    is_code,
+    is_dense,
+    normal,
+    readings,
+    stem,
+    tokens_of,
+)
+from holdfast.recall.times import TimeRange, times_of
+from holdfast.recall.wordforms import KINDRED
+
+MAX_QUESTION: Final = 8_000
+"""Characters of a question that are read."""
+MAX_ASKING: Final = 500
+"""Characters of it in which times are looked for, and what kind of answer is asked for: what is longer is no question but a text."""
+MAX_CONCEPTS: Final = 48
+"""Most concepts of a question; the first ones are kept."""
+PART_WEIGHT, SPARE_WEIGHT, SINGLE_WEIGHT, KIN_WEIGHT, OTHER_LANGUAGE = 0.4, 0.7, 0.25, 0.5, 0.9
+"""What counts less than the word itself: parts of an identifier, second readings, among them single characters of a Chinese word,
+words swapped for it, stems of other languages."""
+
+_ASKS_TIME = re.compile(
+    r"\bwhen\b|\b(?:what|which) (?:day|date|week|month|year|time|season)\b|\bhow long ago\b|\bwann\b|\bcu[áa]ndo\b|\bquand\b|\bquando\b|\bwanneer\b|\bкогда\b",
+    re.IGNORECASE,
+)
+_ASKS_NUMBER = re.compile(
+    r"\bhow (?:many|much|long|old|often|far|tall|big|high|late|early|fast)\b|\b(?:what|which) (?:number|age|price|cost|amount|year|time)\b"
+    r"|\bwie\s?(?:viele?|lange|alt|oft|weit)\b|\bcu[áa]nt[oa]s?\b|\bcombien\b|\bquant[oaie]\b|\bhoeveel\b|\bсколько\b",
+    re.IGNORECASE,
+)
+_TALK = "say|said|ask|asked|tell|told|mention|mentioned|talk|talked|write|wrote|promise|promised|decide|decided|show|showed|want|wanted"
+_BY_USER = re.compile(
+    rf"\b(?:did|have|had|what|that) I (?:{_TALK})\b|\bI (?:{_TALK})\b|\bmy (?:questions?|messages?|requests?)\b"
+    r"|\bich\b[^.?!]{0,40}\b(?:gesagt|gefragt|erzählt|erwähnt|geschrieben)\b|\bmeine (?:fragen?|nachrichten?)\b"
+    r"|\bj'ai (?:dit|demandé)|\bmes (?:questions|messages)\b|\bpregunt[ée]\b|\bdije\b|\bmis (?:preguntas|mensajes)\b",
+    re.IGNORECASE,
+)
+_BY_ASSISTANT = re.compile(
+    r"\b(?:did|have|had) you (?:say|said|tell|told|suggest|suggested|recommend|recommended|answer|answered|explain|explained|write|written|give|given|show|shown|advise|advised|propose|proposed)\b"
+    r"|\byou (?:said|told|suggested|recommended|answered|explained|wrote|gave|showed|advised|proposed|mentioned)\b|\byour (?:answers?|suggestions?|recommendations?|advice|reply|replies)\b"
+    r"|\b(?:hast du|du)\b[^.?!]{0,40}\b(?:gesagt|vorgeschlagen|empfohlen|geantwortet|erklärt|geraten)\b|\b(?:dijiste|recomendaste|sugeriste)\b"
+    r"|\b(?:tu m'as|as-tu|vous m'avez)\b[^.?!]{0,24}\b(?:dit|recommandé|conseillé|proposé|répondu|expliqué)\b",
+    re.IGNORECASE,
+)
+
+
+class Concept(msgspec.Struct, frozen=True, gc=False):
+    """A word of a question."""
+
+    word: str
+    """As it stands there, folded, without what an apostrophe joins to it."""
+    variants: tuple[tuple[str, float], ...]
+    """Terms that stand for it, and how much each counts; the first is its own."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is looked for."""
+
+    text: str
+    concepts: tuple[Concept, ...]
+    range: TimeRange | None = None
+    """Only what was said then is asked for."""
+    mentioned: tuple[int, int] | None = None
+    """A time that the question names, in milliseconds since the epoch: what was said then is a little likelier."""
+    role: str | None = None
+    """Who seems to have said it, `user` or `assistant`: a little likelier."""
+    asks_time: bool = False
+    asks_number: bool = False
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """All terms to look up, each once."""
+        return tuple(dict.fromkeys(term for concept in self.concepts for term, _ in concept.variants))
+
+    @property
+    def only_time(self) -> bool:
+        """Whether nothing is asked for but a time, as in "What did I ask about yesterday?"."""
+        return self.range is not None and not self.concepts
+
+
+def question_of(text: str, *, now: int, zone: str = "UTC", narrow: bool = True) -> Question:
+    """A question as it is looked up.
+
+    Args:
+        text: what was asked; at most `MAX_QUESTION` characters of it count.
+        now: milliseconds since the epoch.
+        zone: name of the time zone that "yesterday" is meant in.
+        narrow: whether a time expression may narrow the search; without it, it is words like others. A long text is none that
+            asks for a time.
+    """
+    text = normal(text[:MAX_QUESTION])
+    asks = text[:MAX_ASKING]
+    when, about = times_of(asks, now, zone)
+    if not narrow or len(text) > MAX_ASKING:
+        when = None
+    taken = when.words if when else ()
+    tokens = [token for token in tokens_of(text) if not any(start <= token.start < stop for start, stop in taken)]
+    role = "assistant" if _BY_ASSISTANT.search(asks) else "user" if _BY_USER.search(asks) else None
+    return Question(
+        text=text,
+        concepts=_concepts(tokens, narrowed=when is not None),
+        range=when,
+        mentioned=None if when else about,
+        role=role,
+        asks_time=bool(_ASKS_TIME.search(asks)),
+        asks_number=bool(_ASKS_NUMBER.search(asks)),
+    )
+
+
+def _concepts(tokens: list[Token], *, narrowed: bool) -> tuple[Concept, ...]:
+    language = language_of(token.text.casefold() for token in tokens)
+    about = [token for token in tokens if token.text.casefold() not in ASKING]
+    found = _read(about, language)
+    if narrowed:
+        return () if all(concept.word in TALKING for concept in found) else found
+    return found or _read(tokens, language)
+
+
+def _read(tokens: list[Token], language: str | None) -> tuple[Concept, ...]:
+    concepts: dict[str, Concept] = {}
+    for token in tokens:
+        word = bounded(_bare(token.text))
+        for variants in _variants(token.text, language):
+            concepts.setdefault(variants[0][0], Concept(word, variants))
+            if len(concepts) == MAX_CONCEPTS:
+                return tuple(concepts.values())
+    return tuple(concepts.values())
+
+
+def _bare(word: str) -> str:
+    return word.casefold().partition("'")[0]
+
+
+def _variants(word: str, language: str | None) -> Iterator[tuple[tuple[str, float], ...]]:
+    """The concepts of a token: a word is one, a code with its parts another, of words that are joined each is one."""
+    if _bare(word).isalpha() and not is_dense(word) and not is_code(word):
+        yield from _of_word(word, language)
+        return
+    code: list[tuple[str, float]] = []
+    for term, kind in readings(word, language or ENGLISH):
+        if kind in {WHOLE, PART}:
+            code.append((bounded(term), PART_WEIGHT if kind == PART else 1.0))
+        else:
+            yield ((bounded(term), (SPARE_WEIGHT if len(term) > 1 else SINGLE_WEIGHT) if kind == SPARE else 1.0),)
+    if code:
+        yield tuple(dict(reversed(code)).items())[::-1]
+
+
+def _of_word(word: str, language: str | None) -> Iterator[tuple[tuple[str, float], ...]]:
+    """A word as its language stems it, as others would where that is not certain, and what is swapped for it."""
+    found: dict[str, float] = {}
+    if language is not None and not any(True for _ in readings(word, language)):
+        return
+    for other in _languages(language):
+        for term, kind in readings(word, other):
+            weight = SPARE_WEIGHT if kind == SPARE else 1.0 if other == (language or ENGLISH) else OTHER_LANGUAGE
+            found.setdefault(bounded(term), weight)
+    if not found:
+        return
+    if language in {ENGLISH, None}:
+        for kin in _kindred().get(stem(_bare(word), ENGLISH), ()):
+            found.setdefault(kin, KIN_WEIGHT)
+    yield tuple(found.items())
+
+
+def _languages(language: str | None) -> tuple[str, ...]:
+    if language is None:
+        return LANGUAGES
+    return (ENGLISH,) if language == ENGLISH else (language, ENGLISH)
+
+
+@cache
+def _kindred() -> dict[str, tuple[str, ...]]:
+    """By stem, the stems of what may have been said instead."""
+    found: dict[str, dict[str, None]] = {}
+    for word, others in KINDRED.items():
+        stems = found.setdefault(stem(word, ENGLISH), {})
+        stems.update(dict.fromkeys(stem(other, ENGLISH) for other in others))
+    return {word: tuple(stems) for word, stems in found.items()}

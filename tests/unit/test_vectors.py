@@ -1,0 +1,135 @@
+"""Arithmetic on vectors: the same with NumPy and without."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import EmbeddingFailed
+from holdfast.limits import VECTOR_NUMBERS
+from holdfast.recall import vectors
+from holdfast.recall.vectors import packed, similarities, unpacked, vector_of
+
+FINITE = st.floats(-1e6, 1e6).filter(lambda number: number == 0 or abs(number) > 1e-6)
+NUMBERS = st.lists(FINITE, min_size=1, max_size=40).filter(any)
+
+
+@pytest.fixture(params=["numpy", "python"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    name: str = request.param
+    if name == "numpy" and find_spec("numpy") is None:
+        pytest.skip("NumPy is not installed")
+    if name == "python":
+        monkeypatch.setattr(vectors, "_numpy", lambda: None)
+    else:
+        assert vectors._numpy() is not None
+    return name
+
+
+def values(vector: bytes) -> tuple[float, ...]:
+    return struct.unpack(f"<{len(vector) // 4}f", vector)
+
+
+@given(NUMBERS)
+def test_a_vector_has_the_direction_that_was_given_and_unit_length(numbers: list[float]) -> None:
+    vector = values(vector_of(numbers, len(numbers)))
+    assert math.isclose(math.hypot(*vector), 1, rel_tol=1e-6)
+    length = math.hypot(*numbers)
+    assert all(math.isclose(a, b / length, abs_tol=1e-6) for a, b in zip(vector, numbers, strict=True))
+
+
+@given(NUMBERS)
+def test_what_is_a_vector_stays_one(numbers: list[float]) -> None:
+    once = values(vector_of(numbers))
+    assert all(
+        math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
+        for a, b in zip(once, values(vector_of(vector_of(numbers))), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "dimension", "words"),
+    [
+        ([1.0, 2.0], 3, "2 numbers, expected 3"),
+        ([], None, "0 numbers"),
+        ([1.0] * (VECTOR_NUMBERS + 1), None, "8,193 numbers"),
+        ([0, 0], None, "only zeros"),
+        ([1e-200], None, "only zeros"),
+        ([1.0, math.nan], None, "not finite"),
+        ([-math.inf], None, "not finite"),
+        ([10**400], None, "expected"),
+        ("12", None, "a str came back"),
+        (None, None, "a NoneType came back"),
+        ({"a": 1}, None, "a dict came back"),
+        (b"\0\0\0", None, "3 bytes"),
+    ],
+)
+def test_what_points_nowhere_is_refused(numbers: Any, dimension: int | None, words: str) -> None:
+    with pytest.raises(EmbeddingFailed, match=words):
+        vector_of(numbers, dimension)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> tuple[int, bytes, list[bytes]]:
+    dimension = draw(st.integers(1, 24))
+    one = (
+        st.lists(st.floats(-10, 10), min_size=dimension, max_size=dimension)
+        .filter(lambda row: math.hypot(*row) > 1e-3)
+        .map(vector_of)
+    )
+    return dimension, draw(one), draw(st.lists(one, max_size=12))
+
+
+@given(blocks())
+def test_similarities_are_inner_products_whatever_computes_them(block: tuple[int, bytes, list[bytes]]) -> None:
+    dimension, query, rows = block
+    exact = [math.fsum(a * b for a, b in zip(values(query), values(row), strict=True)) for row in rows]
+    for engine in engines():
+        for form in (rows, b"".join(rows)):
+            found = similarities(query, form, dimension)
+            assert len(found) == len(rows), engine
+            assert all(
+                type(one) is float and math.isclose(one, other, abs_tol=1e-5)
+                for one, other in zip(found, exact, strict=True)
+            )
+
+
+def engines() -> Iterator[str]:
+    """Each of the ways to compute, one after the other."""
+    if find_spec("numpy") is not None:
+        yield "numpy"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectors, "_numpy", lambda: None)
+        yield "python"
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_vector_of_another_dimension_is_told_with_both_numbers() -> None:
+    two, three = vector_of([1, 0]), vector_of([1, 0, 0])
+    for query, block, dimension in ((two, [three], 2), (two, [two], 3), (three, [three, two], 3)):
+        with pytest.raises(EmbeddingFailed, match=r"[23] numbers, expected [23].*rebuild the index"):
+            similarities(query, block, dimension)
+    with pytest.raises(EmbeddingFailed, match="rebuild the index"):
+        similarities(two, three, 2)
+
+
+@given(NUMBERS)
+def test_packed_vectors_take_half_the_bytes_and_mean_nearly_the_same(numbers: list[float]) -> None:
+    vector = vector_of(numbers)
+    halves = {packed(vector) for _ in engines()}
+    assert len(halves) == 1, "NumPy and Python round alike"
+    (half,) = halves
+    assert len(half) * 2 == len(vector)
+    wholes = {unpacked(half) for _ in engines()}
+    assert len(wholes) == 1
+    (whole,) = wholes
+    assert packed(whole) == half
+    (near,) = similarities(vector, whole, len(numbers))
+    assert math.isclose(near, 1, abs_tol=1e-3)

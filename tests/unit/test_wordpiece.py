@@ -1,0 +1,135 @@
+"""WordPiece as BERT has it: rules on a small vocabulary, and the real one beside Hugging Face's own tokenizer."""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import EmbeddingFailed
+from holdfast.recall.embedders import weights
+from holdfast.recall.embedders.wordpiece import WORD_CHARS, WordPiece, vocabulary, words
+
+SMALL = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "un",
+    "##aff",
+    "##able",
+    "##a",
+    "a",
+    "##b",
+    ",",
+    "!",
+    "東",
+    "京",
+    "creme",
+    "hello",
+]
+FRAME = (2, 3)
+RECLASSIFIED = {0x166D, 0x1734, 0x1885, 0x1886}
+"""Code points that were another kind of character in an older Unicode."""
+
+
+def small(text: str, most: int = 100) -> list[str]:
+    ids = WordPiece(SMALL).ids(text, most)
+    assert (ids[0], ids[-1]) == FRAME
+    return [SMALL[at] for at in ids[1:-1]]
+
+
+def test_the_longest_piece_that_is_known_comes_first() -> None:
+    assert small("unaffable") == ["un", "##aff", "##able"]
+    assert small("ab, unaffaba!") == ["a", "##b", ",", "un", "##aff", "##a", "##b", "##a", "!"]
+
+
+def test_a_word_with_a_part_that_is_not_known_is_unknown_as_a_whole() -> None:
+    assert small("unaffx hello") == ["[UNK]", "hello"]
+    assert small("a" + "b" * (WORD_CHARS - 1), 200) == ["a"] + ["##b"] * (WORD_CHARS - 1)
+    assert small("a" + "b" * WORD_CHARS) == ["[UNK]"]
+
+
+def test_accents_case_controls_and_white_space_do_not_count() -> None:
+    assert small("CRÈME\u00a0he\u0000l\u200blo\r\n\u2028東京a") == ["creme", "hello", "東", "京", "a"]
+    assert words("Crème BRÛLÉE\tnaïve\u3000x") == ["creme", "brulee", "naive", "x"]
+    assert words("he\u0000l\u200bl\x1fo\x7f \ufffd") == ["hello"]
+    assert words("明日の会議") == ["明", "日", "の", "会", "議"]
+    assert words("ΟΔΟΣ İ") == ["οδοσ", "i"]
+    assert words("a-b_c: $5…") == ["a", "-", "b", "_", "c", ":", "$", "5", "…"]
+
+
+def test_what_looks_like_a_special_token_is_text() -> None:
+    assert "[SEP]" not in small("[SEP] [CLS] hello [PAD]")
+
+
+@given(st.text(st.sampled_from("abé, \n東!\u0301"), max_size=60), st.integers(2, 40))
+def test_what_is_cut_is_cut_at_the_end(text: str, most: int) -> None:
+    assert small(text, most) == small(text, 10_000)[: most - 2]
+
+
+@given(st.integers(3900, 4300), st.sampled_from(["a", "ab ", "a" * 101, " ", "é", "東"]), st.integers(200, 300))
+def test_of_a_long_text_no_more_is_looked_at_than_is_wanted(shift: int, unit: str, most: int) -> None:
+    text = " " * shift + unit * (40_000 // len(unit))
+    assert small(text, most) == small(text, 100_000)[: most - 2]
+
+
+@pytest.mark.parametrize("lacks", ["[CLS]", "[SEP]", "[UNK]"])
+def test_another_vocabulary_is_refused(lacks: str) -> None:
+    with pytest.raises(EmbeddingFailed, match=r"\[" + lacks[1:-1]):
+        WordPiece(piece for piece in SMALL if piece != lacks)
+
+
+# -- beside the real one ---------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def both() -> tuple[WordPiece, Any]:
+    """Ours and theirs, both with the vocabulary of the installed weights."""
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    try:
+        files = weights.find()
+    except EmbeddingFailed:
+        pytest.skip("the weights of the local embedder are not installed")
+    with files.vocabulary.open(encoding="utf-8") as lines:
+        ours = WordPiece(vocabulary(lines))
+    theirs = tokenizers.Tokenizer.from_file(str(files.vocabulary.with_name("tokenizer.json")))
+    theirs.no_padding()
+    theirs.no_truncation()
+    return ours, theirs
+
+
+def known(code: int) -> bool:
+    """Whether a character has been what it is for long: their tables are of an older Unicode than ours."""
+    char = chr(code)
+    return unicodedata.ucd_3_2_0.category(char) not in {"Cn", "Cs"} and code not in RECLASSIFIED
+
+
+def test_every_character_is_taken_as_they_take_it() -> None:
+    ours, theirs = both()
+    codes = [code for code in range(0x30000) if known(code)]
+    texts = [f"a{chr(code)}b {chr(code)}" for code in codes]
+    found = theirs.encode_batch(texts)
+    assert len(codes) > 90_000
+    assert [
+        hex(code) for code, text, one in zip(codes, texts, found, strict=True) if ours.ids(text, 64) != one.ids
+    ] == []
+
+
+TEXT = st.text(
+    st.one_of(
+        st.sampled_from("abcdefghijklmnopqrstuvwxyzABCDEFGH 0123456789 .,;:'\"!?()-_/\n\t"),
+        st.characters(max_codepoint=0x2FFFF, exclude_categories=["Cs"]).filter(lambda char: known(ord(char))),
+    ),
+    max_size=80,
+).filter(lambda text: "[" not in text)  # they take special tokens for what they look like
+
+
+@given(TEXT)
+def test_texts_are_cut_as_they_cut_them(text: str) -> None:
+    ours, theirs = both()
+    assert ours.ids(text, 100_000) == theirs.encode(text).ids
