@@ -8,9 +8,22 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.contract import CHECKS
+from holdfast.testing.contract.index_plugin import (  # noqa: F401  # fixtures
+    index,
+    index_elsewhere,
+    index_opened_by,
+    index_opener,
+    nearest_exactly,
+    nothing_left_of_index,
+    shared_index_opener,
+)
 from holdfast.testing.contract.plugin import (  # noqa: F401  # fixtures
     elsewhere,
+    memory_opener,
+    memory_openings,
+    memory_store,
     nothing_left,
+    open_memories,
     open_store,
     opened_by,
     openings,
@@ -20,17 +33,19 @@ from holdfast.testing.contract.plugin import (  # noqa: F401  # fixtures
     writer,
 )
 from tests.stores.redis_openings import opening  # noqa: F401  # a fixture
-from tests.stores.servers import SERVERS, Server, leave, reached
+from tests.stores.servers import INDEX_SERVERS, SERVERS, Server, leave, reached
 
 SQL_SERVERS = tuple(name for name, server in SERVERS.items() if server.sql)
 SHARED = ("sqlite-file", *SERVERS)
 """Stores that may be opened several times."""
 STORES = ("sqlite-memory", *SHARED)
+INDEXES = ("sqlite-memory", "sqlite-file", *INDEX_SERVERS)
+"""Stores whose full-text engine makes an index."""
 
 
 def _place(name: str, folder: Path) -> Iterator[str]:
     """A URL where nothing is yet. What a test leaves there goes, and so must its connections have gone by then."""
-    if name not in SERVERS:
+    if name.startswith("sqlite"):
         yield {"sqlite-memory": "sqlite://:memory:", "sqlite-file": f"sqlite:///{folder}/holdfast.db"}[name]
         return
     found = reached(name)
@@ -58,6 +73,18 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def shared(url: str) -> bool:
     """Whether it may be opened several times: what is in memory is its opener's own."""
     return url != "sqlite://:memory:"
+
+
+@pytest.fixture(params=INDEXES)
+def index_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An index that is empty."""
+    yield from _place(request.param, tmp_path)
+
+
+@pytest.fixture
+def index_shared(index_url: str) -> bool:
+    """Whether it may be opened several times: what is in memory is its opener's own."""
+    return index_url != "sqlite://:memory:"
 
 
 @pytest.fixture(params=SHARED)

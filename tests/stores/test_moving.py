@@ -33,14 +33,14 @@ class Clock:
 @pytest.fixture
 async def source() -> AsyncIterator[Holdfast]:
     """Where sessions come from."""
-    async with Holdfast("sqlite://:memory:", clock=Clock()) as hf:
+    async with Holdfast("sqlite://:memory:", clock=Clock(), index=None) as hf:
         yield hf
 
 
 @pytest.fixture
 async def target(store: Store) -> AsyncIterator[Holdfast]:
     """Where they go: each store in turn."""
-    async with Holdfast(store=store, clock=Clock()) as hf:
+    async with Holdfast(store=store, clock=Clock(), index=None) as hf:
         yield hf
 
 

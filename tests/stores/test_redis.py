@@ -51,7 +51,7 @@ MIGRATING = {"unmarked_live", "entry_mark_live", "unmarked_retired", "entry_mark
 def test_every_statement_is_done() -> None:
     """What the steps may ask of a database, by the names that SQL has."""
     for name, sql in statements("sqlite").items():
-        if name in MIGRATING:
+        if name in MIGRATING or name.startswith("index_"):  # an index lies beside it, in a database that has SQL
             continue
         parameters = max((int(number) for number in re.findall(r"\?(\d+)", sql)), default=0)
         inspect.signature(HANDLERS[name]).bind("work", *range(parameters))

@@ -327,6 +327,9 @@ async def test_delete_leaves_no_row(database: Path) -> None:
     await store.close()
     connection = apsw.Connection(str(database))
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    tables = [
+        name for name in tables if not name.startswith("index_postings")
+    ]  # an engine's, which has pages of its own
     rows = {name: list(connection.execute(f'SELECT * FROM "{name}"')) for name in tables}
     assert [name for name, found in rows.items() if found] == ["holdfast_migrations"]
     connection.close()

@@ -37,6 +37,29 @@ def open_store():
 def shared():
     return False
 """
+MEMORIES = """
+from holdfast.stores import open_store
+
+class Memories:
+    def __init__(self, store):
+        self.memories, self.find_memory, self.change_memories = store.memories, store.find_memory, store.change_memories
+        self.signals, self.diary, self.close = store.signals, store.diary, store.close
+        self.memory_owners, self.drop_memories = store.memory_owners, store.drop_memories
+
+async def open_mymemories(tenant):
+    return Memories(await open_store("sqlite://:memory:", tenant=tenant))
+"""
+BY_MEMORIES = """
+from mymemories import open_mymemories
+
+@pytest.fixture
+def open_memories():
+    return open_mymemories
+
+@pytest.fixture
+def shared():
+    return False
+"""
 WRONG = '''
 import asyncio
 import itertools
@@ -157,6 +180,16 @@ def test_a_store_of_its_own_opened_by_a_url(tmp_path: Path) -> None:
     assert code == 0, said
     assert int(re.findall(r"(\d+) passed", said)[0]) >= 6
     assert "skipped" not in said
+
+
+def test_what_keeps_memories_alone(tmp_path: Path) -> None:
+    """It is no store, and has no more than the methods for memories: the checks of these run, and those alone."""
+    suite = documented("test_mymemories")
+    code, said = run(tmp_path, mymemories=MEMORIES, conftest=PLUGIN + BY_MEMORIES, test_mymemories=suite)
+    assert code == 0, said
+    assert int(re.findall(r"(\d+) passed", said)[0]) > 40
+    reasons = set(re.findall(r"SKIPPED .*?: (.*)", said))
+    assert reasons == {"a store that cannot be opened twice", "a store of memories without handles of other tenants"}
 
 
 def test_no_fixture_is_told(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from holdfast.stores.matching import key_of
 from holdfast.stores.sql import Migration, marking, migrations
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, calls, compaction, lay, result, session, user
+from holdfast.testing.contract.memory_kit import memory, put
 from holdfast.testing.contract.plugin import writer_of
 from tests.stores.releases import know_only, made_by_the_first_release
 from tests.stores.servers import Server, reached
@@ -69,6 +70,7 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
     assert [one.id for one in await stores[0].compactions(REF)] == [1, 2, 3, 4, 5, 6]
     assert await stores[1].calls(REF) == (call,)
     assert await verify(stores[2], REF) == 2
+    assert [one.number for store in stores for one in await put(store, memory())] == [1, 2, 3, 4, 5, 6]
     for store in stores:
         await store.close()
 

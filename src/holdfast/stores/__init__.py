@@ -42,7 +42,7 @@ async def open_store(url: str, *, tenant: str) -> Store:
         MissingExtra: its driver is not installed.
         StoreUnavailable: the store cannot be opened.
     """
-    store: Store = await _opener(url).open(url, tenant=tenant)
+    store: Store = await opener_of(url).open(url, tenant=tenant)
     return store
 
 
@@ -59,14 +59,14 @@ async def schema_of(url: str) -> tuple[SchemaStep, ...]:
 
     Nothing is changed. Raises what `open_store` raises.
     """
-    opener = _opener(url)
+    opener = opener_of(url)
     applied = await opener.applied_to(url)
     known = getattr(opener, "layouts", None) or migrations(opener.dialect)
     missing = {migration.number for migration in pending("the database", known, applied)}
     return tuple(SchemaStep(one.number, one.name, one.number not in missing) for one in known)
 
 
-def _opener(url: str) -> Any:
+def opener_of(url: str) -> Any:
     """The class that opens `url`."""
     scheme, separator, _ = url.partition("://")
     known = ", ".join(f"{name}://" for name in STORES)

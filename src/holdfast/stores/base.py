@@ -65,6 +65,8 @@ disk as its text does, by `replace` and by `delete`. `Session.bytes` does not co
 
 **State** that sessions share is what `holdfast.stores.state` says.
 
+**Memories** are what `holdfast.stores.memories` says. They belong to no session: `delete`, `replace` and moving one leave them.
+
 **Claims.** A write with a `claim` of its own is refused with `SessionBusy` while another holder's claim has not expired at its
 `timestamp`; else the session's claim is that, still wanted if it was that holder's already. `release` ends the claim of that
 holder, and does nothing to another's. A write with both is refused like one with a claim alone, and ends it. A write without
@@ -118,6 +120,7 @@ from holdfast.stores.keys import KeyStore
 from holdfast.stores.life import LifeStore
 from holdfast.stores.matching import MatchingStore
 from holdfast.stores.media import MediaStore
+from holdfast.stores.memories import MemoryStore
 from holdfast.stores.state import StateStore
 
 MAX_PAGE = limits.PAGE
@@ -239,7 +242,7 @@ class SessionPage(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, StateStore, Protocol):
+class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, MemoryStore, StateStore, Protocol):
     """A store handle of one tenant. See the module for what all methods promise."""
 
     tenant: str

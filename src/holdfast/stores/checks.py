@@ -195,7 +195,7 @@ def _check_installed(state: Mapping[str, Any]) -> None:
         if scope_of(key) != "session":
             message = f"state[{key!r:.80}] is not the session's own: what is installed has no other state"
             raise InvalidRequest(message, param="state")
-    _check_json(state, "state", STATE_BYTES)
+    check_json(state, "state", STATE_BYTES)
 
 
 def check_hash(sha256: bytes, param: str) -> None:
@@ -261,7 +261,7 @@ def _check_compaction(new: NewCompaction, param: str) -> None:
     check_size(_size_of(new.text, f"{param}.text"), f"{param}.text", COMPACTION_BYTES)
     check_size(_size_of(new.error or "", f"{param}.error"), f"{param}.error", COMPACTION_ERROR_BYTES)
     if new.report is not None:
-        _check_json(new.report, f"{param}.report", COMPACTION_REPORT_BYTES)
+        check_json(new.report, f"{param}.report", COMPACTION_REPORT_BYTES)
 
 
 def check_scope(scope: Scope, name: str | None = None) -> None:
@@ -289,7 +289,7 @@ def check_artifact(scope: Scope, new: NewArtifact) -> None:
         check_id(new.author, "author")
     if new.size < 0 or len(new.sha256) != 32:
         raise InvalidRequest("size must be at least 0, and sha256 have 32 bytes", param="size")
-    _check_json(new.metadata, "metadata", ARTIFACT_METADATA_BYTES)
+    check_json(new.metadata, "metadata", ARTIFACT_METADATA_BYTES)
 
 
 def check_blobs(blobs: Sequence[str]) -> None:
@@ -312,7 +312,7 @@ def _payload_of(entry: NewEntry, param: str) -> bytes:
         raise InvalidMessage(f"tokens must not be negative: {entry.tokens}", param=f"{param}.tokens")
     check_importance(entry.importance, f"{param}.importance")
     if entry.metadata is not None:
-        _check_json(entry.metadata, f"{param}.metadata", METADATA_BYTES)
+        check_json(entry.metadata, f"{param}.metadata", METADATA_BYTES)
     if isinstance(entry, OldEntry) and entry.stands_for is not None and len(entry.stands_for) != DIGEST_SIZE:
         raise InvalidMessage(f"{param}.digest must have {DIGEST_SIZE} bytes", param=f"{param}.digest")
     return _message_payload(entry.message, param)
@@ -340,10 +340,11 @@ def _check_fields(system_messages: Any, metadata: Any) -> None:
         payloads = [_message_payload(message, f"system_messages[{at}]") for at, message in enumerate(system_messages)]
         check_size(sum(map(len, payloads)), "system_messages", SYSTEM_BYTES)
     if not isinstance(metadata, UnsetType):
-        _check_json(metadata, "metadata", METADATA_BYTES)
+        check_json(metadata, "metadata", METADATA_BYTES)
 
 
-def _check_json(value: Any, param: str, most: int) -> None:
+def check_json(value: Any, param: str, most: int) -> None:
+    """Refuse what is no JSON, or takes more than `most` bytes as such."""
     try:
         size = len(_encode(value))
     except UNWRITABLE as exc:

@@ -23,14 +23,17 @@ from holdfast.errors import (
     StoreUnavailable,
     TooLarge,
 )
+from holdfast.recall.vectors import engine as scanner
 from holdfast.stores import checks
+from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.serving import NAME, PATIENCE
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql import migrations, statements
-from holdfast.stores.sql.address import Address, address_of
+from holdfast.stores.sql.address import Address, address_of, with_pool
 from holdfast.stores.sql.marking import FILLED
 from holdfast.stores.sql.remote import (
+    INDEX_POOL,
     POOL,
     UPGRADING,
     Again,
@@ -194,14 +197,15 @@ class _Line:
         """See `Line.many`."""
         sql = self._statements[name]
         head, values, row_of = sql.partition("VALUES ")
-        if not values or "ON DUPLICATE" in row_of:
+        if not values:
             for row in rows:
                 await self._wait(rendered(sql, row))
             return
         # Insertions: many rows a statement.
+        row_of, on, change = row_of.partition("\nON DUPLICATE")
         begin, together = (head + values).encode(), [rendered(row_of, row) for row in rows]
         for some in _in_pieces(together, min(WAITING_BYTES, self.max_packet) // 2):
-            await self._wait(begin + b", ".join(some))
+            await self._wait(begin + b", ".join(some) + (on + change).encode())
 
     async def commit(self) -> None:
         """See `Line.commit`."""
@@ -459,3 +463,11 @@ class MySQLStore(LogicStore):
         database = _Database(address_of(url, options=OPTIONS))
         await database.open()
         return cls(database, tenant, owner=True)
+
+    @classmethod
+    async def open_index(cls, url: str, *, tenant: str, compress: bool = False) -> LogicIndex:
+        """Open the database at `url` for an index alone, on a few connections of its own; its tables are made if there are none."""
+        checks.check_id(tenant, "tenant")
+        database = _Database(with_pool(address_of(url, options=OPTIONS), INDEX_POOL))
+        await database.open()
+        return LogicIndex(database, tenant, engine=scanner(), compress=compress)

@@ -7,6 +7,9 @@ another process was faster, it is worked out anew. All other writes lock the ses
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
@@ -19,15 +22,19 @@ from holdfast.errors import (
     StoreError,
     StoreUnavailable,
 )
+from holdfast.recall.vectors import engine as scanner
 from holdfast.stores import checks
+from holdfast.stores.logic.index import LogicIndex
+from holdfast.stores.logic.index_writes import nothing
 from holdfast.stores.logic.serving import NAME, PATIENCE
 from holdfast.stores.logic.steps import Query, Row, Rows
 from holdfast.stores.logic.store import LogicStore
-from holdfast.stores.sql import migrations, statements
-from holdfast.stores.sql.address import Address, address_of
+from holdfast.stores.sql import migrations, pgvector, statements
+from holdfast.stores.sql.address import Address, address_of, with_pool
 from holdfast.stores.sql.fusing import LOOKS, Fusion, RememberedRows
 from holdfast.stores.sql.marking import FILLED
 from holdfast.stores.sql.remote import (
+    INDEX_POOL,
     POOL,
     UPGRADING,
     Again,
@@ -106,6 +113,8 @@ class _Line:
         self._raw = raw
         self._statements = statements("postgres")
         self._writing = self._broken = False
+        self.near = False
+        """Whether it finds the extension that compares vectors."""
 
     @property
     def usable(self) -> bool:
@@ -119,6 +128,8 @@ class _Line:
 
     async def query(self, name: str, params: Row) -> Rows:
         """See `Line.query`. Text travels as bytes: identifiers are compared, not read."""
+        if self.near and name == "index_nearest":
+            return await pgvector.nearest(self, _sent(params))
         return await self.fetch(self._statements[name], _sent(params))
 
     async def fetch(self, sql: str, params: Row) -> Rows:
@@ -133,6 +144,9 @@ class _Line:
         """See `Line.many`."""
         try:
             await self._raw.executemany(self._statements[name], [_sent(row) for row in rows])
+            if self.near and name == "index_vector_put":
+                for dimensions, given in pgvector.rows_of(rows).items():
+                    await self._raw.executemany(pgvector.put_sql(dimensions), given)
         except Exception as exc:
             raise self._told(exc) from exc
 
@@ -363,12 +377,19 @@ async def upgraded(line: _Line, schema: str, name: str) -> None:
     found = await applied(line, schema)
     if found is not None and not pending(name, known, found):
         return
+    async with _changing(line, schema):
+        await _migrate(line, schema, name)
+
+
+@asynccontextmanager
+async def _changing(line: _Line, schema: str) -> AsyncIterator[None]:
+    """A transaction that changes the schema, and nobody else does meanwhile."""
     await line.begin(writing=True)
     try:
         # An index over a large table takes its time, and another server may be at it.
         await line.ask(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
         await line.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {schema}",))
-        await _migrate(line, schema, name)
+        yield
     except BaseException:
         await line.rollback()
         raise
@@ -402,6 +423,44 @@ async def _fill(line: _Line, number: int) -> None:
         await line.ask("RESET enable_seqscan; RESET enable_bitmapscan; RESET enable_sort")
 
 
+class _IndexDatabase(_Database):
+    """The same, opened for an index: with the extension that compares vectors, where it is there or may be made."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self.extension = pgvector.Extension(partial(_changing, schema=self._schema))
+
+    async def open(self) -> None:
+        """Connect, bring the schema up to date, and look for the extension."""
+        await super().open()
+        try:
+            await self._attempted(Job(nothing, writing=True), self._extended)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def furnish(self, dimensions: int) -> None:
+        """See `pgvector.Furnishing`."""
+        if self.extension.lacks(dimensions):
+            await self._carried(Job(nothing, writing=True), partial(self._furnished, dimensions))
+
+    async def _connect(self) -> _Line:
+        line = await super()._connect()
+        try:
+            await line.ask(pgvector.BY_INDEX)
+            line.near = await self.extension.joined(line)
+        except BaseException:
+            line.kill()
+            raise
+        return line
+
+    async def _extended(self, line: _Line, job: Job[None], attempt: int) -> None:
+        line.near = await self.extension.found(line)
+
+    async def _furnished(self, dimensions: int, line: _Line, job: Job[None], attempt: int) -> None:
+        await self.extension.furnish(line, dimensions)
+
+
 # -- the store ---------------------------------------------------------------
 
 
@@ -428,3 +487,13 @@ class PostgresStore(LogicStore):
         database = _Database(address_of(url, options=OPTIONS))
         await database.open()
         return cls(database, tenant, owner=True)
+
+    @classmethod
+    async def open_index(cls, url: str, *, tenant: str, compress: bool = False) -> LogicIndex:
+        """Open the database at `url` for an index alone, on a few connections of its own; its tables are made if there are none."""
+        checks.check_id(tenant, "tenant")
+        database = _IndexDatabase(with_pool(address_of(url, options=OPTIONS), INDEX_POOL))
+        await database.open()
+        if database.extension.schema is None:
+            return LogicIndex(database, tenant, engine=scanner(), compress=compress)
+        return pgvector.NearIndex(database, tenant, engine=pgvector.ENGINE)

@@ -17,10 +17,13 @@ from typing import Any, Final, Self, TypeVar
 
 import apsw
 import msgspec
+from apsw import sqlite_extra
 
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.recall.vectors import engine as scanner
 from holdfast.stores import checks
 from holdfast.stores._worker import Outcome, Worker
+from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.steps import Many, Rows, Steps
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql import Migration, migrations, statements
@@ -34,6 +37,10 @@ SCRUBBING: Final = 0.25
 """Seconds that writers wait until what was removed can leave the write-ahead log: for as long as somebody still reads it, as
 a backup does, it cannot."""
 MEMORY = ":memory:"
+CACHE_KIB: Final = 16 * 1024
+"""Pages that each connection to an index keeps: more slow it down again, and fewer too."""
+VECTORS: Final = "vec1"
+"""SQLite's extension that compares vectors, where the driver comes with it."""
 
 _UNAVAILABLE = (
     apsw.FullError,
@@ -113,6 +120,12 @@ class _Connection:
         self.ask("PRAGMA cell_size_check=ON")
         self._statements = statements("sqlite")
 
+    def prepare_index(self) -> None:
+        """Make ready what only an index needs."""
+        self.ask(f"PRAGMA cache_size=-{CACHE_KIB}")
+        if sqlite_extra.has(VECTORS):
+            sqlite_extra.load(self.raw, VECTORS)
+
     def ask(self, sql: str) -> list[Any]:
         """All rows of one or several statements without parameters."""
         return self.raw.execute(sql).fetchall()
@@ -168,9 +181,11 @@ class _Patience:
 class _Reader:
     """Runs batches of reads, each batch seeing one moment."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, index: bool = False) -> None:
         self._connection = _Connection(path)
         self._connection.ask("PRAGMA query_only=ON; PRAGMA temp_store=MEMORY")
+        if index:
+            self._connection.prepare_index()
 
     def run(self, works: Sequence[Work]) -> list[Outcome]:
         """See `Handler`."""
@@ -190,11 +205,13 @@ class _Reader:
 class _Writer:
     """Runs batches of writes, each batch committed at once; and of reads, where there is no reader."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, index: bool = False) -> None:
         self._connection = _Connection(path)
         self._unscrubbed = False
         try:
             _open(self._connection, path)
+            if index:
+                self._connection.prepare_index()
         except Exception:
             self._connection.raw.close()
             raise
@@ -320,11 +337,12 @@ def _migrate(connection: _Connection, path: str, known: Sequence[Migration]) -> 
 class _Database:
     """The threads behind all handles of one opened database."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, index: bool = False) -> None:
         self._path = path
         self._stopped = False
+        self._index = index
         self.durable = path != MEMORY
-        self._writer = Worker("holdfast-sqlite-writer", partial(_Writer, path))
+        self._writer = Worker("holdfast-sqlite-writer", partial(_Writer, path, index=index))
         self._reader = self._writer
 
     async def open(self) -> None:
@@ -332,7 +350,7 @@ class _Database:
         try:
             await self._writer.opened()
             if self._path != MEMORY:
-                self._reader = Worker("holdfast-sqlite-reader", partial(_Reader, self._path))
+                self._reader = Worker("holdfast-sqlite-reader", partial(_Reader, self._path, index=self._index))
                 await self._reader.opened()
         except Exception as exc:
             await self.close()
@@ -405,6 +423,15 @@ class SQLiteStore(LogicStore):
         database = _Database(path_of(url))
         await database.open()
         return cls(database, tenant, owner=True)
+
+    @classmethod
+    async def open_index(cls, url: str, *, tenant: str, compress: bool = False) -> LogicIndex:
+        """Open the database at `url` for an index alone, making it if there is none."""
+        checks.check_id(tenant, "tenant")
+        engine = VECTORS if sqlite_extra.has(VECTORS) and not compress else scanner()
+        database = _Database(path_of(url), index=True)
+        await database.open()
+        return LogicIndex(database, tenant, engine=engine, compress=compress)
 
     @property
     def durable(self) -> bool:  # type: ignore[override]  # read only, as the protocol has it

@@ -14,7 +14,9 @@ ENTRIES: Final = 32
 """Entries that are read at a time."""
 
 
-async def pages(store: Store, *, size: int | None = None, **filters: Any) -> AsyncIterator[tuple[Session, ...]]:
+async def pages(
+    store: Store, *, size: int | None = None, descending: bool = False, **filters: Any
+) -> AsyncIterator[tuple[Session, ...]]:
     """Sessions by `updated_at`, oldest first, in pages; one that is written to meanwhile may come again, none is missed.
 
     A page is read before the one before it is done with, so whoever gets one may delete what it holds.
@@ -22,9 +24,10 @@ async def pages(store: Store, *, size: int | None = None, **filters: Any) -> Asy
     Args:
         store: of the tenant.
         size: sessions of a page, at most `MAX_PAGE`; None: that many.
+        descending: newest first; then one that is written to before its turn came is missed.
         filters: see `Store.list`.
     """
-    asked = {**filters, "limit": size or MAX_PAGE, "descending": False}
+    asked = {**filters, "limit": size or MAX_PAGE, "descending": descending}
     page = await store.list(**asked)
     while page.sessions:
         following = await _behind(store, page.sessions, asked) if page.has_more else None

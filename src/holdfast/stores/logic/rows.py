@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from holdfast.artifact import Artifact, NewArtifact
+from holdfast.memories import DiaryEntry, Memory, Owner, OwnerKind, Signal
 from holdfast.messages import Message, decode_payload
 from holdfast.session import (
     Claim,
@@ -27,6 +28,7 @@ from holdfast.state import own_of
 from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.logic.steps import Row
 from holdfast.stores.matching import Sighting, key_of
+from holdfast.stores.memory_checks import stored_memory
 
 KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
 """A kind's number in the database is its place here; statements rely on the last two."""
@@ -73,6 +75,7 @@ def session_of(row: Row) -> Session:
         ttl=ttl,
         withdrawn=text_of(withdrawn),
         identity=text_of(identity),
+        reshaped=row[37],
         claim=_claim_of(row[34:37]),
         messages=messages,
         bytes=size,
@@ -369,3 +372,31 @@ def key_row(tenant: str, key: ApiKey) -> Row:
     """The parameters of `key_insert`."""
     names = (tenant, key.id, key.hash, key.name, key.tenant, key.user_id, key.role)
     return (*names, key.created_at, key.expires_at, key.revoked_at, key.used_at, key.rate, key.max_body)
+
+
+def owner_of(kind: str | bytes, id_: str | bytes) -> Owner:
+    """Whose memories, from its columns."""
+    return Owner(cast(OwnerKind, text_of(kind)), text_of(id_))
+
+
+def memory_of(owner: Owner, row: Row) -> Memory:
+    """A memory from the last columns of a row of `memories_forward`."""
+    number, _, version, data = row
+    return stored_memory(data, owner, number, version)
+
+
+def signal_of(row: Row) -> Signal:
+    """A recall from a row of `signals_all`."""
+    memory_id, at, query, score, session = row
+    return Signal(memory_id=text_of(memory_id), at=at, query=query, score=score, session=text_of(session))
+
+
+def diary_entry_of(row: Row) -> DiaryEntry:
+    """A sweep from a row of `diary_newest`."""
+    id_, at, report = row
+    return DiaryEntry(id=text_of(id_), at=at, report=_decode_object(report))
+
+
+def diary_row(owner: Any, seq: int, entry: DiaryEntry) -> Row:
+    """The parameters of `diary_insert`; `owner` is the owner's key."""
+    return owner, seq, entry.id, entry.at, _encode(entry.report)

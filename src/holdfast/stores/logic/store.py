@@ -41,6 +41,7 @@ from holdfast.stores.logic import (
     writes,
 )
 from holdfast.stores.logic.database import Database
+from holdfast.stores.logic.memory_store import MemoryMethods
 from holdfast.stores.logic.steps import Steps
 from holdfast.stores.matching import Sighting
 from holdfast.stores.state import ScopedState
@@ -48,7 +49,7 @@ from holdfast.stores.state import ScopedState
 T = TypeVar("T")
 
 
-class LogicStore:
+class LogicStore(MemoryMethods):
     """A handle of one tenant; see `holdfast.stores.base.Store`. It checks, and leaves the rest to the steps."""
 
     durable = True
@@ -483,6 +484,11 @@ class LogicStore:
         if sharing and scope is not None and (behind := self._shared(scope, sharing)):
             return await self._database.write(steps, scrub=scrub, queue=queue, behind=behind)
         return await self._database.write(steps, scrub=scrub, queue=queue, light=light)
+
+    async def _queued(self, steps: Callable[[], Steps[T]], queue: Hashable, *, scrub: bool = False) -> T:
+        if self._closed:
+            raise StoreClosed
+        return await self._database.write(steps, scrub=scrub, queue=queue)
 
     def _shared(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
         """The queues of scopes that changes of a session's state reach, besides its own."""

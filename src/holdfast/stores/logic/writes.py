@@ -231,6 +231,7 @@ def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes
     gone, base = yield from _rewound(pk, session.tail, write.retire_from)
     written, tail = continued(base, write.entries)
     after = _advanced(session, write, tail, claim, live=len(written) - gone, size=_size(payloads))
+    after = evolve(after, reshaped=after.version) if gone else after
     plans = yield from state_steps.planned(tenant, session.user_id, write.state_delta)
     if write.retire_from is not None and gone:
         yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))

@@ -22,14 +22,27 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.memories import Owner
 from holdfast.stores.logic.serving import NAME, PATIENCE, Remembered, Turnstile, unknown
 from holdfast.stores.logic.steps import Steps
-from holdfast.stores.redis import api_keys, artifacts, lists, log, matching, media, overlays, sessions, shared, tenants
+from holdfast.stores.redis import (
+    api_keys,
+    artifacts,
+    lists,
+    log,
+    matching,
+    media,
+    memories,
+    overlays,
+    sessions,
+    shared,
+    tenants,
+)
 from holdfast.stores.redis.keys import Keys, ScopeKeys, tag_of
 from holdfast.stores.redis.lanes import Argument, Command, Unsure, counted
 from holdfast.stores.redis.nodes import Nodes, script
 from holdfast.stores.redis.outbox import News, Outbox, noted
-from holdfast.stores.redis.work import Head, Missing, Snapshot, State, Work, head_command
+from holdfast.stores.redis.work import MARKED, Head, Missing, Snapshot, State, Work, head_command
 
 T = TypeVar("T")
 ROUNDS: Final = 100
@@ -47,10 +60,12 @@ _SHARE = script("told", "state", "commit")
 """The same where state that sessions share is changed."""
 _FETCH = script("fetch")
 _RESERVE = script("reserve")
+_DISCARD = script("discard")
 _SCRIPTED: Final = (b"window", b"heads", b"standing", b"sighted", b"placed")
 """Reads that only a script does."""
 _SORTED: Final = frozenset(
-    b"l x m r a z d recent named withdrawn idle owned expiring due gone dirty leases learned_at blobs api_ids tenants".split()
+    b"l x m r a z d mp mv mr ms md recent named withdrawn idle owned expiring due gone dirty leases learned_at blobs"
+    b" api_ids memory_owners tenants".split()
 )
 """Parts of names of keys that are sorted sets; all others are hashes."""
 
@@ -65,7 +80,9 @@ def _handlers(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
     }
 
 
-HANDLERS: Final = _handlers(api_keys, artifacts, lists, log, matching, media, overlays, sessions, shared, tenants)
+HANDLERS: Final = _handlers(
+    api_keys, artifacts, lists, log, matching, media, memories, overlays, sessions, shared, tenants
+)
 """What each statement does."""
 
 
@@ -200,9 +217,7 @@ class Database:
             snapshot.remembered = False
         groups: dict[bytes, list[Command]] = {}
         for command in commands:
-            key = command[1]
-            assert isinstance(key, bytes)
-            groups.setdefault(tag_of(key) if self.nodes.clustered else b"", []).append(command)
+            groups.setdefault(tag_of(_key_of(command)) if self.nodes.clustered else b"", []).append(command)
         found = await asyncio.gather(*(self._together(group) for group in groups.values()))
         answers.clear() if not missing.steady else None
         for group, replies in zip(groups.values(), found, strict=True):
@@ -214,9 +229,7 @@ class Database:
     async def _together(self, commands: list[Command]) -> list[Any]:
         """The answers to some commands, at one moment."""
         if len(commands) == 1 and commands[0][0] not in _SCRIPTED:
-            key = commands[0][1]
-            assert isinstance(key, bytes)
-            return [await self.nodes.call(key, commands[0])]
+            return [await self.nodes.call(_key_of(commands[0]), commands[0])]
         keys: dict[bytes, int] = {}
         arguments = counted(commands, keys)
         answers: list[Any] = await self.nodes.run(_FETCH, list(keys), arguments, once=False)
@@ -283,6 +296,8 @@ class Database:
 
     def _scope(self, queue: Any) -> Any:
         tenant, user_id, *session = queue
+        if isinstance(user_id, Owner):
+            return self.keys.owner(tenant, user_id)
         return self.keys.session(tenant, user_id, *session) if session else self.keys.user(tenant, user_id or "")
 
     async def _attempted(self, job: _Job) -> Any:
@@ -314,7 +329,7 @@ class Database:
         """Write all of it; whether that is done, or something has changed and the job is to be run again."""
         state, mark = work.guarded, next(self._marks)
         if state is not None:
-            await self._prepared(state)
+            await self._prepared(state, work)
         keys, arguments = self._packed(job, work, mark)
         job.committing = True
         try:
@@ -330,6 +345,7 @@ class Database:
             return False
         if state is not None:
             await self._deliver(state.keys, answer[1], work.news)
+            await self._discard(state.keys.tenant, work.behind)
             self._remember(job.queue, work, state, answer[1] + b"." + mark)
         return True
 
@@ -338,8 +354,18 @@ class Database:
         if self.nodes.clustered and news:
             await self.outbox.deliver(scope, number, news)
 
-    async def _prepared(self, state: State) -> None:
+    async def _discard(self, tenant: str, known: Sequence[Argument]) -> None:
+        """The tenant need not know any more whose some memories were."""
+        key = self.keys.tenant(tenant).memory_ids
+        for at in range(0, len(known), MARKED):
+            try:
+                await self.nodes.run(_DISCARD, [key], known[at : at + MARKED], once=False)
+            except StoreError:  # whoever reads it looks whether they are there
+                return
+
+    async def _prepared(self, state: State, work: Work) -> None:
         """What has to be known of a session or its tenant before it is written to."""
+        await asyncio.gather(*(self.nodes.call(_key_of(command), command) for command in work.before))
         tenant = state.keys.tenant
         if state.fresh and tenant not in self._tenants:
             await self.nodes.call(self.keys.tenants, (b"ZADD", self.keys.tenants, 0, tenant))
@@ -436,6 +462,13 @@ class Database:
         if not self._closed:
             _warn(f"unclosed store {NAME}", ResourceWarning, source=self)
             self.nodes.kill()
+
+
+def _key_of(command: Command) -> bytes:
+    """What a command is about."""
+    key = command[1]
+    assert isinstance(key, bytes)
+    return key
 
 
 def _type_of(key: bytes) -> str:

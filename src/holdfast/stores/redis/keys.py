@@ -11,6 +11,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
+from holdfast.memories import Owner
+
 _OFFSET: Final = 1 << 63
 _END: Final = b"\0\1"
 """Behind a name that another one follows. A NUL inside a name is followed by 0xff, which no UTF-8 has, so that names sort as
@@ -158,6 +160,36 @@ class SessionKeys(ScopeKeys):
         return (*log, *media, self.compactions, self.bodies, self.lives, self.names, self.versions)
 
 
+class OwnerKeys(ScopeKeys):
+    """The keys of an owner's memories: a user's in the user's slot, others in the tenant's. The head has g its guard, m what it has."""
+
+    __slots__ = ("bodies", "diary", "ids", "metas", "owner", "places", "recalled", "signals")
+
+    def __init__(self, base: str, tenant: str, owner: Owner) -> None:
+        place = ":" + _hashed(b"memories", *owner)
+        super().__init__(base, tenant, owner.id if owner.kind == "user" else "", "mo", place)
+        self.owner = owner
+        self.ids = f"{base}:mi{place}".encode()
+        """A hash: numbers by id."""
+        self.metas = f"{base}:mm{place}".encode()
+        """A hash: id, version and status by number."""
+        self.bodies = f"{base}:mb{place}".encode()
+        """A hash: what memories say by number."""
+        self.places = f"{base}:mp{place}".encode()
+        """Numbers, behind no status and behind each memory's own, sorted."""
+        self.versions = f"{base}:mv{place}".encode()
+        """Numbers by version."""
+        self.recalled = f"{base}:mr{place}".encode()
+        """Numbers of those that were recalled, by when that was last."""
+        self.signals = f"{base}:ms{place}".encode()
+        """What keys of signals begin with."""
+        self.diary = f"{base}:md{place}".encode()
+
+    def signals_of(self, memory: int) -> bytes:
+        """Signals of a memory, by their numbers."""
+        return self.signals + b":%d" % memory
+
+
 class TenantKeys:
     """The keys of what belongs to a tenant, all in the tenant's slot."""
 
@@ -190,6 +222,8 @@ class TenantKeys:
         "learned",
         "learned_at",
         "leases",
+        "memory_ids",
+        "memory_owners",
         "written",
     )
 
@@ -241,6 +275,8 @@ class TenantKeys:
         """A hash: their ids by their hashes."""
         self.api_ids = self._key("api_ids")
         """Their ids, sorted."""
+        self.memory_owners, self.memory_ids = self._key("memory_owners"), self._key("memory_ids")
+        """Who has memories, sorted; and a hash: whose a memory is by its id, with a mark of the write. Both before there is any."""
 
     def _key(self, name: str) -> bytes:
         return f"{self.base}:{name}".encode()
@@ -267,6 +303,7 @@ class Keys:
         self.session = lru_cache(4096)(self._session)
         self.user = lru_cache(1024)(self._user)
         self.tenant = lru_cache(1024)(self._tenant)
+        self.owner = lru_cache(1024)(self._owner)
 
     def _base(self, tenant: str, user_id: str) -> str:
         return f"{self.prefix}:{{{_hashed(b'user', tenant, user_id)}}}"
@@ -277,6 +314,10 @@ class Keys:
     def _user(self, tenant: str, user_id: str) -> ScopeKeys:
         base = self._base(tenant, user_id) if user_id else self.tenant(tenant).base
         return ScopeKeys(base, tenant, user_id, "w", "")
+
+    def _owner(self, tenant: str, owner: Owner) -> OwnerKeys:
+        base = self._base(tenant, owner.id) if owner.kind == "user" else self.tenant(tenant).base
+        return OwnerKeys(base, tenant, owner)
 
     def _tenant(self, tenant: str) -> TenantKeys:
         return TenantKeys(f"{self.prefix}:{{{_hashed(b'tenant', tenant)}}}")

@@ -10,9 +10,10 @@ import msgspec
 from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.logic.steps import Row
 
-LAYOUT: Final = 3
+LAYOUT: Final = 4
 """Of what is described here. A place with a newer one is refused. Sessions of the first have no number: they get one when they
-are written to, and what they said before is not found by `sightings`. The third has state that sessions share, beside the rest."""
+are written to, and what they said before is not found by `sightings`. The third has state that sessions share beside the rest, the
+fourth memories."""
 _encode = msgspec.msgpack.Encoder().encode
 _LONGEST: Final = (1 << 63) - 1
 

@@ -33,7 +33,8 @@ T = TypeVar("T")
 LAYOUTS: Final = (
     Migration(1, "initial", "", "1"),
     Migration(2, "gateway", "", "1"),
-    Migration(LAYOUT, "state", "", "1"),
+    Migration(3, "state", "", "1"),
+    Migration(LAYOUT, "memories", "", "1"),
 )
 """What a place has had done to it, as SQL databases have migrations."""
 

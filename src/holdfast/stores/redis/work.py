@@ -141,6 +141,10 @@ class Work:
         self.moved_to: SessionKeys | None = None
         self.overlay: dict[Any, Any] = {}
         """What was changed of a tenant's, and may be read again."""
+        self.before: list[Command] = []
+        """What another server is told before the commands are run: if they are not run in the end, nobody minds."""
+        self.behind: list[Argument] = []
+        """Ids of memories, and whose they were, that it need not know any more behind them."""
         self.read = snapshot.read
         self._snapshot = snapshot
 

@@ -89,3 +89,8 @@ def _part(text: str | None) -> str | None:
 
 def _meant(scheme: str) -> str:
     return f"{scheme}://user:password@host:port/database is meant"
+
+
+def with_pool(address: Address, size: int) -> Address:
+    """The same with so many connections, unless it says how many itself."""
+    return msgspec.structs.replace(address, options={"pool": str(size), **address.options})

@@ -34,6 +34,8 @@ UPGRADING: Final = 3600.0
 """Seconds that one statement of a migration may take."""
 POOL: Final = 10
 """Connections, unless the URL says otherwise."""
+INDEX_POOL: Final = 4
+"""Connections of an index that is opened for itself, unless the URL says otherwise."""
 
 
 class Again(Exception):  # not an error: an outcome
@@ -187,13 +189,18 @@ class RemoteDatabase(ABC, Generic[LineT]):
 
     # -- one job ---------------------------------------------------------------
 
-    async def _carried(self, job: Job[T]) -> T:
-        """What `job` gives, carried through also when the caller gives up once it has begun."""
+    async def _carried(self, job: Job[T], once: Callable[[LineT, Job[T], int], Awaitable[T]] | None = None) -> T:
+        """What `job` gives, carried through also when the caller gives up once it has begun.
+
+        Args:
+            job: what is to be done.
+            once: one attempt at it, where that is not to run its steps.
+        """
         if self._closed:
             raise StoreClosed
         if asyncio.get_running_loop() is not self._loop:
             raise StoreError(f"{self._name} was opened in another event loop: each needs a store of its own")
-        task = self._loop.create_task(self._served(job))
+        task = self._loop.create_task(self._served(job, once or self._once))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
         try:
@@ -202,16 +209,16 @@ class RemoteDatabase(ABC, Generic[LineT]):
             job.abandoned = True
             raise
 
-    async def _served(self, job: Job[T]) -> T:
+    async def _served(self, job: Job[T], once: Callable[[LineT, Job[T], int], Awaitable[T]]) -> T:
         """Run `job` when it is its turn: writers of one row don't take connections to wait for each other."""
         if job.queue is None:
-            return await self._attempted(job, self._once)
+            return await self._attempted(job, once)
         entered: list[Hashable] = []
         try:
             for queue in (job.queue, *job.behind):
                 await self._turnstile.enter(queue)
                 entered.append(queue)
-            return await self._attempted(job, self._once)
+            return await self._attempted(job, once)
         finally:
             for queue in entered:
                 self._turnstile.leave(queue)

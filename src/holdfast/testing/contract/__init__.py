@@ -15,7 +15,7 @@ The fixtures that a project gives, and what they are by default, stand in `holdf
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any
@@ -44,10 +44,14 @@ MODULES = (
     "claims",
     "keys",
     "state",
+    "memories",
+    "memories_limits",
     "races",
     "cancelling",
     "state_reference",
     "state_races",
+    "memories_reference",
+    "memories_races",
     "openings",
     "processes",
     "leaks",
@@ -57,10 +61,10 @@ MODULES = (
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in MODULES))
 
 
-def _checks() -> dict[str, Callable[..., Any]]:
-    """Every check by its name; each name is there once."""
+def checks_of(modules: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """Every check of these modules by its name; each name is there once."""
     found: dict[str, Callable[..., Any]] = {}
-    for module in MODULES:
+    for module in modules:
         for name, check in vars(import_module(f"{__name__}.{module}")).items():
             if name.startswith("test_"):
                 if name in found:
@@ -79,6 +83,6 @@ def _on_asyncio(check: Callable[..., Any]) -> Callable[..., Any]:
     return marked
 
 
-CHECKS = _checks()
+CHECKS = checks_of(MODULES)
 globals().update(CHECKS)
 __all__ = [*CHECKS]  # noqa: PLE0604  # names, as it should be

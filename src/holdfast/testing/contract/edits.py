@@ -53,6 +53,24 @@ async def test_retiring_with_nothing_in_its_place(store: Store) -> None:
     assert await verify(store, REF) == 3
 
 
+async def test_a_session_says_when_it_was_last_reshaped(store: Store) -> None:
+    """What comes behind leaves it; what retires, pins or erases moves it, and reading says the same as writing."""
+    await store.create(session())
+    done = await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
+    assert (done.session.reshaped, (await store.get(REF)).reshaped) == (0, 0)
+    done = await store.append(REF, Append(entries=[user("c")], retire_from=1, timestamp=3))
+    assert done.session.reshaped == done.session.version == (await store.get(REF)).reshaped
+    done = await store.append(REF, Append(entries=[assistant("d")], retire_from=9, timestamp=3))
+    assert done.session.reshaped == done.session.version - 1
+    for change in (store.annotate(REF, 0, pinned=True), store.erase(REF, 0)):
+        await change
+        found = await store.get(REF)
+        assert found.reshaped == found.version
+    await store.append(REF, Append(entries=[user("e")], timestamp=4))
+    found = await store.get(REF)
+    assert found.reshaped == found.version - 1
+
+
 async def test_going_back_to_the_start(store: Store) -> None:
     """When all is retired, what comes is a first message: of turn 0, with the first digest."""
     await store.create(session())

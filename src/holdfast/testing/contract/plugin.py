@@ -2,6 +2,14 @@
 
 `url` is enough for a store that `holdfast.stores.open_store` opens. One that it does not know gives `opened_by` too, or
 `open_store` in place of both. The others are the checks' own.
+
+What keeps memories alone, and is no whole store, gives `open_memories` instead: an async function from a tenant to a
+`MemoryStore`, each call one more opening of the check's place. Its project takes the checks of memories alone:
+
+    from holdfast.testing.contract.memories import *
+    from holdfast.testing.contract.memories_limits import *
+    from holdfast.testing.contract.memories_races import *
+    from holdfast.testing.contract.memories_reference import *
 """
 
 from __future__ import annotations
@@ -16,10 +24,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.stores.base import Store
+from holdfast.stores.memories import MemoryStore
 from holdfast.testing.contract.held import Held
 
 OpenStore = Callable[..., Awaitable[Store]]
 """`await open_store(tenant="acme")`: one more opening of the same place."""
+OpenMemories = Callable[..., Awaitable[MemoryStore]]
+"""The same of what keeps memories."""
 Writer = Callable[[str, int], "subprocess.Popen[str]"]
 """`writer(name, count)`: one more process that appends."""
 _PROGRAM = Path(__file__).with_name("writer_process.py")
@@ -98,6 +109,40 @@ async def store(store_opener: OpenStore) -> Store:
 async def openings(shared: bool, store_opener: OpenStore) -> list[Store]:
     """Two openings of the check's place, or one of a store that cannot be opened twice."""
     return [await store_opener() for _ in range(2 if shared else 1)]
+
+
+@pytest.fixture
+def open_memories(open_store: OpenStore) -> OpenMemories:
+    """Opens what keeps memories at the check's own place; called again, opens that place once more."""
+    return open_store
+
+
+@pytest.fixture
+async def memory_opener(nothing_left: None, open_memories: OpenMemories) -> AsyncIterator[OpenMemories]:
+    """Opens it, once or again; all that were opened, and can be closed, are closed behind the check."""
+    opened: list[MemoryStore] = []
+
+    async def opener(tenant: str = "acme") -> MemoryStore:
+        opened.append(await open_memories(tenant))
+        return opened[-1]
+
+    yield opener
+    for one in opened:
+        close = getattr(one, "close", None)
+        if close is not None:
+            await close()
+
+
+@pytest.fixture
+async def memory_store(memory_opener: OpenMemories) -> MemoryStore:
+    """What keeps memories, opened, of tenant `acme`: a store, unless told otherwise."""
+    return await memory_opener()
+
+
+@pytest.fixture
+async def memory_openings(shared: bool, memory_opener: OpenMemories) -> list[MemoryStore]:
+    """Two openings of the check's place, or one of what cannot be opened twice."""
+    return [await memory_opener() for _ in range(2 if shared else 1)]
 
 
 @pytest.fixture

@@ -19,11 +19,13 @@ from holdfast.errors import (
     TooLarge,
 )
 from holdfast.limits import METADATA_BYTES, STATE_BYTES, STATE_VALUE_BYTES, SYSTEM_BYTES
+from holdfast.memories import MemorySource
 from holdfast.messages import Message
 from holdfast.session import ModelCall, SessionRef, Usage
 from holdfast.stores.base import MAX_ID_BYTES, MAX_PAGE, Append, SavedView, SessionPatch, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, live, session, texts, user
+from holdfast.testing.contract.memory_kit import ANN, entry, memory, put, recalled, signal
 
 NASTY = (
     "a",
@@ -391,3 +393,14 @@ async def test_closing_a_tenants_handle_closes_only_that(store: Store) -> None:
         await other.get(REF)
     assert await live(store.for_tenant("other")) == []
     await store.ping()
+
+
+async def test_memories_outlive_sessions(store: Store) -> None:
+    """Deleting, replacing and ending one leaves the memories of its user, recalls and diary included."""
+    await store.create(session())
+    (one,) = await put(store, memory(sources=(MemorySource(session_id=REF.id, user_id=REF.user_id),)))
+    await recalled(store, signal(one), diary=(entry(1),))
+    await store.replace(session(), [user("z")])
+    await store.delete(REF)
+    assert (await store.memories(ANN)).memories == (one,)
+    assert (await store.signals(ANN), await store.diary(ANN)) == ((signal(one),), (entry(1),))

@@ -6,14 +6,17 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from holdfast.errors import NotFound
+from holdfast.memories import DiaryEntry, MemoryDelta
 from holdfast.messages import GENESIS, chain
 from holdfast.session import Claim, Ending, ModelCall, SessionRef
 from holdfast.stores.base import Append, SavedView, SessionPatch, Store
+from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.state import ScopedState
 from holdfast.testing.contract.artifacts import artifact
 from holdfast.testing.contract.keys import api_key
 from holdfast.testing.contract.kit import REF, compaction, session, user
 from holdfast.testing.contract.media import brought, sha
+from holdfast.testing.contract.memory_kit import ANN, memory, signal
 
 Call = Callable[[Store, SessionRef], Coroutine[Any, Any, object]]
 STRANGERS = (SessionRef("bob", "s1"), SessionRef("ann", "s2"))
@@ -30,6 +33,8 @@ ENDING = _ending(REF, "end_1", withdrawn=False, reason="close")
 MARK = chain(GENESIS, user("a").message)
 """Of what the session says first."""
 
+LEARNED = memory()
+
 WHOSE = ("ann", None)
 """Scopes of state that sessions share."""
 
@@ -38,6 +43,16 @@ async def _values(*calls: Awaitable[ScopedState | int]) -> list[object]:
     """What stands in some scopes, or how much was dropped of them; nothing where that is nothing."""
     found = [await call for call in calls]
     return [one.values if isinstance(one, ScopedState) else one for one in found if getattr(one, "values", one)]
+
+
+async def _remembered(call: Awaitable[OwnedMemories]) -> object:
+    """What it has of an owner; nothing where that is nothing."""
+    found = await call
+    return None if found == OwnedMemories(0, ()) else found
+
+
+def _forgotten(store: Store) -> Awaitable[OwnedMemories]:
+    return store.change_memories(ANN, MemoryDelta(forget=(LEARNED.id,), signals=(signal(LEARNED),)), timestamp=50)
 
 
 OF_A_SESSION: dict[str, Call] = {
@@ -91,6 +106,13 @@ OF_A_TENANT: dict[str, Call] = {
     "state": lambda store, ref: _values(store.state(ref.user_id), store.state(None)),
     "change_state": lambda store, ref: _values(*(store.change_state(one, {"k": None}, timestamp=50) for one in WHOSE)),
     "drop_state": lambda store, ref: _values(store.drop_state(ref.user_id), store.drop_state(None)),
+    "memories": lambda store, ref: _remembered(store.memories(ANN, ids=[LEARNED.id])),
+    "find_memory": lambda store, ref: store.find_memory(LEARNED.id),
+    "change_memories": lambda store, ref: _remembered(_forgotten(store)),
+    "signals": lambda store, ref: store.signals(ANN),
+    "diary": lambda store, ref: store.diary(ANN),
+    "memory_owners": lambda store, ref: store.memory_owners(),
+    "drop_memories": lambda store, ref: store.drop_memories(ANN),
 }
 """Methods that are told none; what they give is the tenant's."""
 
@@ -114,6 +136,8 @@ async def _full(store: Store) -> None:
     await store.lease("sweep", "one", now=0, until=1000)
     await store.learn("m", b"learned", timestamp=3, expect=None)
     await store.add_key(api_key())
+    delta = MemoryDelta(put=(LEARNED,), signals=(signal(LEARNED),), diary=(DiaryEntry(id="d", at=1, report={}),))
+    await store.change_memories(ANN, delta, timestamp=3)
 
 
 async def _seen(store: Store) -> list[object]:
@@ -132,6 +156,7 @@ async def _seen(store: Store) -> list[object]:
         await store.media(REF, [sha(1)]),
         await store.key_of(api_key().hash),
         [await store.state(one) for one in WHOSE],
+        [await store.memories(ANN), await store.signals(ANN), await store.diary(ANN)],
     ]
 
 

@@ -1,6 +1,7 @@
 """A process that appends to a store and says what was acknowledged: `python writer_process.py OPENER URL NAME COUNT`.
 
-With `ROUNDS` as NAME it asks for a lease instead, once a round, and says the rounds in which it had it.
+With `ROUNDS` as NAME it asks for a lease instead, once a round, and says the rounds in which it had it; with a NAME that begins
+with `MEMORIES` it puts memories.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import uuid
 from importlib import import_module
 
+from holdfast.memories import Memory, MemoryDelta, Owner, Signal
 from holdfast.messages import Message
 from holdfast.session import NewCompaction, NewEntry, SessionRef
 from holdfast.stores.base import Append, Store
@@ -60,10 +63,28 @@ async def ask(store: Store, rounds: int) -> None:
             sys.stdout.write(f"{round_}\n")
 
 
+async def remember(store: Store, name: str, count: int) -> None:
+    """Put `count` memories of one user from several tasks, each with a recall; a line with the id of each."""
+    ann = Owner("user", "ann")
+
+    async def write(task: int) -> None:
+        for at in range(task, count, TASKS):
+            new = Memory(id=f"mem_{uuid.uuid4().hex}", owner=ann, content=f"{name}.{at}", created_at=1, updated_at=1)
+            told = Signal(memory_id=new.id, at=1, query=b"q", score=0.5)
+            await store.change_memories(ann, MemoryDelta(put=(new,), signals=(told,)), timestamp=1)
+            sys.stdout.write(f"{new.id}\n")
+            sys.stdout.flush()
+
+    await asyncio.gather(*(write(task) for task in range(TASKS)))
+
+
 async def run(opener: str, url: str, name: str, count: int) -> None:
     """Do what NAME says."""
     store = await opened(opener, url)
-    await (ask(store, count) if name == "ROUNDS" else write_all(store, name, count))
+    if name.startswith("MEMORIES"):
+        await remember(store, name, count)
+    else:
+        await (ask(store, count) if name == "ROUNDS" else write_all(store, name, count))
     await store.close()
 
 

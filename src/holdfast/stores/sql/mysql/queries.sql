@@ -759,3 +759,507 @@ INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', '')
 
 -- ping_delete --
 DELETE FROM holdfast_migrations WHERE number = 0
+
+-- memory_owner_get --
+-- What an owner of memories has: its version, how many memories, the next numbers, and when it was written to last.
+SELECT pk, version, held, next_memory, next_signal, next_entry, updated_at FROM memory_owners
+WHERE tenant = ?1 AND kind = ?2 AND id = ?3
+
+-- memory_owner_get_lock --
+-- Nobody else writes to the owner's memories until the transaction ends.
+SELECT 1 FROM memory_owners WHERE tenant = ?1 AND kind = ?2 AND id = ?3 FOR UPDATE
+
+-- memory_owner_new --
+-- An owner for whom nothing was ever written; another one may be making it.
+INSERT INTO memory_owners (tenant, kind, id, version, held, next_memory, next_signal, next_entry, updated_at)
+VALUES (?1, ?2, ?3, 0, 0, 1, 1, 1, 0)
+ON DUPLICATE KEY UPDATE version = version
+
+-- memory_owner_put --
+-- An owner behind a write.
+UPDATE memory_owners SET version = ?2, held = ?3, next_memory = ?4, next_signal = ?5, next_entry = ?6, updated_at = ?7
+WHERE pk = ?1
+
+-- memory_owners_after --
+-- Owners in order of kind and id, behind one of them.
+SELECT kind, id, updated_at FROM memory_owners WHERE tenant = ?1 AND (kind > ?2 OR (kind = ?2 AND id > ?3))
+ORDER BY kind, id LIMIT ?4
+
+-- memories_forward --
+-- An owner with its memories behind a number; without any, one row.
+SELECT o.version, o.held, m.number, m.id, m.version, m.data
+FROM memory_owners AS o
+LEFT JOIN (SELECT number, id, version, data FROM memories
+           WHERE owner = (SELECT pk FROM memory_owners WHERE tenant = ?1 AND kind = ?2 AND id = ?3) AND number > ?4
+           ORDER BY number LIMIT ?5) AS m ON TRUE
+WHERE o.tenant = ?1 AND o.kind = ?2 AND o.id = ?3 ORDER BY m.number
+
+-- memories_backward --
+-- The same, before a number, the last first.
+SELECT o.version, o.held, m.number, m.id, m.version, m.data
+FROM memory_owners AS o
+LEFT JOIN (SELECT number, id, version, data FROM memories
+           WHERE owner = (SELECT pk FROM memory_owners WHERE tenant = ?1 AND kind = ?2 AND id = ?3) AND number < ?4
+           ORDER BY number DESC LIMIT ?5) AS m ON TRUE
+WHERE o.tenant = ?1 AND o.kind = ?2 AND o.id = ?3 ORDER BY m.number DESC
+
+-- memories_forward_of --
+-- The same of a status, behind a number.
+SELECT o.version, o.held, m.number, m.id, m.version, m.data
+FROM memory_owners AS o
+LEFT JOIN (SELECT number, id, version, data FROM memories
+           WHERE owner = (SELECT pk FROM memory_owners WHERE tenant = ?1 AND kind = ?2 AND id = ?3) AND status = ?4 AND number > ?5
+           ORDER BY number LIMIT ?6) AS m ON TRUE
+WHERE o.tenant = ?1 AND o.kind = ?2 AND o.id = ?3 ORDER BY m.number
+
+-- memories_backward_of --
+-- The same of a status, before a number, the last first.
+SELECT o.version, o.held, m.number, m.id, m.version, m.data
+FROM memory_owners AS o
+LEFT JOIN (SELECT number, id, version, data FROM memories
+           WHERE owner = (SELECT pk FROM memory_owners WHERE tenant = ?1 AND kind = ?2 AND id = ?3) AND status = ?4 AND number < ?5
+           ORDER BY number DESC LIMIT ?6) AS m ON TRUE
+WHERE o.tenant = ?1 AND o.kind = ?2 AND o.id = ?3 ORDER BY m.number DESC
+
+-- memories_since --
+-- The same, changed behind a version, of a status or any, behind a place in a direction: numbers count times 1 or -1.
+SELECT o.version, o.held, m.number, m.id, m.version, m.data
+FROM memory_owners AS o
+LEFT JOIN memories AS m ON m.owner = o.pk AND m.version > ?4 AND (?5 = '' OR m.status = ?5) AND m.number * ?6 > ?7
+WHERE o.tenant = ?1 AND o.kind = ?2 AND o.id = ?3 ORDER BY m.number * ?6 LIMIT ?8
+
+-- memories_of_ids --
+-- The same, those of some ids, which come as a JSON array.
+SELECT o.version, o.held, m.number, m.id, m.version, m.data
+FROM memory_owners AS o
+LEFT JOIN JSON_TABLE(CONVERT(?4 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(64) PATH '$')) AS n ON TRUE
+LEFT JOIN memories AS m ON m.tenant = o.tenant AND m.id = CAST(n.one AS BINARY) AND m.owner = o.pk AND m.version > ?5 AND (?6 = '' OR m.status = ?6) AND m.number * ?7 > ?8
+WHERE o.tenant = ?1 AND o.kind = ?2 AND o.id = ?3 ORDER BY m.number IS NULL, m.number * ?7 LIMIT ?9
+
+-- memories_of_numbers --
+-- The same, those of some numbers, which come as a JSON array.
+SELECT o.version, o.held, m.number, m.id, m.version, m.data
+FROM memory_owners AS o
+LEFT JOIN JSON_TABLE(CONVERT(?4 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS n ON TRUE
+LEFT JOIN memories AS m ON m.number = n.one AND m.owner = o.pk AND m.version > ?5 AND (?6 = '' OR m.status = ?6) AND m.number * ?7 > ?8
+WHERE o.tenant = ?1 AND o.kind = ?2 AND o.id = ?3 ORDER BY m.number IS NULL, m.number * ?7 LIMIT ?9
+
+-- memory_find --
+-- The memory of an id, with its owner.
+SELECT o.kind, o.id, m.number, m.id, m.version, m.data
+FROM memories AS m JOIN memory_owners AS o ON o.pk = m.owner WHERE m.tenant = ?1 AND m.id = ?2
+
+-- memories_named --
+-- Which numbers some ids have, and of which owner; they come as a JSON array.
+SELECT id, owner, number FROM memories WHERE tenant = ?1 AND id IN
+      (SELECT CAST(one AS BINARY) FROM JSON_TABLE(CONVERT(?2 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(64) PATH '$')) AS found)
+
+-- memory_insert --
+-- A memory that was not there. Two of the same id collide.
+INSERT INTO memories (owner, number, tenant, id, version, status, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+
+-- memory_put --
+-- A memory in place of what it was.
+UPDATE memories SET version = ?3, status = ?4, data = ?5 WHERE owner = ?1 AND number = ?2
+
+-- memory_delete --
+-- A memory that goes.
+DELETE FROM memories WHERE owner = ?1 AND number = ?2
+
+-- memories_clear --
+-- All memories of an owner.
+DELETE FROM memories WHERE owner = ?1
+
+-- signal_insert --
+-- A recall of a memory.
+INSERT INTO memory_signals (owner, memory, seq, recalled_at, asked, score, session_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+
+-- signals_trim --
+-- All but the newest of a memory's signals.
+DELETE FROM memory_signals
+WHERE owner = ?1 AND memory = ?2
+  AND seq <= (SELECT seq FROM (SELECT seq FROM memory_signals WHERE owner = ?1 AND memory = ?2
+             ORDER BY seq DESC LIMIT 1 OFFSET ?3) AS last_to_go)
+
+-- signals_before --
+-- Signals of an owner's memories that are too old.
+DELETE FROM memory_signals WHERE owner = ?1 AND recalled_at < ?2
+
+-- signals_delete --
+-- With their memory.
+DELETE FROM memory_signals WHERE owner = ?1 AND memory = ?2
+
+-- signals_clear --
+-- All signals of an owner's memories.
+DELETE FROM memory_signals WHERE owner = ?1
+
+-- signals_all --
+-- Signals of an owner's memories, from a time on, in the order in which they came.
+SELECT m.id, s.recalled_at, s.asked, s.score, s.session_id
+FROM memory_owners AS o
+JOIN memory_signals AS s ON s.owner = o.pk
+JOIN memories AS m ON m.owner = s.owner AND m.number = s.memory
+WHERE o.tenant = ?1 AND o.kind = ?2 AND o.id = ?3 AND s.recalled_at >= ?4 ORDER BY s.seq
+
+-- signals_of --
+-- Those of some memories, whose ids come as a JSON array.
+SELECT m.id, s.recalled_at, s.asked, s.score, s.session_id
+FROM memory_owners AS o
+JOIN JSON_TABLE(CONVERT(?4 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(64) PATH '$')) AS n
+JOIN memories AS m ON m.tenant = o.tenant AND m.id = CAST(n.one AS BINARY) AND m.owner = o.pk
+JOIN memory_signals AS s ON s.owner = m.owner AND s.memory = m.number
+WHERE o.tenant = ?1 AND o.kind = ?2 AND o.id = ?3 AND s.recalled_at >= ?5 ORDER BY s.seq
+
+-- diary_insert --
+-- A sweep over an owner's memories.
+INSERT INTO memory_diary (owner, seq, id, swept_at, report) VALUES (?1, ?2, ?3, ?4, ?5)
+
+-- diary_trim --
+-- Those before a place.
+DELETE FROM memory_diary WHERE owner = ?1 AND seq < ?2
+
+-- diary_newest --
+-- The newest of an owner, newest first.
+SELECT d.id, d.swept_at, d.report
+FROM memory_owners AS o JOIN memory_diary AS d ON d.owner = o.pk
+WHERE o.tenant = ?1 AND o.kind = ?2 AND o.id = ?3 ORDER BY d.seq DESC LIMIT ?4
+
+-- diary_clear --
+-- All of an owner.
+DELETE FROM memory_diary WHERE owner = ?1
+
+-- index_space_get --
+-- A space of an index, and how much it has in each channel.
+SELECT number, talk_documents, talk_length, tool_documents, tool_length FROM index_spaces
+WHERE tenant = ?1 AND kind = ?2 AND name = ?3
+
+-- index_space_get_lock --
+-- Writers of a space come one after the other.
+SELECT 1 FROM index_spaces WHERE tenant = ?1 AND kind = ?2 AND name = ?3 FOR UPDATE
+
+-- index_space_new --
+-- A space that has nothing yet. Two that make it at once collide.
+INSERT INTO index_spaces (tenant, kind, name, talk_documents, talk_length, tool_documents, tool_length)
+VALUES (?1, ?2, ?3, 0, 0, 0, 0)
+
+-- index_space_add --
+-- What came and went of a space, by channel.
+UPDATE index_spaces
+SET talk_documents = talk_documents + ?2, talk_length = talk_length + ?3,
+    tool_documents = tool_documents + ?4, tool_length = tool_length + ?5
+WHERE number = ?1
+
+-- index_space_rename --
+-- A space that is to go loses its name, and nobody finds it any more.
+UPDATE index_spaces SET kind = ?2, name = ?3 WHERE number = ?1
+
+-- index_space_delete --
+-- A space that has no source left.
+DELETE FROM index_spaces WHERE number = ?1
+
+-- index_spaces --
+-- Spaces of a tenant; of one kind, or of all.
+SELECT number, kind, name FROM index_spaces
+WHERE tenant = ?1 AND (?2 IS NULL OR kind = ?2) ORDER BY kind, name LIMIT ?3
+
+-- index_spaces_lock --
+-- The same of several.
+SELECT 1 FROM index_spaces WHERE tenant = ?1 AND (?2 IS NULL OR kind = ?2) ORDER BY kind, name LIMIT ?3 FOR UPDATE
+
+-- index_source_get --
+-- How far a source of a space is.
+SELECT number, identity, version, next_seq, talk, tool, epoch, complete, documents FROM index_sources
+WHERE space = ?1 AND id = ?2
+
+-- index_source_new --
+-- A source that has nothing yet.
+INSERT INTO index_sources (space, id, identity, version, next_seq, talk, tool, epoch, complete, documents)
+VALUES (?1, ?2, ?3, 0, 0, 0, 0, 0, 0, 0)
+
+-- index_source_put --
+-- How far a source is; the last parameter is how many documents came, less those that went.
+UPDATE index_sources
+SET version = ?2, next_seq = ?3, talk = ?4, tool = ?5, epoch = ?6, complete = ?7, documents = documents + ?8
+WHERE number = ?1
+
+-- index_source_delete --
+-- A source that has no documents left.
+DELETE FROM index_sources WHERE number = ?1
+
+-- index_sources_named --
+-- Numbers of the sources of a space with these ids, and how many documents each has; ids in hexadecimal.
+SELECT number, documents FROM index_sources
+WHERE space = ?1 AND id IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?2 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found)
+
+-- index_sources_of --
+-- Some sources of a space.
+SELECT number, id FROM index_sources WHERE space = ?1 ORDER BY id LIMIT ?2
+
+-- index_sources_after --
+-- Sources of all spaces from a place on, in order of space and id.
+SELECT p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.complete
+FROM index_spaces AS p JOIN index_sources AS s ON s.space = p.number
+WHERE p.tenant = ?1 AND (p.kind, p.name) >= (?2, ?3) AND ((p.kind, p.name) > (?2, ?3) OR s.id > ?4)
+      AND p.kind <> 'gone'
+ORDER BY p.kind, p.name, s.id LIMIT ?5
+
+-- index_sources_of_after --
+-- The same of one space.
+SELECT p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.complete
+FROM index_spaces AS p JOIN index_sources AS s ON s.space = p.number
+WHERE p.number = ?1 AND (?2 IS NULL OR s.id > ?2)
+ORDER BY s.id LIMIT ?3
+
+-- index_sources_incomplete --
+-- Incomplete sources of some spaces from a place on, in order of space and id.
+SELECT p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.complete
+FROM index_sources AS s FORCE INDEX (index_sources_incomplete) STRAIGHT_JOIN index_spaces AS p FORCE INDEX (PRIMARY) ON p.number = s.space
+WHERE p.tenant = ?1 AND s.complete = 0 AND s.space BETWEEN ?2 AND ?3
+      AND (p.kind, p.name) >= (?4, ?5) AND ((p.kind, p.name) > (?4, ?5) OR ?6 IS NULL OR s.id > ?6)
+      AND p.kind <> 'gone'
+ORDER BY p.kind, p.name, s.id LIMIT ?7
+
+-- index_sources_count --
+-- Sources of the spaces of a tenant, or of one of them, how many are incomplete, and all their documents.
+SELECT count(*), coalesce(sum(1 - s.complete), 0), coalesce(sum(s.documents), 0)
+FROM index_spaces AS p JOIN index_sources AS s ON s.space = p.number
+WHERE p.tenant = ?1 AND p.number BETWEEN ?2 AND ?3 AND p.kind <> 'gone'
+
+-- index_documents_at --
+-- Documents of a source with these numbers or ids, as they are to be taken away.
+SELECT d.id, d.seq, d.channel, d.digest, d.length, d.terms, d.model
+FROM JSON_TABLE(CONVERT(?2 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS wanted
+     STRAIGHT_JOIN index_documents AS d FORCE INDEX (index_documents_seq) ON d.source = ?1 AND d.seq = wanted.one
+UNION
+SELECT d.id, d.seq, d.channel, d.digest, d.length, d.terms, d.model
+FROM JSON_TABLE(CONVERT(?3 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS wanted
+     STRAIGHT_JOIN index_documents AS d FORCE INDEX (PRIMARY) ON d.id = wanted.one
+WHERE d.source = ?1
+
+-- index_documents_first --
+-- Some documents of a source, as they are to be taken away.
+SELECT id, seq, channel, digest, length, terms, model FROM index_documents WHERE source = ?1 ORDER BY seq LIMIT ?2
+
+-- index_documents_delete --
+-- Documents, by id.
+DELETE d FROM JSON_TABLE(CONVERT(?1 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS wanted
+     STRAIGHT_JOIN index_documents AS d FORCE INDEX (PRIMARY) ON d.id = wanted.one
+
+-- index_document_put --
+-- A document; in place of what it was before.
+INSERT INTO index_documents (id, space, channel, source, seq, at, length, traits, model, role, agent, name, digest, terms)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+ON DUPLICATE KEY UPDATE
+    seq = VALUES(seq), at = VALUES(at), role = VALUES(role), agent = VALUES(agent), name = VALUES(name),
+    traits = VALUES(traits)
+
+-- index_documents_held --
+-- Numbers and digests of the documents of a source.
+SELECT seq, digest FROM index_documents WHERE source = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3
+
+-- index_posting_put --
+-- The words of a new document.
+INSERT INTO index_postings (word, id)
+SELECT CAST(wanted.one AS BINARY), ?1
+FROM JSON_TABLE(CONVERT(CONCAT('["', REPLACE(?2, ' ', '","'), '"]') USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(64) PATH '$')) AS wanted
+WHERE wanted.one <> ''
+
+-- index_posting_delete --
+-- The words that a document had.
+DELETE p FROM JSON_TABLE(CONVERT(CONCAT('["', REPLACE(?2, ' ', '","'), '"]') USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(64) PATH '$')) AS wanted
+     STRAIGHT_JOIN index_postings AS p FORCE INDEX (PRIMARY) ON p.word = CAST(wanted.one AS BINARY) AND p.id = ?1
+
+-- index_frequencies_add --
+-- More or fewer documents with these terms; pairs in order of the terms.
+INSERT INTO index_frequencies (space, channel, term, documents)
+SELECT ?1, ?2, one.term, one.more
+FROM JSON_TABLE(CONVERT(?3 USING utf8mb4), '$[*]' COLUMNS (term VARCHAR(64) PATH '$[0]', more BIGINT PATH '$[1]')) AS one
+ON DUPLICATE KEY UPDATE documents = index_frequencies.documents + VALUES(documents)
+
+-- index_frequencies_clean --
+-- Those of these terms that no document has any more.
+DELETE f FROM JSON_TABLE(CONVERT(?3 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(64) PATH '$')) AS wanted
+     STRAIGHT_JOIN index_frequencies AS f FORCE INDEX (PRIMARY) ON f.space = ?1 AND f.channel = ?2 AND f.term = CAST(wanted.one AS BINARY)
+WHERE f.documents <= 0
+
+-- index_frequencies --
+-- In how many documents these terms stand.
+SELECT f.term, f.documents
+FROM JSON_TABLE(CONVERT(?3 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(64) PATH '$')) AS wanted
+     STRAIGHT_JOIN index_frequencies AS f FORCE INDEX (PRIMARY) ON f.space = ?1 AND f.channel = ?2 AND f.term = CAST(wanted.one AS BINARY)
+
+-- index_postings_read --
+-- All documents that have a word, for up to eight words at once: which one, and the document's id.
+SELECT 0, id FROM index_postings WHERE word = ?1 UNION ALL
+SELECT 1, id FROM index_postings WHERE word = ?2 UNION ALL
+SELECT 2, id FROM index_postings WHERE word = ?3 UNION ALL
+SELECT 3, id FROM index_postings WHERE word = ?4 UNION ALL
+SELECT 4, id FROM index_postings WHERE word = ?5 UNION ALL
+SELECT 5, id FROM index_postings WHERE word = ?6 UNION ALL
+SELECT 6, id FROM index_postings WHERE word = ?7 UNION ALL
+SELECT 7, id FROM index_postings WHERE word = ?8
+
+-- index_postings_newest --
+-- The newest documents that have two words, or one that is given twice.
+SELECT id FROM index_postings AS w
+WHERE word = ?1 AND (?1 = ?2 OR EXISTS (SELECT 1 FROM index_postings AS o WHERE o.word = ?2 AND o.id = w.id))
+ORDER BY id DESC LIMIT ?3
+
+-- index_postings_passing --
+-- The same of those that pass filters.
+SELECT d.id FROM index_postings AS w STRAIGHT_JOIN index_documents AS d FORCE INDEX (PRIMARY) ON d.id = w.id
+WHERE w.word = ?1 AND (?1 = ?2 OR EXISTS (SELECT 1 FROM index_postings AS o WHERE o.word = ?2 AND o.id = w.id))
+      AND (?4 IS NULL OR d.source IN (SELECT one FROM JSON_TABLE(CONVERT(?4 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS found))
+      AND (?5 IS NULL OR d.source NOT IN (SELECT one FROM JSON_TABLE(CONVERT(?5 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS found))
+      AND (?6 IS NULL OR d.agent IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?6 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND (?7 IS NULL OR d.role IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?7 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND d.at >= ?8 AND d.at < ?9
+ORDER BY w.id DESC LIMIT ?3
+
+-- index_documents_counted --
+-- How many documents a space has in a time, up to a number.
+SELECT count(*) FROM (SELECT 1 FROM index_documents WHERE space = ?1 AND channel = ?2 AND at >= ?3 AND at < ?4 LIMIT ?5) AS counted
+
+-- index_candidates --
+-- Documents by id that pass filters.
+SELECT d.id, d.seq, s.id, s.identity, d.role, d.agent, d.name, d.at, d.length, d.traits, d.terms
+FROM JSON_TABLE(CONVERT(?1 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS wanted STRAIGHT_JOIN index_documents AS d FORCE INDEX (PRIMARY) ON d.id = wanted.one
+     STRAIGHT_JOIN index_sources AS s FORCE INDEX (PRIMARY) ON s.number = d.source
+WHERE d.space = ?2 AND d.channel = ?3
+      AND (?4 IS NULL OR d.source IN (SELECT one FROM JSON_TABLE(CONVERT(?4 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS found))
+      AND (?5 IS NULL OR d.source NOT IN (SELECT one FROM JSON_TABLE(CONVERT(?5 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS found))
+      AND (?6 IS NULL OR d.agent IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?6 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND (?7 IS NULL OR d.role IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?7 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND d.at >= ?8 AND d.at < ?9
+
+-- index_candidates_newest --
+-- The newest documents of a space that pass filters.
+SELECT d.id, d.seq, s.id, s.identity, d.role, d.agent, d.name, d.at, d.length, d.traits, d.terms
+FROM index_documents AS d FORCE INDEX (index_documents_at) STRAIGHT_JOIN index_sources AS s FORCE INDEX (PRIMARY) ON s.number = d.source
+WHERE d.space = ?2 AND d.channel = ?3
+      AND (?4 IS NULL OR d.source IN (SELECT one FROM JSON_TABLE(CONVERT(?4 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS found))
+      AND (?5 IS NULL OR d.source NOT IN (SELECT one FROM JSON_TABLE(CONVERT(?5 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS found))
+      AND (?6 IS NULL OR d.agent IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?6 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND (?7 IS NULL OR d.role IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?7 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND d.at >= ?8 AND d.at < ?9
+ORDER BY d.at DESC, d.id DESC LIMIT ?1
+
+-- index_candidates_of --
+-- The same where the sources are named, which have few documents beside those of the space.
+SELECT d.id, d.seq, s.id, s.identity, d.role, d.agent, d.name, d.at, d.length, d.traits, d.terms
+FROM JSON_TABLE(CONVERT(?4 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS wanted STRAIGHT_JOIN index_sources AS s FORCE INDEX (PRIMARY) ON s.number = wanted.one
+     STRAIGHT_JOIN index_documents AS d FORCE INDEX (index_documents_seq) ON d.source = s.number
+WHERE d.space = ?2 AND d.channel = ?3
+      AND (?5 IS NULL OR d.source NOT IN (SELECT one FROM JSON_TABLE(CONVERT(?5 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS found))
+      AND (?6 IS NULL OR d.agent IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?6 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND (?7 IS NULL OR d.role IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?7 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND d.at >= ?8 AND d.at < ?9
+ORDER BY d.at DESC, d.id DESC LIMIT ?1
+
+-- index_candidates_at --
+-- Documents of a source by their numbers.
+SELECT d.id, d.seq, s.id, s.identity, d.role, d.agent, d.name, d.at, d.length, d.traits, d.terms
+FROM JSON_TABLE(CONVERT(?2 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS wanted
+     STRAIGHT_JOIN index_documents AS d FORCE INDEX (index_documents_seq) ON d.source = ?1 AND d.seq = wanted.one
+     STRAIGHT_JOIN index_sources AS s FORCE INDEX (PRIMARY) ON s.number = d.source
+ORDER BY d.id
+
+-- index_models --
+-- The models of a tenant's vectors; the nameless one is that of documents that have none.
+SELECT number, name, dimensions FROM index_models WHERE tenant = ?1
+
+-- index_models_lock --
+-- None of them goes while documents get vectors of it.
+SELECT 1 FROM index_models WHERE tenant = ?1 LOCK IN SHARE MODE
+
+-- index_model_new --
+-- A model of which nothing was there. Two that make it at once collide.
+INSERT INTO index_models (tenant, name, dimensions) VALUES (?1, ?2, ?3)
+
+-- index_model_delete --
+-- A model of which nothing is there any more.
+DELETE FROM index_models WHERE number = ?1 AND NOT EXISTS (SELECT 1 FROM index_documents WHERE model = ?1)
+
+-- index_model_delete_lock --
+-- Whoever puts vectors of it has done so before it is looked at.
+SELECT 1 FROM index_models WHERE number = ?1 FOR UPDATE
+
+-- index_model_of --
+-- Some documents that have a vector of a model.
+SELECT id FROM index_documents WHERE model = ?1 ORDER BY space, id LIMIT ?2
+
+-- index_model_count --
+-- How many documents have a vector of a model, of all spaces or of one.
+SELECT count(*) FROM index_documents WHERE model = ?1 AND space BETWEEN ?2 AND ?3
+
+-- index_pending --
+-- Documents of a model, or without a vector, space by space, the oldest of each first.
+SELECT p.kind, p.name, s.id, s.identity, d.seq, d.digest
+FROM index_documents AS d FORCE INDEX (index_documents_model) STRAIGHT_JOIN index_sources AS s FORCE INDEX (PRIMARY) ON s.number = d.source
+     STRAIGHT_JOIN index_spaces AS p FORCE INDEX (PRIMARY) ON p.number = d.space
+WHERE d.model = ?1 AND d.space BETWEEN ?2 AND ?3 AND p.kind <> 'gone' ORDER BY d.space, d.id LIMIT ?4
+
+-- index_documents_model --
+-- Documents whose vector is of another model from now on.
+UPDATE JSON_TABLE(CONVERT(?1 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS wanted
+     STRAIGHT_JOIN index_documents AS d FORCE INDEX (PRIMARY) ON d.id = wanted.one
+SET d.model = ?2
+
+-- index_vector_put --
+-- A document's vector, in place of another.
+INSERT INTO index_vectors (id, mark, data) VALUES (?1, ?2, ?3)
+ON DUPLICATE KEY UPDATE mark = VALUES(mark), data = VALUES(data)
+
+-- index_vectors_delete --
+-- Vectors of documents.
+DELETE v FROM JSON_TABLE(CONVERT(?1 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS wanted
+     STRAIGHT_JOIN index_vectors AS v FORCE INDEX (PRIMARY) ON v.id = wanted.one
+
+-- index_vectors_at --
+-- Vectors of documents, of those that have one of a model.
+SELECT d.id, v.data FROM JSON_TABLE(CONVERT(?1 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS wanted STRAIGHT_JOIN index_documents AS d FORCE INDEX (PRIMARY) ON d.id = wanted.one
+     STRAIGHT_JOIN index_vectors AS v FORCE INDEX (PRIMARY) ON v.id = d.id
+WHERE d.model = ?2
+
+-- index_vectors_like --
+-- Vectors of a model in a space whose documents' digests begin with these eight bytes, as a number.
+SELECT d.digest, v.data
+FROM JSON_TABLE(CONVERT(?3 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS wanted
+     STRAIGHT_JOIN index_vectors AS v FORCE INDEX (index_vectors_mark) ON v.mark = wanted.one
+     STRAIGHT_JOIN index_documents AS d FORCE INDEX (PRIMARY) ON d.id = v.id
+WHERE d.model = ?1 AND d.space = ?2
+
+-- index_vectors_read --
+-- Vectors of a model in a space, from an id on, of documents that pass filters.
+SELECT d.id, v.data FROM index_documents AS d FORCE INDEX (index_documents_model) STRAIGHT_JOIN index_vectors AS v FORCE INDEX (PRIMARY) ON v.id = d.id
+WHERE d.model = ?1 AND d.space = ?2 AND d.id > ?10 AND d.channel = ?3
+      AND (?4 IS NULL OR d.source IN (SELECT one FROM JSON_TABLE(CONVERT(?4 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS found))
+      AND (?5 IS NULL OR d.source NOT IN (SELECT one FROM JSON_TABLE(CONVERT(?5 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS found))
+      AND (?6 IS NULL OR d.agent IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?6 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND (?7 IS NULL OR d.role IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?7 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND d.at >= ?8 AND d.at < ?9
+ORDER BY d.id LIMIT ?11
+
+-- index_nearest --
+-- Never asked: vectors are compared outside of the server, see `index_vectors_read`.
+SELECT d.id, LENGTH(?10) AS near
+FROM index_documents AS d FORCE INDEX (index_documents_model) STRAIGHT_JOIN index_vectors AS v FORCE INDEX (PRIMARY) ON v.id = d.id
+WHERE d.model = ?1 AND d.space = ?2 AND d.channel = ?3
+      AND (?4 IS NULL OR d.source IN (SELECT one FROM JSON_TABLE(CONVERT(?4 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS found))
+      AND (?5 IS NULL OR d.source NOT IN (SELECT one FROM JSON_TABLE(CONVERT(?5 USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$')) AS found))
+      AND (?6 IS NULL OR d.agent IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?6 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND (?7 IS NULL OR d.role IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?7 USING utf8mb4), '$[*]' COLUMNS (one VARCHAR(2048) PATH '$')) AS found))
+      AND d.at >= ?8 AND d.at < ?9
+ORDER BY near DESC, d.id DESC LIMIT ?11
+
+-- index_note_get --
+-- What a tenant keeps under a name.
+SELECT data FROM index_notes WHERE tenant = ?1 AND name = ?2
+
+-- index_note_put --
+-- The same, in place of what stood there.
+INSERT INTO index_notes (tenant, name, data) VALUES (?1, ?2, ?3)
+ON DUPLICATE KEY UPDATE data = VALUES(data)
+
+-- index_note_delete --
+DELETE FROM index_notes WHERE tenant = ?1 AND name = ?2

@@ -1,0 +1,279 @@
+"""The contract of an index on top of any database that runs statements; see `holdfast.recall.base`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, Self, TypeVar
+
+from holdfast.errors import InvalidRequest, StoreClosed, TooLarge
+from holdfast.recall.base import (
+    Batch,
+    Candidate,
+    Candidates,
+    Document,
+    Filters,
+    IndexStatus,
+    Lookup,
+    Pending,
+    Progress,
+    Similar,
+    Source,
+    Space,
+    Vectored,
+)
+from holdfast.stores import checks
+from holdfast.stores.logic import index_reads, index_vectors, index_writes
+from holdfast.stores.logic.database import Database
+from holdfast.stores.logic.index_rows import CHANNELS, PLACES
+from holdfast.stores.logic.steps import Steps
+
+T = TypeVar("T")
+KINDS: Final = ("talk", "user", "agent", "app")
+NOTE_BYTES: Final = 64 * 1024
+SCANNING: Final = ("numpy", "python")
+"""What searches vectors where the database does not compare them."""
+_DIGEST: Final = 16
+_TRAITS: Final = 1 << 31
+_NUMBER: Final = 1 << 62
+
+
+class LogicIndex:
+    """A handle of one tenant; see `holdfast.recall.base.Index`. It checks, and leaves the rest to the steps."""
+
+    def __init__(
+        self, database: Database, tenant: str, *, engine: str, compress: bool = False, owner: bool = True
+    ) -> None:
+        checks.check_id(tenant, "tenant")
+        self.tenant = tenant
+        self._database = database
+        self._engine = engine
+        self._compress = compress
+        self._owner = owner
+        self._closed = False
+
+    def for_tenant(self, tenant: str) -> Self:
+        """See `Index.for_tenant`."""
+        return type(self)(self._database, tenant, engine=self._engine, compress=self._compress, owner=False)
+
+    async def progress(self, space: Space, source_id: str) -> Progress | None:
+        """See `Index.progress`."""
+        _check_source(space, source_id)
+        return await self._read(partial(index_reads.progress, self.tenant, space, source_id))
+
+    async def write(self, space: Space, batch: Batch) -> bool:
+        """See `Index.write`."""
+        _check_source(space, batch.source.id)
+        _check_batch(batch)
+        steps = partial(index_writes.write, self.tenant, space, batch)
+        written, removed = await self._write(steps, space, scrub=bool(batch.drop))
+        if removed and not batch.drop:
+            await self._write(index_writes.nothing, scrub=True)
+        return written
+
+    async def held(
+        self, space: Space, source_id: str, *, start: int = 0, limit: int = 1000
+    ) -> Sequence[tuple[int, bytes]]:
+        """See `Index.held`."""
+        _check_source(space, source_id)
+        _check_limit(limit)
+        return await self._read(partial(index_reads.held, self.tenant, space, source_id, start, limit))
+
+    async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
+        """See `Index.drop`."""
+        _check_source(space, source_id)
+        steps = partial(index_writes.drop, self.tenant, space, source_id, identity)
+        return await self._write(steps, space, scrub=True)
+
+    async def drop_space(self, space: Space) -> int:
+        """See `Index.drop_space`."""
+        _check_space(space)
+        count = await self._write(partial(index_writes.hide, self.tenant, space), space)
+        await self._sweep()
+        return count
+
+    async def clear(self) -> None:
+        """See `Index.clear`."""
+        await self._sweep()
+        while await self._write(partial(index_writes.hide_all, self.tenant)):
+            await self._sweep()
+
+    async def sources(
+        self,
+        *,
+        space: Space | None = None,
+        after: tuple[Space, str] | None = None,
+        limit: int = 100,
+        incomplete: bool = False,
+    ) -> Sequence[tuple[Space, str, Progress]]:
+        """See `Index.sources`."""
+        if space is not None:
+            _check_space(space)
+        _check_limit(limit)
+        steps = partial(index_reads.sources, self.tenant, space, after, limit, incomplete=incomplete)
+        return await self._read(steps)
+
+    async def lookup(self, lookup: Lookup) -> Candidates:
+        """See `Index.lookup`."""
+        _check_lookup(lookup)
+        return await self._read(partial(index_reads.lookup, self.tenant, lookup))
+
+    async def at(self, space: Space, source_id: str, seqs: Sequence[int]) -> Sequence[Candidate]:
+        """See `Index.at`."""
+        _check_source(space, source_id)
+        return await self._read(partial(index_reads.at, self.tenant, space, source_id, seqs))
+
+    async def near(self, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Sequence[Candidate]:
+        """See `Index.near`."""
+        _check_lookup(lookup)
+        return await self._read(partial(index_reads.near, self.tenant, lookup, places))
+
+    async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
+        """See `Index.pending`."""
+        checks.check_id(model, "model")
+        if space is not None:
+            _check_space(space)
+        _check_limit(limit)
+        return await self._read(partial(index_vectors.pending, self.tenant, model, space, limit))
+
+    async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
+        """See `Index.put_vectors`."""
+        _check_source(space, source.id)
+        checks.check_id(model, "model")
+        for one in vectors:
+            _check_vector(one.vector, len(vectors[0].vector))
+        # An engine that compares vectors reads only whole ones.
+        compress = self._compress and self._engine in SCANNING
+        steps = partial(index_vectors.put, self.tenant, space, source, model, vectors, compress=compress)
+        return await self._write(steps, space)
+
+    async def vectors(self, model: str, digests: Sequence[bytes], *, space: Space) -> Mapping[bytes, bytes]:
+        """See `Index.vectors`."""
+        checks.check_id(model, "model")
+        _check_space(space)
+        return await self._read(partial(index_vectors.like, self.tenant, model, digests, space))
+
+    async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
+        """See `Index.similar`."""
+        _check_lookup(lookup)
+        checks.check_id(model, "model")
+        _check_vector(vector, len(vector))
+        engine = self._engine not in SCANNING
+        return await self._read(partial(index_vectors.similar, self.tenant, lookup, model, vector, engine=engine))
+
+    async def drop_vectors(self, *, keep: str | None = None) -> int:
+        """See `Index.drop_vectors`."""
+        count = 0
+        while gone := await self._write(partial(index_vectors.drop, self.tenant, keep), scrub=True):
+            count += gone
+        return count
+
+    async def note(self, name: str) -> bytes | None:
+        """See `Index.note`."""
+        checks.check_id(name, "name")
+        return await self._read(partial(index_reads.note, self.tenant, name))
+
+    async def keep_note(self, name: str, data: bytes | None) -> None:
+        """See `Index.keep_note`."""
+        checks.check_id(name, "name")
+        if data is not None and len(data) > NOTE_BYTES:
+            raise TooLarge(f"a note may have {NOTE_BYTES} bytes, not {len(data)}", param="data")
+        await self._write(partial(index_reads.keep_note, self.tenant, name, data))
+
+    async def status(self, space: Space | None = None) -> IndexStatus:
+        """See `Index.status`."""
+        if space is not None:
+            _check_space(space)
+        return await self._read(partial(index_reads.status, self.tenant, space, self._engine))
+
+    async def close(self) -> None:
+        """See `Index.close`."""
+        self._closed = True
+        if self._owner:
+            await self._database.close()
+
+    async def _sweep(self) -> None:
+        """Take away what nobody finds any more, in parts: others write in between."""
+        while await self._write(partial(index_writes.sweep, self.tenant), scrub=True):
+            pass
+
+    async def _read(self, steps: Callable[[], Steps[T]]) -> T:
+        if self._closed:
+            raise StoreClosed
+        return await self._database.read(steps)
+
+    async def _write(self, steps: Callable[[], Steps[T]], space: Space | None = None, *, scrub: bool = False) -> T:
+        if self._closed:
+            raise StoreClosed
+        return await self._database.write(steps, scrub=scrub, queue=("index", self.tenant, space))
+
+
+# -- what is refused -----------------------------------------------------------
+
+
+def _check_text(value: str, param: str) -> None:
+    if value:
+        checks.check_id(value, param)
+
+
+def _check_space(space: Space) -> None:
+    if space.kind not in KINDS:
+        raise InvalidRequest(f"kind must be one of {', '.join(KINDS)}", param="space")
+    _check_text(space.name, "space")
+
+
+def _check_source(space: Space, source_id: str) -> None:
+    _check_space(space)
+    _check_text(source_id, "source")
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise InvalidRequest(f"limit must be at least 1, not {limit}", param="limit")
+
+
+def _check_lookup(lookup: Lookup) -> None:
+    _check_space(lookup.space)
+    if lookup.channel not in CHANNELS:
+        raise InvalidRequest(f"channel must be one of {', '.join(CHANNELS)}", param="channel")
+    if lookup.limit is not None:
+        _check_limit(lookup.limit)
+    filters: Filters = lookup.filters
+    for name in ("since", "until"):
+        value = getattr(filters, name)
+        if value is not None and not -_NUMBER <= value <= _NUMBER:
+            raise InvalidRequest(f"{name} must be milliseconds since the epoch", param=name)
+
+
+def _check_batch(batch: Batch) -> None:
+    _check_text(batch.source.identity, "identity")
+    if batch.progress.identity != batch.source.identity:
+        raise InvalidRequest("progress must be that of the source: their identities differ", param="progress")
+    for one in batch.put:
+        _check_document(one)
+    if len({one.seq for one in batch.put}) < len(batch.put):
+        raise InvalidRequest("two documents of a batch have the same seq", param="put")
+    if len({(one.channel, one.place) for one in batch.put}) < len(batch.put):
+        raise InvalidRequest("two documents of a batch have the same place", param="put")
+
+
+def _check_document(one: Document) -> None:
+    if one.channel not in CHANNELS:
+        raise InvalidRequest(f"channel must be one of {', '.join(CHANNELS)}", param="channel")
+    if not (0 <= one.place < PLACES and 0 <= one.seq < _NUMBER):
+        raise InvalidRequest(f"place must be 0 to {PLACES - 1}, seq not negative", param="place")
+    if len(one.digest) != _DIGEST:
+        raise InvalidRequest(f"digest must have {_DIGEST} bytes, not {len(one.digest)}", param="digest")
+    if not 0 <= one.traits < _TRAITS:
+        raise InvalidRequest("traits must have at most 31 bits", param="traits")
+    if any(count < 1 for count in one.terms.values()):
+        raise InvalidRequest("each term must stand at least once", param="terms")
+    checks.check_id(one.role, "role")
+    for name, value in (("agent", one.agent), ("name", one.name)):
+        if value is not None:
+            _check_text(value, name)
+
+
+def _check_vector(vector: bytes, size: int) -> None:
+    if not vector or len(vector) % index_vectors.NUMBER_BYTES or len(vector) != size:
+        raise InvalidRequest("a vector must be float32 numbers, and all of a call of one dimension", param="vectors")

@@ -1,0 +1,404 @@
+"""How a lookup finds what may answer: posting lists from the rarest term on, a provisional order, then the rows of the best.
+
+What it costs depends on `POSTINGS` and `CANDIDATES`, not on how much there is: terms that nearly everybody says are not looked
+for, only counted in what the others find.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from holdfast.recall.base import (
+    CANDIDATES,
+    NEAR,
+    POSTINGS,
+    SMALL,
+    Candidate,
+    Candidates,
+    Filters,
+    IndexStatus,
+    Lookup,
+    Progress,
+    Space,
+)
+from holdfast.stores.logic.index_rows import (
+    CHANNELS,
+    NO_FILTER,
+    PLACES,
+    SOURCES,
+    Counting,
+    candidate_of,
+    counting,
+    filter_row,
+    hexed,
+    key_of,
+    listed_of,
+    number_of,
+    prefix_of,
+)
+from holdfast.stores.logic.index_writes import NONE, known_source, models_of, space_row
+from holdfast.stores.logic.rows import ENDLESS, array_of, text_of
+from holdfast.stores.logic.steps import Query, Row, Steps
+
+AT_ONCE: Final = 8
+"""Posting lists that one statement reads."""
+NARROW: Final = 2000
+"""Documents that may be read one by one where filters leave no more: posting lists are those of the whole space."""
+COSTLIER: Final = 2
+"""How many rows of posting lists are gone through in the time that reading a document takes."""
+FILTERED: Final = 4 * POSTINGS
+"""Rows of posting lists that are held against filters, more or less; those of the rarest term all are."""
+_decode_ids: Final = msgspec.json.Decoder(list[int]).decode
+_NOBODY: Final = "none"
+"""A word that no document has: all begin with a letter of their channel, and have an underscore."""
+
+
+class Place(NamedTuple):
+    """Where a lookup looks."""
+
+    space: int
+    channel: int
+    documents: int
+    length: int
+    filters: Row
+    """The parameters of its filter."""
+    named: Sequence[int] | None = None
+    """The sources that the filter names; None: it names none."""
+    size: int = 0
+    """Documents that those have."""
+
+    @property
+    def nowhere(self) -> bool:
+        """Whether the filter names sources, and there is none of them."""
+        return self.named is not None and not self.named
+
+    @property
+    def scope(self) -> Row:
+        """The parameters that come before those of a filter."""
+        return self.space, self.channel
+
+
+def place_of(tenant: str, lookup: Lookup) -> Steps[Place | None]:
+    """Where to look; None where the space has nothing."""
+    row = yield from space_row(tenant, lookup.space)
+    if row is None:
+        return None
+    channel = CHANNELS.index(lookup.channel)
+    documents, length = row[1 + 2 * channel : 3 + 2 * channel]
+    filters, named, size = lookup.filters, None, 0
+    if filters == Filters():
+        return Place(row[0], channel, documents, length, NO_FILTER)
+    if filters.sessions:
+        sources = yield from _named(row[0], filters.sessions)
+        named, size = list(sources), sum(sources.values())
+    others = list((yield from _named(row[0], filters.not_sessions))) if filters.not_sessions else None
+    return Place(row[0], channel, documents, length, filter_row(filters, named, others), named, size)
+
+
+def _named(space: int, ids: Sequence[str]) -> Steps[dict[int, int]]:
+    """How many documents each of these sources has, by its number."""
+    rows = yield Query("index_sources_named", (space, hexed(ids)))
+    return dict(sorted(tuple(row) for row in rows))
+
+
+# -- lookups -------------------------------------------------------------------
+
+
+def lookup(tenant: str, asked: Lookup) -> Steps[Candidates]:
+    """See `Index.lookup`."""
+    place = yield from place_of(tenant, asked)
+    if place is None:
+        return Candidates([], 0, 0, {})
+    frequencies = yield from _frequencies(place, asked.terms)
+    said = [term for term in asked.terms if term in frequencies]
+    if place.nowhere or (asked.terms and not said):
+        candidates: list[Candidate] = []
+    elif not asked.terms:
+        limit = CANDIDATES if asked.limit is None else asked.limit
+        candidates = yield from _newest(place, limit, counting(()))
+    else:
+        candidates = yield from _matching(asked, place, {term: frequencies[term] for term in said})
+    return Candidates(candidates, place.documents, place.length, frequencies)
+
+
+def _frequencies(place: Place, terms: Sequence[str]) -> Steps[dict[str, int]]:
+    if not terms:
+        return {}
+    names = {key_of(term): term for term in terms}
+    rows = yield Query("index_frequencies", (*place.scope, array_of(sorted(names))))
+    return {names[key if isinstance(key, str) else key.decode()]: count for key, count in rows}
+
+
+def _newest(place: Place, limit: int, count: Counting) -> Steps[list[Candidate]]:
+    rows = yield _all_of(place, limit)
+    return [candidate_of(row, count) for row in rows]
+
+
+def _all_of(place: Place, limit: int) -> Query:
+    """The newest documents that pass the filter."""
+    name = "index_candidates_newest" if place.named is None else "index_candidates_of"
+    return Query(name, (limit, *place.scope, *place.filters))
+
+
+def _matching(asked: Lookup, place: Place, frequencies: Mapping[str, int]) -> Steps[list[Candidate]]:
+    """Documents that have at least one of the terms, in order of their ids."""
+    limit = asked.limit or (place.documents if place.documents <= SMALL else CANDIDATES)
+    count = counting(frequencies)
+    if (yield from _is_narrow(place, asked.filters, sum(frequencies.values()))):
+        rows = {row[0]: row for row in (yield _all_of(place, NARROW))}
+        lists: dict[str, Collection[int]] = {term: [] for term in frequencies}
+        for id_, row in rows.items():
+            for term in count(text_of(row[-1])):
+                lists[term].append(id_)  # type: ignore[attr-defined]  # they are lists here
+        return [candidate_of(rows[id_], count) for id_ in _best(lists, frequencies, place.documents, limit)]
+    lists = yield from _postings(place, frequencies, filtered=asked.filters != Filters())
+    ids = _best(lists, frequencies, place.documents, limit)
+    return (yield from candidates_of(place, ids, count, NO_FILTER))
+
+
+def candidates_of(place: Place, ids: Sequence[int], count: Counting, filters: Row) -> Steps[list[Candidate]]:
+    """The documents with these ids that pass a filter, in order."""
+    if not ids:
+        return []
+    rows = yield Query("index_candidates", (array_of(ids), *place.scope, *filters))
+    found = [candidate_of(row, count) for row in rows]
+    found.sort(key=lambda one: (one.source, one.place))
+    return found
+
+
+def _is_narrow(place: Place, filters: Filters, postings: int) -> Steps[bool]:
+    """Whether filters leave so few documents that reading all of them costs less than all `postings`."""
+    most = min(NARROW, postings // COSTLIER)
+    if place.named is not None:
+        return place.size <= most
+    if filters.since is None and filters.until is None:
+        return False
+    rows = yield Query("index_documents_counted", (*place.scope, *place.filters[4:], most + 1))
+    return bool(rows[0][0] <= most)
+
+
+# -- posting lists -------------------------------------------------------------
+
+
+def _postings(place: Place, frequencies: Mapping[str, int], *, filtered: bool) -> Steps[dict[str, Collection[int]]]:
+    """Ids of documents by term, from the rarest term on, until there are `POSTINGS`; in a small space all."""
+    terms = sorted(frequencies, key=lambda term: (frequencies[term], term))
+    prefix = prefix_of(place.space, place.channel)
+    words = {term: prefix + key_of(term) for term in terms}
+    room = POSTINGS if place.documents > SMALL else ENDLESS
+    if filtered:
+        return (yield from _passing(place, words, frequencies, room))
+    chosen: dict[str, str] = {}
+    for term in terms:
+        room -= frequencies[term]
+        if room < 0:
+            break
+        chosen[term] = words[term]
+    if not chosen:
+        return (yield from _of_common(words))
+    return (yield from _whole(chosen))
+
+
+def _whole(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
+    """Whole posting lists, several at once."""
+    found: dict[str, Collection[int]] = {}
+    terms = list(words)
+    for start in range(0, len(terms), AT_ONCE):
+        part = terms[start : start + AT_ONCE]
+        given = [words[term] for term in part]
+        rows = yield Query("index_postings_read", (*given, *[_NOBODY] * (AT_ONCE - len(part))))
+        lists: list[list[int]] = [[] for _ in part]
+        for at, id_ in rows:
+            if type(id_) is int:
+                lists[at].append(id_)
+            elif at < len(part):  # all of a word at once, where that is quicker
+                lists[at] = _decode_ids(id_)
+        found |= zip(part, lists, strict=True)
+    return found
+
+
+def _of_common(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
+    """Where even the rarest is said everywhere: documents that have the two rarest, and the newest that have the rarest."""
+    first, *others = words
+    found: dict[str, Collection[int]] = {}
+    rows = yield Query("index_postings_newest", (words[first], words[first], POSTINGS // 2))
+    newest = {row[0] for row in rows}
+    if others:
+        rows = yield Query("index_postings_newest", (words[first], words[others[0]], POSTINGS // 2))
+        found[others[0]] = both = {row[0] for row in rows}
+        newest |= both
+    return {first: newest, **found}
+
+
+def _passing(
+    place: Place, words: Mapping[str, str], frequencies: Mapping[str, int], room: int
+) -> Steps[dict[str, Collection[int]]]:
+    """Ids of documents that pass the filter."""
+    found: dict[str, Collection[int]] = {}
+    seen = 0
+    for term, word in words.items():
+        seen += frequencies[term]
+        if room <= 0 or (found and seen > FILTERED and place.documents > SMALL):
+            break
+        rows = yield Query("index_postings_passing", (word, word, room, *place.filters))
+        found[term] = [row[0] for row in rows]
+        room -= len(rows)
+    return found
+
+
+# -- the provisional order -----------------------------------------------------
+
+
+def _best(
+    lists: Mapping[str, Collection[int]], frequencies: Mapping[str, int], documents: int, limit: int
+) -> list[int]:
+    """The ids that are to be candidates, in order.
+
+    Where there are too many, those that match what is rare, or whose neighbours do: a turn next to the one that says it.
+    """
+    scores: dict[int, float] = {}
+    for term, ids in lists.items():
+        more = dict.fromkeys(ids, math.log1p(documents / frequencies[term]))
+        for id_ in scores.keys() & more.keys():
+            more[id_] += scores[id_]
+        scores |= more
+    if len(scores) <= limit:
+        return sorted(scores)
+    foremost = _foremost(scores, 2 * limit)
+    rated = {id_: scores[id_] for id_ in foremost}
+    had = scores.get
+    for id_ in foremost:
+        if id_ - 1 in scores or id_ + 1 in scores or id_ - 2 in scores or id_ + 2 in scores:  # few have
+            first, second = had(id_ - 1, 0.0) + had(id_ + 1, 0.0), had(id_ - 2, 0.0) + had(id_ + 2, 0.0)
+            rated[id_] = rated[id_] + 0.5 * first + 0.25 * second
+    foremost.sort(reverse=True)  # ties to the newest
+    foremost.sort(key=rated.__getitem__, reverse=True)
+    return sorted(foremost[:limit])
+
+
+def _foremost(scores: Mapping[int, float], most: int) -> list[int]:
+    """The `most` best, ties to the newest."""
+    if len(scores) <= most:
+        return list(scores)
+    least = sorted(scores.values(), reverse=True)[most - 1]
+    better = [id_ for id_, score in scores.items() if score > least]
+    equal = sorted([id_ for id_, score in scores.items() if score == least], reverse=True)
+    return better + equal[: most - len(better)]
+
+
+# -- what is there -------------------------------------------------------------
+
+
+def progress(tenant: str, space: Space, source_id: str) -> Steps[Progress | None]:
+    """See `Index.progress`."""
+    row = yield from space_row(tenant, space)
+    known = None if row is None else (yield from known_source(row[0], source_id))
+    return known.progress if known else None
+
+
+def held(tenant: str, space: Space, source_id: str, start: int, limit: int) -> Steps[list[tuple[int, bytes]]]:
+    """See `Index.held`."""
+    row = yield from space_row(tenant, space)
+    known = None if row is None else (yield from known_source(row[0], source_id))
+    if known is None:
+        return []
+    rows = yield Query("index_documents_held", (known.number, start, limit))
+    return [(seq, bytes(digest)) for seq, digest in rows]
+
+
+def at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> Steps[list[Candidate]]:
+    """See `Index.at`."""
+    row = yield from space_row(tenant, space)
+    known = None if row is None else (yield from known_source(row[0], source_id))
+    wanted = sorted({seq for seq in seqs if 0 <= seq < ENDLESS})
+    if known is None or not wanted:
+        return []
+    rows = yield Query("index_candidates_at", (known.number, array_of(wanted)))
+    return [candidate_of(row, counting(())) for row in rows]
+
+
+def near(tenant: str, asked: Lookup, places: Sequence[tuple[int, int]]) -> Steps[list[Candidate]]:
+    """See `Index.near`."""
+    place = yield from place_of(tenant, asked)
+    if place is None or place.nowhere:
+        return []
+    ids = sorted(
+        {number_of(source, place.channel, at) for source, at in places if 0 < source < SOURCES and 0 <= at < PLACES}
+    )
+    return (yield from candidates_of(place, ids, counting(()), place.filters))
+
+
+def sources(
+    tenant: str, space: Space | None, after: tuple[Space, str] | None, limit: int, *, incomplete: bool
+) -> Steps[list[tuple[Space, str, Progress]]]:
+    """See `Index.sources`."""
+    if incomplete:
+        low, high = 0, ENDLESS
+        if space is not None:
+            row = yield from space_row(tenant, space)
+            if row is None:
+                return []
+            low = high = row[0]
+        start, name = after if after is not None else (("", ""), None)
+        rows = yield Query("index_sources_incomplete", (tenant, low, high, *start, name, limit))
+    elif space is None:
+        # Nothing comes before an empty kind; a source may have an empty id.
+        start, last = after if after is not None else (("", ""), "")
+        rows = yield Query("index_sources_after", (tenant, *start, last, limit))
+    else:
+        row = yield from space_row(tenant, space)
+        if row is None or (after is not None and after[0] > space):
+            return []
+        behind = after[1] if after is not None and after[0] == space else None
+        rows = yield Query("index_sources_of_after", (row[0], behind, limit))
+    return [listed_of(row) for row in rows]
+
+
+def status(tenant: str, space: Space | None, engine: str) -> Steps[IndexStatus]:
+    """See `Index.status`."""
+    low, high = 0, ENDLESS
+    if space is not None:
+        row = yield from space_row(tenant, space)
+        if row is None:
+            return IndexStatus(sources=0, incomplete=0, documents=0, vector_engine=engine)
+        low = high = row[0]
+    counted = (yield Query("index_sources_count", (tenant, low, high)))[0]
+    vectors: dict[str, int] = {}
+    for name, (number, _) in (yield from models_of(tenant)).items():
+        if name != NONE:
+            rows = yield Query("index_model_count", (number, low, high))
+            if rows[0][0]:
+                vectors[name] = rows[0][0]
+    return IndexStatus(
+        sources=int(counted[0]),
+        incomplete=int(counted[1]),
+        documents=int(counted[2]),
+        vectors=vectors,
+        vector_engine=engine,
+    )
+
+
+def note(tenant: str, name: str) -> Steps[bytes | None]:
+    """See `Index.note`."""
+    rows = yield Query("index_note_get", (tenant, name))
+    return bytes(rows[0][0]) if rows else None
+
+
+def keep_note(tenant: str, name: str, data: bytes | None) -> Steps[None]:
+    """See `Index.keep_note`."""
+    if data is None:
+        yield Query("index_note_delete", (tenant, name))
+    else:
+        yield Query("index_note_put", (tenant, name, data))
+
+
+_NEIGHBOURS: Final = tuple(step for step in range(-NEAR, NEAR + 1) if step)
+
+
+def neighbours(ids: Iterable[int]) -> list[int]:
+    """Ids around these, of places in the same source and channel."""
+    return [id_ + step for id_ in ids for step in _NEIGHBOURS if (id_ + step) >> 24 == id_ >> 24]

@@ -1,0 +1,192 @@
+"""What an index keeps, as rows: numbers for channels and places, words for the engine, terms of a document in one text."""
+
+from __future__ import annotations
+
+import re
+from base64 import b32encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final, get_args
+
+import msgspec
+
+from holdfast.recall.base import Candidate, Channel, Document, Filters, Progress, Space
+from holdfast.stores.logic.rows import ENDLESS, array_of, text_of
+from holdfast.stores.logic.steps import Row
+
+CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
+"""A channel's number in the database is its place here."""
+PLACES: Final = 1 << 24
+"""Places of a source's channel."""
+_PLACE: Final = PLACES - 1
+SOURCES: Final = 1 << 38
+"""Sources of a database: ids of documents have 63 bits."""
+GONE: Final = "gone"
+"""The kind of a space that is being taken away."""
+_LETTERS: Final = "tx"
+"""What the words of each channel begin with: whoever reads one channel goes through nothing of the other."""
+_PLAIN = re.compile("[a-z0-9]{1,32}")
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def number_of(source: int, channel: int, place: int) -> int:
+    """The id of a document: neighbours have neighbouring ids, and later sources higher ones."""
+    return source << 25 | channel << 24 | place
+
+
+def source_of(id_: int) -> int:
+    """The number of the source of a document."""
+    return id_ >> 25
+
+
+# -- terms and words -----------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 16)
+def key_of(term: str) -> str:
+    """What stands for a term in every engine: itself, or a hash of one that an engine would not take as one word.
+
+    A key has letters, digits and underscores alone, so that no engine finds anything in it to interpret.
+    """
+    if _PLAIN.fullmatch(term):
+        return term
+    digest = blake2b(term.encode("utf-8", "surrogatepass"), digest_size=15).digest()
+    return "_" + b32encode(digest).decode().lower()
+
+
+def prefix_of(space: int, channel: int) -> str:
+    """What the words of a space and channel begin with."""
+    digits = ""
+    while space:
+        space, digit = divmod(space, 36)
+        digits = _DIGITS[digit] + digits
+    return f"{_LETTERS[channel]}{digits}_"
+
+
+def packed(terms: Mapping[str, int]) -> str:
+    """The keys of terms in one text; behind a bar those that stand there more than once, with how often."""
+    keys = {key_of(term): count for term, count in terms.items()}
+    often = " ".join(f"{key}={count}" for key, count in keys.items() if count > 1)
+    return f"{' '.join(keys)}|{often}" if often else " ".join(keys)
+
+
+def keys_of(terms: str) -> list[str]:
+    """The keys in a text that `packed` made."""
+    return terms.partition("|")[0].split()
+
+
+def words_of(prefix: str, keys: Iterable[str]) -> str:
+    """What an engine gets to index."""
+    return " ".join([prefix + key for key in keys])
+
+
+Counting = Callable[[str], dict[str, int]]
+"""Says how often terms stand in a text that `packed` made."""
+
+
+def counting(terms: Iterable[str]) -> Counting:
+    """What says how often each of `terms` stands there; those that do."""
+    names = {key_of(term): term for term in terms}
+    if not names:
+        return lambda _: {}
+    common, named = frozenset(names).intersection, names.__getitem__
+
+    def count(text: str) -> dict[str, int]:
+        plain, bar, often = text.partition("|")
+        found = dict.fromkeys(map(named, common(plain.split(" "))), 1)
+        if bar and found:
+            for one in often.split(" "):
+                key, _, times = one.partition("=")
+                if key in names:
+                    found[names[key]] = int(times)
+        return found
+
+    return count
+
+
+def mark_of(digest: bytes) -> int:
+    """What a digest begins with, as a number."""
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+# -- rows ----------------------------------------------------------------------
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """A document that is there; the columns of `index_documents_at`, and of `index_documents_first`."""
+
+    id: int
+    seq: int
+    channel: int
+    digest: bytes
+    length: int
+    terms: str
+    model: int | None
+
+
+def held_of(row: Row) -> Held:
+    """See `Held`."""
+    id_, seq, channel, digest, length, terms, model = row
+    return Held(id_, seq, channel, bytes(digest), length, text_of(terms), model)
+
+
+def document_row(id_: int, space: int, source: int, new: Document, model: int | None) -> Row:
+    """The columns of a document."""
+    return (
+        *(id_, space, CHANNELS.index(new.channel), source, new.seq, new.at, new.length, new.traits, model),
+        *(new.role, new.agent, new.name, new.digest, packed(new.terms)),
+    )
+
+
+def candidate_of(row: Row, count: Counting) -> Candidate:
+    """A candidate from a row of `index_candidates`."""
+    id_, seq, session, identity, role, agent, name, at, length, traits, terms = row
+    if type(terms) is not str:  # nor are the others, in that dialect
+        session, identity, role, terms = session.decode(), identity.decode(), role.decode(), terms.decode()
+        agent, name = agent and agent.decode(), name and name.decode()
+    counts = count(terms)
+    return Candidate(id_ >> 25, id_ & _PLACE, seq, session, identity, role, agent, name, at, length, counts, traits)
+
+
+def progress_of(row: Sequence[object]) -> Progress:
+    """How far a source is: identity, version, next_seq, talk, tool, epoch, complete."""
+    identity, version, next_seq, talk, tool, epoch, complete = row
+    return Progress(
+        identity=text_of(identity),  # type: ignore[arg-type]  # columns, as their table has them
+        version=version,  # type: ignore[arg-type]
+        next_seq=next_seq,  # type: ignore[arg-type]
+        talk=talk,  # type: ignore[arg-type]
+        tool=tool,  # type: ignore[arg-type]
+        epoch=epoch,  # type: ignore[arg-type]
+        complete=bool(complete),
+    )
+
+
+def listed_of(row: Row) -> tuple[Space, str, Progress]:
+    """A source from a row of `index_sources_after`."""
+    kind, name, id_, *progress = row
+    return Space(text_of(kind), text_of(name)), text_of(id_), progress_of(progress)  # type: ignore[arg-type]
+
+
+# -- filters -------------------------------------------------------------------
+
+NO_FILTER: Final[Row] = (None, None, None, None, -ENDLESS, ENDLESS)
+"""`filter_row` of one that lets all pass."""
+
+
+def filter_row(filters: Filters, sources: Sequence[int] | None, others: Sequence[int] | None) -> Row:
+    """The parameters of a filter: JSON of sources that pass and do not, of agents and roles, or NULL; from and before when."""
+    return (
+        None if sources is None else array_of(sources),
+        None if others is None else array_of(others),
+        hexed(filters.agents) if filters.agents else None,
+        hexed(filters.roles) if filters.roles else None,
+        -ENDLESS if filters.since is None else filters.since,
+        ENDLESS if filters.until is None else filters.until,
+    )
+
+
+def hexed(texts: Iterable[str]) -> str:
+    """Texts as one parameter, a JSON array of their bytes in hexadecimal: there is no text that it could not hold."""
+    return array_of(text.encode("utf-8", "surrogatepass").hex() for text in texts)

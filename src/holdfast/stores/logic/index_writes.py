@@ -1,0 +1,288 @@
+"""How documents come into an index and leave it: posting lists, counts and vectors change with them, in one transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec import UNSET
+from msgspec.structs import astuple
+
+from holdfast.recall.base import Batch, Document, Progress, Space
+from holdfast.stores.logic.index_rows import (
+    CHANNELS,
+    GONE,
+    Held,
+    document_row,
+    held_of,
+    keys_of,
+    mark_of,
+    number_of,
+    packed,
+    prefix_of,
+    progress_of,
+    words_of,
+)
+from holdfast.stores.logic.rows import ENDLESS, array_of
+from holdfast.stores.logic.steps import Many, Query, Row, Steps
+
+PART: Final = 1000
+"""Documents that are taken away at once."""
+NONE: Final = ""
+"""The name of the model of documents that have no vector."""
+
+
+class Known(NamedTuple):
+    """A source that is there, and how far it is."""
+
+    number: int
+    progress: Progress
+    documents: int
+
+
+# -- what is there -------------------------------------------------------------
+
+
+def space_row(tenant: str, space: Space) -> Steps[Row | None]:
+    """The columns of `index_space_get`."""
+    rows = yield Query("index_space_get", (tenant, *space))
+    return rows[0] if rows else None
+
+
+def known_source(space: int, source_id: str) -> Steps[Known | None]:
+    """What is known of a source."""
+    rows = yield Query("index_source_get", (space, source_id))
+    return Known(rows[0][0], progress_of(rows[0][1:8]), rows[0][8]) if rows else None
+
+
+def models_of(tenant: str) -> Steps[dict[str, tuple[int, int]]]:
+    """The tenant's models: number and dimensions by name; the nameless one too, once there is a document.
+
+    Dimensions below 0 are those of vectors that are kept as float16.
+    """
+    rows = yield Query("index_models", (tenant,))
+    return {name if isinstance(name, str) else name.decode(): (number, size) for number, name, size in rows}
+
+
+def model_number(tenant: str, name: str, dimensions: int = 0) -> Steps[int]:
+    """The number of a model, which is made when it is new."""
+    models = yield from models_of(tenant)
+    if name not in models:
+        yield Query("index_model_new", (tenant, name, dimensions))
+        models = yield from models_of(tenant)
+    return models[name][0]
+
+
+# -- writing -------------------------------------------------------------------
+
+
+def write(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bool]]:
+    """See `Index.write`; and whether something was taken away."""
+    row = yield from space_row(tenant, space)
+    if row is None:
+        if batch.expect not in (None, UNSET):
+            return False, False
+        yield Query("index_space_new", (tenant, *space))
+        row = yield from space_row(tenant, space)
+        assert row is not None  # it was made just now, in this transaction
+    number = row[0]
+    known = yield from known_source(number, batch.source.id)
+    if batch.expect is not UNSET and batch.expect != (known.progress if known else None):
+        return False, False
+    removed = 0
+    if known is not None and known.progress.identity != batch.source.identity:
+        removed = yield from _drop_source(number, known.number)
+        known = None
+    if known is None:
+        yield Query("index_source_new", (number, batch.source.id, batch.source.identity))
+        known = yield from known_source(number, batch.source.id)
+        assert known is not None  # the same
+    removed += yield from _change(tenant, number, known, batch)
+    return True, removed > 0
+
+
+def _change(tenant: str, space: int, known: Known, batch: Batch) -> Steps[int]:
+    """Take documents of a source in and away; how many were taken away or said something else."""
+    put = {number_of(known.number, CHANNELS.index(one.channel), one.place): one for one in batch.put}
+    there = yield from _there(known, put, batch.drop)
+    by_id = {held.id: held for held in there}
+    same = {id_ for id_, one in put.items() if _is_same(by_id.get(id_), one)}
+    moved = yield from _vectors_of(put, there, same)
+    change = _Change(space)
+    gone = [held for held in there if held.id not in same]
+    yield from _take(gone, change)
+    model = yield from model_number(tenant, NONE)
+    rows = []
+    for id_, one in put.items():
+        kept = by_id[id_].model if id_ in same else moved[id_][0] if id_ in moved else model
+        rows.append(document_row(id_, space, known.number, one, kept if one.channel == "talk" else None))
+    if rows:
+        yield Many("index_document_put", rows)
+    new = [row for row in rows if row[0] not in same]
+    if new:
+        yield Many("index_posting_put", [(row[0], change.come(row[2], row[6], row[13])) for row in new])
+    if moved:
+        yield Many("index_vector_put", [(id_, mark_of(put[id_].digest), data) for id_, (_, data) in moved.items()])
+    yield from change.counted()
+    progress = astuple(batch.progress)[1:-1]
+    yield Query("index_source_put", (known.number, *progress, int(batch.progress.complete), change.documents))
+    return len(gone)
+
+
+def _is_same(held: Held | None, new: Document) -> bool:
+    """Whether a document with that id is there that says the same."""
+    return held is not None and held.seq == new.seq and held.digest == new.digest and held.terms == packed(new.terms)
+
+
+def _there(known: Known, put: Mapping[int, Document], drop: Sequence[int]) -> Steps[list[Held]]:
+    """The documents that go or are replaced, whatever its progress says of them."""
+    seqs = {*(seq for seq in drop if 0 <= seq < ENDLESS), *(one.seq for one in put.values())}
+    if not (known.documents and seqs):
+        return []
+    rows = yield Query("index_documents_at", (known.number, array_of(sorted(seqs)), array_of(sorted(put))))
+    return [held_of(row) for row in rows]
+
+
+def _vectors_of(
+    put: Mapping[int, Document], there: Sequence[Held], same: set[int]
+) -> Steps[dict[int, tuple[int, bytes]]]:
+    """Model and vector for those of `put` that say what they said, at another place: by their new ids."""
+    before = {(held.seq, held.digest): held for held in there if held.id not in same and held.model is not None}
+    moved = {id_: before[one.seq, one.digest] for id_, one in put.items() if (one.seq, one.digest) in before}
+    found: dict[int, tuple[int, bytes]] = {}
+    for model in {held.model for held in moved.values()}:
+        ids = [held.id for held in moved.values() if held.model == model]
+        rows = yield Query("index_vectors_at", (array_of(ids), model))
+        data = {row[0]: bytes(row[1]) for row in rows}
+        found |= {id_: (held.model, data[held.id]) for id_, held in moved.items() if held.id in data and held.model}
+    return found
+
+
+# -- counting ------------------------------------------------------------------
+
+
+class _Change:
+    """What comes and goes of a space, to be counted once."""
+
+    def __init__(self, space: int) -> None:
+        self._space = space
+        self._prefixes = [prefix_of(space, channel) for channel in range(len(CHANNELS))]
+        self._terms: list[Counter[str]] = [Counter() for _ in CHANNELS]
+        self._documents = [0] * len(CHANNELS)
+        self._length = [0] * len(CHANNELS)
+
+    @property
+    def documents(self) -> int:
+        """How many came, less those that went."""
+        return sum(self._documents)
+
+    def come(self, channel: int, length: int, terms: str) -> str:
+        """One more document; its words."""
+        keys = keys_of(terms)
+        self._terms[channel].update(keys)
+        self._documents[channel] += 1
+        self._length[channel] += length
+        return words_of(self._prefixes[channel], keys)
+
+    def go(self, held: Held) -> str:
+        """One less; its words."""
+        keys = keys_of(held.terms)
+        self._terms[held.channel].subtract(keys)
+        self._documents[held.channel] -= 1
+        self._length[held.channel] -= held.length
+        return words_of(self._prefixes[held.channel], keys)
+
+    def counted(self) -> Steps[None]:
+        """Write it down; terms in order, so that two who do this never wait for each other in a ring."""
+        for channel, terms in enumerate(self._terms):
+            pairs = sorted((term, count) for term, count in terms.items() if count)
+            if pairs:
+                yield Query("index_frequencies_add", (self._space, channel, array_of(pairs)))
+            fewer = [term for term, count in pairs if count < 0]
+            if fewer:
+                yield Query("index_frequencies_clean", (self._space, channel, array_of(fewer)))
+        if any((*self._documents, *self._length)):
+            talk, tool = zip(self._documents, self._length, strict=True)
+            yield Query("index_space_add", (self._space, *talk, *tool))
+
+
+def _take(held: Sequence[Held], change: _Change) -> Steps[None]:
+    """Take documents away, with their words and vectors."""
+    if held:
+        ids = array_of(sorted(one.id for one in held))
+        yield Many("index_posting_delete", [(one.id, change.go(one)) for one in sorted(held, key=lambda one: one.id)])
+        yield Query("index_vectors_delete", (ids,))
+        yield Query("index_documents_delete", (ids,))
+
+
+# -- taking away ---------------------------------------------------------------
+
+
+def _drop_source(space: int, source: int) -> Steps[int]:
+    """Take a source away; how many documents it had."""
+    change = _Change(space)
+    while rows := (yield Query("index_documents_first", (source, PART))):
+        yield from _take([held_of(row) for row in rows], change)
+    yield from change.counted()
+    yield Query("index_source_delete", (source,))
+    return -change.documents
+
+
+def drop(tenant: str, space: Space, source_id: str, identity: str | None) -> Steps[int]:
+    """See `Index.drop`."""
+    row = yield from space_row(tenant, space)
+    known = None if row is None else (yield from known_source(row[0], source_id))
+    if row is None or known is None or identity not in {None, known.progress.identity}:
+        return 0
+    return (yield from _drop_source(row[0], known.number))
+
+
+def hide(tenant: str, space: Space) -> Steps[int]:
+    """Let nobody find a space any more; how many documents it has. `sweep` takes them away."""
+    row = yield from space_row(tenant, space)
+    if row is None:
+        return 0
+    yield Query("index_space_rename", (row[0], GONE, str(row[0])))
+    return int(row[1] + row[3])
+
+
+def hide_all(tenant: str) -> Steps[bool]:
+    """The same of some spaces of a tenant; whether there were any."""
+    rows = yield Query("index_spaces", (tenant, None, PART))
+    there = [row for row in rows if row[1] not in (GONE, GONE.encode())]
+    for number, _, _ in there:
+        yield Query("index_space_rename", (number, GONE, str(number)))
+    return bool(there)
+
+
+def sweep(tenant: str) -> Steps[bool]:
+    """Take some of what spaces have that nobody finds any more; whether there may be more."""
+    rows = yield Query("index_spaces", (tenant, GONE, 1))
+    if not rows:
+        return False
+    space, room = rows[0][0], PART
+    while room > 0:
+        sources = yield Query("index_sources_of", (space, 1))
+        if not sources:
+            yield Query("index_space_delete", (space,))
+            return True
+        gone = yield from _drop_part(space, sources[0][0], room)
+        room -= max(gone, 1)
+    return True
+
+
+def _drop_part(space: int, source: int, room: int) -> Steps[int]:
+    """Take at most `room` documents of a source away, and the source when it has none left."""
+    rows = yield Query("index_documents_first", (source, room))
+    change = _Change(space)
+    yield from _take([held_of(row) for row in rows], change)
+    yield from change.counted()
+    if len(rows) < room:
+        yield Query("index_source_delete", (source,))
+    return len(rows)
+
+
+def nothing() -> Steps[None]:
+    """For a write that only lets what was removed before leave the files."""
+    yield from ()

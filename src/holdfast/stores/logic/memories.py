@@ -1,0 +1,269 @@
+"""What is asked for memories: an owner's row, which its writers lock one after the other, and rows for all it has.
+
+A write works out first what it comes to, and refuses what cannot be; then nothing can refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories, TooLarge
+from holdfast.limits import DIARY_KEPT, MEMORIES, PAGE, SIGNALS_KEPT
+from holdfast.memories import DiaryEntry, Memory, MemoryDelta, Owner, Signal
+from holdfast.stores.logic.rows import (
+    ENDLESS,
+    array_of,
+    diary_entry_of,
+    diary_row,
+    memory_of,
+    owner_of,
+    signal_of,
+    text_of,
+)
+from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
+from holdfast.stores.memories import MemoriesAsked, OwnedMemories
+from holdfast.stores.memory_checks import possible, stored_memory
+
+
+class _Held(NamedTuple):
+    """What an owner has: the columns of `memory_owner_get`."""
+
+    pk: Any
+    version: int
+    held: int
+    next_memory: int
+    next_signal: int
+    next_entry: int
+    updated_at: int
+
+
+class _Place(NamedTuple):
+    """Where a memory is: the columns of `memories_named` behind its id."""
+
+    owner: Any
+    number: int
+
+
+class _Plan(NamedTuple):
+    """What a write comes to."""
+
+    held: _Held
+    """The owner before it."""
+    version: int
+    """Behind it."""
+    numbers: Sequence[int]
+    """Of the memories that are put."""
+    gone: Sequence[int]
+    """Of those that are forgotten."""
+    here: Mapping[str, int]
+    """Of those that are there behind it, as far as it names them, by id."""
+
+
+def _place(tenant: str, owner: Owner) -> Row:
+    return tenant, owner.kind, owner.id
+
+
+# -- reading -----------------------------------------------------------------
+
+
+def read(tenant: str, owner: Owner, asked: MemoriesAsked) -> Steps[OwnedMemories]:
+    """See `MemoryStore.memories`. One statement, so that all is of one moment."""
+    filtered = asked.ids is not None and asked.numbers is not None
+    limit = PAGE if filtered else asked.limit
+    rows = yield _page(_place(tenant, owner), asked, limit + 1)
+    version, total = rows[0][:2] if rows else (0, 0)
+    found = [row[2:] for row in rows if row[2] is not None]
+    if filtered:
+        wanted = set(asked.numbers or ())
+        found, limit = [row for row in found if row[0] in wanted], asked.limit
+    memories = tuple(memory_of(owner, row) for row in found[:limit])
+    return OwnedMemories(version, memories, total, len(found) > limit)
+
+
+def _page(place: Row, asked: MemoriesAsked, limit: int) -> Query:
+    """The statement for what is asked: each looks only at what it may give."""
+    since = min(asked.since or 0, ENDLESS)
+    sign = -1 if asked.descending else 1
+    after = -ENDLESS if asked.after is None else max(-ENDLESS, min(asked.after * sign, ENDLESS))
+    rest = (since, asked.status or "", sign, after, limit)
+    if asked.ids is not None:
+        return Query("memories_of_ids", (*place, array_of(possible(asked.ids)), *rest))
+    if asked.numbers is not None:
+        numbers = sorted({number for number in asked.numbers if 0 < number < ENDLESS})
+        return Query("memories_of_numbers", (*place, array_of(numbers), *rest))
+    if since > 0:
+        return Query("memories_since", (*place, *rest))
+    way = "backward" if asked.descending else "forward"
+    if asked.status is not None:
+        return Query(f"memories_{way}_of", (*place, asked.status, after * sign, limit))
+    return Query(f"memories_{way}", (*place, after * sign, limit))
+
+
+def find(tenant: str, memory_id: str) -> Steps[Memory]:
+    """See `MemoryStore.find_memory`."""
+    rows: Rows = ()
+    if possible((memory_id,)):
+        rows = yield Query("memory_find", (tenant, memory_id))
+    if not rows:
+        raise MemoryNotFound(memory_id)
+    kind, id_, *row = rows[0]
+    return memory_of(owner_of(kind, id_), row)
+
+
+def signals(
+    tenant: str, owner: Owner, memory_ids: Collection[str] | None, since: int | None
+) -> Steps[tuple[Signal, ...]]:
+    """See `MemoryStore.signals`."""
+    place, begin = _place(tenant, owner), -ENDLESS if since is None else since
+    if memory_ids is None:
+        rows = yield Query("signals_all", (*place, begin))
+    else:
+        rows = yield Query("signals_of", (*place, array_of(possible(memory_ids)), begin))
+    return tuple(signal_of(row) for row in rows)
+
+
+def diary(tenant: str, owner: Owner, limit: int) -> Steps[tuple[DiaryEntry, ...]]:
+    """See `MemoryStore.diary`."""
+    rows = yield Query("diary_newest", (*_place(tenant, owner), limit))
+    return tuple(diary_entry_of(row) for row in rows)
+
+
+def owners(tenant: str, after: Owner | None, limit: int) -> Steps[tuple[tuple[Owner, int], ...]]:
+    """See `MemoryStore.memory_owners`."""
+    kind, id_ = after or ("", "")
+    rows = yield Query("memory_owners_after", (tenant, kind, id_, limit))
+    return tuple((owner_of(*row[:2]), row[2]) for row in rows)
+
+
+# -- writing -----------------------------------------------------------------
+
+
+def change(
+    tenant: str, owner: Owner, delta: MemoryDelta, payloads: Sequence[bytes], *, timestamp: int, expect: int | None
+) -> Steps[OwnedMemories]:
+    """See `MemoryStore.change_memories`. Args: `payloads`: the memories that are put, as `check_delta` gives them."""
+    held = yield from _locked(_place(tenant, owner), expect, make=bool(delta.put or delta.diary))
+    if held is None:  # there is nothing that could be forgotten, or that a signal could be of
+        return OwnedMemories(0, ())
+    plan = _planned(held, delta, (yield from _found(tenant, delta)))
+    yield from _put(tenant, plan, delta.put, payloads)
+    if plan.gone:
+        yield Many("signals_delete", [(held.pk, number) for number in plan.gone])
+        yield Many("memory_delete", [(held.pk, number) for number in plan.gone])
+    told = yield from _signalled(plan, delta)
+    yield from _noted(held, delta.diary)
+    new = sum(not memory.number for memory in delta.put)
+    after = held._replace(
+        version=plan.version,
+        held=held.held + new - len(plan.gone),
+        next_memory=held.next_memory + new,
+        next_signal=held.next_signal + told,
+        next_entry=held.next_entry + len(delta.diary),
+        updated_at=timestamp,
+    )
+    if after[:-1] != held[:-1] or delta.signals_before is not None:
+        yield Query("memory_owner_put", after)
+    put = [
+        stored_memory(data, owner, number, plan.version) for data, number in zip(payloads, plan.numbers, strict=True)
+    ]
+    return OwnedMemories(plan.version, tuple(sorted(put, key=lambda memory: memory.number)), after.held)
+
+
+def drop(tenant: str, owner: Owner) -> Steps[int]:
+    """See `MemoryStore.drop_memories`. The owner's row stays: its version never goes back."""
+    held = yield from _locked(_place(tenant, owner), None, make=False)
+    if held is None:
+        return 0
+    for name in ("signals_clear", "memories_clear", "diary_clear"):
+        yield Query(name, (held.pk,))
+    if held.held:
+        yield Query("memory_owner_put", held._replace(version=held.version + 1, held=0))
+    return held.held
+
+
+# -- parts of them -----------------------------------------------------------
+
+
+def _locked(place: Row, expect: int | None, *, make: bool) -> Steps[_Held | None]:
+    """What an owner has; nobody else writes to it until the transaction ends. None: nothing was ever written.
+
+    Raises:
+        StaleMemories: it is not at the version `expect`.
+    """
+    rows = yield Query("memory_owner_get", place)
+    if not rows and make and not expect:
+        yield Query("memory_owner_new", place)
+        rows = yield Query("memory_owner_get", place)
+    held = _Held(*rows[0]) if rows else None
+    version = 0 if held is None else held.version
+    if expect is not None and expect != version:
+        raise StaleMemories(expected=expect, version=version)
+    return held
+
+
+def _found(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Place]]:
+    """Where the memories are that a write names."""
+    named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
+    ids = possible(named)
+    rows = (yield Query("memories_named", (tenant, array_of(ids)))) if ids else ()
+    return {text_of(row[0]): _Place(*row[1:]) for row in rows}
+
+
+def _planned(held: _Held, delta: MemoryDelta, found: Mapping[str, _Place]) -> _Plan:
+    """What a write comes to. Raises `MemoryNotFound`, `InvalidRequest`, `TooLarge`."""
+    here = {id_: place.number for id_, place in found.items() if place.owner == held.pk}
+    for memory in delta.put:
+        if memory.number and here.get(memory.id) != memory.number:
+            raise MemoryNotFound(memory.id)
+        if not memory.number and memory.id in found:
+            raise InvalidRequest(f"there is a memory {memory.id} already; what changes has its number", param="put")
+    gone = [here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here]
+    fresh = count(held.next_memory)
+    numbers = [memory.number or next(fresh) for memory in delta.put]
+    new = next(fresh) - held.next_memory
+    if new and held.held + new - len(gone) > MEMORIES:
+        raise TooLarge(f"there are {held.held} memories; there may be {MEMORIES}", param="put")
+    here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
+    return _Plan(held, held.version + (1 if delta.put or gone else 0), numbers, gone, here)
+
+
+def _put(tenant: str, plan: _Plan, put: Sequence[Memory], payloads: Sequence[bytes]) -> Steps[None]:
+    new: list[Row] = []
+    old: list[Row] = []
+    for memory, data, number in zip(put, payloads, plan.numbers, strict=True):
+        written = (plan.version, memory.status, data)
+        if memory.number:
+            old.append((plan.held.pk, number, *written))
+        else:
+            new.append((plan.held.pk, number, tenant, memory.id, *written))
+    if new:
+        yield Many("memory_insert", new)
+    if old:
+        yield Many("memory_put", old)
+
+
+def _signalled(plan: _Plan, delta: MemoryDelta) -> Steps[int]:
+    """Write recalls of memories that are there, and take away what is too old or too much; how many were written."""
+    held, here, before = plan.held, plan.here, delta.signals_before
+    if before is not None:
+        yield Query("signals_before", (held.pk, before))
+    wanted = [one for one in delta.signals if one.memory_id in here and (before is None or one.at >= before)]
+    rows = [
+        (held.pk, here[one.memory_id], seq, one.at, one.query, float(one.score), one.session)
+        for seq, one in enumerate(wanted, held.next_signal)
+    ]
+    if rows:
+        yield Many("signal_insert", rows)
+        yield Many(
+            "signals_trim", [(held.pk, number, SIGNALS_KEPT) for number in dict.fromkeys(row[1] for row in rows)]
+        )
+    return len(rows)
+
+
+def _noted(held: _Held, entries: Sequence[DiaryEntry]) -> Steps[None]:
+    """Write diary entries, and take away what is too much."""
+    if entries:
+        yield Many("diary_insert", [diary_row(held.pk, seq, one) for seq, one in enumerate(entries, held.next_entry)])
+        yield Query("diary_trim", (held.pk, held.next_entry + len(entries) - DIARY_KEPT))

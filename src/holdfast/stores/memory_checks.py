@@ -1,0 +1,182 @@
+"""What every store of memories refuses before it begins: what can be no memory, no owner, no signal, no diary entry."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable
+from typing import Any, Final, get_args
+
+import msgspec
+
+from holdfast.errors import InvalidRequest, TooLarge
+from holdfast.limits import (
+    DIARY_KEPT,
+    MEMORIES_AT_ONCE,
+    MEMORY_BYTES,
+    MEMORY_TAG_CHARS,
+    MEMORY_TAGS,
+    METADATA_BYTES,
+    PAGE,
+)
+from holdfast.memories import DiaryEntry, Memory, MemoryDelta, Owner, OwnerKind, Signal, Status
+from holdfast.messages import UNWRITABLE
+from holdfast.stores.checks import check_id, check_json, check_limit, check_size
+from holdfast.stores.memories import MemoriesAsked
+
+DIGEST_BYTES: Final = 64
+"""Longest digest of a question."""
+_KINDS: Final = get_args(OwnerKind)
+_TIMES: Final = ("created_at", "updated_at", "valid_from", "valid_until", "promoted_at", "reviewed_at")
+_NUMBERS: Final = 2**62
+"""Above all numbers and times that a database is asked for."""
+_ID: Final = re.compile("mem_[0-9a-f]{32}")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NOBODY: Final = Owner("app")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Memory).decode
+
+
+def check_owner(owner: Owner) -> None:
+    """Refuse what can have no memories."""
+    kind, id_ = owner
+    if kind not in _KINDS:
+        raise InvalidRequest(f"an owner is a {', '.join(_KINDS)}, not {kind!r:.80}", param="owner")
+    if kind != "app":
+        check_id(id_, "owner")
+    elif id_:
+        raise InvalidRequest("the tenant's own memories have an owner without an id", param="owner")
+
+
+def possible(ids: Iterable[str]) -> list[str]:
+    """Those that can be ids of memories, each once: a store need not be asked for others."""
+    return [id_ for id_ in dict.fromkeys(ids) if _ID.fullmatch(id_)]
+
+
+def check_ids(ids: Collection[str] | None, param: str) -> None:
+    """Refuse ids that are none, or too many at once."""
+    if len(ids or ()) > PAGE:
+        raise TooLarge(f"{len(ids or ())} ids at once; there may be {PAGE}", param=param)
+    for id_ in ids or ():
+        check_id(id_, param)
+
+
+def check_asked(owner: Owner, asked: MemoriesAsked) -> None:
+    """Refuse to look for memories that cannot be."""
+    check_owner(owner)
+    check_limit(asked.limit)
+    check_ids(asked.ids, "ids")
+    if len(asked.numbers or ()) > PAGE:
+        raise TooLarge(f"{len(asked.numbers or ())} numbers at once; there may be {PAGE}", param="numbers")
+    if asked.status is not None and asked.status not in get_args(Status):
+        raise InvalidRequest(f"status must be one of {', '.join(get_args(Status))}", param="status")
+
+
+def check_delta(owner: Owner, delta: MemoryDelta) -> list[bytes]:
+    """The bytes to store for the memories that are put, see `stored_memory`; refuses what cannot be written."""
+    check_owner(owner)
+    many = len(delta.put) + len(delta.forget)
+    if many > MEMORIES_AT_ONCE:
+        raise TooLarge(f"{many} memories at once; there may be {MEMORIES_AT_ONCE}", param="put")
+    put = {memory.id for memory in delta.put}
+    if len(put) < len(delta.put) or not put.isdisjoint(delta.forget):
+        raise InvalidRequest("one write puts a memory once, and does not forget it", param="put")
+    check_ids(delta.forget, "forget")
+    if len(delta.signals) > PAGE:
+        raise TooLarge(f"{len(delta.signals)} signals at once; there may be {PAGE}", param="signals")
+    for at, signal in enumerate(delta.signals):
+        _check_signal(signal, f"signals[{at}]")
+    _check_number(delta.signals_before, "signals_before")
+    if len(delta.diary) > DIARY_KEPT:
+        raise TooLarge(f"{len(delta.diary)} diary entries at once; there may be {DIARY_KEPT}", param="diary")
+    for at, entry in enumerate(delta.diary):
+        _check_entry(entry, f"diary[{at}]")
+    return [_payload_of(owner, memory, f"put[{at}]") for at, memory in enumerate(delta.put)]
+
+
+def check_change(timestamp: int, expect: int | None) -> None:
+    """Refuse a time or a version that is none."""
+    _check_number(timestamp, "timestamp")
+    _check_number(expect, "expect")
+
+
+def stored_memory(data: bytes, owner: Owner, number: int, version: int) -> Memory:
+    """A memory from the bytes that a store keeps of it, and what it keeps beside them."""
+    return msgspec.structs.replace(_decode(data), owner=owner, number=number, version=version)
+
+
+def _payload_of(owner: Owner, memory: Memory, param: str) -> bytes:
+    """A memory as JSON, without what a store keeps beside it."""
+    if memory.owner != owner:
+        raise InvalidRequest(f"{param} is a memory of another owner", param=f"{param}.owner")
+    if not _ID.fullmatch(memory.id):
+        raise InvalidRequest(f"{param}.id must be mem_ and 32 hexadecimal digits", param=f"{param}.id")
+    for name in ("importance", "trust"):
+        _check_share(getattr(memory, name), f"{param}.{name}")
+    if memory.score is not None and not math.isfinite(memory.score):
+        raise InvalidRequest(f"{param}.score must be a finite number", param=f"{param}.score")
+    for name in _TIMES:
+        _check_number(getattr(memory, name), f"{param}.{name}")
+    if not 0 <= memory.number < _NUMBERS:
+        raise InvalidRequest(f"{param}.number must be at least 0", param=f"{param}.number")
+    try:
+        data = _encode(msgspec.structs.replace(memory, owner=_NOBODY, number=0, version=0))
+    except UNWRITABLE as exc:
+        raise InvalidRequest(f"{param} cannot be written as JSON: {type(exc).__name__}", param=param) from exc
+    check_size(len(data), param, MEMORY_BYTES)
+    try:
+        read = _decode(data)
+    except msgspec.ValidationError as exc:
+        raise InvalidRequest(f"{param} has a field that is not of its type: {exc}", param=param) from exc
+    _check_fields(read, param)
+    return data
+
+
+def _check_fields(memory: Memory, param: str) -> None:
+    """Refuse texts and names that a memory cannot have."""
+    if not memory.content.strip():
+        raise InvalidRequest(f"{param}.content is empty: a memory says something", param=f"{param}.content")
+    if len(memory.tags) > MEMORY_TAGS:
+        raise TooLarge(f"{param} has {len(memory.tags)} tags; it may have {MEMORY_TAGS}", param=f"{param}.tags")
+    for tag in memory.tags:
+        if not tag.strip() or len(tag) > MEMORY_TAG_CHARS or _CONTROL.search(tag):
+            rule = f"1 to {MEMORY_TAG_CHARS} characters, none of them a line's end or another control character"
+            raise InvalidRequest(f"{param}.tags has one that is no tag: {rule}", param=f"{param}.tags")
+    if memory.agent is not None:
+        check_id(memory.agent, f"{param}.agent")
+    for source in memory.sources:
+        check_id(source.session_id, f"{param}.sources")
+        check_id(source.user_id, f"{param}.sources")
+    others = (*memory.supersedes, *(() if memory.superseded_by is None else (memory.superseded_by,)))
+    if len(possible(others)) < len(set(others)):
+        raise InvalidRequest(f"{param} names another memory by what is no id", param=f"{param}.supersedes")
+
+
+def _check_signal(signal: Signal, param: str) -> None:
+    check_id(signal.memory_id, f"{param}.memory_id")
+    _check_number(signal.at, f"{param}.at")
+    _check_share(signal.score, f"{param}.score")
+    if not isinstance(signal.query, bytes):
+        raise InvalidRequest(f"{param}.query must be bytes, a digest", param=f"{param}.query")
+    check_size(len(signal.query), f"{param}.query", DIGEST_BYTES)
+    if signal.session:
+        check_id(signal.session, f"{param}.session")
+
+
+def _check_entry(entry: DiaryEntry, param: str) -> None:
+    check_id(entry.id, f"{param}.id")
+    _check_number(entry.at, f"{param}.at")
+    if not isinstance(entry.report, dict):
+        raise InvalidRequest(f"{param}.report must be an object", param=f"{param}.report")
+    check_json(entry.report, f"{param}.report", METADATA_BYTES)
+
+
+def _check_share(value: Any, param: str) -> None:
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidRequest(f"{param} must be from 0 to 1", param=param)
+
+
+def _check_number(value: Any, param: str) -> None:
+    """Refuse a time, or a version, that does not fit into what databases keep; None is none."""
+    if value is not None and (not isinstance(value, int) or abs(value) >= _NUMBERS):
+        raise InvalidRequest(f"{param} must be a whole number below 2 to the 62nd", param=param)

@@ -1,0 +1,287 @@
+"""How PostgreSQL compares vectors where it has the extension pgvector: a table of float16 for each dimension, and a graph over it.
+
+`index_vectors` stays what is kept and given back: with the extension gone nothing is lost but speed. What the server finds is
+rated again by those, so similarities are exact. In a small space, of a few sources, or where a space is a small part of all
+there is, every vector is compared: in the graph they would be far between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from heapq import nlargest
+from struct import unpack
+from typing import Any, Final, Protocol
+
+from holdfast.errors import StoreError
+from holdfast.recall.base import Lookup, Similar, Source, Space, Vectored
+from holdfast.recall.vectors import similarities
+from holdfast.stores.logic.database import Database
+from holdfast.stores.logic.index import LogicIndex
+from holdfast.stores.logic.steps import Row, Rows
+from holdfast.stores.sql import statements
+from holdfast.stores.sql.remote import UPGRADING, Again
+
+ENGINE: Final = "pgvector-hnsw"
+OLDEST: Final = (0, 8)
+"""The first version whose graph goes on until enough pass a filter."""
+WIDEST: Final = 4000
+"""Numbers of the longest vector that a graph takes."""
+SMALL: Final = 10_000
+"""In a space with at most so many documents all vectors are compared."""
+SCANNED: Final = 20_000
+"""Vectors that a walk through the graph looks at, at most."""
+FILLING: Final = 500
+"""Vectors that are taken over at once."""
+_NUMBER_BYTES: Final = 4
+BY_INDEX: Final = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
+"""Each statement of an index has one to go by. A plan that was made when there was little would go on reading everything."""
+_SETTINGS: Final = (
+    ("hnsw.iterative_scan", "relaxed_order"),
+    ("hnsw.ef_search", "200"),
+    ("hnsw.max_scan_tuples", str(SCANNED)),
+)
+_PASSES: Final = """d.model = $1 AND d.space = $2 AND d.channel = $3
+      AND ($4::bytea IS NULL OR d.source IN (SELECT value::bigint FROM json_array_elements_text(convert_from($4, 'UTF8')::json) AS value))
+      AND ($5::bytea IS NULL OR d.source NOT IN (SELECT value::bigint FROM json_array_elements_text(convert_from($5, 'UTF8')::json) AS value))
+      AND ($6::bytea IS NULL OR d.agent IN (SELECT decode(value, 'hex') FROM json_array_elements_text(convert_from($6, 'UTF8')::json) AS value))
+      AND ($7::bytea IS NULL OR d.role IN (SELECT decode(value, 'hex') FROM json_array_elements_text(convert_from($7, 'UTF8')::json) AS value))
+      AND d.at >= $8 AND d.at < $9"""
+
+
+class Asked(Protocol):
+    """A connection that runs statements as text."""
+
+    async def fetch(self, sql: str, params: Row) -> Rows:
+        """One statement's rows."""
+        ...
+
+    async def ask(self, sql: str, *, patience: float | None = None) -> None:
+        """Statements without parameters and rows."""
+        ...
+
+
+# -- what there is ---------------------------------------------------------------
+
+
+class Extension:
+    """What an opened database knows of the extension.
+
+    Args:
+        changing: makes a transaction that changes the schema, while nobody else does.
+    """
+
+    def __init__(self, changing: Callable[[Any], AbstractAsyncContextManager[None]]) -> None:
+        self.schema: str | None = None
+        """The one that has it; None: there is none."""
+        self._changing = changing
+        self._furnished: set[int] = set()
+
+    async def found(self, line: Asked) -> bool:
+        """Look for it, or make it, and let vectors that are there be compared; whether a connection finds it now."""
+        schema = await _schema(line)
+        if schema is None and await line.fetch("SELECT 1 FROM pg_available_extensions WHERE name = $1", ("vector",)):
+            with suppress(StoreError, Again):  # this user may not, or somebody else is at it
+                await line.ask("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+            schema = await _schema(line)
+        self.schema = schema
+        if await self.joined(line):
+            sql = "SELECT DISTINCT dimensions FROM index_models WHERE dimensions BETWEEN 1 AND $1"
+            for row in await line.fetch(sql, (WIDEST,)):
+                await self.furnish(line, row[0])
+        return schema is not None
+
+    async def joined(self, line: Asked) -> bool:
+        """Let a connection find it, behind what it finds already; whether there is one."""
+        if self.schema is None:
+            return False
+        rows = await line.fetch("SELECT current_setting('search_path')", ())
+        names, values = zip(*_SETTINGS, strict=True)
+        path = f'{rows[0][0]}, "{self.schema.replace(chr(34), chr(34) * 2)}"'
+        await line.fetch(
+            "SELECT set_config(name, value, false) FROM unnest($1::text[], $2::text[]) AS setting (name, value)",
+            (["search_path", *names], [path, *values]),
+        )
+        return True
+
+    def lacks(self, dimensions: int) -> bool:
+        """Whether vectors of so many numbers could be compared, and may not be yet."""
+        return self.schema is not None and 0 < dimensions <= WIDEST and dimensions not in self._furnished
+
+    async def furnish(self, line: Asked, dimensions: int) -> None:
+        """Let vectors of so many numbers be compared."""
+        if not await _has(line, dimensions):
+            async with self._changing(line):
+                if not await _has(line, dimensions):
+                    await _furnish(line, dimensions)
+        self._furnished.add(dimensions)
+
+
+async def _schema(line: Asked) -> str | None:
+    """The schema that has the extension, of a version that will do."""
+    sql = (
+        "SELECT n.nspname, x.extversion FROM pg_extension AS x JOIN pg_namespace AS n ON n.oid = x.extnamespace"
+        " WHERE x.extname = $1"
+    )
+    rows = await line.fetch(sql, ("vector",))
+    if not rows:
+        return None
+    version = tuple(int(part) for part in str(rows[0][1]).split(".")[:2] if part.isdigit())
+    return str(rows[0][0]) if version >= OLDEST else None
+
+
+# -- tables ----------------------------------------------------------------------
+
+
+def _table(dimensions: int) -> str:
+    return f"index_near_{int(dimensions)}"
+
+
+async def _has(line: Asked, dimensions: int) -> bool:
+    sql = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1"
+    return bool(await line.fetch(sql, (_table(dimensions),)))
+
+
+async def _furnish(line: Asked, dimensions: int) -> None:
+    """Make the table for vectors of so many numbers, with those that are there, and a graph over them."""
+    table = _table(dimensions)
+    await line.ask(
+        f"CREATE TABLE {table} (id bigint PRIMARY KEY REFERENCES index_vectors (id) ON DELETE CASCADE,"
+        f" embedding halfvec({dimensions}) NOT NULL);"
+        f"ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE {'PLAIN' if dimensions <= WIDEST // 2 else 'EXTERNAL'}"
+    )
+    sql = (
+        "SELECT v.id, v.data FROM index_vectors AS v JOIN index_documents AS d ON d.id = v.id"
+        " JOIN index_models AS m ON m.number = d.model"
+        " WHERE v.id > $1 AND m.dimensions = $2 ORDER BY v.id LIMIT $3"
+    )
+    last = -1
+    while rows := await line.fetch(sql, (last, dimensions, FILLING)):
+        for id_, data in rows:
+            await line.fetch(put_sql(dimensions), (id_, _numbers(data)))
+        last = rows[-1][0]
+    await line.ask(f"CREATE INDEX {table}_graph ON {table} USING hnsw (embedding halfvec_ip_ops)", patience=UPGRADING)
+
+
+def put_sql(dimensions: int) -> str:
+    """The statement that keeps a vector: its document's id, and the numbers."""
+    return (
+        f"INSERT INTO {_table(dimensions)} (id, embedding) VALUES ($1, $2::real[]::halfvec)"  # noqa: S608  # a number
+        " ON CONFLICT (id) DO UPDATE SET embedding = excluded.embedding"
+    )
+
+
+def rows_of(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    """What `put_sql` takes for rows of `index_vector_put`, by dimension."""
+    found: dict[int, list[Row]] = {}
+    for id_, _, data in rows:
+        dimensions = len(data) // _NUMBER_BYTES
+        if dimensions <= WIDEST:
+            found.setdefault(dimensions, []).append((id_, _numbers(data)))
+    return found
+
+
+def _numbers(data: bytes) -> list[float]:
+    return list(unpack(f"<{len(data) // _NUMBER_BYTES}f", data))
+
+
+# -- searching -------------------------------------------------------------------
+
+
+async def nearest(line: Asked, params: Sequence[Any]) -> Rows:
+    """See the statement `index_nearest`, whose parameters these are."""
+    *_, vector, limit = params
+    dimensions = len(vector) // _NUMBER_BYTES
+    if dimensions > WIDEST:
+        return await _read(line, params)
+    given = (*params[:9], _numbers(vector), limit)
+    # A plan for any filter would read all vectors; the graph is taken only where it is seen that most pass.
+    await line.ask("SET LOCAL plan_cache_mode = force_custom_plan")
+    if params[3] is not None:
+        rows = await line.fetch(_named(dimensions), given)
+    elif await _is_sparse(line, dimensions, params[1], limit):
+        rows = await line.fetch(_compared(dimensions), given)
+    else:
+        rows = await line.fetch(_walked(dimensions), given)
+        if len(rows) < limit:
+            rows = await line.fetch(_compared(dimensions), given)
+    scores = similarities(vector, [bytes(row[1]) for row in rows], dimensions)
+    rated = [(row[0], score) for row, score in zip(rows, scores, strict=True)]
+    return sorted(rated, key=lambda one: (-one[1], -one[0]))
+
+
+async def _read(line: Asked, params: Sequence[Any]) -> Rows:
+    """The same of vectors that are too long to be compared there."""
+    *scope, vector, limit = params
+    best: list[tuple[float, int]] = []
+    last = -1
+    while rows := await line.fetch(statements("postgres")["index_vectors_read"], (*scope, last, FILLING)):
+        scores = similarities(vector, [bytes(row[1]) for row in rows], len(vector) // _NUMBER_BYTES)
+        best = nlargest(limit, [*best, *zip(scores, (row[0] for row in rows), strict=True)])
+        last = rows[-1][0]
+    return [(id_, score) for score, id_ in best]
+
+
+async def _is_sparse(line: Asked, dimensions: int, space: int, limit: int) -> bool:
+    """Whether so few of a graph's vectors are of a space that a walk would not come past enough of them."""
+    sql = (
+        "SELECT s.talk_documents, c.reltuples::bigint FROM index_spaces AS s, pg_class AS c"
+        " WHERE s.number = $1 AND c.oid = $2::text::regclass"
+    )
+    rows = await line.fetch(sql, (space, _table(dimensions)))
+    documents, there = rows[0] if rows else (0, 0)
+    return bool(documents <= SMALL or limit * max(there, documents) > documents * SCANNED // 2)
+
+
+def _select(dimensions: int, tables: str, *, fence: str = "") -> str:
+    return f"""SELECT v.id, v.data FROM (
+    SELECT n.id FROM {tables}
+    WHERE {_PASSES}
+    ORDER BY (n.embedding <#> $10::real[]::halfvec({dimensions})){fence} LIMIT $11
+) AS near JOIN index_vectors AS v ON v.id = near.id"""  # noqa: S608  # a number and constants
+
+
+def _walked(dimensions: int) -> str:
+    return _select(dimensions, f"{_table(dimensions)} AS n JOIN index_documents AS d ON d.id = n.id")
+
+
+def _compared(dimensions: int) -> str:
+    """Plus 0: no order that a graph has."""
+    return _select(dimensions, f"index_documents AS d JOIN {_table(dimensions)} AS n ON n.id = d.id", fence=" + 0")
+
+
+def _named(dimensions: int) -> str:
+    wanted = "json_array_elements_text(convert_from($4, 'UTF8')::json) AS wanted"
+    documents = "index_documents AS d ON d.source = wanted.value::bigint"
+    return _select(dimensions, f"{wanted} JOIN {documents} JOIN {_table(dimensions)} AS n ON n.id = d.id", fence=" + 0")
+
+
+# -- the handle ------------------------------------------------------------------
+
+
+class Furnishing(Database, Protocol):
+    """A database that lets the server compare vectors."""
+
+    async def furnish(self, dimensions: int) -> None:
+        """Let vectors of so many numbers be compared."""
+        ...
+
+
+class NearIndex(LogicIndex):
+    """A handle of one tenant; see `holdfast.recall.base.Index`."""
+
+    _database: Furnishing
+
+    async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
+        """See `Index.put_vectors`."""
+        await self._furnished(vectors[0].vector if vectors else b"")
+        return await super().put_vectors(space, source, model, vectors)
+
+    async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
+        """See `Index.similar`."""
+        await self._furnished(vector)
+        return await super().similar(lookup, model, vector)
+
+    async def _furnished(self, vector: bytes) -> None:
+        if not self._closed:
+            await self._database.furnish(len(vector) // _NUMBER_BYTES)

@@ -1,0 +1,281 @@
+"""An index in SQLite: what its files hold, which plans it has, and what it does where there is more than it reads."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from apsw import sqlite_extra
+
+from holdfast.errors import InvalidRequest, StoreUnavailable
+from holdfast.recall.base import Filters, Index, Lookup, Source, Space, Vectored
+from holdfast.stores.indexes import open_index
+from holdfast.stores.logic import index_reads
+from holdfast.stores.sql import statements
+from holdfast.testing.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, feed, found, vector
+
+SECRET = "zqxsecret"
+"""A word that is nowhere by chance."""
+
+
+@pytest.fixture
+async def index(database: Path) -> Any:
+    """One in a file."""
+    index = await open_index(f"sqlite:///{database}", tenant="acme")
+    yield index
+    await index.close()
+
+
+def _left(database: Path, *wanted: bytes) -> list[str]:
+    """Which of the files hold any of these bytes."""
+    files = [database, *database.parent.glob(f"{database.name}-*")]
+    return [file.name for file in files for one in wanted if one in file.read_bytes()]
+
+
+async def _said(index: Index, text: str, *, source: Source = SOURCE, space: Space = SPACE) -> bytes:
+    """Say it among much else, with a vector that no other has; the bytes of it."""
+    texts = [*(f"word{at} x" for at in range(40)), text, *(f"word{at} y" for at in range(40))]
+    await feed(index, *texts, source=source, space=space)
+    secret = vector(0.123, 0.456, 0.789)
+    vectors = [Vectored(at, digest_of(one), secret if one == text else vector(1, 2, 3)) for at, one in enumerate(texts)]
+    await index.put_vectors(space, source, "m", vectors)
+    return secret
+
+
+@pytest.mark.parametrize("how", ["drop", "replace", "source", "another", "space", "clear"])
+async def test_what_is_taken_away_is_in_no_file(index: Index, database: Path, how: str) -> None:
+    """Neither its words nor its vector nor what is counted, in the file or the write-ahead log, while all is open."""
+    secret = await _said(index, f"{SECRET} x")
+    other = Space("user", "ann")
+    await feed(index, "word1", space=other)
+    assert _left(database, SECRET.encode(), secret)
+    if how == "drop":
+        await index.write(SPACE, batch(drop=[40], next_seq=81, talk=81))
+    elif how == "replace":
+        await index.write(SPACE, batch(document(40, "nothing")))
+    elif how == "source":
+        await index.drop(SPACE, "s1")
+    elif how == "another":
+        await index.write(SPACE, batch(document(40, "nothing"), source=Source("s1", "other")))
+    elif how == "space":
+        await index.drop_space(SPACE)
+    else:
+        await index.clear()
+    assert _left(database, SECRET.encode(), secret) == []
+    assert await found(index, SECRET) == []
+    assert await found(index, "word1", space=other) == ([] if how == "clear" else [("s1", 0)])
+
+
+async def test_vectors_that_are_dropped_are_in_no_file(index: Index, database: Path) -> None:
+    """Nor one that was replaced."""
+    secret = await _said(index, "once")
+    await index.put_vectors(SPACE, SOURCE, "m", [Vectored(40, digest_of("once"), vector(3, 2, 1))])
+    await index.write(SPACE, batch(drop=[0]))
+    assert _left(database, secret) == []
+    assert _left(database, vector(3, 2, 1))
+    await index.drop_vectors()
+    assert _left(database, vector(3, 2, 1), vector(1, 2, 3)) == []
+
+
+async def test_the_engine_agrees_with_the_documents(index: Index, database: Path) -> None:
+    """After many writes in any order the posting lists are sound, and what the file is full of is known."""
+    chance = random.Random(3)
+    for _ in range(60):
+        source = Source(f"s{chance.randrange(6)}", "i")
+        documents = [document(seq, " ".join(chance.choices("abcdefgh", k=4))) for seq in chance.sample(range(30), 5)]
+        drop = chance.sample(range(30), 3)
+        await index.write(SPACE, batch(*documents, drop=drop, source=source, next_seq=30, talk=30))
+    answer = await index.lookup(Lookup(space=SPACE, terms=tuple("abcdefgh")))
+    assert len(answer.found) == answer.documents > 50
+    raw = apsw.Connection(str(database))
+    raw.execute("INSERT INTO index_postings (index_postings) VALUES ('integrity-check')")
+    assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    for letter, count in answer.frequencies.items():
+        rows = raw.execute(
+            "SELECT rowid FROM index_postings WHERE index_postings MATCH ?", (f"t1_{letter}",)
+        ).fetchall()
+        assert len(rows) == count == sum(letter in one.counts for one in answer.found)
+    raw.close()
+
+
+# -- more than is read -----------------------------------------------------------
+
+
+LITTLE = {"SMALL": 20, "POSTINGS": 60, "CANDIDATES": 25, "NARROW": 30, "FILTERED": 200}
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a space with a hundred thousand documents, with some hundreds."""
+    for name, value in LITTLE.items():
+        monkeypatch.setattr(index_reads, name, value)
+
+
+async def _many(index: Index) -> list[set[str]]:
+    chance = random.Random(5)
+    texts = []
+    for at in range(400):
+        words = {f"w{int(chance.paretovariate(0.6)) % 200}" for _ in range(6)}
+        texts.append(" ".join(sorted(words | {"all"} | ({"half"} if at % 2 else set()))))
+    for first in range(0, 400, 50):
+        part = [
+            document(at, text, role="user" if at % 2 else "assistant", at=first + at)
+            for at, text in enumerate(texts[first : first + 50])
+        ]
+        await index.write(SPACE, batch(*part, source=Source(f"s{first}", "i")))
+    return [set(text.split()) for text in texts]
+
+
+_NARROW_AND_WIDE = (
+    Filters(),
+    Filters(roles=("user",)),
+    Filters(roles=("none",)),
+    Filters(since=100),
+    Filters(since=120, until=140),
+    Filters(sessions=("s100",)),
+    Filters(sessions=("s100", "s150", "s200"), roles=("assistant",)),
+    Filters(not_sessions=("s0", "s50")),
+)
+
+
+@pytest.mark.parametrize("filters", _NARROW_AND_WIDE, ids=str)
+@pytest.mark.usefixtures("little")
+async def test_where_there_are_too_many_the_rarest_are_there(index: Index, filters: Filters) -> None:
+    """Never more than there may be, never one that does not match or pass, and all that have the rarest term."""
+    texts = await _many(index)
+    chance = random.Random(7)
+    for _ in range(60):
+        terms = tuple({f"w{chance.randrange(60)}" for _ in range(3)} | set(chance.sample(["all", "half"], 1)))
+        answer = await index.lookup(Lookup(space=SPACE, terms=terms, filters=filters))
+        matching = {at for at, text in enumerate(texts) if text.intersection(terms) and _passes(at, filters)}
+        numbers = [int(one.session[1:]) + one.seq for one in answer.found]
+        assert len(numbers) == len(set(numbers)) <= LITTLE["CANDIDATES"]
+        assert matching.issuperset(numbers)
+        assert all(
+            set(one.counts) == texts[at].intersection(terms) for at, one in zip(numbers, answer.found, strict=True)
+        )
+        rarest = min(answer.frequencies, key=lambda term: (answer.frequencies[term], term))
+        have = {at for at in matching if rarest in texts[at]}
+        if answer.frequencies[rarest] <= LITTLE["POSTINGS"]:
+            assert have.issubset(numbers) or len(numbers) == LITTLE["CANDIDATES"]
+            assert len(numbers) >= min(len(have), LITTLE["CANDIDATES"])
+        assert numbers or not have
+
+
+def _passes(at: int, filters: Filters) -> bool:
+    session, time = f"s{at // 50 * 50}", at // 50 * 50 + at % 50
+    return (
+        (not filters.sessions or session in filters.sessions)
+        and session not in filters.not_sessions
+        and (not filters.roles or ("user" if at % 2 else "assistant") in filters.roles)
+        and (filters.since is None or time >= filters.since)
+        and (filters.until is None or time < filters.until)
+    )
+
+
+@pytest.mark.usefixtures("little")
+async def test_of_words_that_all_say_the_newest_are_there(index: Index) -> None:
+    """And those that have both of the rarest."""
+    texts = await _many(index)
+    for terms in (("all",), ("all", "half")):
+        answer = await index.lookup(Lookup(space=SPACE, terms=terms))
+        numbers = [int(one.session[1:]) + one.seq for one in answer.found]
+        assert len(numbers) == LITTLE["CANDIDATES"]
+        assert all(texts[at].issuperset(terms) for at in numbers)
+        assert min(numbers) > 300
+
+
+# -- plans, and openings ---------------------------------------------------------
+
+
+def test_no_statement_of_a_lookup_goes_through_a_table() -> None:
+    """Each has an index for what it looks for; posting lists are the engine's."""
+    raw = apsw.Connection(":memory:")
+    if sqlite_extra.has("vec1"):
+        sqlite_extra.load(raw, "vec1")
+    folder = Path(index_reads.__file__).parents[1] / "sql" / "sqlite" / "migrations"
+    raw.execute((folder / "0008_index.sql").read_text())
+    named = {name: sql for name, sql in statements("sqlite").items() if name.startswith("index_")}
+    assert len(named) > 40
+    for name, sql in named.items():
+        count = max((int(number) for number in re.findall(r"\?(\d+)", sql)), default=0)
+        plan = [row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {sql}", ("a",) * count)]
+        scans = [step for step in plan if step.startswith("SCAN") and "json_each" not in step and "VIRTUAL" not in step]
+        assert [step for step in scans if step not in _FINE] == [], name
+    raw.close()
+
+
+_FINE = ("SCAN wanted VIRTUAL TABLE INDEX 1:", "SCAN (subquery-1)", "SCAN CONSTANT ROW")
+
+
+async def test_a_store_without_an_engine_makes_no_index() -> None:
+    """And the error says which ones do; a URL of nothing is refused as that of a store is."""
+    with pytest.raises(InvalidRequest, match="sqlite://"):
+        await open_index("redis://127.0.0.1:6379/0", tenant="acme")
+    with pytest.raises(InvalidRequest):
+        await open_index("nothing", tenant="acme")
+    with pytest.raises(InvalidRequest):
+        await open_index("sqlite://:memory:", tenant="")
+
+
+async def test_a_file_that_is_no_index(tmp_path: Path) -> None:
+    """Is refused, and nothing is open behind it."""
+    (tmp_path / "text.db").write_text("no database " * 100)
+    with pytest.raises(StoreUnavailable):
+        await open_index(f"sqlite:///{tmp_path}/text.db", tenant="acme")
+
+
+@pytest.mark.parametrize("engine", ["vec1", "numpy", "python"])
+async def test_vectors_are_compared_by_whatever_is_there(
+    database: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """The same are the nearest, nearly to the last digit."""
+    if engine != "vec1":
+        monkeypatch.setattr(sqlite_extra, "has", lambda _: False)
+    if engine == "python":
+        monkeypatch.setattr("holdfast.recall.vectors._numpy", lambda: None)
+    index = await open_index(f"sqlite:///{database}", tenant="acme")
+    assert (await index.status()).vector_engine == engine
+    chance = random.Random(11)
+    texts = [f"t{at}" for at in range(1300)]
+    await feed(index, *texts)
+    made = [vector(*(chance.gauss(0, 1) for _ in range(8))) for _ in texts]
+    await index.put_vectors(
+        SPACE, SOURCE, "m", [Vectored(at, digest_of(text), made[at]) for at, text in enumerate(texts)]
+    )
+    near = await index.similar(Lookup(space=SPACE, limit=3), "m", made[700])
+    await index.close()
+    assert near[0].candidate.seq == 700
+    assert near[0].similarity == pytest.approx(1, abs=1e-6)
+    assert len(near) >= 7
+
+
+async def test_vectors_in_half_the_bytes(database: Path) -> None:
+    """Are nearly as exact; a model keeps the form that it began with, however the index is opened later."""
+    texts, chance = [f"t{at}" for at in range(600)], random.Random(2)
+    made = [vector(*(chance.gauss(0, 1) for _ in range(64))) for _ in texts]
+    vectors = [Vectored(at, digest_of(text), made[at]) for at, text in enumerate(texts)]
+    sizes, answers = [], []
+    for name, compress in (("whole", False), ("half", True)):
+        url = f"sqlite:///{database.parent}/{name}.db"
+        index = await open_index(url, tenant="acme", compress=compress)
+        await feed(index, *texts)
+        await index.put_vectors(SPACE, SOURCE, "m", vectors[:300])
+        await index.close()
+        index = await open_index(url, tenant="acme", compress=not compress)
+        await index.put_vectors(SPACE, SOURCE, "m", vectors[300:])
+        near = await index.similar(Lookup(space=SPACE, limit=10), "m", made[7])
+        answers.append({one.candidate.seq: one.similarity for one in near})
+        (kept,) = (await index.vectors("m", [digest_of("t9")], space=SPACE)).values()
+        assert len(kept) == 64 * 4
+        await index.close()
+        raw = apsw.Connection(f"{database.parent}/{name}.db")
+        sizes.append(raw.execute("SELECT sum(length(data)) FROM index_vectors").fetchall()[0][0])
+        raw.close()
+    assert sizes == [600 * 256, 600 * 128]
+    assert set(answers[0]) == set(answers[1])
+    assert answers[1] == pytest.approx(answers[0], abs=0.002)

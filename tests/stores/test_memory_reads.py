@@ -1,0 +1,120 @@
+"""What reads of memories look at: what they give, however many memories an owner has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import asyncpg
+import pytest
+
+from holdfast.memories import STATUSES, Memory, MemoryDelta, Owner
+from holdfast.stores import open_store
+from holdfast.stores.logic.rows import ENDLESS
+from holdfast.stores.sql import statements
+from holdfast.testing.contract.memory_kit import ANN, memory, put, signal
+
+MANY = 2000
+MOST = 150
+"""Rows that a read of ten may look at."""
+PLACE = ("acme", *ANN)
+INDEXES = {
+    "memory_find": "memories_id",
+    "memories_forward": "sqlite_autoindex_memories_1",
+    "memories_backward": "sqlite_autoindex_memories_1",
+    "memories_forward_of": "memories_status",
+    "memories_backward_of": "memories_status",
+    "memories_since": "memories_version",
+    "memories_of_ids": "memories_id",
+    "memories_of_numbers": "sqlite_autoindex_memories_1",
+    "memories_named": "memories_id",
+    "memory_owners_after": "memory_owners_name",
+    "signals_all": "memory_signals_at",
+    "signals_of": "PRIMARY KEY",
+    "signals_trim": "PRIMARY KEY",
+    "signals_before": "memory_signals_at",
+}
+"""By which index SQLite finds what a statement gives."""
+
+
+@pytest.mark.parametrize("name", INDEXES)
+async def test_each_statement_has_its_index(database: Path, name: str) -> None:
+    """SQLite's own plan says SEARCH, by the right one."""
+    await (await open_store(f"sqlite:///{database}", tenant="acme")).close()
+    connection = apsw.Connection(str(database))
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    sql = statements("sqlite")[name]
+    count = max(int(number) for number in re.findall(r"\?(\d+)", sql))
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * count)]
+    connection.close()
+    assert any(INDEXES[name] in step for step in plan), plan
+    assert not [step for step in plan if step.startswith("SCAN") and "VIRTUAL TABLE" not in step], plan
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from _nodes(below)
+
+
+def _looked_at(plan: dict[str, Any]) -> int:
+    """Rows that were taken from tables, those that were not wanted included."""
+    return sum(
+        int(node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)))
+        for node in _nodes(plan)
+        if "Relation Name" in node
+    )
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_reads_look_at_what_they_give(postgres_url: str, mode: str) -> None:
+    """PostgreSQL says how many rows it took from its tables: a few, of an owner with many memories and signals.
+
+    It may plan for that owner, or for any: most have few.
+    """
+    store = await open_store(postgres_url, tenant="acme")
+    made: list[Memory] = []
+    for begin in range(0, MANY, 200):
+        new = [memory("x", status=STATUSES[(begin + at) % 50 == 0]) for at in range(200)]
+        made += await put(store, *new)
+    for begin in range(0, MANY, 500):
+        told = tuple(signal(one, begin + at) for at, one in enumerate(made[begin : begin + 500]))
+        await store.change_memories(ANN, MemoryDelta(signals=told), timestamp=2)
+    for at in range(200):
+        owner = Owner("user", f"u{at}")
+        await put(store, *(memory("x", owner) for _ in range(1 + at % 5)), owner=owner)
+    await put(store, made[7], made[1500])
+    version = (await store.memories(ANN, limit=1)).version
+    await store.close()
+    ids = json.dumps([one.id for one in made[::200]])
+    rest = (0, "", 1, -ENDLESS, 10)
+    asked: dict[str, tuple[Any, ...]] = {
+        "memory_find": ("acme", made[700].id),
+        "memories_forward": (*PLACE, 900, 10),
+        "memories_backward": (*PLACE, 900, 10),
+        "memories_forward_of": (*PLACE, STATUSES[1], 900, 10),
+        "memories_backward_of": (*PLACE, STATUSES[1], 900, 10),
+        "memories_since": (*PLACE, version - 1, *rest[1:]),
+        "memories_of_ids": (*PLACE, ids, *rest),
+        "memories_of_numbers": (*PLACE, "[5, 700, 1900]", *rest),
+        "memories_named": ("acme", ids),
+        "signals_all": (*PLACE, MANY - 10),
+        "signals_of": (*PLACE, ids, 0),
+    }
+    raw = await asyncpg.connect(postgres_url.partition("?")[0])
+    try:
+        await raw.execute(f'SET search_path = "{postgres_url.rpartition("schema=")[2]}"')
+        await raw.execute(f"ANALYZE; SET enable_seqscan = off; SET plan_cache_mode = {mode}")  # tables are small here
+        for name, given in asked.items():
+            await raw.execute(f"PREPARE {name}_ AS {statements('postgres')[name]}")
+            values = ", ".join(str(one) if isinstance(one, int) else f"'\\x{one.encode().hex()}'" for one in given)
+            (row,) = await raw.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {name}_({values})")
+            plan = json.loads(row[0])[0]["Plan"]
+            assert plan["Actual Rows"] >= 1, name
+            assert _looked_at(plan) <= MOST, f"{name}: {row[0]}"
+    finally:
+        await raw.close()

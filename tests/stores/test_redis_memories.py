@@ -1,0 +1,144 @@
+"""Memories on Redis: where they lie, what is left of them, and a tenant's lists that may know of more than there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.errors import InvalidRequest, MemoryNotFound, StoreUnavailable
+from holdfast.memories import DiaryEntry, MemoryDelta, Owner
+from holdfast.stores.redis.keys import tag_of
+from holdfast.stores.redis.records import packed
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing.contract.memory_kit import ANN, all_of, forget, memory, put, recalled, signal
+from tests.stores.conftest import _place
+from tests.stores.redis_openings import Opening
+
+CANARY = "canary-7f3a9c"
+
+
+@pytest.fixture(params=["redis", "redis-cluster"])
+def redis_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty place, alone or in a cluster."""
+    yield from _place(request.param, tmp_path)
+
+
+@pytest.fixture
+async def store(redis_url: str, opening: Opening) -> RedisStore:
+    """An opened store."""
+    return await opening(redis_url)
+
+
+async def _held(store: RedisStore) -> dict[bytes, bytes]:
+    """All keys of the place, each with its value as the server would move it elsewhere."""
+    nodes, found = store._database.nodes, {}
+    for names in (await nodes.everywhere(b"KEYS", f"{store._database.keys.prefix}:*")).values():
+        for name in names:
+            dumped = await nodes.call(name, (b"DUMP", name))
+            found[name] = dumped or b""
+    return found
+
+
+async def _traces(store: RedisStore) -> list[bytes]:
+    """Keys that hold the canary; short texts, so that the server does not pack them."""
+    return [name for name, value in (await _held(store)).items() if CANARY.encode() in name + value]
+
+
+async def test_a_forgotten_memory_leaves_no_trace(store: RedisStore) -> None:
+    """Nor does what it said before it was changed, nor what is dropped: its id neither."""
+    one, two = await put(store, memory(CANARY), memory(f"{CANARY} 2", tags=(CANARY,)))
+    await recalled(store, signal(one, session=CANARY), signal(two, session=CANARY))
+    assert await _traces(store)
+    await forget(store, one)
+    await put(store, replace(two, content="another", tags=()))
+    await store.change_memories(ANN, MemoryDelta(signals_before=99), timestamp=2)
+    assert await _traces(store) == []
+    assert not [name for name, value in (await _held(store)).items() if one.id.encode() in name + value]
+    await recalled(store, signal(two, session=CANARY), diary=(DiaryEntry(id="d", at=1, report={"why": CANARY}),))
+    assert await store.drop_memories(ANN) == 1
+    assert await _traces(store) == []
+    kept = {name.rpartition(b"}:")[2].partition(b":")[0] for name in await _held(store) if b"{" in name}
+    assert kept - {b"u", b"dirty"} == {b"mo", b"memory_owners"}
+
+
+async def test_an_owners_memories_lie_together(store: RedisStore) -> None:
+    """A user's in the user's slot, an agent's and the tenant's own in the tenant's; and nothing of a session's."""
+    keys = store._database.keys
+    for owner in (ANN, Owner("agent", "ann"), Owner("app")):
+        before = set(await _held(store))
+        (one,) = await put(store, memory("x", owner), owner=owner)
+        await recalled(store, signal(one), owner=owner, diary=(DiaryEntry(id="d", at=1, report={}),))
+        tags = {tag_of(name) for name in set(await _held(store)) - before if b"}:m" in name and b"}:memory" not in name}
+        wanted = keys.user("acme", "ann").head if owner == ANN else keys.tenant("acme").memory_ids
+        assert tags == {tag_of(wanted)}
+
+
+async def test_what_a_dead_process_told_the_tenant_is_nothing(store: RedisStore) -> None:
+    """An owner without memories is not listed, an id without a memory not found; both are there when they are written."""
+    nodes, keys = store._database.nodes, store._database.keys.tenant("acme")
+    one, bob = memory("1"), Owner("user", "bob")
+    for member in (b"agent\0\1a\0\1", b"user\0\1ann\0\1", b"user\0\1bob\0\1"):
+        await nodes.call(keys.memory_owners, (b"ZADD", keys.memory_owners, 0, member))
+    await nodes.call(keys.memory_ids, (b"HSET", keys.memory_ids, one.id, packed(("user", "bob", b"x"))))
+    assert await store.memory_owners() == ()
+    with pytest.raises(MemoryNotFound):
+        await store.find_memory(one.id)
+    (stored,) = await put(store, one)
+    assert await store.memory_owners(limit=1) == ((ANN, 2),)
+    assert await store.find_memory(one.id) == stored
+    with pytest.raises(InvalidRequest):
+        await put(store, replace(one, owner=bob), owner=bob)
+    await put(store, memory("2", bob), owner=bob)
+    assert [owner for owner, _ in await store.memory_owners(limit=2)] == [ANN, bob]
+
+
+async def test_a_tenant_that_cannot_be_told_hinders_a_write(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a cluster, before it: so that no memory is there that nobody finds. What it need not know any more may wait."""
+    nodes = store._database.nodes
+    if not nodes.clustered:
+        pytest.skip("one server is told with the write")
+    (one,) = await put(store, memory("1"))
+    call, run, tenants = nodes.call, nodes.run, store._database.keys.tenant("acme").memory_ids
+
+    async def down(key: bytes, command: Any, *, once: bool = False) -> Any:
+        if key == tenants and command[0] == "HSET":
+            raise StoreUnavailable("the tenant's server is away")
+        return await call(key, command, once=once)
+
+    async def away(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
+        if keys[0] == tenants:
+            raise StoreUnavailable("the tenant's server is away")
+        return await run(script, keys, arguments, once=once)
+
+    with monkeypatch.context() as then:
+        then.setattr(nodes, "call", down)
+        then.setattr(nodes, "run", away)
+        with pytest.raises(StoreUnavailable):
+            await put(store, memory("2"))
+        assert [found.content for found in await all_of(store)] == ["1"]
+        assert (await forget(store, one)).total == 0
+    with pytest.raises(MemoryNotFound):
+        await store.find_memory(one.id)
+    (again,) = await put(store, replace(one, number=0))
+    assert await store.find_memory(one.id) == again
+
+
+async def test_what_went_does_not_take_away_what_came_meanwhile(
+    store: RedisStore, opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id that is put anew, between a write that forgets it and what the tenant is told of that, is found."""
+    other, database = await opening(redis_url), store._database
+    (one,) = await put(store, memory("1"))
+    discard = database._discard
+
+    async def late(tenant: str, known: Any) -> None:
+        await put(other, replace(one, number=0, content="anew"))
+        await discard(tenant, known)
+
+    monkeypatch.setattr(database, "_discard", late)
+    await forget(store, one)
+    assert (await other.find_memory(one.id)).content == "anew"
