@@ -2,6 +2,7 @@
 
 machine   Python, libraries, tokenizer, open files, clock, sandbox     store   the database and what it lies on
 upstream  the models that are configured                               config  the file, and where the server listens
+index     what search looks things up in
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.checkup import config, machine, store, upstream
+from holdfast.cli.checkup import config, index, machine, store, upstream
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,5 +40,8 @@ def findings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Findi
     yield config.host(settings)
     yield config.limits(settings)
     yield machine.sandbox(python_of(settings.config))
-    yield from store.findings(settings.store)
+    about_store = list(store.findings(settings.store))
+    yield from about_store
+    if not any(one.check == "store" and one.level == "fail" for one in about_store):
+        yield from index.findings(settings.config, settings.store)
     yield from upstream.findings(settings.config)

@@ -1,0 +1,82 @@
+"""The index: whether it opens, what it has, and how far it is behind the sessions. Looking makes none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.cli.checkup.finding import Finding, fail, ok, warn
+from holdfast.cli.terminal import counted
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.indexes.report import IndexReport
+    from holdfast.indexes.settings import IndexSettings
+
+PATIENCE = 5.0
+"""Seconds to wait for an answer."""
+_REBUILD = "`holdfast index rebuild` makes it anew, and answers meanwhile"
+
+
+def findings(config: Config, url: str) -> Iterator[Finding]:
+    """One about the index of the store at `url`; none where the store is not there, or cannot be used."""
+    import anyio
+
+    from holdfast.config.indexing import index_of
+    from holdfast.indexes.settings import file_of, lasting, place_of
+
+    if not lasting(url) or not ((file := file_of(url)) is None or file.exists()):
+        return
+    try:
+        settings = index_of(config)
+        if settings is None:
+            yield ok("index", "off: nothing can be searched (storage.index.enabled)")
+            return
+        place = file_of(place_of(settings, url))
+        if place is not None and not place.exists():
+            yield ok("index", f"{place}: not there yet, will be made by the first use")
+            return
+        report = anyio.run(_looked, settings, url)
+    except TimeoutError:
+        yield fail(
+            "index",
+            f"it did not answer within {PATIENCE:g} s",
+            "stop the program that holds it; until then nothing is found",
+        )
+    except HoldfastError as error:
+        yield fail("index", str(error), "make it reachable, or remove its file: it is made anew from the sessions")
+    else:
+        yield _told(report, place)
+
+
+async def _looked(settings: IndexSettings, url: str) -> IndexReport:
+    """How it is doing, without vectors being made meanwhile."""
+    import anyio
+
+    from holdfast.holdfast import Holdfast
+    from holdfast.life import LifeSettings
+
+    plain = msgspec.structs.replace(settings, embedder=None, mode="keyword")
+    with anyio.fail_after(PATIENCE):
+        async with Holdfast(url, index=plain, life=LifeSettings(sweep=False)) as hf:
+            assert hf.engine.index is not None, "it is on"
+            return await hf.engine.index.status()
+
+
+def _told(report: IndexReport, place: Path | None) -> Finding:
+    where = "" if place is None else f"{place}: "
+    held = f"{where}{counted(report.documents, 'message')} of {counted(report.sources, 'source')}"
+    if report.rebuilding is not None:
+        return warn(
+            "index",
+            f"{held}; a rebuild was begun and is not over",
+            "a server, or `holdfast index rebuild`, goes on with it",
+        )
+    if report.behind:
+        behind = f"{counted(report.behind, 'session')} behind, by {counted(report.entries_behind, 'message')}"
+        return warn("index", f"{held}; {behind}", f"a server takes them in; {_REBUILD}")
+    return ok("index", f"{held}; nothing is behind")

@@ -1,0 +1,44 @@
+"""Which index a configuration means."""
+
+from __future__ import annotations
+
+from holdfast.config.model import Config, IndexStorage, MemoryStorage
+from holdfast.config.resolve import database_url, embedder_settings, place_of
+from holdfast.errors import ConfigError
+from holdfast.indexes.settings import IndexSettings
+
+
+def index_of(config: Config) -> IndexSettings | None:
+    """The index of conversations and memories, as `storage.index` and `storage.memory` have it; None: there is none.
+
+    Both speak of the same index. Where both say something, `storage.index` wins.
+
+    Raises:
+        ConfigError: it names an embedder or a database that is not there, or a database that cannot have it.
+    """
+    index, memory = config.storage.index or IndexStorage(), config.storage.memory or MemoryStorage()
+    if not index.enabled:
+        return None
+    vectors = index.vector_provider or memory.vector_provider
+    name = index.embedder or memory.embedder
+    embedder = None if name is None else embedder_settings(config, name)
+    folder = None if vectors is None or index.database else vectors.path
+    return IndexSettings(
+        url=None if index.database is None else _url(config, index.database),
+        folder=folder,
+        mode=index.type or memory.backend,
+        embedder=embedder,
+        compress=vectors is not None and vectors.chromem is not None and vectors.chromem.compress,
+    )
+
+
+def _url(config: Config, name: str) -> str:
+    """Where a database of the configuration is."""
+    where = place_of(config, "storage.index.database")
+    database = config.databases.get(name)
+    if database is None:
+        known = ", ".join(config.databases) or "none"
+        raise ConfigError([f"{where}: no database {name!r}; known: {known}"])
+    if database.kind == "redis":
+        raise ConfigError([f"{where}: {name!r} is a Redis, which has no full-text engine; name another, or none"])
+    return database_url(database)

@@ -1,0 +1,137 @@
+"""An index that is opened when it is first used, so that whoever needs none pays for none, and one that is away fails nobody's start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+
+from holdfast.errors import HoldfastError, StoreClosed
+from holdfast.recall.base import (
+    Batch,
+    Candidate,
+    Candidates,
+    Index,
+    IndexStatus,
+    Lookup,
+    Pending,
+    Progress,
+    Similar,
+    Source,
+    Space,
+    Vectored,
+)
+
+
+class Opening:
+    """One opened index for the handles of all tenants.
+
+    Args:
+        open_: opens it, for the given tenant; what it raises is raised to whoever asked, and the next one tries again.
+    """
+
+    def __init__(self, open_: Callable[[str], Awaitable[Index]]) -> None:
+        self._open = open_
+        self._opened: asyncio.Task[Index] | None = None
+        self._closed = False
+
+    async def handle(self, tenant: str) -> Index:
+        """A tenant's handle. Raises `StoreError`."""
+        if self._closed:
+            raise StoreClosed
+        task = self._opened
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._opened = asyncio.ensure_future(self._open(tenant))
+        # It goes on when whoever asked first has gone: others wait for it, and it has to be closed.
+        return (await asyncio.shield(task)).for_tenant(tenant)
+
+    async def close(self) -> None:
+        """Close it if it was opened, or just is being. Closing twice is fine."""
+        self._closed = True
+        task, self._opened = self._opened, None
+        if task is not None:
+            with suppress(HoldfastError):
+                await (await task).close()
+
+
+class LaterIndex(Index):
+    """A tenant's handle on an index that may not be open yet. See `Index` for its methods."""
+
+    def __init__(self, opening: Opening, tenant: str) -> None:
+        self._opening = opening
+        self.tenant = tenant
+        self._index: Index | None = None
+
+    def for_tenant(self, tenant: str) -> Index:
+        return LaterIndex(self._opening, tenant)
+
+    async def _opened(self) -> Index:
+        if self._index is None:
+            self._index = await self._opening.handle(self.tenant)
+        return self._index
+
+    async def progress(self, space: Space, source_id: str) -> Progress | None:
+        return await (await self._opened()).progress(space, source_id)
+
+    async def write(self, space: Space, batch: Batch) -> bool:
+        return await (await self._opened()).write(space, batch)
+
+    async def held(
+        self, space: Space, source_id: str, *, start: int = 0, limit: int = 1000
+    ) -> Sequence[tuple[int, bytes]]:
+        return await (await self._opened()).held(space, source_id, start=start, limit=limit)
+
+    async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
+        return await (await self._opened()).drop(space, source_id, identity=identity)
+
+    async def drop_space(self, space: Space) -> int:
+        return await (await self._opened()).drop_space(space)
+
+    async def clear(self) -> None:
+        await (await self._opened()).clear()
+
+    async def sources(
+        self,
+        *,
+        space: Space | None = None,
+        after: tuple[Space, str] | None = None,
+        limit: int = 100,
+        incomplete: bool = False,
+    ) -> Sequence[tuple[Space, str, Progress]]:
+        return await (await self._opened()).sources(space=space, after=after, limit=limit, incomplete=incomplete)
+
+    async def lookup(self, lookup: Lookup) -> Candidates:
+        return await (await self._opened()).lookup(lookup)
+
+    async def at(self, space: Space, source_id: str, seqs: Sequence[int]) -> Sequence[Candidate]:
+        return await (await self._opened()).at(space, source_id, seqs)
+
+    async def near(self, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Sequence[Candidate]:
+        return await (await self._opened()).near(lookup, places)
+
+    async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
+        return await (await self._opened()).pending(model, space=space, limit=limit)
+
+    async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
+        return await (await self._opened()).put_vectors(space, source, model, vectors)
+
+    async def vectors(self, model: str, digests: Sequence[bytes], *, space: Space) -> Mapping[bytes, bytes]:
+        return await (await self._opened()).vectors(model, digests, space=space)
+
+    async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
+        return await (await self._opened()).similar(lookup, model, vector)
+
+    async def drop_vectors(self, *, keep: str | None = None) -> int:
+        return await (await self._opened()).drop_vectors(keep=keep)
+
+    async def note(self, name: str) -> bytes | None:
+        return await (await self._opened()).note(name)
+
+    async def keep_note(self, name: str, data: bytes | None) -> None:
+        await (await self._opened()).keep_note(name, data)
+
+    async def status(self, space: Space | None = None) -> IndexStatus:
+        return await (await self._opened()).status(space)
+
+    async def close(self) -> None:
+        """Closing one handle closes none of the others."""

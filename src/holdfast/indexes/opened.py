@@ -1,0 +1,139 @@
+"""The indexes of all tenants of a process: one that is opened, a service for each tenant, and whoever looks for what nobody told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.indexes.following import followed
+from holdfast.indexes.later import LaterIndex, Opening
+from holdfast.indexes.service import IndexService
+from holdfast.indexes.settings import IndexSettings, lasting, place_of
+from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
+from holdfast.recall.base import Index
+from holdfast.recall.embedders import Embedder, embedder_of
+from holdfast.stores.base import MAX_PAGE, Store
+from holdfast.stores.indexes import open_index
+from holdfast.stores.memories import MemoryStore
+
+_log: Final = logging.getLogger("holdfast.indexing")
+
+
+class Indexes:
+    """The indexes of all tenants.
+
+    Args:
+        settings: which index.
+        url: the store's; None: it was given open.
+        clock: milliseconds since the epoch.
+    """
+
+    def __init__(self, settings: IndexSettings, url: str | None, clock: Callable[[], int]) -> None:
+        self.settings = settings
+        self.url = place_of(settings, url)
+        self.embedder: Embedder | None = None if settings.embedder is None else embedder_of(settings.embedder)
+        self._clock = clock
+        self._opening = Opening(self._open)
+        self._services: dict[str, IndexService] = {}
+        self._holder = uuid.uuid4().hex
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def _open(self, tenant: str) -> Index:
+        if self.settings.folder is not None:
+            _make_room(self.settings.folder)
+        return await open_index(self.url, tenant=tenant, compress=self.settings.compress)
+
+    def follow(self, store: Store) -> Store:
+        """The store, which tells the indexes of its tenants."""
+        return followed(store, self.of)
+
+    def of(self, store: Store, memories: MemoryStore | None = None) -> IndexService:
+        """The index of a store's tenant."""
+        service = self._services.get(store.tenant)
+        if service is None or service.closed:
+            service = self._services[store.tenant] = IndexService(
+                store,
+                LaterIndex(self._opening, store.tenant),
+                self._clock,
+                self._holder,
+                memories=memories,
+                embedder=self.embedder,
+                mode=self.settings.mode,
+                lasting=lasting(self.url),
+            )
+        return service
+
+    async def let_go(self, tenant: str) -> None:
+        """Nobody needs the index of a tenant any more: what it was told is taken in."""
+        service = self._services.pop(tenant, None)
+        if service is not None:
+            await service.close()
+
+    def start(self, store: Store, *, all_tenants: bool) -> None:
+        """Look for what nobody told from time to time from now on.
+
+        Args:
+            store: a handle of the own tenant.
+            all_tenants: whether those of all tenants are looked at.
+        """
+        self._task = asyncio.create_task(self._run(store, all_tenants=all_tenants), name="index walks")
+
+    async def _run(self, store: Store, *, all_tenants: bool) -> None:
+        await asyncio.sleep(INDEX_FIRST_WALK_SECONDS)
+        while True:
+            try:
+                await self.of(store).walk()
+                if all_tenants:
+                    await self._others(store)
+            except HoldfastError as exc:
+                _log.warning("a walk over the index was cut short; the next one does the rest", exc_info=exc)
+            except Exception as exc:  # noqa: BLE001 - the last place: walking must not end with one of them
+                _log.error("a walk over the index failed", exc_info=exc)
+            await asyncio.sleep(INDEX_WALK_SECONDS)
+
+    async def _others(self, store: Store) -> None:
+        async for tenant in _tenants(store):
+            known = tenant in self._services
+            handle = store.for_tenant(tenant)
+            await self.of(handle).walk()
+            service = self._services.get(tenant)
+            if not known and service is not None and not service.waits and self.embedder is None:
+                await self.let_go(tenant)
+
+    async def close(self) -> None:
+        """Take in what was told, for a while, and close. Closing twice is fine."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await asyncio.gather(*(service.close() for service in self._services.values()))
+        self._services.clear()
+        await self._opening.close()
+        if self.embedder is not None:
+            await self.embedder.close()
+
+
+async def _tenants(store: Store) -> AsyncIterator[str]:
+    """All but the store's own."""
+    last = ""
+    while page := await store.tenants(after=last, limit=MAX_PAGE):
+        for tenant in page:
+            if tenant != store.tenant:
+                yield tenant
+        last = page[-1]
+
+
+def _make_room(folder: str) -> None:
+    """Make the folder of an index, as people name one that nobody makes. Raises `StoreUnavailable`."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise StoreUnavailable(f"the folder of the index cannot be made: {exc.strerror or exc}") from exc

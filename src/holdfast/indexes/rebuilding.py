@@ -1,0 +1,193 @@
+"""An index made anew, source by source, while it answers: under an epoch of its own, so that one that was cut off goes on.
+
+What has that epoch is done; so going on costs one look at each source. A rebuild of all is also how an index gets to a new
+version of the analysis.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.indexes.remembered import brought
+from holdfast.indexes.report import Rebuilding
+from holdfast.indexes.sources import Feeder
+from holdfast.indexes.walking import Walker
+from holdfast.memories import Owner
+from holdfast.recall.base import Index
+from holdfast.recall.terms import VERSION
+from holdfast.session import Session, SessionRef, is_child
+from holdfast.stores.base import Store
+from holdfast.stores.memories import MemoryStore
+from holdfast.stores.walk import pages
+
+_log: Final = logging.getLogger("holdfast.indexing")
+NOTE: Final = "rebuild"
+_PAGE: Final = 100
+
+
+class Rebuilds(msgspec.Struct, frozen=True, kw_only=True):
+    """What is noted of rebuilds."""
+
+    epoch: int = 0
+    """Of the last one that was begun."""
+    running: Rebuilding | None = None
+    analysis: int = 0
+    """Version by which all of the index was analysed; 0: it is new."""
+
+
+class Rebuilt(msgspec.Struct, frozen=True):
+    """What a rebuild did, this time."""
+
+    sessions: int = 0
+    entries: int = 0
+    owners: int = 0
+    """Whose memories were made anew."""
+    dropped: int = 0
+    """Sources whose session is gone."""
+    resumed: bool = False
+    """Whether it went on with one that had been cut off."""
+
+
+Progressed = Callable[[int, int], None]
+"""Told how many sessions are done, of how many."""
+_decode: Final = msgspec.json.Decoder(Rebuilds).decode
+_encode: Final = msgspec.json.encode
+
+
+class Rebuilder:
+    """Makes a tenant's index anew.
+
+    Args:
+        store: where sessions live, as it is.
+        memories: where memories are.
+        index: of the tenant.
+        feeder: brings sessions in.
+        walker: knows what is left over.
+    """
+
+    def __init__(self, store: Store, memories: MemoryStore, index: Index, feeder: Feeder, walker: Walker) -> None:
+        self._store = store
+        self._memories = memories
+        self._index = index
+        self._feeder = feeder
+        self._walker = walker
+
+    async def noted(self) -> Rebuilds:
+        """What is noted."""
+        data = await self._index.note(NOTE)
+        return Rebuilds() if data is None else _decode(data)
+
+    async def outdated(self) -> bool:
+        """Whether another version of the analysis made what is there; a new index is of this one."""
+        noted = await self.noted()
+        if noted.analysis == 0:
+            await self._note(msgspec.structs.replace(noted, analysis=VERSION))
+        return noted.analysis not in {0, VERSION}
+
+    async def rebuild(
+        self,
+        *,
+        user: str | None = None,
+        session: str | None = None,
+        progress: Progressed | None = None,
+        still: Callable[[], Awaitable[bool]] | None = None,
+    ) -> Rebuilt:
+        """Make all of it anew, or what is of a user or a session. One of the same that was cut off goes on.
+
+        Args:
+            user: whose sessions, and memories.
+            session: sessions of that name only.
+            progress: see `Progressed`.
+            still: asked after each session whether to go on, and rests in it; what is left is done by the next one.
+        """
+        noted = await self.noted()
+        now = Rebuilding(noted.running.epoch if noted.running else 0, user, session)
+        resumed = noted.running == now
+        if not resumed:
+            now = msgspec.structs.replace(now, epoch=noted.epoch + 1)
+            noted = msgspec.structs.replace(noted, epoch=now.epoch, running=now)
+            await self._note(noted)
+        done = await _Rebuild(self, now, progress, still).run()
+        if done is None:
+            return Rebuilt(resumed=resumed)
+        analysis = VERSION if user is None and session is None else noted.analysis
+        await self._note(msgspec.structs.replace(await self.noted(), running=None, analysis=analysis))
+        return msgspec.structs.replace(done, resumed=resumed)
+
+    async def _note(self, noted: Rebuilds) -> None:
+        await self._index.keep_note(NOTE, _encode(noted))
+
+
+class _Rebuild:
+    """One rebuild, or one go at it."""
+
+    def __init__(
+        self,
+        by: Rebuilder,
+        what: Rebuilding,
+        progress: Progressed | None,
+        still: Callable[[], Awaitable[bool]] | None,
+    ) -> None:
+        self._by = by
+        self._what = what
+        self._progress = progress
+        self._still = still
+
+    async def run(self) -> Rebuilt | None:
+        """What it did; None: it is to be gone on with by somebody else."""
+        what, by = self._what, self._by
+        total = 0 if self._progress is None else await self._count()
+        sessions = entries = 0
+        async for session in self._sessions():
+            fed = await by._feeder.bring(session.ref, epoch=what.epoch, anew=True)  # noqa: SLF001 - its own
+            sessions, entries = sessions + 1, entries + fed.entries
+            if self._progress is not None:
+                self._progress(sessions, max(total, sessions))
+            if self._still is not None and not await self._still():
+                return None
+        dropped, owners = 0, 0
+        if what.session is None:
+            dropped = await by._walker.leftovers(what.user, self._still)  # noqa: SLF001
+            owners = await self._owners()
+        return Rebuilt(sessions, entries, owners, dropped)
+
+    async def _sessions(self) -> AsyncIterator[Session]:
+        """Those that are to be made anew; one that was written to meanwhile may come twice, and is done by then."""
+        what, store = self._what, self._by._store  # noqa: SLF001
+        if what.session is not None:
+            named = what.session
+            yield await (store.find(named) if what.user is None else store.get(SessionRef(what.user, named)))
+            return
+        async for page in pages(store, size=_PAGE, user_id=what.user):
+            for session in page:
+                if not is_child(session.ref):
+                    yield session
+
+    async def _count(self) -> int:
+        return sum([1 async for _ in self._sessions()])
+
+    async def _owners(self) -> int:
+        by, number = self._by, 0
+        async for owner in self._owned():
+            await brought(by._index, by._memories, owner, anew=self._what.epoch)  # noqa: SLF001
+            number += 1
+            if self._still is not None and not await self._still():
+                break
+        return number
+
+    async def _owned(self) -> AsyncIterator[Owner]:
+        if self._what.user is not None:
+            yield Owner("user", self._what.user)
+            return
+        after: Owner | None = None
+        while True:
+            page = await self._by._memories.memory_owners(after=after, limit=_PAGE)  # noqa: SLF001
+            for owner, _ in page:
+                yield owner
+            if len(page) < _PAGE:
+                return
+            after = page[-1][0]

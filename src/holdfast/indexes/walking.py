@@ -1,0 +1,218 @@
+"""Looking for what nobody told: sessions that another process wrote, or this one before it ended, and what is left of those that are gone.
+
+Sessions are walked newest first, down to where the last walk began and a margin further: it costs what has changed since then.
+Now and then, and the first time, all of them are, and all sources: it costs one look at each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import SessionNotFound
+from holdfast.indexes.remembered import brought
+from holdfast.indexes.sources import Feeder, space_of
+from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
+from holdfast.memories import Owner
+from holdfast.recall.base import Index, Progress, Space
+from holdfast.session import Session, SessionRef, is_child
+from holdfast.stores.base import Store
+from holdfast.stores.memories import MemoryStore
+from holdfast.stores.walk import pages
+
+NOTE: Final = "walk"
+_PAGE: Final = 100
+_SHARE: Final = 0.5
+"""Part of its time in which a walk does something."""
+_STEP: Final = 0.02
+"""Seconds of work after which a walk rests."""
+
+
+class Walks(msgspec.Struct, frozen=True, kw_only=True):
+    """What is noted of walks."""
+
+    walked: int | None = None
+    """When the last one began, milliseconds since the epoch; None: there was none."""
+    whole: int | None = None
+    """When the last whole one did."""
+
+
+class Walked(msgspec.Struct, frozen=True):
+    """What a walk found."""
+
+    sessions: int = 0
+    """That were behind."""
+    entries: int = 0
+    """That were taken in."""
+    dropped: int = 0
+    """Sources whose session is gone."""
+    whole: bool = False
+
+
+_decode: Final = msgspec.json.Decoder(Walks).decode
+_encode: Final = msgspec.json.encode
+
+
+class Walker:
+    """Walks over one tenant.
+
+    Args:
+        store: where sessions live, as it is.
+        memories: where memories are.
+        index: of the tenant.
+        feeder: brings sessions in.
+        clock: milliseconds since the epoch.
+    """
+
+    def __init__(
+        self, store: Store, memories: MemoryStore, index: Index, feeder: Feeder, clock: Callable[[], int]
+    ) -> None:
+        self._store = store
+        self._memories = memories
+        self._index = index
+        self._feeder = feeder
+        self._clock = clock
+
+    async def walks(self) -> Walks:
+        """What is noted."""
+        data = await self._index.note(NOTE)
+        return Walks() if data is None else _decode(data)
+
+    async def walk(
+        self, *, epoch: int = 0, whole: bool = False, still: Callable[[], Awaitable[bool]] | None = None
+    ) -> Walked:
+        """Find what is behind, and bring it in.
+
+        Args:
+            epoch: of the last rebuild.
+            whole: look at everything; else only where it is time.
+            still: asked between steps whether to go on, see `Rested`. What is left is found by the next walk.
+        """
+        known, now, still = await self.walks(), self._clock(), still or on
+        whole = whole or known.walked is None or now - (known.whole or 0) >= INDEX_WHOLE_WALK
+        until = None if whole else (known.walked or 0) - INDEX_MARGIN
+        behind = entries = dropped = 0
+        async for ref in self._behind(until, still):
+            entries += (await self._feeder.bring(ref, epoch=epoch)).entries
+            behind += 1
+        if whole and await still():
+            dropped = await self.leftovers(still=still)
+            await self._owners(still)
+        if not await still():
+            return Walked(behind, entries, dropped)
+        walks = Walks(walked=now, whole=now if whole else known.whole)
+        await self._index.keep_note(NOTE, _encode(walks))
+        return Walked(behind, entries, dropped, whole)
+
+    async def _behind(self, until: int | None, still: Callable[[], Awaitable[bool]]) -> AsyncIterator[SessionRef]:
+        """Sessions of which not all is in: those that a process left open, and those that changed after a time."""
+        async for ref in self._left_open():
+            yield ref
+        async for session in self.newest(until):
+            if await self.is_behind(session):
+                yield session.ref
+            if not await still():
+                return
+
+    async def newest(self, until: int | None) -> AsyncIterator[Session]:
+        """Sessions, newest first, down to a time in milliseconds since the epoch; None: all."""
+        async for page in pages(self._store, size=_PAGE, descending=True):
+            for session in page:
+                if until is not None and session.updated_at < until:
+                    return
+                yield session
+
+    async def is_behind(self, session: Session) -> bool:
+        """Whether the index does not have all of a session."""
+        return await self.missing(session) > 0
+
+    async def missing(self, session: Session) -> int:
+        """How many entries of a session are not in the index, more or less; at least 1 where anything is not."""
+        if is_child(session.ref):
+            return 0
+        known = await self._index.progress(space_of(session.ref), session.id)
+        if known is None or known.identity != session.identity:
+            return max(1, session.messages)
+        if known.complete and known.version == session.version:
+            return 0
+        return max(1, session.tail.next_seq - known.next_seq)
+
+    async def _left_open(self) -> AsyncIterator[SessionRef]:
+        """Sources that were being brought up to date when a process ended."""
+        async for space, source_id, _ in self._sources(incomplete=True):
+            if space.kind == "talk":
+                yield SessionRef(space.name, source_id)
+            else:
+                await brought(self._index, self._memories, Owner(space.kind, space.name))
+
+    async def _sources(
+        self, *, space: Space | None = None, incomplete: bool = False
+    ) -> AsyncIterator[tuple[Space, str, Progress]]:
+        after: tuple[Space, str] | None = None
+        while True:
+            page = await self._index.sources(space=space, after=after, limit=_PAGE, incomplete=incomplete)
+            for one in page:
+                yield one
+            if len(page) < _PAGE:
+                return
+            after = page[-1][0], page[-1][1]
+
+    async def leftovers(self, user: str | None = None, still: Callable[[], Awaitable[bool]] | None = None) -> int:
+        """Drop sources, of all users or one, whose session is gone, or is another one; how many."""
+        number, space = 0, None if user is None else Space("talk", user)
+        async for found, source_id, known in self._sources(space=space):
+            if found.kind == "talk" and not await self._is_there(SessionRef(found.name, source_id), known):
+                await self._index.drop(found, source_id, identity=known.identity)
+                number += 1
+            if still is not None and not await still():
+                break
+        return number
+
+    async def _is_there(self, ref: SessionRef, known: Progress) -> bool:
+        try:
+            return (await self._store.get(ref)).identity == known.identity
+        except SessionNotFound:
+            return False
+
+    async def _owners(self, still: Callable[[], Awaitable[bool]]) -> None:
+        """Bring the memories of all owners in."""
+        after: Owner | None = None
+        while True:
+            page = await self._memories.memory_owners(after=after, limit=_PAGE)
+            for owner, _ in page:
+                await brought(self._index, self._memories, owner)
+                if not await still():
+                    return
+            if len(page) < _PAGE:
+                return
+            after = page[-1][0]
+
+
+class Rested:
+    """Asked between two steps whether to go on: rests when it is time, so that turns do not wait behind a walk.
+
+    Args:
+        still: whether it is still this process's turn.
+    """
+
+    def __init__(self, still: Callable[[], Awaitable[bool]]) -> None:
+        self._still = still
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+
+    async def __call__(self) -> bool:
+        """Whether to go on."""
+        took = self._loop.time() - self._began
+        if took < _STEP:
+            return True
+        await asyncio.sleep(took * (1 / _SHARE - 1))
+        self._began = self._loop.time()
+        return await self._still()
+
+
+async def on() -> bool:
+    """Go on, without rest."""
+    return True

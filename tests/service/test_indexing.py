@@ -1,0 +1,408 @@
+"""The index of a process: fed behind writes, by what is new alone; what goes is gone at once; nothing about it fails a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast.errors import StoreUnavailable
+from holdfast.holdfast import Holdfast
+from holdfast.indexes.feeding import words_of
+from holdfast.indexes.settings import IndexSettings, place_of
+from holdfast.limits import INDEX_PAGE
+from holdfast.messages import Message, Part
+from holdfast.recall.base import Batch, Index, Source, Space
+from holdfast.session import Entry, SessionRef
+from tests.service.indexbench import MEMORY, Bench, bench, said
+
+ADA = SessionRef("ada", "s")
+SPACE = Space("talk", "ada")
+
+
+class Counted:
+    """An index that counts what it is asked, and fails on request."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self.put: list[int] = []
+        self.dropped: list[int] = []
+        self.asked: list[str] = []
+        self.away = False
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*args: Any, **more: Any) -> Any:
+            if self.away:
+                raise StoreUnavailable("the index is away")
+            self.asked.append(name)
+            if name == "write":
+                self._note(args[1])
+            return await getattr(self._index, name)(*args, **more)
+
+        return call
+
+    def _note(self, batch: Batch) -> None:
+        self.put += [one.seq for one in batch.put]
+        self.dropped += batch.drop
+
+
+def counted(one: Bench) -> Counted:
+    """The bench's index, counted from now on; the service is made anew on it."""
+    index = Counted(one.index)
+    one.index = index
+    one.service = one.another()
+    return index
+
+
+# -- what is fed ---------------------------------------------------------------
+
+
+async def test_an_entry_is_indexed_once_however_often_its_session_is_written_to() -> None:
+    async with bench() as one:
+        index = counted(one)
+        await one.make(ADA, "tea", "yes")
+        await one.service.settled()
+        await one.say(ADA, "coffee", "no")
+        await one.say(ADA, "water")
+        await one.service.settled()
+        assert index.put == [0, 1, 2, 3, 4]
+
+
+async def test_an_edit_takes_away_what_it_retires_and_reads_only_what_came() -> None:
+    async with bench() as one:
+        index = counted(one)
+        await one.make(ADA, *(f"text {number}" for number in range(3 * INDEX_PAGE)))
+        await one.service.settled()
+        index.put.clear()
+        last = 3 * INDEX_PAGE - 1
+        await one.say(ADA, "another", retire_from=last)
+        await one.service.settled()
+        assert index.put == [last + 1]
+        assert index.dropped == [last]
+        await one.check([ADA])
+        place = [(await one.index.at(SPACE, "s", [seq]))[0].place for seq in (last - 1, last + 1)]
+        assert place == [last - 1, last]
+
+
+async def test_an_edit_that_another_process_made_is_found_by_comparing() -> None:
+    async with bench() as one:
+        index = counted(one)
+        await one.make(ADA, *(f"text {number}" for number in range(3 * INDEX_PAGE)))
+        await one.service.settled()
+        index.put.clear()
+        await one.say(ADA, "another", store=one.elsewhere, retire_from=INDEX_PAGE + 3)
+        await one.say(ADA, "and more")
+        await one.service.settled()
+        assert len(index.put) < INDEX_PAGE
+        await one.check([ADA])
+        documents = await one.index.at(SPACE, "s", [INDEX_PAGE + 2, 3 * INDEX_PAGE, 3 * INDEX_PAGE + 1])
+        assert [one.place for one in documents] == [INDEX_PAGE + 2, INDEX_PAGE + 3, INDEX_PAGE + 4]
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+async def test_an_erased_entry_is_gone_when_the_erasure_returns_and_nothing_else_is_read(lasting: bool) -> None:
+    async with bench(lasting=lasting) as one:
+        await one.make(ADA, "my pin is 4711", "fine", "tea")
+        await one.service.settled()
+        await one.here.erase(ADA, 0)
+        assert await one.found("ada", "4711") == []
+        assert await one.found("ada", "tea") == [("s", 2)]
+        index = counted(one)
+        await one.service.walk(whole=True)
+        await one.service.settled()
+        assert index.put == []
+        await one.check([ADA])
+
+
+async def test_an_index_that_is_ahead_of_a_store_that_was_put_back_is_compared() -> None:
+    async with bench() as one:
+        await one.make(ADA, "tea", "yes")
+        await one.service.settled()
+        known = await one.index.progress(SPACE, "s")
+        assert known is not None
+        ahead = msgspec.structs.replace(known, version=known.version + 2, next_seq=known.next_seq + 2)
+        assert await one.index.write(SPACE, Batch(source=Source("s", known.identity), progress=ahead, expect=known))
+        await one.say(ADA, "coffee")
+        await one.service.settled()
+        await one.check([ADA])
+
+
+async def test_a_deleted_session_is_gone_when_the_deletion_returns() -> None:
+    async with bench() as one:
+        await one.make(ADA, "tea")
+        await one.service.settled()
+        await one.here.delete(ADA)
+        assert await one.found("ada", "tea") == []
+        assert (await one.index.status()).sources == 0
+
+
+async def test_a_session_that_takes_the_name_of_another_has_nothing_of_it() -> None:
+    async with bench() as one:
+        await one.make(ADA, "tea", "yes")
+        await one.service.settled()
+        await one.here.delete(ADA)
+        await one.make(ADA, "coffee")
+        await one.service.settled()
+        assert await one.found("ada", "tea coffee") == [("s", 0)]
+        await one.check([ADA])
+
+
+async def test_texts_of_any_length_are_taken_in() -> None:
+    async with bench() as one:
+        await one.make(ADA, "tea " * 200_000, "x" * 100_000, "coffee")
+        await one.service.settled()
+        assert await one.found("ada", "coffee") == [("s", 2)]
+        await one.check([ADA])
+
+
+def _entry(message: Message, **more: Any) -> Entry:
+    fields = {"turn_id": 0, "unit": 0, "timestamp": 1, "tokens": 1, "total": 1, "digest": b"", "seq": 0}
+    return Entry(message=message, **{**fields, **more})
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (Message(role="user", content="tea"), "tea"),
+        (Message(role="user", content=(Part("text", "tea"), Part("text", "milk"))), "tea\nmilk"),
+        (Message(role="assistant", content=(Part("thinking", "hm"), Part("text", "tea"))), "tea"),
+        (Message(role="user", content=(Part("input_audio", None, {"transcript": "tea"}),)), "tea"),
+        (Message(role="user", content=(Part("image", None, {"image": {"caption": "a cup"}}),)), "a cup"),
+        (Message(role="assistant", content=None, extra={"audio": {"transcript": "tea"}}), "tea"),
+        (Message(role="tool", content="17", tool_call_id="c"), "17"),
+        (Message(role="system", content="be kind"), ""),
+        (Message(role="developer", content="be kind"), ""),
+        (Message(role="user", content="  \n"), ""),
+        (Message(role="user"), ""),
+    ],
+)
+def test_words_are_what_was_said_and_heard(message: Message, words: str) -> None:
+    assert words_of(_entry(message)) == words
+
+
+def test_what_was_erased_or_stands_in_another_reply_has_no_words() -> None:
+    message = Message(role="assistant", content="tea")
+    assert words_of(_entry(message, erased=True)) == ""
+    assert words_of(_entry(message, metadata={"joined": True})) == ""
+
+
+async def test_who_spoke_goes_with_a_document() -> None:
+    async with bench() as one:
+        await one.make(ADA)
+        entries = [
+            said("user", "tea", metadata={"user": "bob"}),
+            said("assistant", "yes", agent="waiter"),
+            said("user", "coffee"),
+        ]
+        await one.here.append(ADA, holdfast_append(entries))
+        await one.service.settled()
+        assert [one.name for one in await one.index.at(SPACE, "s", [0, 1, 2])] == ["bob", "waiter", None]
+
+
+def holdfast_append(entries: Sequence[Any]) -> Any:
+    from holdfast.stores.base import Append
+
+    return Append(entries=entries, timestamp=1)
+
+
+# -- an index that is away -------------------------------------------------------
+
+
+async def test_writes_erasures_and_deletions_succeed_while_the_index_is_away_and_are_made_good() -> None:
+    async with bench() as one:
+        index = counted(one)
+        other = SessionRef("ada", "other")
+        await one.make(ADA, "tea", "milk")
+        await one.make(other, "water")
+        await one.service.settled()
+        index.away = True
+        await one.say(ADA, "coffee")
+        await one.here.erase(ADA, 0)
+        await one.here.delete(other)
+        await one.service.settled()
+        assert one.service.last_error is not None
+        assert "tea" not in repr(one.service.last_error)
+        index.away = False
+        await one.service.settled()
+        await one.check([ADA, other])
+
+
+async def test_a_user_whose_deletion_the_index_missed_is_forgotten_by_the_next_walk() -> None:
+    async with bench() as one:
+        index = counted(one)
+        await one.make(ADA, "tea")
+        await one.service.settled()
+        index.away = True
+        await one.elsewhere.delete(ADA)
+        await one.service.forget_user("ada")
+        index.away = False
+        assert await one.found("ada", "tea") == [("s", 0)]
+        await one.service.walk()
+        assert await one.found("ada", "tea") == []
+
+
+async def test_what_a_user_has_just_said_is_in_when_it_is_fresh() -> None:
+    async with bench() as one:
+        await one.make(ADA, "tea")
+        assert await one.service.fresh(SPACE)
+        assert await one.found("ada", "tea") == [("s", 0)]
+        index = counted(one)
+        index.away = True
+        await one.say(ADA, "coffee")
+        assert await one.service.fresh(SPACE), "trying is all that can be waited for"
+
+
+# -- two feeders -----------------------------------------------------------------
+
+
+async def test_two_processes_that_feed_one_session_lose_and_double_nothing() -> None:
+    async with bench() as one:
+        other = one.another()
+        await one.make(ADA)
+        for number in range(20):
+            await one.say(ADA, f"text {number}")
+            other.soon(ADA, await one.elsewhere.get(ADA))
+            if number % 3 == 0:
+                await asyncio.gather(one.service.settled(), other.settled())
+        await asyncio.gather(one.service.settled(), other.settled())
+        await one.check([ADA])
+        await other.close()
+
+
+async def test_what_a_feeder_has_read_does_not_come_back_when_it_was_erased_meanwhile() -> None:
+    async with bench() as one:
+        await one.make(ADA, "my pin is 4711", "fine")
+        pages: list[Any] = []
+        entries = one.elsewhere.entries
+
+        async def erased_behind(*args: Any, **more: Any) -> Any:
+            page = await entries(*args, **more)
+            if not pages:
+                pages.append(page)
+                await one.here.erase(ADA, 0)
+            return page
+
+        one.elsewhere.entries = erased_behind  # type: ignore[method-assign]
+        await one.service.settled()
+        await one.service.settled()
+        assert pages
+        assert await one.found("ada", "4711") == []
+        assert await one.found("ada", "fine") == [("s", 1)]
+
+
+async def test_what_a_feeder_has_read_does_not_come_back_when_its_session_was_deleted_meanwhile() -> None:
+    async with bench() as one:
+        await one.make(ADA, "my pin is 4711", "fine")
+        entries = one.elsewhere.entries
+
+        async def deleted_behind(*args: Any, **more: Any) -> Any:
+            page = await entries(*args, **more)
+            await one.elsewhere.delete(ADA)
+            await one.another().forget(ADA)
+            return page
+
+        one.elsewhere.entries = deleted_behind  # type: ignore[method-assign]
+        await one.service.settled()
+        assert (await one.index.status()).sources == 0
+
+
+# -- a Holdfast --------------------------------------------------------------------
+
+
+async def test_every_holdfast_has_an_index_unless_it_is_switched_off(tmp_path: Any) -> None:
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
+        session = await hf.session("a", user_id="ada")
+        await session.append([{"role": "user", "content": "Where is order 17?"}])
+    assert (tmp_path / "chat.index.db").exists()
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
+        assert hf.engine.index is not None
+        assert (await hf.engine.index.status()).documents == 1
+    async with holdfast.open(f"sqlite:///{tmp_path}/none.db", index=None) as hf:
+        session = await hf.session("a", user_id="ada")
+        await session.append([{"role": "user", "content": "Where is order 17?"}])
+        assert hf.engine.index is None
+    assert not (tmp_path / "none.index.db").exists()
+
+
+async def test_a_holdfast_that_nobody_writes_to_makes_no_index(tmp_path: Any) -> None:
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
+        await hf.sessions()
+    assert not (tmp_path / "chat.index.db").exists()
+
+
+async def test_all_ways_to_write_reach_the_index() -> None:
+    async with Holdfast(MEMORY) as hf:
+        index = hf.engine.index
+        assert index is not None
+
+        async def documents() -> int:
+            await index.settled()
+            return (await index.status()).documents
+
+        session = await hf.session("a", user_id="ada")
+        await session.append([{"role": "user", "content": "tea?"}, {"role": "assistant", "content": "yes"}])
+        await session.append([{"role": "user", "content": "coffee?"}, {"role": "assistant", "content": "no"}])
+        assert await documents() == 4
+        exported = await session.fork(id="b")
+        assert await documents() == 8
+        await exported.rewind(0)
+        assert await documents() == 6
+        await session.send("water?")
+        assert await documents() == 8
+        await hf.erase(session.ref, 0)
+        assert await documents() == 7
+        await hf.delete(session.ref)
+        assert await documents() == 2
+        await hf.delete_user("ada")
+        assert await documents() == 0
+
+
+async def test_tenants_have_indexes_of_their_own() -> None:
+    async with Holdfast(MEMORY) as hf, hf.serving("other") as other:
+        for each, text in ((hf, "tea"), (other, "coffee")):
+            session = await each.session("a", user_id="ada")
+            await session.append([{"role": "user", "content": text}])
+            await each.engine.index.settled()  # type: ignore[union-attr]
+        for each in (hf, other):
+            assert (await each.engine.index.status()).documents == 1  # type: ignore[union-attr]
+
+
+async def test_a_tenant_that_comes_back_is_indexed_again() -> None:
+    async with Holdfast(MEMORY) as hf:
+        for number in range(2):
+            async with hf.serving("other") as other:
+                session = await other.session(f"s{number}", user_id="ada")
+                await session.append([{"role": "user", "content": "tea"}])
+                index = other.engine.index
+                assert index is not None
+                await index.settled()
+                assert (await index.status()).documents == number + 1
+            await hf._tenants._close("other", ends=False)  # type: ignore[union-attr]  # as when others need the room
+
+
+@pytest.mark.parametrize(
+    ("store", "index"),
+    [
+        ("sqlite:///chat.db", "sqlite:///chat.index.db"),
+        ("sqlite:////var/lib/chat.sqlite", "sqlite:////var/lib/chat.index.sqlite"),
+        ("sqlite:///chat", "sqlite:///chat.index.db"),
+        ("sqlite://:memory:", "sqlite://:memory:"),
+        (None, "sqlite://:memory:"),
+        ("postgresql://me:secret@host/db", "postgresql://me:secret@host/db?pool=4"),
+        ("postgresql://host/db?schema=x&pool=30", "postgresql://host/db?schema=x&pool=4"),
+    ],
+)
+def test_an_index_lies_beside_its_store(store: str | None, index: str) -> None:
+    assert place_of(IndexSettings(), store) == index
+
+
+def test_two_redis_stores_never_share_an_index_and_a_password_changes_nothing() -> None:
+    first, second = (place_of(IndexSettings(), f"redis://host/{number}") for number in (0, 1))
+    assert first != second
+    assert place_of(IndexSettings(), "redis://me:secret@host/0?pool=9") == first
+    assert place_of(IndexSettings(), "redis://host/0?prefix=x") != first
+    assert place_of(IndexSettings(folder="vectors"), "redis://host/0") == "sqlite:///vectors/holdfast.index.db"

@@ -1,0 +1,225 @@
+"""Vectors come behind: each text is embedded once, over restarts too, and whatever fails words are found all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import EmbeddingFailed
+from holdfast.indexes import vectors
+from holdfast.indexes.leasing import Leases
+from holdfast.memories import Memory, MemoryDelta, Owner
+from holdfast.recall.base import Lookup, Space
+from holdfast.recall.vectors import vector_of
+from holdfast.session import SessionRef
+from tests.service.indexbench import bench, soon
+
+ADA = SessionRef("ada", "s")
+SPACE = Space("talk", "ada")
+
+
+class Embedder:
+    """Makes vectors of how often letters stand in a text, and counts what it is given.
+
+    Attributes:
+        failing: raised instead, while there is one.
+        refused: a text that never gets a vector.
+    """
+
+    def __init__(self, name: str = "test/letters") -> None:
+        self.name = name
+        self.dimension: int | None = 26
+        self.given: list[str] = []
+        self.failing: Exception | None = None
+        self.refused: str | None = None
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """See `Embedder.embed`."""
+        if self.failing is not None:
+            raise self.failing
+        self.given += texts
+        made = {at: _vector(text) for at, text in enumerate(texts) if text != self.refused}
+        if len(made) < len(texts):
+            refused = tuple(set(range(len(texts))) - made.keys())
+            raise EmbeddingFailed("refused", refused=refused, vectors=made)
+        return list(made.values())
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def _vector(text: str) -> bytes:
+    return vector_of([text.lower().count(chr(letter)) + 0.01 for letter in range(97, 123)])
+
+
+async def test_every_message_gets_a_vector_and_equal_ones_are_embedded_once() -> None:
+    embedder = Embedder()
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "tea", "yes", "tea", "coffee")
+        await one.service.settled()
+        assert (await one.index.status()).vectors == {embedder.name: 4}
+        assert sorted(embedder.given) == ["coffee", "tea", "yes"]
+        await one.say(ADA, "yes", "water")
+        await one.service.settled()
+        assert sorted(embedder.given) == ["coffee", "tea", "water", "yes"]
+        lookup = Lookup(space=SPACE, limit=1)
+        (nearest, *_) = await one.index.similar(lookup, embedder.name, _vector("coffee"))
+        assert nearest.candidate.seq in {2, 3, 4}
+
+
+async def test_results_of_tools_get_none() -> None:
+    from holdfast.stores.base import Append
+    from tests.service.indexbench import said
+
+    embedder = Embedder()
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA)
+        await one.here.append(ADA, Append(entries=[said("user", "tea"), said("tool", "17")], timestamp=1))
+        await one.service.settled()
+        assert embedder.given == ["tea"]
+
+
+async def test_nothing_is_embedded_again_by_the_next_process(tmp_path: Path) -> None:
+    places = {"store": f"sqlite:///{tmp_path}/chat.db", "index": f"sqlite:///{tmp_path}/chat.index.db"}
+    embedder = Embedder()
+    async with bench(**places, embedder=embedder) as one:
+        await one.make(ADA, *(f"text {number}" for number in range(200)))
+        await one.service.settled()
+    assert len(embedder.given) == 200
+    embedder = Embedder()
+    async with bench(**places, embedder=embedder) as one:
+        await one.service.walk(whole=True)
+        await one.service.settled()
+        await one.service.rebuild()
+        await one.service.settled()
+        assert embedder.given == []
+        assert (await one.index.status()).vectors == {embedder.name: 200}
+
+
+async def test_what_has_no_vector_yet_gets_one_by_the_next_process(tmp_path: Path) -> None:
+    places = {"store": f"sqlite:///{tmp_path}/chat.db", "index": f"sqlite:///{tmp_path}/chat.index.db"}
+    async with bench(**places) as one:
+        await one.make(ADA, "tea", "yes")
+        await one.service.settled()
+    embedder = Embedder()
+    async with bench(**places, embedder=embedder) as one:
+        assert (await one.service.status()).pending == 2
+        await one.service.walk()
+        await one.service.settled()
+        assert sorted(embedder.given) == ["tea", "yes"]
+
+
+async def test_an_endpoint_that_is_away_is_asked_again_and_words_are_found_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says what is wrong in a line, without a traceback."""
+    monkeypatch.setattr(vectors, "_FIRST_PAUSE", 0.005)
+    embedder = Embedder()
+    embedder.failing = EmbeddingFailed("away", again=True)
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "tea")
+        await one.service.settled()
+        assert await one.found("ada", "tea") == [("s", 0)]
+        status = await one.service.status()
+        assert (status.pending, status.unembedded) == (1, 0)
+        assert status.last_error is not None
+        assert (status.last_error.doing, status.last_error.error) == ("embedding", "EmbeddingFailed")
+        assert "embedding for the index failed (EmbeddingFailed: away; 1 times)" in caplog.messages[0]
+        assert caplog.records[0].exc_info is None
+        embedder.failing = None
+
+        async def done() -> bool:
+            return (await one.service.status()).pending == 0
+
+        await soon(done)
+        assert embedder.given == ["tea"]
+
+
+async def test_a_text_that_is_refused_is_left_and_keeps_no_other_from_its_vector() -> None:
+    embedder = Embedder()
+    embedder.refused = "poison"
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "tea", "poison", "coffee")
+        await one.service.settled()
+        await one.say(ADA, "water")
+        await one.service.settled()
+        status = await one.service.status()
+        assert (status.vectors, status.unembedded) == ({embedder.name: 3}, 1)
+        assert embedder.given.count("poison") == 1
+        assert await one.found("ada", "poison") == [("s", 1)]
+
+
+async def test_vectors_of_another_model_give_way_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = Embedder("test/first"), Embedder("test/second")
+    async with bench(embedder=first) as one:
+        await one.make(ADA, "tea", "yes")
+        await one.service.settled()
+        one.settings["embedder"] = second
+        other = one.another()
+        await other.walk()
+        await other.settled()
+        assert (await one.index.status()).vectors == {"test/second": 2}
+        assert sorted(second.given) == ["tea", "yes"]
+        assert "vectors of test/first give way to those of test/second" in caplog.text
+        await other.close()
+
+
+async def test_what_was_erased_is_not_embedded_and_loses_its_vector() -> None:
+    embedder = Embedder()
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "my pin is 4711", "fine")
+        await one.service.settled()
+        await one.here.erase(ADA, 0)
+        assert (await one.index.status()).vectors == {embedder.name: 1}
+        # Another process erases what waits for its vector here.
+        embedder.failing = EmbeddingFailed("away", again=True)
+        await one.say(ADA, "my other pin is 4712")
+        await one.service.settled()
+        await one.elsewhere.erase(ADA, 2)
+        embedder.failing = None
+        other = one.another()
+        await other.walk(whole=True)
+        await other.settled()
+        assert not any("4712" in text for text in embedder.given)
+        assert (await one.index.status()).vectors == {embedder.name: 1}
+        await other.close()
+
+
+async def test_memories_get_vectors_too() -> None:
+    embedder, owner = Embedder(), Owner("user", "ada")
+    fields: dict[str, Any] = {"owner": owner, "created_at": 1, "updated_at": 1}
+    async with bench(embedder=embedder) as one:
+        memory = Memory(id=f"mem_{1:032x}", content="likes tea", tags=("drinks",), **fields)
+        await one.elsewhere.change_memories(owner, MemoryDelta(put=(memory,)), timestamp=1)
+        await one.service.take_memories(owner)
+        await one.service.settled()
+        assert embedder.given == ["likes tea\ndrinks"]
+
+
+async def test_who_ends_while_it_asks_for_its_turn_keeps_it_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command's process, for example: the next one embeds at once, not a minute later."""
+    async with bench(embedder=Embedder()) as one:
+        store, asked, lease = one.elsewhere, asyncio.Event(), one.elsewhere.lease
+
+        async def slow(*args: Any, **more: Any) -> bool:
+            await lease(*args, **more)
+            asked.set()
+            return await asyncio.Future()
+
+        ended = Leases(store, one.index, "ended", lambda: one.time)
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "lease", slow)
+            task = asyncio.create_task(_held(ended))
+            await asked.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert await _held(Leases(store, one.index, "next", lambda: one.time))
+
+
+async def _held(leases: Leases) -> bool:
+    async with leases.held("vectors") as kept:
+        return kept is not None

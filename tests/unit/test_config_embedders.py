@@ -1,0 +1,122 @@
+"""`embedders`: what an entry means, where a key goes, and what is a mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import config
+from holdfast.config import embedder_settings
+from holdfast.errors import ConfigError
+from holdfast.recall.embedders import EmbedderSettings
+
+OPENAI = "https://api.openai.com/v1"
+
+
+def settings(text: str, name: str = "e", **env: str) -> EmbedderSettings:
+    return embedder_settings(config.load(text, env=env), name)
+
+
+def test_openais_address_and_key_come_from_the_environment() -> None:
+    found = settings("embedders: {e: {}}", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://proxy/v1/")
+    assert (found.base_url, found.api_key, found.name) == ("http://proxy/v1", "k", "openai/text-embedding-3-small")
+    assert settings("embedders: {e: {}}").base_url == OPENAI
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "{base_url: 'http://elsewhere/v1', model: m}",
+        "{provider: ollama, model: m}",
+        "{provider: vllm, model: m, base_url: 'http://elsewhere/v1'}",
+        "{provider: local}",
+    ],
+)
+def test_a_key_of_the_environment_goes_nowhere_else(entry: str) -> None:
+    found = settings(f"embedders: {{e: {entry}}}", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://proxy/v1")
+    assert found.api_key is None
+    assert "proxy" not in found.base_url
+
+
+def test_each_key_means_what_it_says() -> None:
+    text = """
+embedders:
+  e:
+    provider: vllm
+    model: BAAI/bge-m3
+    base_url: http://10.0.0.2:8000/v1/
+    api_key: secret
+    headers: {x-team: a}
+    dimensions: 1024
+    batch_size: 8
+    max_input: 500
+    max_requests: 2
+    timeout: 5s
+"""
+    found = settings(text)
+    assert found == EmbedderSettings(
+        provider="vllm",
+        model="BAAI/bge-m3",
+        base_url="http://10.0.0.2:8000/v1",
+        api_key="secret",
+        headers={"x-team": "a"},
+        dimension=1024,
+        batch_size=8,
+        max_input=500,
+        max_requests=2,
+        timeout=5,
+    )
+    assert found.name == "vllm/BAAI/bge-m3", "another server's size is checked, not asked for"
+    assert "secret" not in repr(found)
+    assert settings("embedders: {e: {provider: ollama, model: m}}").base_url == "http://127.0.0.1:11434/v1"
+
+
+@pytest.mark.parametrize(
+    ("env", "name"), [({}, "local/all-MiniLM-L6-v2"), ({"OPENAI_API_KEY": "k"}, "openai/text-embedding-3-small")]
+)
+@pytest.mark.parametrize("embedder", ["default", "main"])
+def test_default_and_main_need_no_entry(embedder: str, env: dict[str, str], name: str) -> None:
+    found = settings("{}", embedder, **env)
+    assert (found.name, found.api_key) == (name, env.get("OPENAI_API_KEY"))
+    assert settings(f"embedders: {{{embedder}: {{model: mine}}}}", embedder).model == "mine"
+
+
+def test_a_name_that_is_none_is_told_with_those_that_are() -> None:
+    with pytest.raises(ConfigError, match="no embedder 'x'; known: e, default, main"):
+        settings("embedders: {e: {}}", "x")
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("{provider: vllm, model: m}", "base_url: missing; where 'vllm' is"),
+        ("{provider: ollama}", "model: missing"),
+        ("{provider: local, model: bge}", "model: provider 'local' has all-MiniLM-L6-v2 only"),
+        ("{provider: local, dimension: 512}", "dimension: provider 'local' has 384, not 512"),
+        ("{provider: local, api_key: k}", "api_key: not for provider 'local'"),
+        ("{provider: local, base_url: 'http://h'}", "base_url: not for provider 'local'"),
+        ("{path: /x}", "path: only for provider 'local'"),
+        ("{base_url: 'ftp://h'}", "base_url: expected a URL"),
+        ("{headers: {'a b': c}}", "not the name of an HTTP header"),
+        ("{dimension: 0}", "dimension"),
+        ("{dimension: 9000}", "dimension"),
+        ("{batch_size: 0}", "batch_size"),
+        ("{max_input: 0}", "max_input"),
+        ("{timeout: 0}", "timeout"),
+        ("{dimension: 3, dimensions: 3}", "dimension"),
+    ],
+)
+def test_what_cannot_be_is_a_mistake(entry: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load(f"embedders: {{e: {entry}}}", env={})
+    assert any(said in problem and "embedders.e" in problem for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    "entry", ["{provider: local}", "{provider: local, model: all-MiniLM-L6-v2, dimension: 384, path: w}"]
+)
+def test_the_local_one_is_nowhere(entry: str) -> None:
+    found: dict[str, Any] = {"base_url": "", "api_key": None, "model": "all-MiniLM-L6-v2"}
+    given = settings(f"embedders: {{e: {entry}}}", OPENAI_API_KEY="k")
+    assert {key: getattr(given, key) for key in found} == found

@@ -1,0 +1,99 @@
+"""Which index a configuration means: the blocks of the seeds as they stand, and what each of two sections says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import config
+from holdfast.config.indexing import index_of
+from holdfast.errors import ConfigError, InvalidRequest
+from holdfast.indexes.settings import IndexSettings, index_settings
+
+KEY = {"OPENAI_API_KEY": "sk-test"}
+
+
+def index(text: str, env: dict[str, str] = KEY) -> IndexSettings:
+    """The index that a configuration has."""
+    found = index_of(config.load(text, env=env))
+    assert found is not None
+    return found
+
+
+def test_without_a_word_there_is_a_keyword_index() -> None:
+    assert index("") == IndexSettings()
+    assert index("storage: {memory: {backend: keyword}}") == IndexSettings()
+
+
+def test_it_can_be_switched_off() -> None:
+    assert index_of(config.load("storage: {index: {enabled: false}}", env={})) is None
+
+
+@pytest.mark.parametrize(
+    "section", ["memory: {backend: vector, embedder: default}", "index: {type: vector, embedder: default}"]
+)
+@pytest.mark.parametrize("embedders", ["", "embedders: {default: {provider: openai, model: text-embedding-3-small}}"])
+def test_an_embedder_by_name_is_found_or_falls_back_to_what_the_environment_names(section: str, embedders: str) -> None:
+    found = index(f"storage: {{{section}}}\n{embedders}")
+    assert (found.mode, found.embedder.model) == ("vector", "text-embedding-3-small")
+    assert found.embedder.api_key == "sk-test"
+
+
+def test_without_a_key_in_the_environment_the_default_embedder_is_the_local_one() -> None:
+    assert index("storage: {index: {type: hybrid, embedder: default}}", {}).embedder.provider == "local"
+
+
+def test_vectors_lie_where_the_seed_says() -> None:
+    found = index(
+        """
+        storage:
+          memory:
+            backend: vector
+            embedder: default
+            vector_provider:
+              type: chromem           # Embedded vector store
+              chromem:
+                persist_path: .hector/memory_vectors
+                compress: true        # Gzip compression
+        """
+    )
+    assert (found.folder, found.compress, found.url) == (".hector/memory_vectors", True, None)
+
+
+def test_where_both_speak_the_index_wins_and_what_it_leaves_out_is_the_memories() -> None:
+    memory = "memory: {backend: vector, embedder: mine}"
+    embedders = "embedders: {mine: {model: m1}, yours: {model: m2}}"
+    found = index(f"storage: {{{memory}, index: {{type: keyword}}}}\n{embedders}")
+    assert (found.mode, found.embedder.model) == ("keyword", "m1")
+    found = index(f"storage: {{{memory}, index: {{type: hybrid, embedder: yours}}}}\n{embedders}")
+    assert (found.mode, found.embedder.model) == ("hybrid", "m2")
+    found = index(f"storage: {{{memory}, index: {{enabled: true}}}}\n{embedders}")
+    assert (found.mode, found.embedder.model) == ("vector", "m1")
+
+
+def test_it_may_lie_in_a_database_of_its_own() -> None:
+    databases = "databases: {search: {driver: postgres, host: db, database: s}, fast: {driver: redis, host: r}}"
+    assert index(f"storage: {{index: {{database: search}}}}\n{databases}").url == "postgresql://db:5432/s"
+    for name, message in (("fast", "no full-text engine"), ("none", "no database 'none'")):
+        with pytest.raises(ConfigError, match=message):
+            index(f"storage: {{index: {{database: {name}}}}}\n{databases}")
+
+
+def test_an_unknown_embedder_is_an_error_when_it_is_used() -> None:
+    text = "storage: {index: {type: vector, embedder: nobody}}"
+    loaded = config.load(text, env={})
+    with pytest.raises(ConfigError, match="no embedder 'nobody'"):
+        index_of(loaded)
+
+
+@pytest.mark.parametrize("given", [3, True, object(), ""])
+def test_an_index_of_a_program_is_settings_a_url_or_none(given: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        index_settings(given)
+
+
+@pytest.mark.parametrize("given", [{"mode": "magic"}, {"mode": "vector"}, {"url": "sqlite:///a.db", "folder": "b"}])
+def test_settings_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        IndexSettings(**given)
