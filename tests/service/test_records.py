@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent, Llm, Roster
+from holdfast.context import recalled
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import CLOSING, OPENING
 from holdfast.context.policies import policy
@@ -32,7 +33,15 @@ HALF = settings(max_examples=settings().max_examples // 2)
 CUSTOM = Llm(name="voice", model="xxxx", client=OfflineModel(), records=True)
 _NUMBER = re.compile(r"#\d+")
 _NAMED = re.compile(r"message (\d+) of the (?:session|log)")
-_NOBODYS = ("[Summary of messages", "[Condensed from messages", NO_RESULT, "[original task:", OPENING, CLOSING)
+_NOBODYS = (
+    "[Summary of messages",
+    "[Condensed from messages",
+    NO_RESULT,
+    "[original task:",
+    OPENING,
+    CLOSING,
+    recalled.OPENING,
+)
 """How messages begin that stand for no entry."""
 
 

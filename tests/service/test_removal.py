@@ -17,9 +17,11 @@ from holdfast.hooks.base import EndedSession
 from holdfast.hooks.callbacks import ENDS
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.life import LifeSettings
+from holdfast.memories import Owner
 from holdfast.receipts import Receipt
 from holdfast.session import SessionRef
 from holdfast.stores.base import Append, SessionPatch
+from holdfast.testing.contract.memory_kit import memory, put
 
 CANARY = "canary-7f3a"
 DAY = 86_400_000
@@ -140,10 +142,14 @@ async def test_a_user_is_removed_whole(hf: holdfast.Holdfast) -> None:
     for name in ("a", "b", "c"):
         await told(hf, name)
     await told(hf, "a", user_id="bob")
+    owners = [Owner("user", "ada"), Owner("user", "bob"), Owner("agent", "ada")]
+    for owner in (owners[0], *owners):
+        await put(hf.store, memory("likes tea", owner), owner=owner)
     await hf.close_session(SessionRef("ada", "b"))
     receipt = await hf.delete_user("ada")
     assert (receipt.sessions, receipt.messages, receipt.artifacts) == (3, 9, 3 + 3)
-    assert (receipt.state_keys, receipt.user_state_keys) == (3, 2)
+    assert (receipt.state_keys, receipt.user_state_keys, receipt.memories) == (3, 2, 2)
+    assert [(await hf.store.memories(owner)).total for owner in owners] == [0, 1, 1]
     assert [len((await hf.store.state(user_id)).values or ()) for user_id in ("ada", "bob")] == [0, 2]
     assert await hf.delete_user("ada") == await hf.delete_user("nobody") == Receipt()
     assert (await hf.store.get(SessionRef("bob", "a"))).messages == 3

@@ -1,0 +1,302 @@
+"""Search: how long a lookup in an index takes, by how much one user has said and how much others have; and how fast it is fed.
+
+What is said is made up, with the frequencies of natural speech: a few words stand in very many turns, most in a few. The
+questions are made of the words of some turn, so that rare and common words meet in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import accumulate
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from benchmarks.run import Run, clear
+from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
+from benchmarks.timing import Block, clock, in_turn, repeated, repeated_async, told
+from holdfast.recall.base import Batch, Document, Filters, Lookup, Progress, Source, Space
+from holdfast.recall.questions import question_of
+from holdfast.recall.ranking import Ranking
+from holdfast.recall.terms import terms_of
+from holdfast.stores.indexes import open_index
+
+SIZES: Final = (6_000, 100_000, 1_000_000)
+"""Turns of one user."""
+OTHERS: Final = 10_000
+"""Other users."""
+THEIRS: Final = 100
+"""Turns that each of them has."""
+TALK: Final = 100
+"""Turns of a session, which are one write."""
+WORDS: Final = 50_000
+ANN: Final = Space("talk", "ann")
+_COLUMNS = [
+    Column("what", ""),
+    Column("turns", "turns of the user", whole),
+    Column("others", "of others", whole),
+    Column("search", "a search, ranked, p50", duration),
+    Column("search_p99", "p99", duration),
+    Column("analysis", "its question, p50", duration),
+    Column("question", "its lookup, p50", duration),
+    Column("common", "of common words", duration),
+    Column("rare", "of a rare word", duration),
+    Column("day", "within a day", duration),
+    Column("peer", "FTS5, a question, p50", duration),
+    Column("peer_p99", "p99", duration),
+    Column("ratio", "beside it", ratio),
+]
+_FED = [
+    Column("turns", "turns", whole),
+    Column("rate", "turns/s", whole),
+    Column("bytes", "bytes a turn", whole),
+    Column("peer_rate", "FTS5, turns/s", whole),
+    Column("peer_bytes", "bytes a turn", whole),
+]
+
+
+async def measure(run: Run) -> list[Table]:
+    """One user by how much there is of theirs, and one among many."""
+    sizes = SIZES[:1] if run.quick else SIZES
+    others = OTHERS // (100 if run.quick else 1)
+    rows: list[dict[str, Figure]] = []
+    fed: list[dict[str, Figure]] = []
+    for size, crowd in [*((size, 0) for size in sizes), (SIZES[0], others)]:
+        told(f"search: {size:,} turns, {crowd:,} other users")
+        place = _Place(run.folder, size, crowd)
+        fed.append(await place.fill())
+        rows.append({"what": "SQLite", "turns": size, "others": crowd * THEIRS, **await place.times(run)})
+        await place.close()
+        clear(run.folder, "search*.db*")
+    notes = (
+        f"A turn has 6 to 18 words that count, of {WORDS:,}; a question three to six of one turn's, common ones among them.",
+        "The words are of no language, so a question's are stemmed in all of them the first time that one comes.",
+        "Beside it: a plain FTS5 table, bm25 and the ten best, the user as a column that is compared.",
+    )
+    return [
+        Table("search", "A lookup in the index", _COLUMNS, rows, notes),
+        Table("search_fed", "Feeding it, a hundred turns a write", _FED, fed),
+    ]
+
+
+# -- what is said --------------------------------------------------------------
+
+
+class Speech:
+    """Turns and questions, the same in every run.
+
+    Args:
+        seed: another one says other things.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)  # nobody's secret
+        found = {tuple(terms_of(word).counts): word for word in map(_word, range(WORDS))}
+        self.terms = {word: terms[0] for terms, word in found.items() if len(terms) == 1}
+        """What the analysis makes of each word."""
+        self._words = [*self.terms]
+        self._weights = list(accumulate(1 / (at + 10) for at in range(len(self._words))))
+
+    def turn(self) -> list[str]:
+        """The words of one."""
+        return self.random.choices(self._words, cum_weights=self._weights, k=self.random.randint(6, 18))
+
+    def question(self, turn: Sequence[str]) -> list[str]:
+        """Some words of a turn, and one that has nothing to do with it."""
+        said = sorted(set(turn))
+        asked = self.random.sample(said, min(len(said), self.random.randint(2, 5)))
+        return [*dict.fromkeys([*asked, self.turn()[0]])]
+
+    def common(self) -> list[str]:
+        """Words that stand in very many turns."""
+        return self.random.sample(self._words[:60], 3)
+
+    def rare(self) -> list[str]:
+        """One that stands in few."""
+        return [self.random.choice(self._words[2_000:10_000])]
+
+
+def _word(at: int) -> str:
+    """A word that no other number has."""
+    parts, word = ("ba", "ke", "li", "mo", "nu", "ra", "se", "ti", "vo", "zu"), ""
+    for digit in str(at):
+        word += parts[int(digit)]
+    return word
+
+
+def _documents(turns: Sequence[Sequence[str]], first: int, known: Mapping[str, str]) -> list[Document]:
+    found = []
+    for seq, words in enumerate(turns):
+        digest = blake2b(" ".join(words).encode(), digest_size=16).digest()
+        role = "assistant" if seq % 2 else "user"
+        found.append(
+            Document(
+                seq=seq,
+                place=seq,
+                role=role,
+                at=(first + seq) * 60_000,
+                digest=digest,
+                length=len(words),
+                terms=Counter(known[word] for word in words),
+            )
+        )
+    return found
+
+
+# -- one index, and its peer ---------------------------------------------------
+
+
+class _Place:
+    """An index with one user's turns and those of others, and the peer with the same."""
+
+    def __init__(self, folder: Path, size: int, others: int) -> None:
+        self._file = folder / "search.db"
+        self._peers = folder / "search-peer.db"
+        self._size = size
+        self._others = others
+        self._speech = Speech(size)
+        self._kept: list[list[str]] = []
+        """Some turns of the user, to ask about."""
+
+    async def fill(self) -> dict[str, Figure]:
+        """Feed both, others' turns between the user's; how fast that went."""
+        self._index = await open_index(f"sqlite:///{self._file}", tenant="bench")
+        self._peer = _Peer(self._peers)
+        spent, total, waiting = 0.0, 0, list[tuple[Space, str, list[list[str]], int]]()
+        for space, id_, first in self._sessions():
+            turns = [self._speech.turn() for _ in range(TALK)]
+            if space == ANN:
+                self._kept += self._speech.random.sample(turns, 2)
+            waiting.append((space, id_, turns, first))
+            total += TALK
+            if len(waiting) == 8:
+                spent += await self._fed(waiting)
+                waiting.clear()
+        spent += await self._fed(waiting)
+        return {
+            "turns": total,
+            "rate": total / spent,
+            "bytes": _size(self._file) / total,
+            "peer_rate": total / self._peer.spent,
+            "peer_bytes": _size(self._peers) / total,
+        }
+
+    def _sessions(self) -> Iterator[tuple[Space, str, int]]:
+        """User, session, and which turn of the user is its first."""
+        mine = self._size // TALK
+        for at in range(max(mine, self._others)):
+            if at < mine:
+                yield ANN, f"s{at}", at * TALK
+            if at < self._others:
+                yield Space("talk", f"u{at}"), "s0", 0
+
+    async def _fed(self, sessions: Sequence[tuple[Space, str, list[list[str]], int]]) -> float:
+        batches = [(space, _batch(id_, turns, first, self._speech.terms)) for space, id_, turns, first in sessions]
+        started = clock()
+        await asyncio.gather(*(self._index.write(space, batch) for space, batch in batches))
+        spent = clock() - started
+        self._peer.put([(space.name, " ".join(turn)) for space, _, turns, _ in sessions for turn in turns])
+        return spent
+
+    async def times(self, run: Run) -> dict[str, Figure]:
+        """Each kind of question, in turn with the peer."""
+        speech, last = self._speech, self._size * 60_000
+        turns = self._kept
+
+        def asked() -> list[str]:
+            return speech.question(speech.random.choice(turns))
+
+        def terms(words: Sequence[str], filters: Filters) -> Lookup:
+            return Lookup(space=ANN, terms=tuple(speech.terms[word] for word in words), filters=filters)
+
+        async def search() -> None:
+            await self._searched(" ".join(asked()), now=last)
+
+        day, whole_space = 1440 * 60_000, Filters()
+        since = last // 2
+        filters = Filters(since=since, until=since + day)
+        blocks: dict[str, Block] = {
+            "search": repeated_async(search, most=200, seconds=0.5),
+            "analysis": repeated(lambda: question_of(" ".join(asked()), now=last), most=200, seconds=0.5),
+            "question": self._lookups(lambda: terms(asked(), whole_space)),
+            "common": self._lookups(lambda: terms(speech.common(), whole_space)),
+            "rare": self._lookups(lambda: terms(speech.rare(), whole_space)),
+            "day": self._lookups(lambda: terms(asked(), filters)),
+            "peer": self._peer.block(asked),
+        }
+        found = await in_turn(blocks, rounds=run.rounds, limit=run.limit)
+        figures: dict[str, Figure] = {name: samples.median for name, samples in found.items()}
+        figures["search_p99"] = found["search"].quantile(0.99)
+        figures["peer_p99"] = found["peer"].quantile(0.99)
+        figures["ratio"] = found["peer"].median / found["search"].median
+        return figures
+
+    async def _searched(self, text: str, *, now: int) -> None:
+        """What a search does with the index: analysis, lookup, ranking, the ten best."""
+        question = question_of(text, now=now)
+        asked = Lookup(space=ANN, terms=question.terms)
+        ranking = Ranking(question, await self._index.lookup(asked))
+        if places := ranking.missing(10):
+            ranking.fill(await self._index.near(asked, places), places)
+        ranking.hits(10)
+
+    def _lookups(self, make: Callable[[], Lookup]) -> Block:
+        async def ask() -> None:
+            await self._index.lookup(make())
+
+        return repeated_async(ask, most=200, seconds=0.5)
+
+    async def close(self) -> None:
+        """Close both."""
+        await self._index.close()
+        self._peer.close()
+
+
+def _size(path: Path) -> int:
+    """Bytes of a database, with nothing left in its write-ahead log."""
+    raw = apsw.Connection(str(path))
+    raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    raw.close()
+    return path.stat().st_size
+
+
+def _batch(id_: str, turns: Sequence[Sequence[str]], first: int, known: Mapping[str, str]) -> Batch:
+    source = Source(id_, "i")
+    progress = Progress(identity="i", version=len(turns), next_seq=len(turns), talk=len(turns))
+    return Batch(source=source, progress=progress, put=_documents(turns, first, known), expect=None)
+
+
+class _Peer:
+    """The plain way: one FTS5 table for everybody."""
+
+    def __init__(self, path: Path) -> None:
+        self._raw = apsw.Connection(str(path))
+        self._raw.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
+        self._raw.execute("CREATE VIRTUAL TABLE said USING fts5 (user UNINDEXED, text)")
+        self.spent = 0.0
+
+    def put(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Take turns in, in one transaction."""
+        started = clock()
+        with self._raw:
+            self._raw.executemany("INSERT INTO said VALUES (?, ?)", rows)
+        self.spent += clock() - started
+
+    def block(self, make: Callable[[], Sequence[str]]) -> Block:
+        """Questions."""
+        sql = "SELECT rowid, rank FROM said WHERE said MATCH ? AND user = ? ORDER BY rank LIMIT 10"
+
+        async def ask() -> None:
+            words = " OR ".join(f'"{word}"' for word in make())
+            self._raw.execute(sql, (words, ANN.name)).fetchall()
+
+        return repeated_async(ask, most=200, seconds=0.5)
+
+    def close(self) -> None:
+        """See `_Place.close`."""
+        self._raw.close()

@@ -1,0 +1,152 @@
+"""`holdfast search`: what it finds is what the library finds, and nothing of it reaches the terminal unasked."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import commands
+from holdfast.holdfast import Holdfast
+from holdfast.session import SessionRef
+
+AT = 1_700_000_000_000
+EVIL = "gate \x1b[2J\x1b]0;owned\x07 code \u202e reversed\r\n  1.  forged #9  user"
+
+
+def said(text: str, at: int = AT, role: str = "user") -> dict[str, Any]:
+    return {"role": role, "content": text, "timestamp": at}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A store where ada and bob have talked."""
+    url = f"sqlite:///{tmp_path}/s.db"
+
+    async def make() -> None:
+        async with Holdfast(url) as hf:
+            talk = [said("My gate code is 4711."), said("Noted: the gate.", role="assistant"), said("And kelp soup.")]
+            await hf.import_({"messages": talk}, session_id="harbour", user_id="ada")
+            await hf.import_({"messages": [said("My gate code is 9999.")]}, session_id="harbour", user_id="bob")
+            await hf.import_({"messages": [said(EVIL, AT + 86_400_000)]}, session_id="evil", user_id="eve")
+
+    anyio.run(make)
+    return url
+
+
+def search(url: str, *args: str, **options: Any) -> Result:
+    return CliRunner().invoke(commands, ["search", *args, "--store", url], **options)
+
+
+def found(url: str, *args: str) -> Any:
+    """What it finds, as JSON."""
+    result = search(url, *args, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_it_shows_who_said_what_where(store: str) -> None:
+    """With neighbours on request; nothing of another user's."""
+    result = search(store, "gate", "code", "--user", "ada", "--neighbours", "1")
+    assert result.exit_code == 0, result.output
+    assert "harbour #0  user" in result.stdout
+    assert "My gate code is 4711." in result.stdout
+    assert "assistant: Noted: the gate." in result.stdout
+    assert "9999" not in result.stdout
+
+
+def test_json_is_what_the_library_has(store: str) -> None:
+    """The same hits, with their places and scores."""
+
+    async def library() -> list[tuple[str, int, float]]:
+        async with Holdfast(store) as hf:
+            results = await hf.search("gate code", "ada", role="user")
+            return [(hit.session_id, hit.seq, hit.score) for hit in results.hits]
+
+    told = found(store, "gate code", "--user", "ada", "--role", "user")
+    assert [(hit["session_id"], hit["seq"], hit["score"]) for hit in told["hits"]] == anyio.run(library)
+    assert (told["mode"], told["has_more"], told["range"]) == ("keyword", False, {"since": None, "until": None})
+
+
+def test_words_are_marked_on_a_terminal(store: str) -> None:
+    """And nowhere else."""
+    marked = search(store, "gate", "--user", "ada", color=True, env={"FORCE_COLOR": "1"}).stdout
+    assert "\x1b[33m\x1b[1mgate\x1b[0m" in marked
+    assert "\x1b" not in search(store, "gate", "--user", "ada").stdout
+
+
+@pytest.mark.parametrize("color", [True, False])
+def test_stored_text_cannot_control_a_terminal(store: str, color: bool) -> None:
+    """Neither by escapes, nor by turning the direction, nor by posing as another hit."""
+    result = search(store, "gate code", "--user", "eve", color=color, env={"FORCE_COLOR": "1"} if color else None)
+    shown = result.stdout
+    assert "\\x1b[2J" in shown.replace("\x1b[0m", "").replace("\x1b[33m\x1b[1m", "")
+    assert "\x07" not in shown
+    assert "\u202e" not in shown
+    assert "\x1b[2J" not in shown
+    assert not any(line.lstrip().startswith("1.  forged") for line in shown.splitlines())
+    assert len([line for line in shown.splitlines() if line.strip()]) == 2
+
+
+def test_pages_go_on_by_the_cursor_that_is_shown(store: str) -> None:
+    """Until there is no more."""
+    first = found(store, "gate", "--user", "ada", "--limit", "1")
+    assert first["has_more"] is True
+    shown = search(store, "gate", "--user", "ada", "--limit", "1").stdout
+    cursor = re.findall(r"^More: --after (\S+)$", shown, re.MULTILINE)[0]
+    rest = found(store, "gate", "--user", "ada", "--limit", "9", "--after", cursor)
+    whole = found(store, "gate", "--user", "ada")
+    assert [hit["seq"] for hit in (*first["hits"], *rest["hits"])] == [hit["seq"] for hit in whole["hits"]]
+
+
+def test_times_narrow(store: str) -> None:
+    """Dates are those of the zone."""
+    asked = ("gate", "--user", "ada", "--until")
+    assert found(store, *asked, "2023-11-15")["hits"] != []
+    assert found(store, *asked, "2023-11-14")["hits"] == []
+    assert found(store, *asked, "2023-11-15", "--tz", "Asia/Tokyo")["hits"] == []
+
+
+def test_nothing_found_says_whose(store: str) -> None:
+    """It is no failure."""
+    result = search(store, "submarine", "--user", "ada")
+    assert (result.exit_code, result.stdout) == (0, "Nothing was found in the sessions of user ada.\n")
+    assert found(store, "gate")["hits"] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        ((), "QUERY"),
+        ((" ",), "query is empty"),
+        (("x", "--since", "yesterday"), "since must be"),
+        (("x", "--tz", "Nowhere/Land"), "no time zone"),
+        (("x", "--mode", "vector"), "needs an embedder"),
+        (("x", "--after", "abc"), "no cursor"),
+        (("x", "--limit", "0"), "limit"),
+    ],
+)
+def test_what_cannot_be_asked_is_told(store: str, args: tuple[str, ...], told: str) -> None:
+    """In one line, with exit code 2."""
+    result = search(store, *args)
+    assert result.exit_code == 2, result.output
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_store_that_was_never_indexed_is_searched(tmp_path: Path) -> None:
+    """What was written without an index is taken in first."""
+    url = f"sqlite:///{tmp_path}/old.db"
+
+    async def make() -> None:
+        async with Holdfast(url, index=None) as hf:
+            await hf.import_({"messages": [said("My gate code is 4711.")]}, session_id="s", user_id="ada")
+            assert (await hf.store.get(SessionRef("ada", "s"))).messages == 1
+
+    anyio.run(make)
+    assert [hit["seq"] for hit in found(url, "gate", "--user", "ada")["hits"]] == [0]

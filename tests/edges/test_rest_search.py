@@ -1,0 +1,203 @@
+"""`GET /v1/search`: a page in the list form, its parameters, its errors; and what a response tells of what was recalled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.limits import QUERY_CHARS
+from tests.edges.schema import Schemas
+from tests.edges.server import Clock, Served, gateway
+
+SEARCH = "/v1/search"
+AT = 1_700_000_000_000
+LOG = [
+    {"role": "user", "content": "My gate code is 4711.", "timestamp": AT},
+    {"role": "assistant", "content": "Noted: the gate.", "timestamp": AT},
+    {"role": "user", "content": "And kelp soup, please.", "timestamp": AT + 60_000},
+    {"role": "assistant", "content": "With ginger.", "timestamp": AT + 60_000},
+]
+FINDER = "agents: {finder: {llm: default, search: {enabled: true, max_results: 3}}}"
+
+
+@asynccontextmanager
+async def searching(*config: str, **options: Any) -> AsyncIterator[Served]:
+    """A server where ada and the default user have talked."""
+    async with gateway(lambda _: "ok", *config, **options) as (served, _):
+        for user in ("ada", "default"):
+            sent = await served.http.post("/v1/sessions", json={"id": "harbour", "user_id": user})
+            assert sent.status_code == 201
+            put = await served.http.post(f"/v1/sessions/harbour/messages?user_id={user}", json={"messages": LOG})
+            assert put.status_code == 200
+        assert served.hf.engine.index is not None
+        await served.hf.engine.index.settled()
+        yield served
+
+
+async def asked(served: Served, **parameters: Any) -> Any:
+    """The answer to a search."""
+    return await served.http.get(SEARCH, params={"q": "gate code", **parameters})
+
+
+async def described(served: Served, name: str, value: Any) -> None:
+    """Fail where a value is not as its component says."""
+    document = (await served.http.get("/openapi.json")).json()
+    assert Schemas(document).problems(document["components"]["schemas"][name], value) == []
+
+
+async def test_a_page_has_the_list_form() -> None:
+    """And is as the description says."""
+    async with searching() as served:
+        answer = (await asked(served, user_id="ada", neighbours=1)).json()
+        await described(served, "SearchResults", answer)
+        assert answer["object"] == "list"
+        assert (answer["mode"], answer["notes"], answer["range"]) == ("keyword", [], {"since": None, "until": None})
+        hit = answer["data"][0]
+        assert (answer["first_id"], answer["last_id"]) == (hit["id"], answer["data"][-1]["id"])
+        assert (hit["session_id"], hit["seq"], hit["role"], hit["snippet"]) == ("harbour", 0, "user", LOG[0]["content"])
+        assert [hit["snippet"][start:stop] for start, stop in hit["highlights"]] == ["gate", "code"]
+        assert hit["neighbours"]["before"] == []
+        assert [one["text"] for one in hit["neighbours"]["after"]] == ["Noted: the gate."]
+
+
+async def test_pages_follow_each_other_by_the_id_of_a_hit() -> None:
+    """As every list here, and as OpenAI's clients go on."""
+    async with searching() as served:
+        whole = (await asked(served, user_id="ada", limit=100)).json()["data"]
+        found, after = list[Any](), None
+        while True:
+            page = (await asked(served, user_id="ada", limit=1, **({"after": after} if after else {}))).json()
+            found += page["data"]
+            after = page["last_id"]
+            if not page["has_more"]:
+                break
+        assert [(one["seq"], one["position"]) for one in found] == [(one["seq"], one["position"]) for one in whole]
+
+
+async def test_without_a_user_it_is_the_default_one() -> None:
+    """As everywhere; nobody's sessions are searched together."""
+    async with searching() as served:
+        await served.http.delete("/v1/users/default")
+        assert (await asked(served)).json()["data"] == []
+        assert (await asked(served, user_id="ada")).json()["data"] != []
+        assert (await asked(served, user_id="nobody")).json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "seqs"),
+    [
+        ({"role": "assistant"}, {1, 3}),
+        ({"session_id": "other"}, set()),
+        ({"agent": "other"}, set()),
+        ({"since": AT + 1, "q": "ginger"}, {2, 3}),
+        ({"since": "2023-11-14T22:13:21Z", "q": "soup"}, {2, 3}),
+        ({"until": "2023-11-14T22:13:21+00:00"}, {0, 1}),
+        ({"since": "2023-11-14", "until": "2023-11-15"}, {0, 1, 2, 3}),
+        ({"since": "2023-11-15"}, set()),
+        ({"since": "2023-11-15", "tz": "Asia/Tokyo"}, {0, 1, 2, 3}),
+        ({"level": "session"}, {0}),
+        ({"mode": "hybrid"}, {0, 1, 2, 3}),
+    ],
+)
+async def test_parameters_narrow(parameters: dict[str, Any], seqs: set[int]) -> None:
+    """Times as milliseconds, dates or RFC 3339; a zone says where a day begins."""
+    async with searching() as served:
+        answer = (await asked(served, user_id="ada", limit=50, **parameters)).json()
+        assert {one["seq"] for one in answer["data"]} <= seqs
+        assert bool(answer["data"]) is bool(seqs)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "param"),
+    [
+        ({"q": ""}, 400, "q"),
+        ({"q": "%"}, 200, None),
+        ({"q": "k" * (QUERY_CHARS + 1)}, 400, "q"),
+        ({"mode": "vector"}, 400, "mode"),
+        ({"mode": "x"}, 400, "mode"),
+        ({"limit": "0"}, 400, "limit"),
+        ({"limit": "101"}, 400, "limit"),
+        ({"neighbours": "11"}, 400, "neighbours"),
+        ({"role": "system"}, 400, "role"),
+        ({"since": "yesterday"}, 400, "since"),
+        ({"since": "5", "until": "5"}, 400, "until"),
+        ({"tz": "Nowhere/Land"}, 400, "tz"),
+        ({"time": "maybe"}, 400, "time"),
+        ({"level": "word"}, 400, "level"),
+        ({"after": "abc"}, 400, "after"),
+        ({"querry": "x"}, 400, "querry"),
+        ({"user_id": ""}, 400, "user_id"),
+    ],
+)
+async def test_what_cannot_be_asked(parameters: dict[str, Any], status: int, param: str | None) -> None:
+    """A 400 that names the parameter, and never quotes a long one."""
+    async with searching() as served:
+        answer = await asked(served, **parameters)
+        assert answer.status_code == status, answer.text
+        if param is not None:
+            assert answer.json()["error"]["param"] == param
+            assert len(answer.text) < 1000
+    async with searching() as served:
+        assert (await served.http.get(SEARCH)).json()["error"]["param"] == "q"
+
+
+async def test_a_reply_tells_what_its_prompt_recalled() -> None:
+    """In its `session`, by id; the description has it."""
+    async with searching(FINDER) as served:
+        body = {
+            "model": "finder",
+            "user": "ada",
+            "session_id": "new",
+            "messages": [{"role": "user", "content": "What was the gate code?"}],
+        }
+        answer = (await served.http.post("/v1/chat/completions", json=body)).json()
+        await described(served, "ChatCompletion", answer)
+        recalled = answer["session"]["recalled"]
+        assert recalled["ids"][0] == "harbour#0"
+        assert recalled["tokens"] > 0
+        look = {"explain": True, "at_turn": 0, "agent": "finder"}
+        context = (await served.http.post("/v1/sessions/new/context?user_id=ada", json=look)).json()
+        await described(served, "Context", context)
+        assert context["build"]["recalled"] == recalled
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_client_asks_what_was_asked_about_yesterday(tmp_path: Path, streamed: bool) -> None:
+    """By the official client, a day later; its retry and its next turn send no block twice, and the log has none."""
+    clock = Clock()
+    async with gateway(lambda _: "ok", FINDER, store=f"sqlite:///{tmp_path}/chat.db", clock=clock) as (
+        served,
+        upstream,
+    ):
+
+        async def turn(session_id: str, text: str, **more: Any) -> None:
+            reply = await served.client.chat.completions.create(
+                model="finder",
+                user="ada",
+                messages=[{"role": "user", "content": text}],
+                stream=streamed,
+                extra_body={"session_id": session_id},
+                **more,
+            )
+            if streamed:
+                async for _ in reply:
+                    pass
+
+        await turn("kettle", "How do I descale the kettle?")
+        await turn("ferns", "Which fern grows in shade?")
+        clock.now += 86_400_000
+        question = "Can you remind me what I asked about yesterday?"
+        for _ in range(2):
+            await turn("today", question, extra_headers={"Idempotency-Key": "one"})
+        assert len(upstream.requests) == 3, "what came again was not asked again"
+        block, message = upstream.requests[-1].body["messages"]
+        assert message == {"role": "user", "content": question}
+        assert block["role"] == "user"
+        assert all(text in block["content"] for text in ("descale the kettle", "fern grows in shade"))
+        await turn("today", "Thank you.")
+        assert block not in upstream.requests[-1].body["messages"]
+        assert [content for _, content in await served.log("today", "ada")] == [question, "ok", "Thank you.", "ok"]

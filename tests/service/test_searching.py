@@ -1,0 +1,525 @@
+"""Search: what is found and what is not, in which order, page by page; whatever the index says, the log has the last word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.asking import Asked
+from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra
+from holdfast.indexes.settings import IndexSettings
+from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
+from holdfast.paging import Place, cursor_of, place_in
+from holdfast.searching import SearchResults, searched
+from holdfast.session import Session, SessionRef
+from tests.service.memorybench import DAY, START, Talks, talks
+
+# -- what is found -------------------------------------------------------------
+
+
+async def test_a_hit_says_what_was_said_where_when_and_by_whom() -> None:
+    """The text is the log's, its words are marked, and its score has its parts."""
+    async with talks() as at:
+        await at.said("harbour", "My gate code is 4711.", "Noted: the gate.", "Soup with kelp, please.", agent="plain")
+        (hit, *_) = (await at.hf.search("what is the gate code?", "ada")).hits
+        assert (hit.session_id, hit.seq, hit.turn_id, hit.role, hit.timestamp) == ("harbour", 0, 0, "user", START)
+        assert hit.snippet == "My gate code is 4711."
+        assert [hit.snippet[start:stop] for start, stop in hit.highlights] == ["gate", "code"]
+        assert {"own", "neighbours", "session", "keyword"} <= hit.parts.keys()
+        assert hit.score > 0
+        assert hit.position == 1
+        assert (hit.before, hit.after) == ((), ())
+
+
+async def test_neighbours_come_on_request_and_no_more_than_asked() -> None:
+    """What was said before and behind, in its order; results of tools are not among them."""
+    async with talks() as at:
+        await at.said("s", "one", "two", "three", "the ferry leaves at nine", "five", "six")
+        (hit, *_) = (await at.hf.search("ferry leaves", "ada", neighbours=2)).hits
+        assert [one.text for one in hit.before] == ["two", "three"]
+        assert [one.text for one in hit.after] == ["five", "six"]
+        (hit, *_) = (await at.hf.search("ferry leaves", "ada", neighbours=10)).hits
+        assert [one.seq for one in (*hit.before, *hit.after)] == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("filters", "wanted"),
+    [
+        ({}, {"a#0", "a#1", "b#0", "b#1"}),
+        ({"session_id": "a"}, {"a#0", "a#1"}),
+        ({"session_id": "nowhere"}, set()),
+        ({"role": "user"}, {"a#0", "b#0"}),
+        ({"role": "assistant"}, {"a#1", "b#1"}),
+        ({"role": "tool"}, set()),
+        ({"agent": "nobody"}, set()),
+        ({"since": START + 1}, {"b#0", "b#1"}),
+        ({"until": START + 1}, {"a#0", "a#1"}),
+        ({"since": START + DAY, "until": START + DAY + 1, "role": "user"}, {"b#0"}),
+        ({"since": START + 2 * DAY}, set()),
+    ],
+)
+async def test_filters_let_pass_what_they_say_and_never_widen(filters: dict[str, Any], wanted: set[str]) -> None:
+    """What passes no filter is not found, also where that leaves nothing."""
+    async with talks() as at:
+        await at.said("a", "kelp soup", "kelp it is")
+        at.clock.now += DAY
+        await at.said("b", "kelp again", "more kelp")
+        assert set(await at.found("kelp", **filters)) == wanted
+
+
+async def test_what_an_agent_said_is_found_by_its_name() -> None:
+    """The filter is by who answered."""
+    async with talks(lambda _: "Kelp grows to 60 m.") as at:
+        session = await at.hf.session("s", user_id="ada", agent="plain")
+        await session.send("How long is kelp?")
+        await at.settled()
+        assert await at.found("kelp", agent="plain") == ["s#1"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['"kelp', "kelp AND soup", "NEAR(kelp)", "kelp*", "^kelp", "title:kelp", "kelp' OR 1=1 --", "{kelp}", "kelp\x00"],
+)
+async def test_nothing_in_a_query_is_syntax(query: str) -> None:
+    """Whatever stands around a word, it is a word."""
+    async with talks() as at:
+        await at.said("s", "kelp")
+        await at.said("t", "nothing of the kind", user="ada")
+        assert (await at.found(query))[:1] == ["s#0"]
+
+
+@pytest.mark.parametrize("query", ["the", "of the and", "?!…", "🦀"])
+async def test_words_that_say_nothing_find_nothing(query: str) -> None:
+    """No filter is widened for them, and nothing is guessed."""
+    async with talks() as at:
+        await at.said("s", "the crab of the sea and the shore 🦀")
+        assert await at.found(query) == []
+
+
+# -- times ---------------------------------------------------------------------
+
+
+async def test_what_did_i_ask_about_yesterday() -> None:
+    """A question that names a time alone: what the user said then, the newest first."""
+    async with talks() as at:
+        await at.said("old", "An old question?", "An old answer.")
+        at.clock.now += 3 * DAY
+        await at.said("s", "How deep is the harbour?", "Nine metres.", "And the river?", "Three.")
+        at.clock.now += 60_000
+        await at.said("t", "Which rope is best?", "Hemp.")
+        at.clock.now += DAY
+        await at.said("now", "Good morning.")
+        results = await at.hf.search("What did I ask about yesterday?", "ada")
+        assert [hit.id for hit in results.hits] == ["t#0", "s#0", "s#2"]
+        assert {hit.score for hit in results.hits} == {0.0}
+        day = (START + 3 * DAY) // DAY * DAY
+        assert results.range == (day, day + DAY)
+        assert set(await at.found("What did we talk about yesterday?")) >= {"t#1", "s#1"}
+        assert await at.found("What did I ask about yesterday?", role="assistant") == ["t#1", "s#1", "s#3"]
+        assert "old#0" not in await at.found("what did I say about the question yesterday", time="auto")
+
+
+async def test_a_time_narrows_together_with_the_filters() -> None:
+    """Both hold; where they have nothing in common there is nothing."""
+    async with talks() as at:
+        await at.said("s", "kelp soup")
+        at.clock.now += DAY
+        asked = "what did I say about kelp yesterday"
+        assert await at.found(asked) == ["s#0"]
+        assert await at.found(asked, since=START + 1) == []
+        assert await at.found(asked, since=START + 5 * DAY) == []
+        assert await at.found(asked, time="off") == ["s#0"]
+
+
+async def test_days_begin_where_the_caller_is() -> None:
+    """22:13 in London is the next morning in Tokyo."""
+    async with talks() as at:
+        await at.said("s", "kelp soup")
+        at.clock.now += 4 * 3_600_000  # 02:13 of the 15th in London, 11:13 of the 15th in Tokyo
+        assert await at.found("what did I ask yesterday?") == ["s#0"]
+        assert await at.found("what did I ask yesterday?", tz="Asia/Tokyo") == []
+        assert await at.found("what did I ask today?", tz="Asia/Tokyo") == ["s#0"]
+
+
+# -- pages ---------------------------------------------------------------------
+
+
+async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchResults]:
+    """All pages of a search."""
+    found = [await at.hf.search(query, "ada", limit=limit, **asked)]
+    while found[-1].cursor is not None:
+        found.append(await at.hf.search(query, "ada", limit=limit, after=found[-1].cursor, **asked))
+        assert len(found) < 60
+    return found
+
+
+@pytest.mark.parametrize("query", ["kelp", "what did I say yesterday?"])
+@pytest.mark.parametrize("limit", [1, 3, 7, 100])
+async def test_pages_together_are_the_one_long_page(query: str, limit: int) -> None:
+    """Nothing twice, nothing left out, in one order, whatever the size of a page."""
+    async with talks() as at:
+        for name in "abc":
+            await at.said(name, *(("user", f"kelp {'soup ' * (at_ % 3)}{at_}") for at_ in range(7)))
+        at.clock.now += DAY
+        (whole,) = await pages(at, query, 100)
+        found = await pages(at, query, limit)
+        assert [hit.id for page in found for hit in page.hits] == [hit.id for hit in whole.hits]
+        assert [hit.position for page in found for hit in page.hits] == list(range(1, 22))
+        assert [page.has_more for page in found] == [*[True] * (len(found) - 1), False]
+        assert all(page.range == whole.range for page in found)
+
+
+async def test_what_is_said_between_two_pages_does_not_come_in() -> None:
+    """Neither doubled nor pushed: and "yesterday" stays the day that it was."""
+    async with talks() as at:
+        await at.said("a", *(("user", f"kelp number {number}") for number in range(6)))
+        at.clock.now += DAY
+        first = await at.hf.search("what did I say about kelp yesterday", "ada", limit=3)
+        at.clock.now += DAY
+        await at.said("b", "kelp kelp kelp")
+        second = await at.hf.search("what did I say about kelp yesterday", "ada", limit=3, after=first.cursor)
+        ids = [hit.id for hit in (*first.hits, *second.hits)]
+        assert sorted(ids) == [f"a#{number}" for number in range(6)]
+
+
+async def test_what_a_clock_that_is_ahead_has_written_is_on_every_page() -> None:
+    """Messages from the future, of another server's clock or an import, are paged like others."""
+    async with talks() as at:
+        at.clock.now += DAY
+        await at.said("a", "kelp one", "kelp two", "kelp three", "kelp four")
+        at.clock.now -= DAY
+        found = await pages(at, "kelp", 1)
+        assert len({hit.id for page in found for hit in page.hits}) == 4
+
+
+async def test_a_cursor_is_of_one_search() -> None:
+    """With another query, filter, user or tenant, or changed by one character, it is refused."""
+    async with talks() as at:
+        for user in ("ada", "bob"):
+            await at.said("s", "kelp one", "kelp two", "kelp three", user=user)
+        cursor = (await at.hf.search("kelp", "ada", limit=1)).cursor
+        assert cursor is not None
+        assert len(await at.found("kelp", after=cursor)) == 2
+        changed: list[dict[str, Any]] = [
+            {"query": "kelp soup"},
+            {"user_id": "bob"},
+            {"role": "user"},
+            {"since": 1},
+            {"session_level": True},
+            {"time": "off"},
+            {"tz": "Asia/Tokyo"},
+            {"after": ""},
+            {"after": cursor[:-1]},
+            {"after": cursor + "A"},
+            {"after": "ü" * 10},
+            {"after": "A" * 5000},
+            {"after": cursor.swapcase()},
+        ]
+        for other in changed:
+            with pytest.raises(InvalidRequest, match="no cursor of this search"):
+                await at.hf.search(**{"query": "kelp", "user_id": "ada", "after": cursor, **other})
+        async with at.hf.serving("t2") as elsewhere:
+            with pytest.raises(InvalidRequest, match="no cursor of this search"):
+                await elsewhere.search("kelp", "ada", after=cursor)
+
+
+places = st.builds(
+    Place,
+    score=st.floats(allow_nan=False, allow_infinity=False),
+    at=st.integers(-(2**53), 2**53),
+    session=st.text(max_size=40).filter(lambda text: text.isprintable()),
+    seq=st.integers(0, 2**31),
+    position=st.integers(1, 10**6),
+    now=st.integers(0, 2**53),
+    newest=st.integers(-(2**53), 2**53),
+)
+
+
+@given(
+    place=places,
+    asked=st.dictionaries(st.text(max_size=5), st.text(max_size=5)),
+    at=st.integers(0),
+    flip=st.integers(1, 255),
+)
+def test_a_cursor_gives_back_its_place_and_nothing_else_does(place: Place, asked: Any, at: int, flip: int) -> None:
+    """Every place comes back; a cursor that was changed anywhere is none."""
+    cursor = cursor_of(place, asked)
+    assert place_in(cursor, asked) == place
+    spot = at % len(cursor)
+    other = cursor[:spot] + chr((ord(cursor[spot]) ^ flip) % 128) + cursor[spot + 1 :]
+    try:
+        again = place_in(other, asked)
+    except InvalidRequest:
+        return
+    assert again == place, "the spare bits of the last character alone mean nothing"
+
+
+async def test_session_level_gives_the_best_of_each() -> None:
+    """One hit a session, also over pages."""
+    async with talks() as at:
+        for name in "abcd":
+            await at.said(name, f"kelp {name}", "more kelp", "kelp kelp")
+        found = await pages(at, "kelp", 3, session_level=True)
+        ids = [hit.session_id for page in found for hit in page.hits]
+        assert sorted(ids) == ["a", "b", "c", "d"]
+        whole = await at.hf.search("kelp", "ada", limit=100)
+        best = {hit.session_id: hit.id for hit in reversed(whole.hits)}
+        assert {hit.id for page in found for hit in page.hits} == set(best.values())
+
+
+# -- the log has the last word ---------------------------------------------------
+
+
+async def test_what_the_log_has_not_is_not_shown_and_the_page_is_filled() -> None:
+    """Erased, retired, deleted behind the index's back, or another session of the name: further hits take the place."""
+    async with talks() as at:
+        for name in "abcdef":
+            await at.said(name, f"kelp {name}", "fine")
+        index = at.hf.engine.index
+        assert index is not None
+        store = at.hf.engine.life.store
+        inner: Any = getattr(store, "_store", store)
+        await inner.erase(at.ref("a"), 0)
+        await inner.delete(at.ref("b"))
+        found = await at.found("kelp", limit=4, role="user")
+        assert len(found) == 4
+        assert not {"a#0", "b#0"} & set(found)
+        await at.settled()
+        assert "a#0" not in await at.found("kelp", limit=100)
+
+
+async def test_what_was_erased_is_gone_at_once() -> None:
+    """And so is what was rewound or deleted."""
+    async with talks() as at:
+        await at.said("s", "kelp one", "kelp two", "kelp three", "kelp four")
+        await at.hf.erase(at.ref("s"), 0)
+        assert set(await at.found("kelp")) == {"s#1", "s#2", "s#3"}
+        assert all("one" not in hit.snippet for hit in (await at.hf.search("kelp", "ada")).hits)
+        await at.hf.delete(at.ref("s"))
+        assert await at.found("kelp") == []
+
+
+async def test_hits_that_are_neighbours_are_read_together(tmp_path: Path) -> None:
+    """A session, and each run of its messages, is read once, whatever number of hits it has."""
+    async with talks(url=f"sqlite:///{tmp_path}/chat.db") as at:
+        await at.said("s", *[f"kelp soup, day {number}" for number in range(8)])
+        store, reads = at.hf.engine.store, list[str]()
+        for name in ("get", "entries"):
+            method = getattr(store, name)
+
+            async def noted(*args: Any, method: Any = method, name: str = name, **more: Any) -> Any:
+                reads.append(name)
+                return await method(*args, **more)
+
+            setattr(store, name, noted)
+        assert len(await at.found("kelp soup", limit=8)) == 8
+        assert sorted(reads) == ["entries", "get"]
+
+
+async def test_a_search_for_a_prompt_reads_what_it_shows_and_no_more(tmp_path: Path) -> None:
+    """Nobody asks for its next page."""
+    async with talks(url=f"sqlite:///{tmp_path}/chat.db") as at:
+        for number in range(6):
+            await at.said(f"s{number}", "kelp soup")
+        read: list[str] = []
+        store = at.hf.engine.store
+        get = store.get
+
+        async def noted(ref: SessionRef) -> Session:
+            read.append(ref.id)
+            return await get(ref)
+
+        store.get = noted  # type: ignore[method-assign]  # to be told what is read
+        results = await searched(at.hf.engine, "ada", "kelp soup", Asked(limit=3, bare=True))
+        assert [hit.session_id for hit in results.hits] == read
+        assert (results.cursor, results.has_more, [hit.highlights for hit in results.hits]) == (None, False, [()] * 3)
+
+
+async def test_a_session_made_anew_shows_nothing_of_the_old_one() -> None:
+    """It has the name, not the identity."""
+    async with talks() as at:
+        await at.said("s", "kelp of old")
+        await at.hf.delete(at.ref("s"))
+        await at.said("s", "dulse of today")
+        assert await at.found("kelp") == []
+        assert await at.found("dulse") == ["s#0"]
+
+
+async def test_what_was_just_said_is_found() -> None:
+    """A search waits, for a moment, for what this process was told."""
+    async with talks() as at:
+        session = await at.hf.session("s", user_id="ada")
+        await session.append({"role": "user", "content": "kelp soup"})
+        assert await at.found("kelp") == ["s#0"]
+
+
+# -- what can be asked -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"query": ""}, "query"),
+        ({"query": " \n"}, "query"),
+        ({"query": "k" * (QUERY_CHARS + 1)}, "query"),
+        ({"query": None}, "query"),
+        ({"user_id": ""}, "user_id"),
+        ({"user_id": None}, "user_id"),
+        ({"user_id": "u" * 600}, "user_id"),
+        ({"user_id": "\ud800"}, "user_id"),
+        ({"mode": "fuzzy"}, "mode"),
+        ({"limit": 0}, "limit"),
+        ({"limit": SEARCH_RESULTS + 1}, "limit"),
+        ({"limit": True}, "limit"),
+        ({"neighbours": 11}, "neighbours"),
+        ({"neighbours": -1}, "neighbours"),
+        ({"role": "system"}, "role"),
+        ({"session_id": ""}, "session_id"),
+        ({"agent": 7}, "agent"),
+        ({"since": "yesterday"}, "since"),
+        ({"since": 5, "until": 5}, "until"),
+        ({"time": "on"}, "time"),
+        ({"tz": "Atlantis/Harbour"}, "tz"),
+        ({"tz": "../../etc/passwd"}, "tz"),
+        ({"tz": 1}, "tz"),
+    ],
+)
+async def test_what_cannot_be_asked_is_refused_by_name(asked: dict[str, Any], param: str) -> None:
+    """Before anything is looked up; the query is not quoted."""
+    async with talks() as at:
+        with pytest.raises(InvalidRequest) as refused:
+            await at.hf.search(**{"query": "kelp", "user_id": "ada", **asked})
+        assert refused.value.param == param
+        assert "kkk" not in str(refused.value)
+
+
+async def test_without_an_index_it_says_so() -> None:
+    """Not an empty answer."""
+    async with talks(index=None) as at:
+        with pytest.raises(InvalidRequest, match="no index here"):
+            await at.found("kelp")
+
+
+# -- vectors ---------------------------------------------------------------------
+
+
+class Sea:
+    """Makes vectors by the sea that a text is about: words have no part in it."""
+
+    name = "test/sea"
+    dimension = 2
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
+        self.queries: list[str] = []
+
+    async def embed(self, texts: list[str]) -> list[bytes]:
+        """See `Embedder.embed`."""
+        from holdfast.recall.vectors import vector_of
+
+        if self.failure is not None:
+            raise self.failure
+        self.queries += texts
+        wet = {"kelp", "seaweed", "dulse"}
+        return [vector_of([1.0, 0.1] if wet & set(text.casefold().split()) else [0.1, 1.0]) for text in texts]
+
+    async def close(self) -> None:
+        """See `Embedder.close`."""
+
+
+async def test_a_vector_finds_what_words_do_not() -> None:
+    """By vector and by both; the hit says how near it is."""
+    sea = Sea()
+    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
+        await at.said("s", "I like seaweed")
+        await at.said("t", "I like trains")
+        assert await at.found("kelp", mode="keyword") == []
+        (hit, *_) = (await at.hf.search("kelp", "ada", mode="vector")).hits
+        assert hit.id == "s#0"
+        assert hit.parts["vector"] > 0.9
+        results = await at.hf.search("kelp", "ada")
+        assert (results.mode, results.hits[0].id) == ("hybrid", "s#0")
+
+
+async def test_without_an_embedder_hybrid_is_by_words_and_says_so() -> None:
+    """`vector` is an error: nothing else was asked for."""
+    async with talks() as at:
+        await at.said("s", "kelp")
+        results = await at.hf.search("kelp", "ada", mode="hybrid")
+        assert (results.mode, len(results.hits)) == ("keyword", 1)
+        assert "no embedder" in results.notes[0]
+        with pytest.raises(InvalidRequest, match="needs an embedder"):
+            await at.hf.search("kelp", "ada", mode="vector")
+
+
+async def test_an_embedder_that_fails_leaves_words_and_no_word_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Hybrid goes on; vector tells; what was asked is in no log line."""
+    sea = Sea()
+    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
+        await at.said("s", "kelp")
+        sea.failure = EmbeddingFailed("away", again=True)
+        results = await at.hf.search("kelp secretword", "ada")
+        assert (results.mode, [hit.id for hit in results.hits]) == ("keyword", ["s#0"])
+        assert results.notes == ("keyword only: the embedder failed",)
+        with pytest.raises(EmbeddingFailed):
+            await at.hf.search("kelp secretword", "ada", mode="vector")
+    assert "secretword" not in caplog.text
+
+
+async def test_where_what_an_embedder_needs_is_not_installed_words_are_found_all_the_same() -> None:
+    """The local model without NumPy: messages and memories are found by their words, and the results say so."""
+    sea = Sea()
+    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
+        await at.said("s", "kelp")
+        await at.hf.memories.remember("Ada eats kelp", user_id="ada")
+        sea.failure = MissingExtra("NumPy", "embeddings")
+        results = await at.hf.search("any kelp?", "ada")
+        assert (results.mode, [hit.id for hit in results.hits]) == ("keyword", ["s#0"])
+        recalled = await at.hf.memories.recall("any kelp?", user_id="ada")
+        assert ([one.memory.content for one in recalled.found], recalled.mode) == (["Ada eats kelp"], "keyword")
+        with pytest.raises(MissingExtra):
+            await at.hf.search("any kelp?", "ada", mode="vector")
+
+
+async def test_a_configured_vector_mode_outlives_its_embedder() -> None:
+    """By words, for messages and memories alike; who asks for vectors alone is told."""
+    sea = Sea()
+    async with talks(index=IndexSettings(embedder=sea, mode="vector")) as at:
+        await at.said("s", "kelp")
+        await at.hf.memories.remember("Ada eats kelp", user_id="ada")
+        sea.failure = EmbeddingFailed("away", again=True)
+        results = await at.hf.search("any kelp?", "ada")
+        assert (results.mode, [hit.id for hit in results.hits]) == ("keyword", ["s#0"])
+        recalled = await at.hf.memories.recall("any kelp?", user_id="ada")
+        assert ([one.memory.content for one in recalled.found], recalled.mode) == (["Ada eats kelp"], "keyword")
+        assert recalled.note == "the embedder did not answer"
+        with pytest.raises(EmbeddingFailed):
+            await at.hf.memories.recall("any kelp?", user_id="ada", mode="vector")
+
+
+async def test_results_of_tools_are_found_when_asked_for() -> None:
+    """And only then."""
+    async with talks() as at:
+        call = {"id": "c", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
+        session = await at.hf.session("s", user_id="ada")
+        await session.append(
+            [
+                {"role": "user", "content": "When is the tide?"},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c", "content": "springtide at 04:10"},
+                {"role": "assistant", "content": "Early."},
+            ]
+        )
+        await at.settled()
+        assert await at.found("springtide") == []
+        assert await at.found("springtide", role="tool") == ["s#2"]
+
+
+def test_results_are_json() -> None:
+    """All of it can be told."""
+    assert msgspec.json.encode(SearchResults(hits=(), mode="keyword"))
