@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from holdfast.context.dialects import CLOSING
 from holdfast.context.reasoning import THINKING
+from holdfast.context.recalled import is_recalled
 from holdfast.messages import Message
 
 Block = dict[str, Any]
@@ -66,7 +67,8 @@ def stable(conversation: Sequence[Message]) -> int:
     """How many of the messages the next prompt begins with, as long as the frontier stays.
 
     All but the word of the user that a dialect wants at the end where the assistant spoke last: the next prompt has what was
-    said instead. What is recalled for one call alone will have its place here too (DESIGN.md, section 4, rule 7).
+    said instead. What is recalled is of one turn: a call after a round of tools begins with it, the next turn does not; for
+    that there is a mark of its own, see `_ends`.
     """
     closed = bool(conversation) and conversation[-1].role == "user" and conversation[-1].content == CLOSING
     return len(conversation) - closed
@@ -77,9 +79,15 @@ def _ends(
 ) -> Iterator[Block]:
     """The blocks that a mark is worth most on, the best first."""
     yield from _last(block for group in written[: stable(conversation)] for block in group)
+    yield from _last(block for group in written[: _recalled_at(conversation)] for block in group)
     yield from _last(block for group in written[: max(0, newest - 1)] for block in group)
     yield from _last(front)
     yield from _last(written[0] if written else ())
+
+
+def _recalled_at(conversation: Sequence[Message]) -> int:
+    """Where what is recalled for this turn alone stands; 0: nothing is."""
+    return next((at for at in range(len(conversation) - 1, -1, -1) if is_recalled(conversation[at])), 0)
 
 
 def _behind_last_reply(conversation: Sequence[Message]) -> int:

@@ -1,0 +1,236 @@
+"""The REST API over memories: what it answers, to whom, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.memories import Owner
+from tests.edges.keys import Stopped, bearer, made
+from tests.edges.server import Served, gateway
+
+ANN = Owner("user", "ann")
+SECRET = "secret_guard: {on_secret: block, patterns: [{label: canary, regex: 'canary-[0-9]+'}]}"
+
+
+async def post(served: Served, body: dict[str, Any], **headers: str) -> Any:
+    return await served.http.post("/v1/memories", json=body, headers=headers)
+
+
+async def kept(served: Served, content: str = "Ann likes tea", **fields: Any) -> Any:
+    response = await post(served, {"content": content, "user_id": "ann", **fields})
+    assert response.is_success, response.text
+    return response.json()
+
+
+async def test_remember_recall_change_and_forget() -> None:
+    async with gateway(clock=Stopped()) as (served, _):
+        http = served.http
+        first = await post(served, {"content": "Ann likes tea", "user_id": "ann", "tags": ["drink"]})
+        one = first.json()
+        assert (first.status_code, one["outcome"], one["scope"], one["user_id"]) == (201, "new", "user", "ann")
+        assert first.headers["etag"] == f'"{one["version"]}"'
+        again = await post(served, {"content": "ann likes tea.", "user_id": "ann"})
+        assert (again.status_code, again.json()["outcome"], again.json()["id"]) == (200, "merged", one["id"])
+        found = (await http.get("/v1/memories", params={"q": "what tea?", "user_id": "ann"})).json()
+        assert [hit["id"] for hit in found["data"]] == [one["id"]]
+        assert found["mode"] == "keyword"
+        assert 0 < found["data"][0]["score"] <= 1
+        place = f"/v1/memories/{one['id']}"
+        changed = await http.patch(place, json={"content": "Ann likes gin"})
+        assert changed.json()["outcome"] == "superseded"
+        newer = changed.json()
+        assert newer["supersedes"] == [one["id"]]
+        assert (await http.get(place)).json()["superseded_by"] == newer["id"]
+        gone = await http.delete(f"/v1/memories/{newer['id']}")
+        assert gone.json() == {"object": "memory", "id": newer["id"], "deleted": True, "memories": 2}
+        assert (await http.get(place)).status_code == 404
+        assert (await http.get("/v1/memories", params={"user_id": "ann"})).json()["data"] == []
+
+
+async def test_a_list_has_pages_and_filters() -> None:
+    async with gateway() as (served, _):
+        for number in range(5):
+            await kept(
+                served,
+                f"fact number {number}",
+                tags=["odd"] if number % 2 else [],
+                agent="desk" if number > 2 else None,
+            )
+        await kept(served, "a planted fact", origin="web")
+
+        async def contents(**params: Any) -> list[str]:
+            found = await served.http.get("/v1/memories", params={"user_id": "ann", **params})
+            return [one["content"][-1] for one in found.json()["data"]]
+
+        page = (await served.http.get("/v1/memories", params={"user_id": "ann", "limit": 2})).json()
+        assert (page["has_more"], page["last_id"]) == (True, page["data"][1]["id"])
+        assert await contents(after=page["last_id"], limit=2) == ["2", "3"]
+        assert await contents(tag="odd") == ["1", "3"]
+        assert await contents(agent="desk") == ["3", "4"]
+        assert await contents(order="desc", limit=1, status="active") == ["4"]
+        assert len(await contents(status="quarantined")) == 1
+        assert await contents(type="project") == []
+        assert sorted(await contents(q="fact", status="active", limit=9)) == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_change_may_expect_a_version() -> None:
+    async with gateway() as (served, _):
+        one = await kept(served)
+        place, old = f"/v1/memories/{one['id']}", {"if-match": f'"{one["version"]}"'}
+        assert (await served.http.patch(place, json={"importance": 1}, headers=old)).status_code == 200
+        stale = await served.http.patch(place, json={"importance": 0}, headers=old)
+        assert stale.status_code == 412
+
+
+async def test_what_is_held_is_reviewed() -> None:
+    async with gateway() as (served, _):
+        one = await kept(served, origin="tool", sources=[{"session_id": "s", "seqs": [3], "origin": "tool"}])
+        assert (one["status"], one["trust"], one["sources"][0]["seqs"]) == ("quarantined", 0.2, [3])
+        place = f"/v1/memories/{one['id']}/review"
+        assert (await served.http.post(place, json={"decision": "perhaps"})).status_code == 400
+        told = (await served.http.post(place, json={"decision": "accept"})).json()
+        assert (told["status"], told["trust"]) == ("active", 0.2)
+        assert told["reviewed_at"] is not None
+
+
+async def test_what_came_from_a_session_can_be_forgotten_together() -> None:
+    async with gateway() as (served, _):
+        for seq in (1, 2):
+            await kept(served, f"fact number {seq}", sources=[{"session_id": "s", "seqs": [seq]}])
+        where = {"user_id": "ann", "source_session": "s"}
+        assert (await served.http.delete("/v1/memories", params={**where, "source_seq": 1})).json()["memories"] == 1
+        assert (await served.http.delete("/v1/memories", params=where)).json()["memories"] == 1
+        assert (await served.http.delete("/v1/memories", params={"user_id": "ann"})).status_code == 400
+
+
+async def test_an_erased_message_takes_what_came_from_it() -> None:
+    async with gateway() as (served, _):
+        body = {"messages": [{"role": "user", "content": "I like tea"}]}
+        await served.http.post("/v1/sessions", json={"id": "s", "user_id": "ann"})
+        await served.http.post("/v1/sessions/s/messages?user_id=ann", json=body)
+        await kept(served, sources=[{"session_id": "s", "seqs": [0]}])
+        await served.http.delete("/v1/sessions/s/messages/0?user_id=ann")
+        assert (await served.http.get("/v1/memories?user_id=ann")).json()["data"] == []
+
+
+# -- who -----------------------------------------------------------------------
+
+
+async def test_a_users_key_sees_the_users_and_the_apps_and_writes_the_users_alone() -> None:
+    async with gateway() as (served, _):
+        admin = bearer(await made(served.hf, role="admin"))
+        ann = bearer(await made(served.hf, user_id="ann"))
+        memories = served.hf.memories
+        mine = (await memories.remember("Tea for Ann", user_id="ann")).memory
+        theirs = (await memories.remember("Tea for Bob", user_id="bob")).memory
+        agents = (await memories.remember("Tea of the desk", agent="desk")).memory
+        shared = (await memories.remember("Tea for all", app=True)).memory
+        http = served.http
+        seen = await http.get("/v1/memories", params={"q": "tea", "agent": "desk", "limit": 9}, headers=ann)
+        assert {one["id"] for one in seen.json()["data"]} == {mine.id, shared.id}
+        for query in ({"user_id": "bob"}, {"user_id": "bob", "q": "tea"}):
+            assert (await http.get("/v1/memories", params=query, headers=ann)).status_code == 404
+        assert (
+            await http.get("/v1/memories", params={"scope": "agent", "agent": "desk"}, headers=ann)
+        ).status_code == 403
+        for hidden in (theirs, agents):
+            for method, path, body in _touches(hidden.id):
+                response = await http.request(method, path, json=body, headers=ann)
+                assert response.status_code == 404, (method, path)
+                assert "Tea" not in response.text
+        assert (await http.get(f"/v1/memories/{shared.id}", headers=ann)).status_code == 200
+        for method, path, body in _touches(shared.id)[1:]:
+            assert (await http.request(method, path, json=body, headers=ann)).status_code == 403, (method, path)
+        for scope in ({"scope": "app"}, {"scope": "agent", "agent": "desk"}):
+            assert (await post(served, {"content": "x y", **scope}, **ann)).status_code == 403
+        assert (await post(served, {"content": "x y", "user_id": "bob"}, **ann)).status_code == 404
+        assert (await post(served, {"content": "x y"}, **ann)).json()["user_id"] == "ann"
+        where = {"source_session": "s", "user_id": "bob"}
+        assert (await http.delete("/v1/memories", params=where, headers=ann)).status_code == 404
+        assert (await http.get(f"/v1/memories/{theirs.id}", headers=admin)).status_code == 200
+
+
+def _touches(memory_id: str) -> list[tuple[str, str, Any]]:
+    place = f"/v1/memories/{memory_id}"
+    return [
+        ("GET", place, None),
+        ("PATCH", place, {"importance": 1}),
+        ("POST", f"{place}/review", {"decision": "accept"}),
+        ("DELETE", place, None),
+    ]
+
+
+async def test_the_sessions_of_others_are_not_told_to_a_users_key() -> None:
+    async with gateway() as (served, _):
+        ann = bearer(await made(served.hf, user_id="ann"))
+        source = {"session_id": "bobs-session", "user_id": "bob"}
+        admin = bearer(await made(served.hf, role="admin"))
+        await post(served, {"content": "Tea for all", "scope": "app", "sources": [source]}, **admin)
+        told = await served.http.get("/v1/memories?scope=app", headers=ann)
+        assert "Tea for all" in told.text
+        assert "bobs-session" not in told.text
+
+
+# -- what is refused -----------------------------------------------------------
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({}, "content"),
+    ({"content": " "}, "content"),
+    ({"content": 5}, "content"),
+    ({"content": "x", "kind": "y"}, "kind"),
+    ({"content": "x", "type": "odd"}, "type"),
+    ({"content": "x", "tags": "a"}, "tags"),
+    ({"content": "x", "tags": [1]}, "tags"),
+    ({"content": "x", "importance": "high"}, "importance"),
+    ({"content": "x", "scope": "world"}, "scope"),
+    ({"content": "x", "scope": "app", "user_id": "ann"}, "user_id"),
+    ({"content": "x", "scope": "agent"}, "agent"),
+    ({"content": "x", "user_id": 5}, "user_id"),
+    ({"content": "x", "agent": 5}, "agent"),
+    ({"content": "x", "sources": {}}, "sources"),
+    ({"content": "x", "sources": [{"seqs": [1]}]}, "sources[0]"),
+    ({"content": "x", "sources": [{"session_id": "s", "seqs": [-1]}]}, "sources[0].seqs"),
+    ({"content": "x", "sources": [{"session_id": "s", "origin": "god"}]}, "sources[0].origin"),
+    ({"content": "x", "user_id": "ann", "sources": [{"session_id": "s", "user_id": "bob"}]}, "sources[0].user_id"),
+    ({"content": "x", "supersedes": "mem_1"}, "supersedes"),
+    ({"content": "x", "metadata": []}, "metadata"),
+    ({"content": "x", "valid_until": "soon"}, "valid_until"),
+]
+
+
+@pytest.mark.parametrize(("body", "param"), WRONG)
+async def test_what_can_be_no_memory_is_told_where(body: dict[str, Any], param: str) -> None:
+    async with gateway() as (served, _):
+        response = await post(served, body)
+        assert response.status_code == 400, response.text
+        assert response.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["?mode=keyword", "?min_score=0.5", "?q=a&after=mem_1", "?q=a&limit=101", "?q=a&min_score=2", "?q=a&mode=vector", "?scope=agent",
+     "?status=odd", "?type=odd", "?q=", "?limit=0", "?who=me"],
+)  # fmt: skip
+async def test_a_list_that_cannot_be_is_refused(query: str) -> None:
+    async with gateway() as (served, _):
+        assert (await served.http.get(f"/v1/memories{query}")).status_code == 400
+
+
+async def test_secrets_are_refused_and_not_quoted() -> None:
+    async with gateway((), SECRET) as (served, _):
+        response = await post(served, {"content": "the code is canary-77"})
+        assert (response.status_code, response.json()["error"]["code"]) == (422, "secret_blocked")
+        assert "canary-77" not in response.text
+        one = await kept(served)
+        changed = await served.http.patch(f"/v1/memories/{one['id']}", json={"content": "the code is canary-77"})
+        assert changed.status_code == 422
+        assert (await served.hf.memories.page(ANN)).total == 1
+
+
+async def test_what_is_too_long_is_refused() -> None:
+    async with gateway() as (served, _):
+        response = await post(served, {"content": "tea " * 3000})
+        assert response.status_code == 413
+        assert "tea tea" not in response.text

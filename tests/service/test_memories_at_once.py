@@ -1,0 +1,91 @@
+"""Memories of two servers on one database, with an index that they share, and of one that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.holdfast import Holdfast
+from holdfast.memories import Memory, Owner
+
+ANN = Owner("user", "ann")
+WRITER = """
+import asyncio, sys
+from holdfast.holdfast import Holdfast
+
+async def main():
+    async with Holdfast(sys.argv[1]) as hf:
+        for at in range(100_000):
+            made = await hf.memories.remember(f"My favourite colour is shade{at}", user_id="ann")
+            print(made.memory.id, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def all_of(hf: Holdfast) -> list[Memory]:
+    return list((await hf.memories.page(ANN, limit=1000)).memories)
+
+
+@pytest.mark.parametrize("told", [1, 7, 20])
+async def test_what_was_remembered_outlives_a_kill_and_a_change_is_whole(tmp_path: Path, told: int) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    writer = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, url, stdout=asyncio.subprocess.PIPE)
+    assert writer.stdout is not None
+    lines = [await writer.stdout.readline() for _ in range(told)]
+    writer.kill()
+    rest, _ = await writer.communicate()
+    ids = [line.strip().decode() for line in (*lines, *rest.splitlines(keepends=True)) if line.endswith(b"\n")]
+    async with Holdfast(url) as hf:
+        found = {one.id: one for one in await all_of(hf)}
+        assert found.keys() >= set(ids)
+        active = [one for one in found.values() if one.status == "active"]
+        assert len(active) == 1
+        assert all(one.superseded_by in found for one in found.values() if one not in active)
+        assert len(found) - len(ids) <= 1
+        recalled = await hf.memories.recall("favourite colour", user_id="ann", limit=50)
+        assert [one.memory for one in recalled.found] == active
+        made = await hf.memories.remember("My favourite colour is blue", user_id="ann")
+        assert made.memory.supersedes == (active[0].id,)
+
+
+async def test_two_servers_with_one_index_see_what_the_other_does_at_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with Holdfast(url) as one, Holdfast(url) as other:
+        made = (await one.memories.remember("Ann likes green tea", user_id="ann")).memory
+        assert [hit.memory.id for hit in (await other.memories.recall("tea", user_id="ann")).found] == [made.id]
+        assert (await other.memories.remember("Ann likes green tea", user_id="ann", tags=["t"])).outcome == "merged"
+        await other.memories.forget(made.id)
+        assert (await one.memories.recall("tea", user_id="ann")).found == ()
+        assert (await one.memories.remember("Ann likes green tea", user_id="ann")).outcome == "new"
+
+
+async def test_two_servers_that_give_new_values_at_once_leave_one(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with Holdfast(url) as one, Holdfast(url) as other:
+        said = [
+            hf.memories.remember(f"My favourite colour is {shade}", user_id="ann")
+            for shade in ("red", "blue", "green", "black", "white", "brown")
+            for hf in (one, other)
+        ]
+        await asyncio.gather(*said)
+        active = [kept for kept in await all_of(one) if kept.status == "active"]
+        assert len(active) == 1
+        recalled = await other.memories.recall("favourite colour", user_id="ann")
+        assert [hit.memory for hit in recalled.found] == active
+
+
+async def test_forgetting_races_with_remembering_and_leaves_no_trace_in_the_index(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with Holdfast(url) as one, Holdfast(url) as other:
+        ids = [(await one.memories.remember(f"Ann owns boat{at}", user_id="ann")).memory.id for at in range(12)]
+        await asyncio.gather(
+            *(one.memories.forget(memory_id) for memory_id in ids),
+            *(other.memories.remember(f"Ann sails sea{at}", user_id="ann") for at in range(12)),
+        )
+        assert [kept.content for kept in await all_of(one) if "boat" in kept.content] == []
+        assert (await other.memories.recall("boat3 boat7 owns", user_id="ann")).found == ()
+        assert len((await other.memories.recall("Ann sails", user_id="ann", limit=50)).found) == 12

@@ -1,0 +1,30 @@
+"""Memories may be kept by a store of somebody's own, beside the one of sessions."""
+
+from __future__ import annotations
+
+import holdfast
+from holdfast.memories import Owner
+from holdfast.stores import open_store
+from holdfast.stores.base import MAX_PAGE
+
+ADA = Owner("user", "ada")
+
+
+async def test_memories_are_kept_where_the_program_says_and_nowhere_else() -> None:
+    elsewhere = await open_store("sqlite://:memory:", tenant="acme")
+    sessions = await open_store("sqlite://:memory:", tenant="acme")
+    async with holdfast.open(store=sessions, memory_store=elsewhere.for_tenant) as hf:
+        made = await hf.memories.remember("Ada has a cat called Miso", user_id="ada")
+        found = await hf.memories.recall("what is her cat called", user_id="ada")
+        assert [one.memory.id for one in found.found] == [made.memory.id]
+        await hf.memories.settled()
+        assert len(await elsewhere.signals(ADA)) == 1
+        assert (await sessions.memories(ADA)).total == 0
+        async with hf.serving("umbrella") as other:
+            await other.memories.remember("Ada has a dog", user_id="ada")
+        assert (await elsewhere.memories(ADA)).total == 1, "each tenant has its own"
+        receipt = await hf.delete_user("ada")
+        assert receipt.memories == 1
+    assert (await elsewhere.memories(ADA, limit=MAX_PAGE)).total == 0
+    await elsewhere.close()
+    await sessions.close()

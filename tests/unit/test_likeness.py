@@ -1,0 +1,107 @@
+"""When two memories say the same, when one replaces the other's value, and when neither."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.likeness import fact_of, likeness, replaces, same
+
+SAME = [
+    ("Ada likes green tea", "ada likes  green tea."),
+    ("The user prefers dark mode", "User prefers using dark mode"),
+    ("Ada doesn't like tea", "Ada does not like tea"),
+    ("Ada does not like tea", "Ada doesn\u2019t like teas"),
+    ("I can't swim", "I cannot swim"),
+    ("Ada won't come", "Ada will not come"),
+    ("Ada likes tea", "Ada li\u200bkes t\u00adea"),
+    ("明日の会議", "明日の会議。"),
+    ("the", "The"),
+]
+APART = [
+    ("likes tea", "does not like tea"),
+    ("room 12", "room 13"),
+    ("from Rome to Paris", "to Rome from Paris"),
+    ("Alice owes Bob money", "Bob owes Alice money"),
+    ("it is -5 degrees", "it is 5 degrees"),
+    ("costs 5\u20ac", "costs 5$"),
+    ("order ORD-123", "order ORD-124"),
+    ("Ada has a dog", "Ada has a dog allergy"),
+    ("never call before 9", "call before 9"),
+    ("C++ is hard", "C# is hard"),
+    ("\u2615", "\U0001f375"),
+    ("with sugar", "without sugar"),
+    ("Ada likes tea", "Ada liked coffee"),
+]
+NEW_VALUES = [
+    ("My favourite colour is blue", "My favourite colour is green"),
+    ("My favorite color is blue.", "My favourite color is now green"),
+    ("The user's email is a@b.example", "user's email: d@b.example"),
+    ("The deadline for the report is Friday", "The deadline for the report is Monday"),
+    ("Ada's phone number is 123 456", "Ada's phone number: 555"),
+]
+BOTH_HOLD = [
+    ("My sister is Anna", "My sister is a doctor"),
+    ("My friend's name is Bob", "My friend's name is Carl"),
+    ("Ada's hobby is chess", "Ada's hobby is tennis"),
+    ("My favourite colour is blue in winter", "My favourite colour is green"),
+    ("My favourite colour is blue", "My favourite colour is not green"),
+    ("My favourite colour is blue", "My favourite colours are green and red"),
+    ("My favourite colour is blue", "Her favourite colour is green"),
+    ("My favourite colour was blue", "My favourite colour is green"),
+    ("My favourite colour is blue", "My favourite food is fish"),
+    ("My favourite colour is blue", "My favourite colour is blue"),
+    ("The user's work email is a@b.example", "The user's email is d@b.example"),
+    ("note: buy milk", "note: call Bob"),
+    ("The address of the manager who left is X", "The address of the manager who left is Y"),
+]
+
+
+@pytest.mark.parametrize(("text", "other"), SAME)
+def test_the_same_in_other_letters_is_the_same(text: str, other: str) -> None:
+    assert same(text, other)
+    assert same(other, text)
+
+
+@pytest.mark.parametrize(("text", "other"), APART)
+def test_a_number_a_negation_or_a_name_makes_it_another(text: str, other: str) -> None:
+    assert not same(text, other)
+    assert not same(other, text)
+
+
+@pytest.mark.parametrize(("old", "new"), NEW_VALUES)
+def test_a_new_value_of_just_the_same_replaces_the_old_one(old: str, new: str) -> None:
+    assert replaces(new, old)
+    assert not same(new, old)
+
+
+@pytest.mark.parametrize(("old", "new"), BOTH_HOLD)
+def test_what_may_hold_beside_it_stays(old: str, new: str) -> None:
+    assert not replaces(new, old)
+    assert not replaces(old, new)
+
+
+def test_my_value_is_not_another_speakers() -> None:
+    assert not replaces("My name is Bob", "My name is Ada", personal=False)
+    assert replaces("My name is Bob", "My name is Ada")
+
+
+@given(st.text(max_size=80))
+def test_a_text_is_like_itself_and_states_nothing_new(text: str) -> None:
+    assert same(text, text)
+    assert likeness(text, text) in (0.0, 1.0)
+    assert not replaces(text, text)
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_likeness_is_a_share_and_mutual(text: str, other: str) -> None:
+    assert 0.0 <= likeness(text, other) <= 1.0
+    assert likeness(text, other) == likeness(other, text)
+    assert same(text, other) == same(other, text)
+
+
+@given(st.text(max_size=300))
+def test_no_text_is_too_odd_to_be_read_as_a_fact(text: str) -> None:
+    found = fact_of(text)
+    assert found is None or (found.subject and found.value)

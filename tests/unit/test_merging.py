@@ -1,0 +1,149 @@
+"""What becomes of a new memory beside those that are there, and that nothing of it raises trust."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import json
+from msgspec.structs import replace
+
+from holdfast.limits import MEMORY_BYTES, MEMORY_TAGS
+from holdfast.memories import HELD, ORIGINS, TRUST, Memory, MemorySource, Origin, Owner
+from holdfast.merging import Decision, decided
+
+NOW = 1_700_000_000_000
+ANN = Owner("user", "ann")
+
+
+def memory(content: str = "Ada likes tea", *, origin: Origin = "user", number: int = 0, **fields: Any) -> Memory:
+    source = MemorySource(session_id=f"s-{origin}", user_id="ann", seqs=(number,), origin=origin)
+    given: dict[str, Any] = {
+        "id": f"mem_{number:032x}",
+        "owner": ANN,
+        "status": "quarantined" if origin in HELD else "active",
+        "trust": TRUST[origin],
+        "sources": (source,),
+        "created_at": NOW,
+        "updated_at": NOW,
+        **fields,
+    }
+    return Memory(content=content, origin=origin, number=number, **given)
+
+
+def decide(new: Memory, *known: Memory) -> Decision:
+    return decided(replace(new, id="mem_" + "f" * 32), known, NOW + 5)
+
+
+def test_it_stands_by_itself_and_what_is_alike_is_told() -> None:
+    made = decide(memory("Ada likes green tea"), memory(number=1), memory("The sky", number=2))
+    assert made.outcome == "new"
+    assert [one.number for one in made.others] == [1]
+    assert made.put == (made.memory,)
+
+
+def test_the_same_again_unites_tags_and_sources_and_the_greater_importance_counts() -> None:
+    old = memory(number=1, tags=("a", "b"), importance=0.3)
+    made = decide(memory("ada likes tea.", tags=("b", "c"), importance=0.8, type="user"), old)
+    assert made.outcome == "merged"
+    assert (made.memory.id, made.memory.content) == (old.id, old.content)
+    assert made.memory.tags == ("a", "b", "c")
+    assert made.memory.importance == 0.8
+    assert made.memory.type == "user"
+    assert made.memory.sources[0].seqs == (0, 1)
+    assert made.put == (made.memory,)
+
+
+def test_what_is_less_trusted_adds_nothing_to_what_is_there() -> None:
+    old = memory(number=1)
+    made = decide(memory(origin="tool", tags=("urgent",), importance=1.0), old)
+    assert made == Decision("merged", old, (), ())
+
+
+def test_what_is_held_adds_nothing_to_what_a_review_accepted() -> None:
+    old = memory(number=1, origin="tool", status="active", reviewed_at=NOW)
+    made = decide(memory(origin="tool", status="quarantined", tags=("send money",), importance=1.0), old)
+    assert (made.outcome, made.memory, made.put) == ("merged", old, ())
+
+
+def test_what_is_more_trusted_stands_in_its_place_with_its_own_sources_alone() -> None:
+    old = memory(number=1, origin="tool", tags=("planted",))
+    new = memory(origin="user")
+    made = decide(new, old)
+    assert made.outcome == "superseded"
+    assert made.memory.sources == new.sources
+    assert made.memory.tags == ()
+    assert [(one.id, one.status, one.superseded_by) for one in made.put[1:]] == [(old.id, "superseded", made.memory.id)]
+
+
+def test_what_a_review_rejected_does_not_come_back_by_a_tool_but_by_the_user() -> None:
+    old = memory(number=1, origin="tool", status="rejected", reviewed_at=NOW)
+    assert decide(memory(origin="web"), old) == Decision("merged", old, (), ())
+    assert decide(memory(), old).outcome == "new"
+
+
+def test_a_new_value_supersedes_the_old_one() -> None:
+    old = memory("My favourite colour is blue", number=1)
+    made = decide(memory("My favourite colour is green"), old)
+    assert made.outcome == "superseded"
+    assert made.memory.supersedes == (old.id,)
+
+
+def test_a_tool_gives_no_new_value_for_what_the_user_said() -> None:
+    old = memory("My favourite colour is blue", number=1)
+    made = decide(memory("My favourite colour is green", origin="tool"), old)
+    assert made.outcome == "new"
+    assert made.memory.status == "quarantined"
+
+
+def test_what_held_for_a_time_is_not_superseded_by_itself() -> None:
+    old = memory("The deadline for it is Monday", number=1, valid_until=NOW + 99)
+    assert decide(memory("The deadline for it is Friday"), old).outcome == "new"
+    past = memory(number=1, valid_until=NOW)
+    assert decide(memory(), past).outcome == "new"
+
+
+def test_what_is_named_is_superseded_whatever_it_says() -> None:
+    old = memory("The sky", number=1)
+    made = decide(memory(supersedes=(old.id,)), old, memory(number=2))
+    assert made.outcome == "superseded"
+    assert made.put[1].id == old.id
+
+
+def test_a_merge_does_not_pass_the_limits() -> None:
+    old = memory(number=1, tags=tuple(f"a{n}" for n in range(MEMORY_TAGS)), metadata={"a": "x" * 20_000})
+    made = decide(memory(tags=tuple(f"b{n}" for n in range(MEMORY_TAGS)), metadata={"b": "x" * 20_000}), old)
+    assert made.outcome == "merged"
+    assert len(made.memory.tags) == MEMORY_TAGS
+    assert len(json.encode(made.memory)) <= MEMORY_BYTES
+
+
+_texts = st.sampled_from(
+    ["Ada likes tea", "ada likes tea.", "Ada does not like tea", "My email is a@x.example", "My email is b@x.example"]
+)
+_said = st.lists(st.tuples(_texts, st.sampled_from(ORIGINS)), min_size=1, max_size=12)
+
+
+@given(_said)
+def test_nothing_is_trusted_more_than_the_least_of_its_sources(said: list[tuple[str, Origin]]) -> None:
+    kept: dict[str, Memory] = {}
+    for number, (text, origin) in enumerate(said, 1):
+        new = memory(text, origin=origin, number=number)
+        made = decided(new, list(kept.values()), NOW + number)
+        kept |= {one.id: one for one in made.put}
+    for one in kept.values():
+        assert one.trust <= min(TRUST[source.origin] for source in one.sources)
+        assert one.trust == TRUST[one.origin]
+        assert (one.status == "quarantined") <= (one.origin in HELD)
+        if one.status == "active":
+            assert one.origin not in HELD
+
+
+@given(_said)
+def test_what_the_user_said_is_never_lost_to_what_others_say(said: list[tuple[str, Origin]]) -> None:
+    kept: dict[str, Memory] = {}
+    for number, (text, origin) in enumerate([("Ada likes tea", "user"), *said], 1):
+        made = decided(memory(text, origin=origin, number=number), list(kept.values()), NOW + number)
+        kept |= {one.id: one for one in made.put}
+    assert any(one.status == "active" and one.content.startswith("Ada likes") for one in kept.values())

@@ -1,0 +1,91 @@
+"""How well memories answer: relevance, age, importance, trust; and what a question is known by."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.memories import TYPES, Memory, MemoryType, Owner
+from holdfast.recall.base import Candidate, Candidates, Similar
+from holdfast.recall.questions import question_of
+from holdfast.recall.terms import terms_of
+from holdfast.recollecting import DAY, HALF_LIVES, asked, matches, recency, standing
+
+NOW = 1_700_000_000_000
+
+
+def memory(**fields: Any) -> Memory:
+    given: dict[str, Any] = {"created_at": NOW, "updated_at": NOW, **fields}
+    return Memory(id="mem_" + "0" * 32, owner=Owner("user", "ann"), content="x", **given)
+
+
+def candidate(number: int, text: str = "") -> Candidate:
+    terms = terms_of(text)
+    return Candidate(0, number, number, "", "", "user", None, None, NOW, terms.length, terms.counts)
+
+
+def candidates(*texts: str) -> Candidates:
+    found = [candidate(number, text) for number, text in enumerate(texts, 1)]
+    terms = {term for one in found for term in one.counts}
+    frequencies = {term: sum(term in one.counts for one in found) for term in terms}
+    return Candidates(found, len(found), sum(one.length for one in found), frequencies)
+
+
+def ranked(query: str, *texts: str) -> list[int]:
+    return [one.number for one in matches(question_of(query, now=NOW, narrow=False), candidates(*texts))]
+
+
+def test_more_of_the_question_and_its_rarer_words_go_first() -> None:
+    assert ranked("green tea", "green hat", "green tea", "the sea", "green door") == [2, 4, 1]
+
+
+def test_ties_go_to_the_newest() -> None:
+    assert ranked("tea", "tea", "tea", "tea") == [3, 2, 1]
+
+
+def test_ranks_of_both_lists_are_fused_and_each_counts_alone() -> None:
+    question = question_of("green tea", now=NOW, narrow=False)
+    similar = [Similar(candidate(3), 0.9), Similar(candidate(2), 0.5), Similar(candidate(1), float("nan"))]
+    both = matches(question, candidates("green hat", "green tea", "nothing"), similar)
+    assert [one.number for one in both] == [2, 3, 1]
+    assert all(0 < one.relevance <= 1 for one in both)
+    assert [one.number for one in matches(question, None, similar)] == [3, 2]
+
+
+@given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=60))
+def test_every_share_is_one(texts: list[str], query: str) -> None:
+    for one in matches(question_of(query, now=NOW, narrow=False), candidates(*texts)):
+        assert 0 < one.relevance <= 1
+        assert 0 < one.closeness <= 1
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_half_is_left_after_the_half_life_of_the_type(kind: MemoryType) -> None:
+    days = int(HALF_LIVES[kind])
+    assert recency(memory(type=kind), NOW) == 1
+    assert recency(memory(type=kind), NOW + days * DAY) == 0.5
+    assert recency(memory(type=kind), NOW - DAY) == 1
+    assert recency(memory(type=kind), NOW + DAY, {kind: 1}) == 0.5
+    assert recency(memory(type=kind), NOW + DAY, {kind: 0}) == 0
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_importance_and_trust_weigh_mildly(importance: float, trust: float) -> None:
+    stands = standing(memory(importance=importance, trust=trust))
+    assert 0.55 < stands <= 1
+    assert stands <= standing(memory(importance=1, trust=trust))
+    assert math.isclose(standing(memory(importance=1, trust=1)), 1)
+
+
+def test_a_question_is_known_by_its_terms_whatever_their_order_and_inflection() -> None:
+    def digest(query: str) -> bytes:
+        return asked(query, question_of(query, now=NOW, narrow=False))
+
+    assert digest("Peanut allergies?") == digest("the allergy ... PEANUTS")
+    assert digest("peanut allergy") != digest("peanut butter")
+    assert digest("the") == digest(" THE ")
+    assert digest("the") != digest("a")
