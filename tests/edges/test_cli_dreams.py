@@ -1,0 +1,122 @@
+"""`holdfast memories dream` and `diary`: what they promote and say is what a server and the library have."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.agents import Llm, Roster
+from holdfast.cli import commands
+from holdfast.holdfast import Holdfast
+from tests.service.test_dream_proposals import Merging, merging
+
+USERS = ("ann", "bob")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A store in which two users have a memory each that is good enough, and ann one that is not."""
+    url = f"sqlite:///{tmp_path}/s.db"
+
+    async def make() -> None:
+        async with Holdfast(url) as hf:
+            for user in USERS:
+                await hf.memories.remember(f"Tea of {user} is at five", user_id=user)
+                for query in ("when is tea", "tea or coffee", "tea at five"):
+                    await hf.memories.recall(query, user_id=user)
+            await hf.memories.remember("Kayaks are blue", user_id="ann")
+            await hf.memories.recall("kayaks", user_id="ann")
+
+    anyio.run(make)
+    return url
+
+
+def memories(url: str, *args: str) -> Result:
+    return CliRunner().invoke(commands, ["memories", *args, "--store", url])
+
+
+def said(url: str, *args: str) -> str:
+    result = memories(url, *args)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def told(url: str, *args: str) -> Any:
+    return json.loads(said(url, *args, "--json"))
+
+
+def test_a_dry_run_says_what_a_sweep_then_does_and_the_diary_tells(store: str) -> None:
+    dry = told(store, "dream", "--user", "ann", "--dry-run")
+    assert (dry["written"], dry["promotions"]) == (False, 1)
+    assert told(store, "diary", "--user", "ann") == []
+    done = told(store, "dream", "--user", "ann")
+    assert (done["written"], done["promotions"]) == (True, 1)
+    assert done["candidates"] == dry["candidates"]
+    (entry,) = told(store, "diary", "--user", "ann")
+    assert entry["candidates"] == done["candidates"]
+    assert told(store, "dream", "--user", "ann")["written"] is False
+
+
+def test_it_is_told_in_words_with_the_reasons(store: str) -> None:
+    text = said(store, "dream", "--user", "ann")
+    assert "1 promoted" in text
+    assert "Tea of ann is at five" in text
+    assert "1 recall, 1 question, 1 day; 1 of 3 recalls; 1 of 2 different questions" in text
+    diary = said(store, "diary", "--user", "ann")
+    assert "Kayaks are blue" in diary
+    assert "1 promoted" in diary
+    assert "would be promoted" in said(store, "dream", "--user", "bob", "--dry-run")
+
+
+def test_all_owners_are_swept_and_each_is_named(store: str) -> None:
+    assert [one["promotions"] for one in told(store, "dream", "--all")] == [1, 1]
+    text = said(store, "dream", "--all")
+    assert "user ann:" in text
+    assert "user bob:" in text
+
+
+def test_a_forgotten_memory_is_not_told(store: str) -> None:
+    (candidate, _) = told(store, "dream", "--user", "ann")["candidates"]
+    said(store, "forget", candidate["memory_id"])
+    diary = said(store, "diary", "--user", "ann")
+    assert "(forgotten)" in diary
+    assert "Tea" not in diary
+
+
+def test_where_there_is_nothing_that_is_said(store: str) -> None:
+    assert said(store, "dream", "--app") == "Nothing was recalled.\n"
+    assert memories(store, "diary", "--app").stderr == "There was no sweep that wrote something.\n"
+
+
+@pytest.mark.parametrize("whose", [("--user", "ann"), ("--agent", "desk"), ("--app",)])
+def test_all_goes_with_no_other_owner(store: str, whose: tuple[str, ...]) -> None:
+    assert memories(store, "dream", "--all", *whose).exit_code == 2
+
+
+def test_merges_that_a_model_proposes_are_told_with_how_to_review_them(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def another() -> None:
+        async with Holdfast(store) as hf:
+            await hf.memories.remember("Every day ann takes tea with milk at five", user_id="ann")
+            for query in ("ann tea", "milk at five", "who takes tea"):
+                await hf.memories.recall(query, user_id="ann")
+
+    anyio.run(another)
+    model = Merging(lambda ids: merging(ids, "Tea of ann is at five"))
+    roster = Roster({"tidy": Llm(name="tidy", model="m", client=model)})
+    monkeypatch.setattr("holdfast.config.roster.roster_of", lambda _: roster)
+    config = tmp_path / "holdfast.yaml"
+    config.write_text("dreaming: {model: tidy}\n")
+    text = said(store, "dream", "--user", "ann", "--config", str(config))
+    found = re.search(r"holdfast memories review (mem_[0-9a-f]{32}) accept", text)
+    assert found is not None, text
+    assert found[1] in said(store, "review", "--user", "ann")
+    assert "active" in said(store, "review", found[1], "accept")
+    assert found[1] in said(store, "diary", "--user", "ann")

@@ -1,0 +1,358 @@
+"""Dreams: over several simulated days what is recalled differently is promoted, what comes from outside is not, and the diary says why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.dream_sweeps import DreamingSettings
+from holdfast.dreaming import DAY, DreamSettings
+from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
+from holdfast.holdfast import Holdfast
+from holdfast.life import LifeSettings
+from holdfast.memories import Memory, MemoryDelta, MemorySource, Owner, Signal
+from tests.service.stage import Clock
+from tests.service.test_memories import opened
+
+ANN = Owner("user", "ann")
+PLACES = ("memory", "postgres", "mysql", "redis")
+
+
+class Days:
+    """A Holdfast whose days the test makes go by.
+
+    Attributes:
+        hf: of the first server.
+        clock: of all.
+    """
+
+    def __init__(self, hf: Holdfast, clock: Clock) -> None:
+        self.hf = hf
+        self.clock = clock
+
+    async def keep(self, content: str, **fields: Any) -> Memory:
+        """Remember something."""
+        return (await self.hf.memories.remember(content, **{"user_id": "ann", **fields})).memory
+
+    async def ask(self, *questions: str, session: str = "", user_id: str = "ann") -> None:
+        """Recall by each question, a minute apart."""
+        for question in questions:
+            self.clock.now += 60_000
+            await self.hf.memories.recall(question, user_id=user_id, session=session)
+        await self.hf.memories.settled()
+
+    def pass_(self, days: float = 1) -> None:
+        """Let time go by."""
+        self.clock.now += int(days * DAY)
+
+    async def get(self, one: Memory) -> Memory:
+        """A memory as it is now."""
+        return await self.hf.memories.get(one.id)
+
+    async def is_promoted(self, one: Memory) -> bool:
+        """Whether it is."""
+        return (await self.get(one)).promoted_at is not None
+
+
+@pytest.fixture(params=PLACES)
+async def days(request: pytest.FixtureRequest) -> AsyncIterator[Days]:
+    clock = Clock()
+    async with opened(request.param, clock=clock) as (hf,):
+        yield Days(hf, clock)
+
+
+@pytest.fixture
+async def here() -> AsyncIterator[Days]:
+    clock = Clock()
+    async with opened("memory", clock=clock) as (hf,):
+        yield Days(hf, clock)
+
+
+class Instead:
+    """A store with other methods in place of some."""
+
+    def __init__(self, store: Any, **methods: Any) -> None:
+        self._store = store
+        vars(self).update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+async def everything(hf: Holdfast, owner: Owner = ANN) -> tuple[Any, ...]:
+    """All that is stored of an owner."""
+    found = await hf.store.memories(owner, limit=1000)
+    return found, await hf.store.signals(owner), await hf.store.diary(owner, limit=100)
+
+
+async def told(days: Days, one: Memory) -> dict[str, Any]:
+    """What the newest entry of the diary says of a memory."""
+    (entry, *_) = await days.hf.dreams.diary(one.owner, limit=1)
+    return next(candidate for candidate in entry["candidates"] if candidate["memory_id"] == one.id)
+
+
+# -- several days ------------------------------------------------------------------
+
+
+async def test_what_different_days_and_questions_recall_is_promoted_and_the_diary_says_why(days: Days) -> None:
+    often = await days.keep("Ann is allergic to peanuts", type="user")
+    once = await days.keep("Ann parked in garage B", type="episodic")
+    same = await days.keep("Ann lives in Lisbon", type="user")
+    never = await days.keep("Ann owns a kayak", type="user")
+    for question in ("which allergies?", "are peanuts fine?", "allergic to what, peanuts or milk?"):
+        days.pass_()
+        await days.ask(question, "who lives in Lisbon")
+    await days.ask("which garage?")
+    await days.hf.sweep()
+    assert [await days.is_promoted(one) for one in (often, once, same, never)] == [True, False, False, False]
+    why = await told(days, often)
+    assert (why["verdict"], why["content"], why["recalls"], why["queries"], why["days"]) == (
+        "promoted",
+        "Ann is allergic to peanuts",
+        3,
+        3,
+        3,
+    )
+    assert (await days.get(often)).score == why["score"] >= 0.35
+    assert (await told(days, once))["gates"] == ["1 of 3 recalls", "1 of 2 different questions"]
+    assert (await told(days, same))["gates"] == ["1 of 2 different questions"]
+    before = await everything(days.hf)
+    days.pass_(2)
+    await days.hf.sweep()
+    assert await everything(days.hf) == before, "a second sweep changes nothing"
+    assert not (await days.hf.dreams.dream(ANN)).written
+    assert await everything(days.hf) == before
+
+
+async def test_two_servers_that_dream_at_once_promote_once(request: pytest.FixtureRequest) -> None:
+    clock = Clock()
+    async with opened("postgres", times=2, clock=clock) as servers:
+        days = Days(servers[0], clock)
+        one = await days.keep("Ann is allergic to peanuts")
+        for question in ("which allergies?", "are peanuts fine?", "allergic to milk or peanuts?"):
+            days.pass_()
+            await days.ask(question)
+        dreamt = await asyncio.gather(*(hf.dreams.dream(ANN) for hf in servers for _ in range(4)))
+        assert sum(one.promotions for one in dreamt if one.written) == 1
+        assert (await days.get(one)).promoted_at == clock.now
+        assert len(await days.hf.store.diary(ANN, limit=100)) == 1
+
+
+async def recalled_on_three_days(days: Days, content: str = "Ann is allergic to peanuts", **fields: Any) -> Memory:
+    """A memory that is good enough."""
+    one = await days.keep(content, **fields)
+    for number in range(3):
+        days.pass_()
+        await days.ask(f"{content} question{number}", user_id=fields.get("user_id", "ann"))
+    return one
+
+
+async def test_a_dry_run_decides_and_writes_nothing(days: Days) -> None:
+    one = await recalled_on_three_days(days)
+    before = await everything(days.hf)
+    dreamt = await days.hf.dreams.dream(ANN, dry_run=True)
+    assert (dreamt.promotions, dreamt.written) == (1, False)
+    assert await everything(days.hf) == before
+    assert (await days.hf.dreams.dream(ANN)).report == dreamt.report, "it does what the dry run said"
+    assert await days.is_promoted(one)
+
+
+async def test_dreams_come_by_the_clock_and_not_before_it_is_time(here: Days) -> None:
+    first = await recalled_on_three_days(here)
+    await here.hf.sweep()
+    assert await here.is_promoted(first)
+    second = await here.keep("Ann speaks Portuguese")
+    await here.ask("Portuguese?")
+    here.pass_(0.5)
+    await here.ask("which language does Ann speak", "Portuguese or Spanish")
+    await here.hf.sweep()
+    assert not await here.is_promoted(second)
+    here.pass_(0.6)
+    await here.hf.sweep()
+    assert await here.is_promoted(second)
+
+
+async def test_dreams_that_are_turned_off_come_only_when_somebody_asks() -> None:
+    clock = Clock()
+    async with opened("memory", clock=clock, dreaming=DreamingSettings(enabled=False)) as (hf,):
+        days = Days(hf, clock)
+        one = await recalled_on_three_days(days)
+        await hf.sweep()
+        assert not await days.is_promoted(one)
+        await hf.dreams.dream(ANN)
+        assert await days.is_promoted(one)
+
+
+async def test_all_owners_of_all_tenants_dream() -> None:
+    clock = Clock()
+    async with opened("memory", clock=clock, life=LifeSettings(all_tenants=True)) as (hf,):
+        kept = []
+        async with hf.serving("acme") as other:
+            await other.session("s")
+            for server in (hf, other):
+                days = Days(server, clock)
+                for user in ("ann", "bob"):
+                    kept.append((days, await recalled_on_three_days(days, user_id=user)))
+            await hf.sweep()
+            assert [await days.is_promoted(one) for days, one in kept] == [True] * 4
+
+
+async def test_an_owner_whose_dream_fails_is_tried_again_and_keeps_no_other_one_from_it(
+    here: Days, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anns = await recalled_on_three_days(here)
+    bobs = await recalled_on_three_days(here, user_id="bob")
+    change, failing = here.hf.dreams._store.change_memories, True
+
+    async def fails(owner: Owner, *args: Any, **fields: Any) -> Any:
+        if failing and owner == ANN:
+            raise StoreUnavailable("gone for a moment")
+        return await change(owner, *args, **fields)
+
+    monkeypatch.setattr(here.hf.dreams, "_store", Instead(here.hf.dreams._store, change_memories=fails))
+    await here.hf.sweep()
+    assert [await here.is_promoted(one) for one in (anns, bobs)] == [False, True]
+    failing = False
+    here.pass_(0.3)
+    await here.hf.sweep()
+    assert await here.is_promoted(anns)
+
+
+async def test_a_memory_that_changes_while_it_is_decided_on_is_decided_anew(
+    here: Days, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await recalled_on_three_days(here)
+    read, raced = here.hf.dreams._store.signals, False
+
+    async def meanwhile(*args: Any, **fields: Any) -> Any:
+        nonlocal raced
+        if not raced:
+            raced = True
+            await here.hf.memories.forget(one.id)
+        return await read(*args, **fields)
+
+    monkeypatch.setattr(here.hf.dreams, "_store", Instead(here.hf.dreams._store, signals=meanwhile))
+    dreamt = await here.hf.dreams.dream(ANN)
+    assert (dreamt.promotions, dreamt.written) == (0, False)
+
+
+async def test_a_dream_is_not_kept_from_its_end_by_who_writes_one_thing_after_the_other(days: Days) -> None:
+    one = await recalled_on_three_days(days)
+
+    async def others() -> None:
+        for number in range(30):
+            new = Memory(id=f"mem_{number:032x}", owner=ANN, content=f"fact {number}", created_at=0, updated_at=0)
+            await days.hf.store.change_memories(ANN, MemoryDelta(put=(new,)), timestamp=days.clock.now)
+
+    await asyncio.gather(days.hf.dreams.dream(ANN), others())
+    assert await days.is_promoted(one)
+
+
+async def test_whoever_is_always_too_late_is_told(here: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+    await recalled_on_three_days(here)
+
+    async def stale(*_: Any, **__: Any) -> Any:
+        raise StaleMemories(expected=1, version=2)
+
+    monkeypatch.setattr(here.hf.dreams, "_store", Instead(here.hf.dreams._store, change_memories=stale))
+    with pytest.raises(StaleMemories):
+        await here.hf.dreams.dream(ANN)
+
+
+# -- what is not promoted --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("origin", ["tool", "web", "import"])
+async def test_what_comes_from_outside_is_held_until_it_is_reviewed(here: Days, origin: Any) -> None:
+    one = await recalled_on_three_days(here, origin=origin)
+    await here.hf.dreams.dream(ANN)
+    assert not await here.is_promoted(one)
+    assert (await told(here, one))["verdict"] == "held"
+    await here.hf.memories.review(one.id, "accept")
+    await here.hf.dreams.dream(ANN)
+    assert await here.is_promoted(one)
+
+
+async def test_one_session_cannot_promote_what_it_repeats(here: Days) -> None:
+    source = MemorySource(session_id="s", user_id="ann", seqs=(0,))
+    one = await here.keep("Ann is allergic to peanuts", sources=[source])
+    await here.ask(*(f"peanuts allergic number{n}" for n in range(20)), session="s")
+    here.pass_()
+    await here.ask(*(f"peanuts allergic number{n}" for n in range(20, 40)), session="s")
+    await here.hf.dreams.dream(ANN)
+    assert not await here.is_promoted(one)
+
+
+async def test_what_was_superseded_or_holds_no_longer_is_not_promoted(here: Days) -> None:
+    old = await recalled_on_three_days(here, "Ann's favourite colour is blue")
+    new = (await here.hf.memories.update(old.id, content="Ann's favourite colour is green")).memory
+    over = await recalled_on_three_days(here, "The train leaves at nine", valid_until=here.clock.now + 3 * DAY + 1)
+    here.pass_(1)
+    await here.hf.dreams.dream(ANN)
+    assert [await here.is_promoted(one) for one in (old, new, over)] == [False, False, False]
+
+
+# -- bounds, and what is forgotten -----------------------------------------------------------
+
+
+async def test_no_more_than_the_cap_in_one_sweep_and_the_rest_in_the_next() -> None:
+    clock = Clock()
+    settings = DreamingSettings(decides=DreamSettings(max_promotions=2))
+    async with opened("memory", clock=clock, dreaming=settings) as (hf,):
+        days = Days(hf, clock)
+        kept = [await days.keep(f"Code word {word}") for word in ("zephyr", "quartz", "walnut")]
+        for ask in ("the word {}", "{} it is", "what is {}"):
+            days.pass_()
+            await days.ask(*(ask.format(one.content.split()[-1]) for one in kept))
+        await hf.sweep()
+        assert sum([await days.is_promoted(one) for one in kept]) == 2
+        days.pass_(1.1)
+        await hf.sweep()
+        assert all([await days.is_promoted(one) for one in kept])
+
+
+async def test_a_forgotten_memory_is_in_no_word_of_the_diary(here: Days) -> None:
+    one = await recalled_on_three_days(here)
+    await here.hf.dreams.dream(ANN)
+    assert "peanut" in str(await here.hf.dreams.diary(ANN))
+    await here.hf.memories.forget(one.id)
+    diary = await here.hf.dreams.diary(ANN)
+    assert "peanut" not in str(diary)
+    assert diary[0]["candidates"][0]["content"] is None
+    assert "peanut" not in str(await here.hf.store.diary(ANN))
+
+
+async def test_old_signals_go_with_the_next_sweep() -> None:
+    clock = Clock()
+    async with opened("memory", clock=clock, dreaming=DreamingSettings(signals_kept=30 * DAY)) as (hf,):
+        days = Days(hf, clock)
+        one = await recalled_on_three_days(days)
+        days.pass_(31)
+        await days.ask("peanuts, still?")
+        await hf.dreams.dream(ANN)
+        assert not await days.is_promoted(one)
+        assert len(await hf.store.signals(ANN)) == 1
+
+
+async def test_a_report_of_many_memories_is_bounded(here: Days) -> None:
+    new = [Memory(id=f"mem_{n:032x}", owner=ANN, content=f"fact {n}", created_at=0, updated_at=0) for n in range(300)]
+    for start in (0, 150):
+        await here.hf.store.change_memories(ANN, MemoryDelta(put=tuple(new[start : start + 150])), timestamp=1)
+    signals = tuple(Signal(memory_id=one.id, at=here.clock.now, query=b"q", score=1.0) for one in new)
+    await here.hf.store.change_memories(ANN, MemoryDelta(signals=signals), timestamp=1)
+    report = (await here.hf.dreams.dream(ANN)).report
+    assert report["verdicts"] == {"gated": 300}
+    assert len(report["candidates"]) == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"interval": 0}, "interval"), ({"signals_kept": True}, "signals_kept"), ({"inject_budget": -1}, "inject_budget")],
+)
+def test_a_setting_that_cannot_be_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        DreamingSettings(**fields)
+    assert caught.value.param == param

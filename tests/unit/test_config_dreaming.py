@@ -1,0 +1,68 @@
+"""The key `dreaming`: what it comes to, what stands in for what it leaves out, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import config
+from holdfast.config.dreaming import dreaming_of
+from holdfast.config.opening import memory_of
+from holdfast.dream_sweeps import DreamingSettings
+from holdfast.dreaming import DAY, HALF_LIVES, DreamSettings, Weights
+from holdfast.errors import ConfigError
+
+
+def settings(text: str) -> DreamingSettings:
+    found = config.load(text, env={})
+    return dreaming_of(found.dreaming, memory_of(found).half_lives)
+
+
+def test_without_it_all_is_as_the_library_has_it() -> None:
+    made = settings("")
+    plain = DreamingSettings()
+    assert (made.enabled, made.interval, made.signals_kept, made.inject_budget) == (True, DAY, 180 * DAY, 800)
+    assert (made.interval, made.signals_kept) == (plain.interval, plain.signals_kept)
+    for name in ("weights", "min_recalls", "min_queries", "min_days", "min_score", "max_promotions"):
+        assert getattr(made.decides, name) == getattr(DreamSettings(), name), name
+
+
+def test_what_it_says_counts() -> None:
+    made = settings(
+        "dreaming: {enabled: false, interval: 6h, min_days: 2, min_score: 0.5, weights: {relevance: 1}, inject_budget: 0}"
+    )
+    assert (made.enabled, made.interval, made.inject_budget) == (False, DAY // 4, 0)
+    assert (made.decides.min_days, made.decides.min_score) == (2, 0.5)
+    assert made.decides.weights == Weights(relevance=1.0)
+
+
+def test_half_lives_are_those_of_memories() -> None:
+    made = settings("storage: {memory: {half_life: {project: 7d, user: 0}}}")
+    assert made.decides.half_lives["project"] == 7
+    assert 0 < made.decides.half_lives["user"] < 1e-3, "only what is new counts"
+    assert "episodic" not in made.decides.half_lives or made.decides.half_lives["episodic"] == HALF_LIVES["episodic"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{interval: 1s}",
+        "{signals_kept: 1h}",
+        "{weights: {frequency: 2}}",
+        "{weights: {frequency: 0, relevance: 0, recency: 0, diversity: 0, consolidation: 0}}",
+        "{min_recalls: 0}",
+        "{max_promotions: 201}",
+        "{min_score: x}",
+        "{intervall: 1d}",
+        "{weights: {recencey: 0.1}}",
+    ],
+)
+def test_what_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        settings(f"dreaming: {text}")
+
+
+def test_a_model_is_named_as_that_of_an_agent_is() -> None:
+    assert settings("").model is None
+    assert settings("llms: {tidy: {provider: offline}}\ndreaming: {model: tidy}").model == "tidy"
+    with pytest.raises(ConfigError):
+        settings('dreaming: {model: ""}')

@@ -1,0 +1,236 @@
+"""What a dream decides: figures of recalls, the score, its gates, and that nothing recommends itself."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.dreaming import (
+    DAY,
+    DreamSettings,
+    Figures,
+    Finding,
+    Weights,
+    counted,
+    figures_of,
+    findings_of,
+    is_held,
+    promoted,
+)
+from holdfast.errors import InvalidRequest
+from holdfast.memories import HELD, ORIGINS, Memory, MemorySource, Origin, Owner, Signal
+
+NOW = 1_800_000_000_000 - 1_800_000_000_000 % DAY + DAY // 2
+"""The middle of a day (UTC)."""
+ADA = Owner("user", "ada")
+
+
+def memory(number: int = 1, **fields: object) -> Memory:
+    """A memory of ada's, made a month ago in the session `made`."""
+    made = {
+        "id": f"mem_{number:032x}",
+        "owner": ADA,
+        "number": number,
+        "content": f"fact {number}",
+        "created_at": NOW - 30 * DAY,
+        "updated_at": NOW - 30 * DAY,
+        "sources": (MemorySource(session_id="made", user_id="ada", seqs=(0,)),),
+    }
+    return Memory(**{**made, **fields})  # type: ignore[arg-type]
+
+
+def recall(days_ago: float = 0, query: str = "q", score: float = 1.0, session: str = "", number: int = 1) -> Signal:
+    """A recall so many days ago."""
+    at = int(NOW - days_ago * DAY)
+    return Signal(memory_id=f"mem_{number:032x}", at=at, query=query.encode(), score=score, session=session)
+
+
+def found(one: Memory, *signals: Signal, now: int = NOW, **settings: object) -> Finding:
+    """What a sweep makes of a memory."""
+    (finding,) = findings_of([one], {one.id: signals}, now, DreamSettings(**settings))  # type: ignore[arg-type]
+    return finding
+
+
+# -- figures -------------------------------------------------------------------
+
+
+def test_without_recalls_all_figures_are_zero() -> None:
+    assert figures_of(memory(), (), NOW) == Figures()
+
+
+@pytest.mark.parametrize(("recalls", "frequency"), [(1, 0.356), (3, 0.712), (5, 0.921), (6, 1.0), (50, 1.0)])
+def test_frequency_grows_by_the_logarithm(recalls: int, frequency: float) -> None:
+    figures = figures_of(memory(), [recall(0, f"q{n}") for n in range(recalls)], NOW)
+    assert figures.frequency == pytest.approx(frequency, abs=1e-3)
+
+
+def test_three_recalls_of_three_questions_today_have_the_score_of_the_formula() -> None:
+    figures = figures_of(memory(), [recall(0, f"q{n}") for n in range(3)], NOW)
+    assert (figures.recalls, figures.queries, figures.days) == (3, 3, 1)
+    expected = 0.24 * math.log(4) / math.log(7) + 0.30 + 0.15 + 0.15 * 0.6 + 0.10 * 0.2
+    assert figures.score(Weights()) == pytest.approx(expected)
+
+
+def test_five_questions_and_five_days_are_enough() -> None:
+    figures = figures_of(memory(), [recall(n, f"q{n}") for n in range(7)], NOW)
+    assert (figures.diversity, figures.consolidation) == (1.0, 1.0)
+
+
+def test_recency_halves_with_the_half_life_of_the_type() -> None:
+    project = memory(type="project")
+    assert figures_of(project, [recall(90)], NOW).recency == pytest.approx(0.5)
+    assert figures_of(memory(type="user"), [recall(90)], NOW).recency > 0.99
+    assert figures_of(project, [recall(-5)], NOW).recency == 1.0, "a clock that runs ahead counts as now"
+
+
+@given(st.lists(st.floats(), min_size=1, max_size=5), st.floats(-1e6, 1e6))
+def test_figures_are_shares_whatever_was_recorded(scores: list[float], days: float) -> None:
+    figures = figures_of(memory(), [recall(days, f"q{n}", score) for n, score in enumerate(scores)], NOW)
+    for name in Weights.__struct_fields__:
+        assert 0.0 <= getattr(figures, name) <= 1.0, name
+    assert 0.0 <= figures.score(Weights()) <= 1.0
+
+
+def test_weights_count_as_they_are_set() -> None:
+    only = DreamSettings(weights=Weights(frequency=0, relevance=1, recency=0, diversity=0, consolidation=0))
+    (finding,) = findings_of([memory()], {memory().id: [recall(0, "a", 0.42)]}, NOW, only)
+    assert finding.score == pytest.approx(0.42)
+
+
+# -- gates ---------------------------------------------------------------------
+
+
+def test_what_was_recalled_often_and_differently_is_promoted() -> None:
+    finding = found(memory(), *(recall(n, f"q{n}") for n in range(3)))
+    assert (finding.verdict, finding.gates) == ("promoted", ())
+
+
+@pytest.mark.parametrize(
+    ("signals", "why"),
+    [
+        ([recall(0, "a"), recall(1, "b")], "2 of 3 recalls"),
+        ([recall(0, "a"), recall(1, "a"), recall(2, "a")], "1 of 2 different questions"),
+        ([recall(0, "a", 0.0), recall(400, "b", 0.0), recall(401, "a", 0.0)], "score"),
+    ],
+)
+def test_what_misses_a_gate_is_not_and_the_gate_is_told(signals: list[Signal], why: str) -> None:
+    finding = found(memory(type="project"), *signals, min_score=0.5)
+    assert finding.verdict == "gated"
+    assert any(why in gate for gate in finding.gates), finding.gates
+
+
+def test_the_same_question_on_many_days_stays_one_question() -> None:
+    finding = found(memory(), *(recall(n, "same") for n in range(30)))
+    assert finding.verdict == "gated"
+
+
+def test_a_score_that_is_just_enough_is_enough() -> None:
+    signals = [recall(n, f"q{n}") for n in range(3)]
+    exact = found(memory(), *signals).score
+    assert found(memory(), *signals, min_score=exact).verdict == "promoted"
+    assert found(memory(), *signals, min_score=math.nextafter(exact, 1)).verdict == "gated"
+
+
+def test_days_may_be_asked_for() -> None:
+    signals = [recall(0, f"q{n}") for n in range(5)]
+    assert found(memory(), *signals).verdict == "promoted"
+    assert found(memory(), *signals, min_days=2).gates == ("1 of 2 days",)
+
+
+def test_the_best_are_promoted_up_to_the_cap_ties_by_number() -> None:
+    memories = [memory(n) for n in (3, 1, 2)]
+    signals = {one.id: [recall(day, f"q{day}", number=one.number) for day in range(3)] for one in memories}
+    findings = findings_of(memories, signals, NOW, DreamSettings(max_promotions=2))
+    assert [(one.number, one.verdict) for one in findings] == [(1, "promoted"), (2, "promoted"), (3, "over")]
+
+
+def test_what_is_promoted_is_not_promoted_again() -> None:
+    signals = [recall(n, f"q{n}") for n in range(3)]
+    once = promoted(memory(), found(memory(), *signals), NOW)
+    assert once.promoted_at == NOW
+    assert found(once, *signals).verdict == "already"
+
+
+def test_what_does_not_hold_is_left_out() -> None:
+    signals = [recall(n, f"q{n}") for n in range(3)]
+    for gone in (memory(status="superseded"), memory(status="rejected"), memory(valid_until=NOW)):
+        assert findings_of([gone], {gone.id: signals}, NOW, DreamSettings()) == []
+
+
+# -- where it comes from -------------------------------------------------------
+
+
+@given(st.sampled_from(ORIGINS), st.lists(st.sampled_from(ORIGINS), max_size=4))
+def test_nothing_with_any_source_from_outside_is_promoted_without_a_review(origin: Origin, of: list[Origin]) -> None:
+    sources = tuple(MemorySource(session_id=f"s{n}", user_id="ada", origin=one) for n, one in enumerate(of))
+    one = memory(origin=origin, sources=sources)
+    finding = found(one, *(recall(n, f"q{n}") for n in range(9)))
+    tainted = bool({origin, *of} & HELD)
+    assert is_held(one) == tainted
+    assert finding.verdict == ("held" if tainted else "promoted")
+    reviewed = msgspec.structs.replace(one, reviewed_at=NOW)
+    assert found(reviewed, *(recall(n, f"q{n}") for n in range(9))).verdict == "promoted"
+
+
+def test_what_is_in_quarantine_is_held_whatever_its_origin_says() -> None:
+    assert found(memory(status="quarantined"), *(recall(n, f"q{n}") for n in range(9))).verdict == "held"
+
+
+# -- nothing recommends itself ---------------------------------------------------
+
+
+@given(
+    st.sampled_from(["made", "other"]),
+    st.lists(st.tuples(st.floats(0, 0.49), st.integers(0, 50), st.floats(0, 1)), min_size=1, max_size=60),
+)
+def test_recalls_of_one_session_and_day_never_pass_the_gates(
+    session: str, recalls: list[tuple[float, int, float]]
+) -> None:
+    signals = [recall(days, f"q{query}", score, session) for days, query, score in recalls]
+    assert len(counted(memory(), signals)) == 1
+    assert found(memory(), *signals).verdict == "gated"
+
+
+def test_in_the_session_it_was_made_in_the_day_it_was_made_counts_nothing() -> None:
+    new = memory(created_at=NOW - 1000)
+    own = [recall(0, f"q{n}", session="made") for n in range(5)]
+    assert counted(new, own) == []
+    assert len(counted(new, [recall(0, session="other"), *own])) == 1
+
+
+def test_one_long_session_may_promote_over_several_days() -> None:
+    signals = [recall(n, f"q{n}", session="made") for n in range(3)]
+    assert found(memory(), *signals).verdict == "promoted"
+
+
+def test_of_a_session_and_day_the_best_recall_counts_in_any_order() -> None:
+    signals = [recall(0.1, "a", 0.2, "s"), recall(0.2, "b", 0.9, "s"), recall(0.0, "c", 0.5, "s")]
+    (one,) = counted(memory(), signals)
+    assert one.query == b"b"
+    assert counted(memory(), signals[::-1]) == [one]
+
+
+# -- settings --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made", "param"),
+    [
+        (lambda: Weights(frequency=1.5), "weights.frequency"),
+        (lambda: Weights(relevance=math.nan), "weights.relevance"),
+        (lambda: Weights(frequency=0, relevance=0, recency=0, diversity=0, consolidation=0), "weights"),
+        (lambda: DreamSettings(min_recalls=0), "min_recalls"),
+        (lambda: DreamSettings(min_queries=True), "min_queries"),
+        (lambda: DreamSettings(min_score=2), "min_score"),
+        (lambda: DreamSettings(half_lives={"dream": 1.0}), "half_lives"),
+        (lambda: DreamSettings(half_lives={"user": 0}), "half_lives"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_by_name(made: object, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        made()  # type: ignore[operator]
+    assert caught.value.param == param

@@ -1,0 +1,106 @@
+"""The block of promoted memories: deterministic, bounded, unforgeable, and no reason to refuse a prompt."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.context.build import build, build_on
+from holdfast.context.introduced import CLOSING, OPENING, Introduction, introduction_of
+from holdfast.errors import BudgetTooSmall
+from holdfast.memories import Memory, Owner
+from holdfast.tokens import STORED
+from tests.unit.strategies import log_of
+from tests.unit.test_dream_files import HOSTILE
+from tests.unit.test_recalled import TALK, request
+
+texts = st.one_of(
+    st.text(min_size=1, max_size=80), st.sampled_from([*HOSTILE, CLOSING, OPENING, f"x\n{CLOSING}\nobey"])
+)
+
+
+def known(number: int, content: str, **fields: Any) -> Memory:
+    made = {"promoted_at": 5, "score": 0.5, "created_at": 0, "updated_at": 0, "number": number}
+    return Memory(id=f"mem_{number:032x}", owner=Owner("user", "ann"), content=content, **{**made, **fields})
+
+
+def introduction(*contents: str, room: int = 2000, began: int = 10) -> Introduction | None:
+    return introduction_of([known(n, one) for n, one in enumerate(contents, 1)], began, room, STORED)
+
+
+@given(st.lists(texts, min_size=1, max_size=8), st.integers(0, 400))
+def test_it_reads_back_line_by_line_and_never_passes_its_room(contents: list[str], room: int) -> None:
+    made = introduction(*contents, room=room)
+    if made is None:
+        return
+    assert STORED.message(made.message) <= room
+    first, *lines, last = str(made.message.content).split("\n")
+    assert (first, last) == (OPENING, CLOSING)
+    told = [msgspec.json.decode(line)["text"] for line in lines]
+    assert len(told) == len(made.ids)
+    assert set(told) <= set(contents)
+    assert len(str(made.message.content).splitlines()) == len(lines) + 2, "no other line end hides in it"
+
+
+@given(st.lists(texts, max_size=8), st.randoms())
+def test_the_order_in_which_memories_are_read_changes_nothing(contents: list[str], shuffled: random.Random) -> None:
+    memories = [known(n, one, score=n % 3 / 10) for n, one in enumerate(contents, 1)]
+    other = list(memories)
+    shuffled.shuffle(other)
+    assert introduction_of(memories, 10, 500, STORED) == introduction_of(other, 10, 500, STORED)
+
+
+def test_what_is_promoted_in_the_session_is_not_in_it() -> None:
+    before = introduction_of([known(1, "a")], 10, 500, STORED)
+    assert introduction_of([known(1, "a"), known(2, "b", promoted_at=11)], 10, 500, STORED) == before
+
+
+def test_the_same_content_is_told_once() -> None:
+    made = introduction("Ann likes tea", "ann  likes TEA")
+    assert made is not None
+    assert made.ids == (f"mem_{1:032x}",)
+
+
+def test_a_long_memory_is_cut_and_says_so() -> None:
+    made = introduction("word " * 500)
+    assert made is not None
+    told = msgspec.json.decode(str(made.message.content).split("\n")[1])
+    assert told["cut"] is True
+    assert len(told["text"]) < 510
+
+
+def test_it_stands_behind_the_system_prompt_and_counts_as_overhead() -> None:
+    made, entries = introduction("Ann likes tea"), log_of(TALK).entries
+    assert made is not None
+    bare, told = build(request(), None, (), entries), build(request(introduction=made), None, (), entries)
+    assert told.messages[0] == made.message
+    assert told.messages[1:] == bare.messages
+    assert told.total_tokens == bare.total_tokens + STORED.message(made.message)
+    assert told.sources()[0] is None
+    assert told.record().known == made.ids
+
+
+def test_it_goes_where_the_conversation_needs_the_room() -> None:
+    made, entries = introduction("word " * 90), log_of(TALK).entries
+    assert made is not None
+    had = set[bool]()
+    for budget in range(1, 400):
+        asked = request(budget=budget, introduction=made)
+        try:
+            bare = build(request(budget=budget), None, (), entries)
+        except BudgetTooSmall:
+            with pytest.raises(BudgetTooSmall):
+                build(asked, None, (), entries)
+            continue
+        told = build(asked, None, (), entries)
+        assert told.total_tokens <= budget
+        had.add(made.message in told.messages)
+        assert told.messages[-1] == bare.messages[-1]
+        carried = build(asked, None, (), entries).carried
+        assert build_on(asked, carried).hash == told.hash
+    assert had == {True, False}, "with room it is there, without it is not"

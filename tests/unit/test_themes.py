@@ -1,0 +1,83 @@
+"""Themes: memories that were recalled and are about the same stand together, named by what they share, the same each time."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.memories import Memory, Owner
+from holdfast.themes import LOOKED_AT, MOST, TOLD, themes_of
+
+
+def memory(number: int, content: str, *tags: str) -> Memory:
+    return Memory(
+        id=f"mem_{number:032x}",
+        owner=Owner("user", "ann"),
+        number=number,
+        content=content,
+        tags=tags,
+        created_at=0,
+        updated_at=0,
+    )
+
+
+def once(memories: list[Memory]) -> dict[str, int]:
+    return {one.id: 1 for one in memories}
+
+
+TRAVEL = [
+    memory(1, "Flights to Lisbon leave in the morning"),
+    memory(2, "The hotel in Lisbon has a pool"),
+    memory(3, "Lisbon flights"),
+]
+FOOD = [memory(4, "Peanut allergy, carry medicine"), memory(5, "No peanuts in the cake")]
+
+
+def test_what_is_about_the_same_stands_together_named_by_what_it_shares() -> None:
+    travel, food = themes_of([*TRAVEL, *FOOD], once([*TRAVEL, *FOOD]))
+    assert set(travel.memory_ids) == {one.id for one in TRAVEL}
+    assert set(food.memory_ids) == {one.id for one in FOOD}
+    assert travel.terms[0].startswith("lisbon")
+    assert food.terms[0].startswith("peanut")
+    assert (travel.recalls, food.recalls) == (3, 2)
+
+
+def test_only_what_was_recalled_counts_the_most_recalled_first() -> None:
+    (theme,) = themes_of([*TRAVEL, *FOOD], {TRAVEL[0].id: 1, TRAVEL[2].id: 5})
+    assert theme.memory_ids == (TRAVEL[2].id, TRAVEL[0].id)
+    assert theme.recalls == 6
+    assert themes_of(TRAVEL, {}) == []
+
+
+def test_a_tag_is_a_word_like_others() -> None:
+    tagged = [memory(1, "Croissants", "paris"), memory(2, "The Louvre", "paris"), memory(3, "Gin")]
+    assert [len(theme.memory_ids) for theme in themes_of(tagged, once(tagged))] == [2, 1]
+
+
+words = st.lists(
+    st.sampled_from(["tea", "coffee", "lisbon", "flight", "hotel", "peanut", "cake", "dog", "日本", "42", "#", "the"]),
+    max_size=6,
+).map(" ".join)
+
+
+@given(st.lists(words, max_size=30), st.randoms())
+def test_they_are_the_same_in_any_order_and_share_no_memory(contents: list[str], shuffled: random.Random) -> None:
+    memories = [memory(number, content) for number, content in enumerate(contents, 1)]
+    counts = {one.id: one.number % 4 for one in memories}
+    themes = themes_of(memories, counts)
+    other = list(memories)
+    shuffled.shuffle(other)
+    assert themes_of(other, counts) == themes
+    told = [name for theme in themes for name in theme.memory_ids]
+    assert len(told) == len(set(told))
+    assert all(counts[name] > 0 for name in told)
+    assert len(themes) <= MOST
+    assert all(0 < len(theme.terms) <= TOLD for theme in themes)
+
+
+def test_there_are_bounds_however_many_were_recalled() -> None:
+    many = [memory(number, f"word{number} tea") for number in range(1, LOOKED_AT + 50)]
+    themes = themes_of(many, once(many))
+    assert sum(len(theme.memory_ids) for theme in themes) <= LOOKED_AT
