@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import Final
 
-import msgspec
+from holdfast.safe_names import is_plain, with_digest
 
 DEFAULT: Final = "default"
 """The tenant and the user whose sessions' files are called as the sessions are."""
 SUFFIX: Final = ".jsonl"
-_PLAIN: Final = re.compile(r"[a-z0-9](?:[a-z0-9_-]|\.(?=[a-z0-9_-])){0,119}")
-"""No capitals: some file systems do not tell them apart. No dot at the end, which Windows drops."""
-_RESERVED: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.DOTALL)
-"""Devices of Windows, whatever stands behind a dot."""
-_READABLE: Final = 40
-"""Characters of an id that are still recognised in a name that is made for it."""
-_DIGEST_SIZE: Final = 20
 
 
 def file_name(tenant: str, user_id: str, session_id: str) -> str:
@@ -28,13 +19,9 @@ def file_name(tenant: str, user_id: str, session_id: str) -> str:
     >>> file_name("default", "ada", "../Support 42")
     '---support-42~3862ca8b0646b105cf4b26b0f0cb509ca0c8c512.jsonl'
     """
-    plain = _PLAIN.fullmatch(session_id) and not _RESERVED.fullmatch(session_id)
-    if plain and tenant == user_id == DEFAULT:
+    if tenant == user_id == DEFAULT and is_plain(session_id):
         return session_id + SUFFIX
-    whole = msgspec.json.encode([tenant, user_id, session_id])
-    digest = hashlib.blake2b(whole, digest_size=_DIGEST_SIZE).hexdigest()
-    # `~` stands in no plain id.
-    return f"{re.sub('[^a-z0-9_]', '-', session_id[:_READABLE].lower())}~{digest}{SUFFIX}"
+    return with_digest(session_id, tenant, user_id, session_id) + SUFFIX
 
 
 def earlier_name(name: str, created_at: int, number: int = 1) -> str:

@@ -1,0 +1,126 @@
+"""Workspaces over REST: history, checkpoint, who may, and what is said where there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.workspace import Workspace
+from tests.edges.keys import bearer, made
+from tests.edges.server import Served, gateway
+
+WRITER = "/v1/workspaces/writer"
+KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
+
+
+@asynccontextmanager
+async def server(folder: Path) -> AsyncIterator[Served]:
+    hooks = json.dumps({"workspace_git": {"path": str(folder / "ws")}})
+    async with gateway(lambda _: "ok", f"hooks: {hooks}", "agents: {writer: {}, 'a/b': {}}") as (served, _):
+        yield served
+
+
+def of(served: Served, agent: str = "writer", tenant: str = "default") -> Workspace:
+    assert served.hf.workspaces is not None
+    return served.hf.workspaces.workspace(tenant, agent)
+
+
+def code(response: Any) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
+
+
+async def test_checkpoint_and_history(tmp_path: Path) -> None:
+    async with server(tmp_path) as served:
+        nothing = (await served.http.get(f"{WRITER}/history")).json()
+        assert nothing == {"object": "workspace.history", "agent": "writer", "commits": []}
+        assert not (tmp_path / "ws").exists(), "a look makes nothing"
+        await of(served).write("a.md", "one\n")
+        first = (await served.http.post(f"{WRITER}/checkpoint", json={"note": "first"})).json()
+        assert (first["ok"], first["skipped"], first["subject"]) == (True, False, "checkpoint: first")
+        second = (await served.http.post(f"{WRITER}/checkpoint", json={"note": None})).json()
+        assert (second["skipped"], "oid" in second) == (True, False)
+        history = (await served.http.get(f"{WRITER}/history?diff=true&limit=2")).json()
+        assert history["commits"][0]["short_oid"] == first["oid"]
+        assert "+one" in history["diff"]
+
+
+async def test_a_session_that_is_closed_is_in_the_history(tmp_path: Path) -> None:
+    async with server(tmp_path) as served:
+        await of(served).write("a.md", "one\n")
+        await served.http.post("/v1/sessions", json={"id": "s", "agent": "writer", "user_id": "ada"})
+        await served.http.post("/v1/sessions/s/close")
+        await served.hf.sweep()
+        commits = (await served.http.get(f"{WRITER}/history")).json()["commits"]
+        assert commits[0]["subject"] == "session-close: s"
+        assert commits[0]["body"] == "session=s\nagent=writer\nuser=ada\nreason=close"
+
+
+async def test_a_secret_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    async with server(tmp_path) as served:
+        await of(served).write("a.md", f"x\n{KEY}")
+        response = await served.http.post(f"{WRITER}/checkpoint", json={})
+        assert code(response) == (422, "secret_blocked")
+        assert "a.md, line 2" in response.text
+        assert KEY not in response.text
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "diff=1", "after=1", "diff=true&diff=true"])
+async def test_wrong_parameters_are_refused(tmp_path: Path, query: str) -> None:
+    async with server(tmp_path) as served:
+        assert (await served.http.get(f"{WRITER}/history?{query}")).status_code == 400
+
+
+@pytest.mark.parametrize("body", [{"note": 1}, {"nte": "x"}, [], {"note": "x", "session_id": "s"}])
+async def test_wrong_bodies_are_refused(tmp_path: Path, body: Any) -> None:
+    async with server(tmp_path) as served:
+        assert (await served.http.post(f"{WRITER}/checkpoint", json=body)).status_code == 400
+
+
+async def test_other_agents_are_not_there_and_no_name_leads_elsewhere(tmp_path: Path) -> None:
+    async with server(tmp_path) as served:
+        for name in ("nobody", "..%2F..%2Fetc", "%2e%2e", "@acme", "x" * 600):
+            for method, path in (("GET", "history"), ("POST", "checkpoint")):
+                url = f"/v1/workspaces/{name}/{path}"
+                response = await served.http.request(method, url, json={} if method == "POST" else None)
+                assert response.status_code in (400, 404), response.text
+        assert not (tmp_path / "ws").exists()
+        made_ = await served.http.post("/v1/workspaces/a%2Fb/checkpoint", json={})
+        assert made_.json()["agent"] == "a/b"
+        assert [path.name.partition("~")[0] for path in (tmp_path / "ws").iterdir()] == ["a-b"]
+
+
+async def test_each_tenant_has_its_own_and_a_user_has_none(tmp_path: Path) -> None:
+    async with server(tmp_path) as served:
+        for tenant in ("default", "acme"):
+            await of(served, tenant=tenant).write("a.md", f"{tenant}'s")
+            await of(served, tenant=tenant).checkpoint(tenant)
+        for tenant in ("default", "acme"):
+            key = bearer(await made(served.hf, role="read", tenant=tenant))
+            response = await served.http.get(f"{WRITER}/history?diff=true", headers=key)
+            assert response.json()["commits"][0]["subject"] == f"checkpoint: {tenant}"
+            assert f"+{tenant}'s" in response.json()["diff"]
+            assert (await served.http.post(f"{WRITER}/checkpoint", headers=key, json={})).status_code == 403
+            of_one = bearer(await made(served.hf, role="admin", tenant=tenant, user_id="ada"))
+            for method, path in (("GET", "history"), ("POST", "checkpoint")):
+                response = await served.http.request(method, f"{WRITER}/{path}", headers=of_one)
+                assert code(response) == (403, "forbidden")
+
+
+async def test_where_they_are_off_it_is_said() -> None:
+    async with gateway(lambda _: "ok") as (served, _):
+        assert code(await served.http.get(f"{WRITER}/history")) == (404, "workspace_not_found")
+        response = await served.http.post(f"{WRITER}/checkpoint", json={})
+        assert "hooks.workspace_git turns them on" in response.text
+
+
+async def test_without_git_the_answer_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(tmp_path) as served:
+        monkeypatch.setenv("PATH", "")
+        response = await served.http.post(f"{WRITER}/checkpoint", json={})
+        assert code(response) == (503, "git_missing")
+        assert "install git" in response.text

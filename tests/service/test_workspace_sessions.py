@@ -1,0 +1,378 @@
+"""Workspaces in the life of sessions: a commit at each end, the tools of agents that name them, configuration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.agents import Agent, Roster
+from holdfast.config import check, config_show, load
+from holdfast.config.workspace import workspaces_of
+from holdfast.dreaming import DAY
+from holdfast.errors import ConfigError, InvalidRequest
+from holdfast.holdfast import Holdfast
+from holdfast.life import LifeSettings
+from holdfast.limits import WORKSPACE_FILE_BYTES
+from holdfast.session import SessionRef
+from holdfast.tools.checkpoint import CHECKPOINT, HISTORY, TOOLS
+from holdfast.workspace import Workspace, WorkspaceSettings
+from holdfast.workspace.disk import file_of_user
+from tests.service.toolbench import Bench, bench, said
+
+KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
+AGENTS = {"writer": Agent(name="writer", tools=TOOLS), "reader": Agent(name="reader")}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def made(tmp_path: Path, clock: Clock | None = None, **more: Any) -> Holdfast:
+    kept = WorkspaceSettings(path=str(tmp_path / "ws"))
+    return Holdfast("sqlite://:memory:", roster=Roster(None, AGENTS), clock=clock or Clock(), workspaces=kept, **more)
+
+
+def of(hf: Holdfast, agent: str | None, tenant: str = "default") -> Workspace:
+    assert hf.workspaces is not None
+    return hf.workspaces.workspace(tenant, agent)
+
+
+async def told(workspace: Workspace) -> list[tuple[str, str]]:
+    """Subjects and bodies but for the first commit."""
+    return [(commit.subject, commit.body) for commit in (await workspace.history(100)).commits[:-1]]
+
+
+# -- at the end of sessions ----------------------------------------------------------
+
+
+async def test_an_end_commits_the_workspace_of_its_agent_and_no_other(tmp_path: Path) -> None:
+    async with made(tmp_path) as hf:
+        for agent in ("writer", "reader", None):
+            await of(hf, agent).write("MEMORY.md", "x")
+        session = await hf.session("s1", user_id="ada", agent="writer")
+        await session.close()
+        await hf.sweep()
+        body = "session=s1\nagent=writer\nuser=ada\nreason=close"
+        assert await told(of(hf, "writer")) == [("session-close: s1", body)]
+        assert (await of(hf, "reader").history()).commits == []
+        assert (await of(hf, None).history()).commits == []
+        await (await hf.session("s2")).close()
+        await hf.sweep()
+        assert await told(of(hf, None)) == [
+            ("session-close: s2", "session=s2\nagent=default\nuser=default\nreason=close")
+        ]
+
+
+async def test_each_kind_of_end_says_its_reason(tmp_path: Path) -> None:
+    clock = Clock()
+    life = LifeSettings(session_ttl=1000, max_sessions=1)
+    async with made(tmp_path, clock, life=life) as hf:
+        workspace = of(hf, "writer")
+
+        async def ended(name: str) -> None:
+            await hf.sweep()
+            assert [commit.body.rpartition("=")[2] for commit in (await workspace.history(1)).commits] == [name]
+
+        await hf.session("a", agent="writer")
+        await workspace.write("a.md", "1")
+        clock.now += 5000
+        await ended("ttl")
+        await hf.session("b", agent="writer")
+        await workspace.write("a.md", "2")
+        clock.now += 10
+        await hf.session("c", agent="writer")
+        await ended("cap")
+        await workspace.write("a.md", "3")
+        await hf.delete(SessionRef("default", "c"))
+        await ended("delete")
+        last_one = await hf.session("d", agent="writer")
+        await last_one.append("Hi")
+        await workspace.write("a.md", "4")
+    [last] = (await workspace.history(1)).commits
+    assert last.body.endswith("reason=shutdown")
+
+
+async def test_an_end_without_changes_commits_nothing_and_is_told_once(tmp_path: Path) -> None:
+    async with made(tmp_path) as hf:
+        await (await hf.session("s", agent="writer")).close()
+        await hf.sweep()
+        assert [commit.subject for commit in (await of(hf, "writer").history()).commits] == ["workspace init"]
+        assert hf.engine.teller.outcomes["workspace_git", "told"] == 1
+
+
+async def test_tenants_have_their_own(tmp_path: Path) -> None:
+    async with made(tmp_path) as hf, hf.serving("acme") as acme:
+        await of(hf, "writer", "acme").write("a.md", "theirs")
+        await of(hf, "writer").write("a.md", "ours")
+        await (await acme.session("s", agent="writer")).close()
+        await acme.sweep()
+        await hf.sweep()
+        assert len(await told(of(hf, "writer", "acme"))) == 1
+        assert (await of(hf, "writer").history()).commits == []
+
+
+async def test_without_git_sessions_end_and_it_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    async with made(tmp_path) as hf:
+        for name in ("a", "b", "c"):
+            session = await hf.session(name, agent="writer")
+            async with session.turn("Hi") as turn:
+                turn.add("Hello.")
+            await session.close()
+        await hf.delete(SessionRef("default", "c"))
+        await hf.sweep()
+        assert hf.engine.teller.outcomes["workspace_git", "told"] >= 3
+        assert not hf.engine.teller.outcomes["workspace_git", "failed"]
+    warnings = [record.getMessage() for record in caplog.records if "git" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "install git" in warnings[0]
+
+
+async def test_a_secret_does_not_hold_up_an_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is said which file and line; the next end without it commits all."""
+    async with made(tmp_path) as hf:
+        workspace = of(hf, "writer")
+        await workspace.write("MEMORY.md", f"a\n{KEY}")
+        session = await hf.session("s", agent="writer")
+        await hf.delete(SessionRef("default", "s"))
+        await hf.sweep()
+        assert hf.engine.teller.outcomes["workspace_git", "told"] == 1
+        assert "MEMORY.md, line 2 (rule aws_access_key)" in caplog.text
+        assert KEY not in caplog.text
+        assert await told(workspace) == []
+        await workspace.write("MEMORY.md", "a\n")
+        session = await hf.session("t", agent="writer")
+        await session.close()
+        await hf.sweep()
+        assert [subject for subject, _ in await told(workspace)] == ["session-close: t"]
+
+
+async def test_what_may_be_otherwise_later_is_told_again(tmp_path: Path) -> None:
+    clock = Clock()
+    async with made(tmp_path, clock) as hf:
+        (tmp_path / "ws").write_text("in the way")
+        await (await hf.session("s", agent="writer")).close()
+        await hf.sweep()
+        assert hf.engine.teller.outcomes["workspace_git", "failed"] == 1
+        (tmp_path / "ws").unlink()
+        await of(hf, "writer").write("a.md", "x")
+        clock.now += 10_000
+        await hf.sweep()
+        assert [subject for subject, _ in await told(of(hf, "writer"))] == ["session-close: s"]
+
+
+async def test_a_session_id_breaks_no_line(tmp_path: Path) -> None:
+    async with made(tmp_path) as hf:
+        await of(hf, None).write("a.md", "x")
+        await (await hf.session("x\nagent=evil\x1b[2J", user_id="u\nreason=none")).close()
+        await hf.sweep()
+        [(subject, body)] = await told(of(hf, None))
+        assert subject == "session-close: x agent=evil [2J"
+        assert body == "session=x agent=evil [2J\nagent=default\nuser=u reason=none\nreason=close"
+
+
+# -- tools ---------------------------------------------------------------------------
+
+
+async def asked(tmp_path: Path, *calls: tuple[str, Any], write: dict[str, str] | None = None) -> list[Any]:
+    """What the model is told of calls by the agent `writer`."""
+    script = [*(said(None, (f"c{at}", name, given)) for at, (name, given) in enumerate(calls)), said("done")]
+    kept = WorkspaceSettings(path=str(tmp_path / "ws"))
+    async with bench(script, agents=AGENTS, workspaces=kept, clock=Clock()) as one:
+        for name, text in (write or {}).items():
+            await of(one.hf, "writer").write(name, text)
+        await one.ask("Hi", agent="writer")
+        return [answer(entry.message.text) for entry in await one.log() if entry.message.role == "tool"]
+
+
+def answer(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+async def test_a_checkpoint_commits_and_one_without_changes_says_so(tmp_path: Path) -> None:
+    first, second, history = await asked(
+        tmp_path,
+        (CHECKPOINT, {"note": "before the move"}),
+        (CHECKPOINT, {}),
+        (HISTORY, {"include_diff": True}),
+        write={"MEMORY.md": "one\n"},
+    )
+    assert len(first.pop("oid")) == 7
+    assert first == {"ok": True, "skipped": False, "subject": "checkpoint: before the move"}
+    assert second == {"ok": True, "skipped": True, "reason": "nothing has changed since the last commit"}
+    assert [commit["subject"] for commit in history["commits"]] == ["checkpoint: before the move", "workspace init"]
+    assert set(history["commits"][0]) == {"oid", "short_oid", "subject", "body", "author", "timestamp_unix"}
+    assert history["commits"][0]["body"].endswith("\nsession=s\nagent=writer\nuser=default")
+    assert "+one" in history["diff"]
+
+
+async def test_a_checkpoint_names_what_it_leaves_out(tmp_path: Path) -> None:
+    large = tmp_path / "ws" / "writer" / "large.bin"
+    large.parent.mkdir(parents=True)
+    large.write_bytes(bytes(WORKSPACE_FILE_BYTES + 1))
+    (first,) = await asked(tmp_path, (CHECKPOINT, {}))
+    assert [one["name"] for one in first["left_out"]] == ["large.bin"]
+
+
+async def test_a_history_of_nothing_has_no_diff(tmp_path: Path) -> None:
+    nothing, _, first = await asked(
+        tmp_path, (HISTORY, {"include_diff": True}), (CHECKPOINT, {}), (HISTORY, {"include_diff": True})
+    )
+    assert nothing == {"commits": []}
+    assert [commit["subject"] for commit in first["commits"]] == ["workspace init"]
+    assert "diff" not in first
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ((HISTORY, {"limit": 0}), "limit"),
+        ((HISTORY, {"limit": 101}), "limit"),
+        ((CHECKPOINT, {"note": KEY}), "secret"),
+    ],
+)
+async def test_wrong_arguments_are_told(tmp_path: Path, call: tuple[str, Any], words: str) -> None:
+    (first,) = await asked(tmp_path, call)
+    assert words in str(first)
+    assert KEY not in str(first)
+
+
+async def test_another_users_session_is_not_told_of(tmp_path: Path) -> None:
+    """The workspace is the agent's, whoever speaks with it; whose session a commit was made in is theirs to know."""
+    kept = WorkspaceSettings(path=str(tmp_path / "ws"))
+    script = [said(None, ("c", HISTORY, {"include_diff": True})), said("done")]
+    async with bench(script, agents=AGENTS, workspaces=kept) as one:
+        workspace = of(one.hf, "writer")
+        await workspace.write("a.md", "1")
+        await workspace.checkpoint("ada's plans", session_id="adas-session", user_id="ada")
+        await workspace.write("a.md", "2")
+        await workspace.commit("session-close: adas-other", "session=adas-other\nagent=writer\nuser=ada\nreason=close")
+        await workspace.write("a.md", "3")
+        await workspace.commit("dream: 1 promotion(s)", "- nobody's")
+        await workspace.write(file_of_user("MEMORY.md", "ada"), "what ada is promised")
+        await workspace.commit("dream: 2 promotion(s)", "user=ada\n- of ada's")
+        await one.ask("Hi", agent="writer")
+        [result] = [entry.message.text for entry in await one.log() if entry.message.role == "tool"]
+        subjects = [commit["subject"] for commit in json.loads(result)["commits"]]
+        assert subjects == ["dream", "dream: 1 promotion(s)", "session-close", "checkpoint", "workspace init"]
+        assert "ada" not in result
+
+
+async def test_what_was_promoted_of_a_user_is_not_told_to_another(tmp_path: Path) -> None:
+    """Neither what a dream commits says of it, nor the files of the user's own."""
+    script = [said(None, ("c", HISTORY, {"include_diff": True})), said("done")]
+    clock, kept = Clock(), WorkspaceSettings(path=str(tmp_path / "ws"))
+    async with bench(script, agents=AGENTS, workspaces=kept, clock=clock) as one:
+        await one.hf.memories.remember("Ada is allergic to peanuts", user_id="ada", type="user", agent="writer")
+        for question in ("which allergies?", "are peanuts fine?", "allergic to what, peanuts or milk?"):
+            clock.now += DAY
+            await one.hf.memories.recall(question, user_id="ada")
+        await one.hf.memories.settled()
+        await one.hf.sweep()
+        history = await of(one.hf, "writer").history(include_diff=True)
+        assert "peanuts" in str(history.diff)
+        assert any("peanuts" in commit.body for commit in history.commits)
+        await one.hf.session("s", agent="writer")  # the first one has ended in these days
+        await one.ask("Hi", agent="writer")
+        [result] = [entry.message.text for entry in await one.log() if entry.message.role == "tool"]
+        assert "dream" in result
+        assert "peanuts" not in result
+        assert "ada" not in result.lower()
+
+
+def offered(one: Bench) -> set[str]:
+    return {tool["function"]["name"] for tool in one.model.bodies[-1].get("tools", ())}
+
+
+@pytest.mark.parametrize(("agent", "there"), [("writer", set(TOOLS)), ("reader", set()), (None, set())])
+async def test_only_agents_that_name_the_tools_have_them(tmp_path: Path, agent: str | None, there: set[str]) -> None:
+    async with bench(["ok"], agents=AGENTS, workspaces=WorkspaceSettings(path=str(tmp_path))) as one:
+        await one.ask("Hi", agent=agent)
+        assert offered(one) == there
+
+
+async def test_without_workspaces_there_are_no_such_tools() -> None:
+    async with bench(["ok"], agents=AGENTS) as one:
+        assert one.hf.workspaces is None
+        with pytest.raises(InvalidRequest, match="tools that are not there: checkpoint, memory_history"):
+            await one.ask("Hi", agent="writer")
+
+
+async def test_a_tool_of_the_programs_own_stands_in_place_of_one(tmp_path: Path) -> None:
+    def checkpoint() -> str:
+        """Do it elsewhere."""
+        return "own"
+
+    script = [said(None, ("c", CHECKPOINT, {})), said("done")]
+    async with bench(script, checkpoint, agents=AGENTS, workspaces=WorkspaceSettings(path=str(tmp_path))) as one:
+        await one.ask("Hi", agent="writer")
+        assert "own" in [entry.message.text for entry in await one.log()]
+
+
+# -- configuration -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("{}", None),
+        ("hooks: {workspace_git: }", None),
+        ("hooks: {workspace_git: false}", None),
+        ("hooks: {workspace_git: {enabled: false, path: x}}", None),
+        ("hooks: {workspace_git: true}", WorkspaceSettings()),
+        ("hooks: {workspace_git: '${ON}'}", WorkspaceSettings()),
+        ("hooks: {workspace_git: {}}", WorkspaceSettings()),
+        ("hooks: {workspace_git: {path: x, on_secret: warn}}", WorkspaceSettings(path="x", on_secret="warn")),
+    ],
+)
+def test_what_the_configuration_says_is_what_there_is(text: str, settings: WorkspaceSettings | None) -> None:
+    assert workspaces_of(load(text, env={"ON": "true"}).hooks.workspace_git) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("hooks: {workspace_git: yes please}", "expected a mapping"),
+        ("hooks: {workspace_git: {pth: x}}", "unknown key; did you mean 'path'?"),
+        ("hooks: {workspace_git: {on_secret: redact}}", "expected one of block, warn"),
+        ("hooks: {workspace_git: {path: ''}}", "a string that is not empty"),
+    ],
+)
+def test_mistakes_are_told(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(text, env={})
+    assert problem in "\n".join(caught.value.problems)
+
+
+def test_tools_that_are_off_are_told_of() -> None:
+    agents = "agents: {writer: {tools: [checkpoint]}}"
+    (warning,) = check(load(agents, env={}))
+    assert warning.endswith("tool 'checkpoint' is off, and turns are refused: hooks.workspace_git turns it on")
+    assert check(load(f"{agents}\nhooks: {{workspace_git: true}}", env={})) == []
+
+
+async def test_from_a_configuration_to_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "holdfast.yaml").write_text("hooks: {workspace_git: true}\nagents: {writer: {}}\n")
+    assert "hooks.workspace_git.path: workspaces" in config_show(None, {})[0]
+    async with holdfast.from_config(env={}) as hf:
+        folder = tmp_path / "workspaces" / "writer"
+        folder.mkdir(parents=True)
+        (folder / "notes.md").write_text("x")
+        await (await hf.session("s", agent="writer")).close()
+        await hf.sweep()
+        assert [subject for subject, _ in await told(of(hf, "writer"))] == ["session-close: s"]
+        assert (await hf.store.get(SessionRef("default", "s"))).status == "closed"

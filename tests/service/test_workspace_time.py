@@ -1,0 +1,465 @@
+"""A workspace over time: several who work in it, ends in the middle, its history, what is purged, files by name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import (
+    InvalidRequest,
+    TooLarge,
+    WorkspaceUnavailable,
+    WorkspaceUnusable,
+)
+from holdfast.limits import WORKSPACE_DIFF_BYTES, WORKSPACE_FILE_BYTES
+from holdfast.workspace import Workspace, Workspaces
+from holdfast.workspace.disk import file_of_user
+from holdfast.workspace.repository import scratch_of
+from tests.service.workspacebench import KEY, Clock, everything, files, git, sound, subjects
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Workspaces:
+    return Workspaces(tmp_path / "deep" / "workspaces", Clock())
+
+
+@pytest.fixture
+async def one(kept: Workspaces) -> Workspace:
+    """A workspace that was opened."""
+    workspace = kept.workspace("default", "writer")
+    await workspace.open()
+    return workspace
+
+
+# -- several at once, and ends in the middle -----------------------------------------
+
+
+async def test_commits_at_once_are_made_one_after_the_other(one: Workspace) -> None:
+    async def change(number: int) -> None:
+        await one.write(f"{number}.md", str(number))
+        await one.commit(str(number))
+
+    await asyncio.gather(*(change(number) for number in range(20)))
+    assert len(files(one)) == 22
+    assert len(await subjects(one)) <= 21
+    sound(one)
+
+
+WRITER = """
+import asyncio, sys
+from holdfast.workspace import Workspaces
+async def main(root, name, count):
+    one = Workspaces(root, lambda: 1700000000000).workspace("default", "writer")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(count):
+        await one.write(f"{name}-{number}.md", "x" * 1000)
+        await one.commit(f"{name} {number}")
+        print(number, flush=True)
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+def writer(root: Path, name: str, count: int) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(root), name, str(count)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def begin(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+async def test_two_processes_lose_nothing(one: Workspace, kept: Workspaces) -> None:
+    two = [writer(kept.root, name, 15) for name in ("a", "b")]
+    for process in two:
+        begin(process)
+    for process in two:
+        process.communicate()
+        assert process.returncode == 0
+    assert files(one) == {".gitignore", ".gitattributes", *(f"{name}-{n}.md" for name in "ab" for n in range(15))}
+    sound(one)
+
+
+@pytest.mark.parametrize("after", [1, 4, 7])
+async def test_killed_at_any_moment_the_repository_is_whole(one: Workspace, kept: Workspaces, after: int) -> None:
+    """What was committed stays, nothing is half-committed, and the next commit goes on at once."""
+    process = writer(kept.root, "a", 500)
+    begin(process)
+    assert process.stdout is not None
+    for _ in range(after):
+        process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    done = {f"a-{number}.md" for number in range(after)}
+    assert done <= files(one)
+    git(one.folder, "fsck", "--strict", "--full")
+    await one.write("after.md", "x")
+    assert await one.commit("after")
+    assert not scratch_of(one.folder).exists(), "what it left of its work is gone, too"
+    assert "after.md" in files(one)
+    assert git(one.folder, "status", "--porcelain") == ""
+    sound(one)
+
+
+@pytest.mark.parametrize("name", ["index.lock", "refs/heads/main.lock", "index.holdfast-part.lock", "HEAD.lock"])
+async def test_locks_that_a_killed_git_left_are_not_in_the_way(one: Workspace, name: str) -> None:
+    lock = one.folder / ".git" / name
+    lock.write_text("")
+    os.utime(lock, (1_000_000_000, 1_000_000_000))
+    await one.write("a.md", "x")
+    assert await one.commit("x")
+    assert lock.exists() is (name in {"index.lock", "HEAD.lock"}), "what is not in the way is not ours to remove"
+
+
+async def test_a_lock_of_somebody_at_work_is_respected(tmp_path: Path) -> None:
+    workspace = Workspaces(tmp_path, Clock()).workspace("default", "w")
+    await workspace.write("a.md", "x")
+    await workspace.open()
+    lock = workspace.folder / ".git" / "refs" / "heads" / "main.lock"
+    lock.write_text("")
+    with pytest.raises(WorkspaceUnavailable, match="another git holds"):
+        await workspace.commit("x")
+    assert lock.exists()
+    lock.unlink()
+    assert await workspace.commit("x")
+
+
+async def test_a_scratch_folder_that_somebody_else_has_made_is_not_used(one: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    place = scratch_of(one.folder)
+    place.symlink_to(tmp_path / "theirs")
+    try:
+        await one.write("a.md", "x")
+        assert await one.commit("x")
+        assert list((tmp_path / "theirs").iterdir()) == []
+    finally:
+        place.unlink()
+
+
+async def test_somebody_who_works_there_for_long_is_told_of(one: Workspace, kept: Workspaces) -> None:
+    import fcntl
+
+    impatient = Workspaces(kept.root, Clock(), wait=0.1).workspace("default", "writer")
+    held = os.open(one.folder, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(WorkspaceUnavailable, match=r"for more than 0\.1 s"):
+            await impatient.commit("x")
+    finally:
+        os.close(held)
+    await impatient.write("a.md", "x")
+    assert await impatient.commit("x")
+
+
+async def test_a_commit_of_somebody_else_in_between_is_built_upon(
+    one: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person's git knows nothing of our lock: the branch moves under us."""
+    from holdfast.workspace.repository import Repository
+
+    listed, times = Repository.listed, 0
+
+    async def meanwhile(self: Repository) -> list[bytes]:
+        nonlocal times
+        times += 1
+        if times == 1:
+            git(
+                one.folder,
+                *("-c", "user.name=U", "-c", "user.email=u@example.org"),
+                *("commit", "-q", "--allow-empty", "-m", "theirs"),
+            )
+        return await listed(self)
+
+    monkeypatch.setattr(Repository, "listed", meanwhile)
+    await one.write("a.md", "x")
+    assert await one.commit("ours")
+    assert await subjects(one) == ["ours", "theirs", "workspace init"]
+
+
+async def test_many_commits_are_packed(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.workspace.repository._LOOSE", -1)
+    (one.folder / ".git" / "objects" / "17").mkdir(exist_ok=True)
+    git(one.folder, "tag", "kept")
+    for number in range(3):
+        await one.write("a.md", str(number))
+        assert await one.commit(str(number))
+    assert list((one.folder / ".git" / "objects" / "pack").glob("*.pack"))
+    assert await subjects(one) == ["2", "1", "0", "workspace init"]
+    assert git(one.folder, "tag") == "kept\n"
+    sound(one)
+
+
+# -- history -------------------------------------------------------------------------
+
+
+async def test_history_is_newest_first_and_its_diff_from_the_oldest(one: Workspace) -> None:
+    assert (await one.history(include_diff=True)).diff is None, "one commit has none"
+    for text in ("first", "second"):
+        await one.write("a.md", f"{text}\n")
+        await one.commit(text)
+    history = await one.history(2, include_diff=True)
+    assert [commit.subject for commit in history.commits] == ["second", "first"]
+    assert history.diff is not None
+    assert "-first\n+second\n" in history.diff
+    assert (await one.history(2)).diff is None
+    assert (await one.history(1, include_diff=True)).diff is None
+    await one.write("a.md", "first\n")
+    await one.commit("back")
+    assert (await one.history(3, include_diff=True)).diff is None, "nothing differs"
+
+
+@pytest.mark.parametrize("limit", [0, 101, -1, True])
+async def test_a_limit_that_is_none_is_refused(one: Workspace, limit: int) -> None:
+    with pytest.raises(InvalidRequest, match="from 1 to 100"):
+        await one.history(limit)
+
+
+async def test_a_long_diff_says_how_much_is_missing(one: Workspace) -> None:
+    (one.folder / "a.txt").write_text("".join(f"line {number}\n" for number in range(60_000)))
+    await one.commit("long")
+    diff = (await one.history(include_diff=True)).diff
+    assert diff is not None
+    whole = len(git(one.folder, "diff-tree", "-p", "HEAD~1", "HEAD").encode())
+    shown, _, more = diff.rpartition("\n[")
+    assert len(shown) < WORKSPACE_DIFF_BYTES
+    assert more == f"{whole - len(shown) - 1:,} more bytes of this diff are left out]\n"
+
+
+async def test_of_a_very_long_diff_only_so_much_is_counted(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.workspace.program._DRAINED_BYTES", 100_000)
+    monkeypatch.setattr("holdfast.workspace.repository.WORKSPACE_DIFF_BYTES", 1000)
+    (one.folder / "a.txt").write_text("".join(f"line {number}\n" for number in range(60_000)))
+    await one.commit("long")
+    diff = (await one.history(include_diff=True)).diff
+    assert diff is not None
+    assert len(diff) < 1200
+    assert "more bytes of this diff are left out" in diff
+
+
+async def test_commits_of_others_are_told_as_they_are(one: Workspace) -> None:
+    message = "subject\n\nbody \x1f with\n\nparts\n"
+    environment = {
+        **os.environ,
+        **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "Ü <x"),
+        **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "u@example.org"),
+    }
+    git(one.folder, "commit", "-q", "--allow-empty", "-F", "-", input=message.encode(), env=environment)
+    [commit, _] = (await one.history()).commits
+    assert (commit.subject, commit.body) == ("subject", "body \x1f with\n\nparts")
+    assert commit.author == "Ü x <u@example.org>"
+
+
+async def test_attributes_do_not_hide_what_changed(one: Workspace) -> None:
+    """Nor hold it up: they are not read."""
+    await one.write("a.md", "first\n")
+    await one.commit("a")
+    (one.folder / ".gitattributes").write_text("* -diff\n")
+    (one.folder / "deep").mkdir()
+    os.mkfifo(one.folder / "deep" / ".gitattributes")
+    (one.folder / "deep" / "b.md").write_text("within\n")
+    await one.write("a.md", "second\n")
+    await one.commit("b")
+    diff = (await one.history(2, include_diff=True)).diff
+    assert diff is not None
+    assert "-first\n+second\n" in diff
+    assert "+within\n" in diff
+
+
+async def test_a_user_sees_no_files_of_other_users_own(one: Workspace) -> None:
+    users = ("ada", "bob", "Ü", "a.b")
+    for user in users:
+        await one.write(file_of_user("MEMORY.md", user), f"of {user}\n")
+        await one.write(file_of_user("DREAMS.md", user), f"dreamt by {user}\n")
+    await one.write("MEMORY.md", "of all\n")
+    await one.commit("a")
+    for user in users:
+        diff = (await one.history(include_diff=True, user_id=user)).diff
+        assert diff is not None
+        told = {line for line in diff.splitlines() if line.startswith(("+of ", "+dreamt "))}
+        assert told == {"+of all", f"+of {user}", f"+dreamt by {user}"}
+    diff = (await one.history(include_diff=True)).diff
+    assert diff is not None
+    assert all(f"+of {user}\n" in diff for user in users)
+
+
+# -- purging -------------------------------------------------------------------------
+
+
+async def test_what_is_purged_is_nowhere(one: Workspace) -> None:
+    for text in ("forgotten-in-a-commit", "forgotten-before-the-purge"):
+        await one.write("MEMORY.md", f"{text}\n")
+        await one.commit(f"about {text}", text)
+    (one.folder / "stashed").write_text("forgotten-in-a-stash")
+    git(one.folder, "add", "stashed")
+    who = ("-c", "user.name=forgotten-in-a-reflog", "-c", "user.email=u@example.org")
+    git(one.folder, *who, "stash", "-q")
+    git(one.folder, "branch", "forgotten-branch")
+    git(one.folder, "gc", "-q")
+    (one.folder / "dangling").write_text("forgotten-in-nothing")
+    git(one.folder, "hash-object", "-w", "dangling")
+    (one.folder / "dangling").unlink()
+    assert everything(one).count(b"forgotten") > 5
+    await one.write("MEMORY.md", "kept\n")
+    outcome = await one.purge()
+    assert outcome.commit is not None
+    assert await subjects(one) == ["workspace purge"]
+    assert b"forgotten" not in everything(one)
+    assert not [path for path in one.folder.iterdir() if path.name.startswith(".git-")]
+    assert git(one.folder, "show", "HEAD:MEMORY.md") == "kept\n"
+    assert git(one.folder, "status", "--porcelain") == ""
+    sound(one)
+    await one.write("MEMORY.md", "more\n")
+    assert await one.commit("on")
+
+
+async def test_a_purge_leaves_out_a_secret_and_keeps_configuration_and_hooks(one: Workspace) -> None:
+    await one.write("MEMORY.md", "old")
+    await one.commit("old")
+    git(one.folder, "config", "own.key", "value")
+    (one.folder / ".git" / "hooks").mkdir()
+    (one.folder / ".git" / "hooks" / "pre-push").write_text("x")
+    os.mkfifo(one.folder / ".git" / "hooks" / "pipe")
+    await one.write("s.md", KEY)
+    outcome = await one.purge()
+    assert [left.name for left in outcome.left_out] == ["s.md"]
+    assert KEY.encode() not in everything(one)
+    assert git(one.folder, "config", "own.key") == "value\n"
+    assert (one.folder / ".git" / "hooks" / "pre-push").exists()
+    assert (one.folder / "s.md").read_text() == KEY
+
+
+@pytest.mark.parametrize("how", ["file", "link"])
+async def test_a_repository_that_lies_elsewhere_is_not_purged(one: Workspace, tmp_path: Path, how: str) -> None:
+    own, other = one.folder / ".git", tmp_path / "other"
+    own.rename(other)
+    if how == "file":
+        own.write_text(f"gitdir: {other}\n")
+    else:
+        own.symlink_to(other)
+    with pytest.raises(WorkspaceUnusable, match="nowhere else"):
+        await one.purge()
+    own.unlink()
+    other.rename(own)
+    await one.write("a.md", "x")
+    assert await one.commit("all is as it was")
+    assert await subjects(one) == ["all is as it was", "workspace init"]
+
+
+@pytest.mark.parametrize("name", [".git-holdfast-old", ".git-holdfast-new"])
+async def test_what_lies_where_a_purge_works_is_not_in_the_way(one: Workspace, tmp_path: Path, name: str) -> None:
+    (tmp_path / "theirs").mkdir()
+    (one.folder / name).symlink_to(tmp_path / "theirs")
+    await one.write("a.md", "x")
+    assert await one.commit("x")
+    (one.folder / name).write_text("x")
+    assert (await one.purge()).commit
+    assert (tmp_path / "theirs").exists()
+
+
+@pytest.mark.parametrize("state", ["new begun", "old away", "new in place", "init"])
+async def test_a_purge_that_was_cut_off_is_put_right(one: Workspace, state: str) -> None:
+    """At each of its steps there is one repository that is whole, and the next work finds it."""
+    own, new, old = (one.folder / name for name in (".git", ".git-holdfast-new", ".git-holdfast-old"))
+    await one.write("a.md", "x")
+    await one.commit("a")
+    if state == "new begun":
+        new.mkdir()
+        (new / "HEAD").write_text("ref: refs/hea")
+    elif state == "old away":
+        shutil.copytree(own, new)
+        own.rename(old)
+    elif state == "new in place":
+        shutil.copytree(own, old)
+    else:
+        own.rename(new)
+        (new / "HEAD").write_text("")
+    await one.write("a.md", "y")
+    assert await one.commit("b")
+    assert (await subjects(one))[0] == "b"
+    assert not new.exists()
+    assert not old.exists()
+    sound(one)
+
+
+# -- files by name -------------------------------------------------------------------
+
+
+async def test_a_file_is_written_whole_for_its_owner_alone(one: Workspace, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("theirs")
+    (one.folder / "MEMORY.md").symlink_to(outside)
+    assert await one.read("MEMORY.md") is None
+    await one.write("MEMORY.md", "a\n\ud800")
+    assert outside.read_text() == "theirs"
+    assert not (one.folder / "MEMORY.md").is_symlink()
+    assert await one.read("MEMORY.md") == "a\n?"
+    assert (one.folder / "MEMORY.md").stat().st_mode & 0o777 == 0o600
+    assert await one.read("none.md") is None
+    (one.folder / ".MEMORY.md.holdfast-part").write_text("what a killed process left")
+    await one.write("MEMORY.md", "b")
+    (one.folder / ".other.md.holdfast-part").write_text("what another one left")
+    await one.commit("x")
+    assert not list(one.folder.glob("*.holdfast-part"))
+    assert files(one) == {".gitignore", ".gitattributes", "MEMORY.md"}
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+async def test_what_is_no_file_is_not_read_and_keeps_nothing_open(one: Workspace) -> None:
+    (one.folder / "folder.md").mkdir()
+    os.mkfifo(one.folder / "pipe.md")
+    before = open_files()
+    for _ in range(5):
+        assert [await one.read(name) for name in ("folder.md", "pipe.md")] == [None, None]
+    assert open_files() == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "../x",
+        "/etc/passwd",
+        "a/b",
+        "a\\b",
+        ".git",
+        ".GIT",
+        ".gitignore",
+        "a\0",
+        "a\n",
+        "x" * 201,
+        "ü" * 101,
+    ],
+)
+async def test_a_name_that_leads_elsewhere_is_refused(one: Workspace, name: str) -> None:
+    before = git(one.folder, "status", "--porcelain")
+    for work in (one.write(name, "x"), one.read(name)):
+        with pytest.raises(InvalidRequest, match="is no name of a file in a workspace"):
+            await work
+    assert git(one.folder, "status", "--porcelain") == before
+
+
+async def test_a_text_that_would_not_be_committed_is_refused(one: Workspace) -> None:
+    with pytest.raises(TooLarge, match="at most 1,048,576"):
+        await one.write("MEMORY.md", "x" * (WORKSPACE_FILE_BYTES + 1))
+    assert await one.read("MEMORY.md") is None
