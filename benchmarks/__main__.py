@@ -17,7 +17,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import doors, gateway, many, matching, python, replay, servers, sessions, stored, streams, turn, window
+from benchmarks import (
+    doors,
+    gateway,
+    many,
+    matching,
+    python,
+    replay,
+    search,
+    servers,
+    sessions,
+    stored,
+    streams,
+    turn,
+    window,
+)
 from benchmarks.run import Run
 from benchmarks.tables import Table
 from benchmarks.timing import clock, settle, told
@@ -31,6 +45,7 @@ PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "doors": doors.measure,
     "streams": streams.measure,
     "matching": matching.measure,
+    "search": search.measure,
     "stored": stored.measure,
     "servers": servers.measure,
     "many": many.measure,

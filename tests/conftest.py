@@ -34,6 +34,12 @@ def no_outside(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+@pytest.fixture(autouse=True)
+def no_index_here(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The index that belongs to a Redis lies where the process runs: not beside the project."""
+    monkeypatch.setattr("holdfast.indexes.settings.HERE", tmp_path_factory.getbasetemp())
+
+
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     """The folder of recorded data: `HOLDFAST_TEST_DATA`, or `../shared/data` beside the repository."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.tools.functions import tool_from
     from holdfast.tools.python.settings import PythonSettings
     from holdfast.tools.tool import Tool, ToolLimits
+    from holdfast.workspace import WorkspaceSettings
 
 __all__ = [
     "Agent",
@@ -59,6 +60,7 @@ __all__ = [
     "ToolLimits",
     "Transcripts",
     "Webhook",
+    "WorkspaceSettings",
     "__version__",
     "from_config",
     "open",
@@ -88,6 +90,7 @@ _HOMES = {
     "ToolLimits": "holdfast.tools.tool",
     "Transcripts": "holdfast.hooks.transcripts",
     "Webhook": "holdfast.hooks.webhook",
+    "WorkspaceSettings": "holdfast.workspace",
     "from_config": "holdfast.config.opening",
     "open": "holdfast.entrance:open_holdfast",
     "tool_from": "holdfast.tools.functions",

@@ -15,6 +15,7 @@ from holdfast.calibration import Learned, Measure
 from holdfast.context.dialects import Dialect
 from holdfast.context.perspective import Perspective
 from holdfast.context.policies import Policy, policy
+from holdfast.context.recalled import RECALLERS, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
@@ -172,6 +173,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """What it says in place of a reply where no model answers; None: an error tells."""
     silence_message: str | None = None
     """What it says when nobody has said anything for a while."""
+    recalls: Mapping[RecalledKind, RecallSettings] = {}
+    """What it may recall: of past conversations, of memories; those that are not there, it may not."""
 
     @property
     def workflow(self) -> bool:
@@ -337,7 +340,8 @@ class Roster:
     ) -> Voice:
         history = self.max_history_turns
         writer = None if history else self.summarizer(policy(context).summarizer, llm)
-        tools = self.tools.of(agent.tools if agent else None)
+        also = [RECALLERS[kind] for kind in agent.recalls] if agent else []
+        tools = self.tools.of(agent.tools if agent else None, also)
         voice = Voice(llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools)
         return voice if agent is None else self._related(voice, agent, team)
 

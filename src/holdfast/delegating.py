@@ -21,7 +21,9 @@ from holdfast.handover import same_place
 from holdfast.limits import AGENT_DEPTH
 from holdfast.messages import Message
 from holdfast.models import Collector, closing
+from holdfast.participants import SHARED
 from holdfast.prompting import check_body
+from holdfast.reminding import is_shared
 from holdfast.removing import removed
 from holdfast.session import CHILD, PARENT, Session, SessionRef, child_id
 from holdfast.state import same
@@ -78,7 +80,8 @@ async def delegated(turn: Turn, context: ToolContext, agent: str, request: str) 
 async def _made(turn: Turn, context: ToolContext, voice: Voice, agent: str) -> Session:
     """A session for one call: with a copy of what the other one has under keys of its own, and where it was called from."""
     engine = turn.engine
-    parent = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
+    parent: dict[str, Any] = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
+    parent |= {SHARED: True} if is_shared(turn) else {}
     new = NewSession(
         id=child_id(engine.new_id()),
         user_id=context.user_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
@@ -13,21 +13,27 @@ from holdfast.artifacts import ArtifactService
 from holdfast.artifacts.database import DatabaseBlobs
 from holdfast.beginning import begun
 from holdfast.compacting import Compactor
+from holdfast.context.recalled import RecalledItem, RecalledKind
+from holdfast.dream_sweeps import Dreaming, DreamingSettings
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.going import taken_away
 from holdfast.hooks.callbacks import Hooks
+from holdfast.indexes.service import IndexService
 from holdfast.indexing import Indexer, Indexing
 from holdfast.learning import Learning
 from holdfast.life import Life, LifeSettings
 from holdfast.living import living
+from holdfast.promoted import Promoted
 from holdfast.queueing import Hold, Queues, QueueSettings
+from holdfast.recalling import MemorySettings
 from holdfast.receipts import Receipt
+from holdfast.remembering import Memories
 from holdfast.scoped import Scopes
 from holdfast.scoring import Scoring
 from holdfast.secrets import Guard
 from holdfast.session import Session, SessionRef
 from holdfast.stores.base import NewSession, Store
-from holdfast.sweeping import Sweeper
+from holdfast.sweeping import Pace, Sweeper
 from holdfast.telling import Teller
 from holdfast.unheard import Unheard
 from holdfast.warm import Warm
@@ -45,6 +51,7 @@ class Engine:
 
     Attributes:
         delegate: has an agent answer that another one calls like a tool; see `holdfast.delegating`. None: nobody does.
+        recalling: by kind, what gives a turn that is about to begin what it may recall; see `holdfast.reminding`.
         failures: how often an agent's failure message stood in place of a reply, by the error's code.
 
     Args:
@@ -58,6 +65,9 @@ class Engine:
         hooks: who is told when they end.
         queueing: what becomes of a turn while another one of its session runs.
         indexer: who is told what turns wrote; None: nobody.
+        index: in which what was said is found; the store tells it. None: there is none.
+        memory: how memories are found; None: as the index has it.
+        dreaming: dreams of all tenants; None: as they are where nobody says, without files.
         of: the engine of the server's own tenant, where this one is another's: it tells hooks, sweeps and counts for both.
     """
 
@@ -74,6 +84,9 @@ class Engine:
         hooks: Hooks | None = None,
         queueing: QueueSettings | None = None,
         indexer: Indexer | None = None,
+        index: IndexService | None = None,
+        memory: MemorySettings | None = None,
+        dreaming: Dreaming | None = None,
         of: Engine | None = None,
     ) -> None:
         hooks, holder = Hooks() if hooks is None else hooks, uuid.uuid4().hex
@@ -85,18 +98,34 @@ class Engine:
         self.store = living(store, self.life)
         self.scopes = Scopes(self.store, clock, self.warm)
         self.delegate: Callable[..., Awaitable[str]] | None = None
+        self.recalling: dict[RecalledKind, Callable[..., Awaitable[Sequence[RecalledItem]]]] = {}
         self.new_id = new_id
         self.guard = guard
         self.artifacts = (artifacts or ArtifactService(store, DatabaseBlobs(store, clock), clock)).on(self.store)
+        self.dreaming = dreaming or Dreaming(DreamingSettings(), clock, None)
         if of is None:
-            self.sweeper = Sweeper(self.life, self.teller, clock, holder, chore=self._clean, remove=self._retire)
+            self.sweeper = Sweeper(
+                self.life,
+                self.teller,
+                clock,
+                holder,
+                chore=self._clean,
+                remove=self._retire,
+                pace=self.dreaming.pace(Pace()),
+            )
         else:
             self.sweeper = of.sweeper
         self.clock = clock
+        self.memories = Memories(self.store, clock, guard=guard, index=lambda: self.index, settings=memory)
+        self.promoted = Promoted(self.store)
+        self.dreams, files = self.dreaming.of(self.store, self.promoted)
+        if files is not None:
+            self.memories.on_changed.append(files.changed)
         self.learning = Learning(store, clock)
         self.roster = roster = roster or Roster()
         self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
         self.indexing = Indexing(indexer)
+        self.index = index
         self.scoring = Scoring(self.store, roster.scorer, clock, self.warm.rate)
         if of is not None:  # figures are the server's, not a tenant's
             self.compactor.outcomes, self.compactor.spent = of.compactor.outcomes, of.compactor.spent
@@ -119,8 +148,10 @@ class Engine:
         """Remove a session of that tenant and all that belongs to it; see `holdfast.going`."""
         return await taken_away(life, self.shelf(life), self.hooks.keepers, ref)
 
-    async def _clean(self, life: Life, now: int) -> int:
-        return await self.shelf(life).sweep(now)
+    async def _clean(self, life: Life, now: int) -> None:
+        await self.shelf(life).sweep(now)
+        dreams = self.dreams if life is self.life else self.dreaming.of(life.store)[0]
+        await self.dreaming.due(dreams, life.store.tenant, now)
 
     async def _retire(self, life: Life, ref: SessionRef) -> bool:
         receipt = await self.take_away(life, ref)
@@ -196,7 +227,10 @@ class Engine:
         await self.compactor.close()
         await self.scoring.close()
         await self.queues.close()
+        await self.memories.close()
         await self.indexing.close()
+        if self.index is not None:
+            await self.index.close()
         await self.learning.close()
         if ends:
             await self.life.shut_down()

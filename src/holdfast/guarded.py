@@ -13,11 +13,14 @@ from typing import Any, Final, Self
 import msgspec
 
 from holdfast.artifact import Artifact, NewArtifact, Scope
+from holdfast.limits import MEMORY_TAG_CHARS
+from holdfast.memories import DiaryEntry, Memory, MemoryDelta, Owner
 from holdfast.messages import Message
 from holdfast.secrets import Guard, Sweep
 from holdfast.session import Ending, NewCompaction, NewEntry, Session, SessionRef
 from holdfast.state import Change, Extend
 from holdfast.stores.base import Append, Appended, NewSession, SessionPatch, Store
+from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.state import ScopedState
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tokens import STORED
@@ -43,8 +46,10 @@ TEXTLESS: Final = frozenset(
         "compactions",
         "delete",
         "delete_blobs",
+        "diary",
         "drop_artifacts",
         "drop_compaction",
+        "drop_memories",
         "drop_state",
         "end",
         "endings",
@@ -52,6 +57,7 @@ TEXTLESS: Final = frozenset(
         "entries",
         "erase",
         "find",
+        "find_memory",
         "forget_ending",
         "get",
         "idle",
@@ -62,6 +68,8 @@ TEXTLESS: Final = frozenset(
         "lease",
         "list",
         "media",
+        "memories",
+        "memory_owners",
         "oldest",
         "ping",
         "put_blob",
@@ -70,6 +78,7 @@ TEXTLESS: Final = frozenset(
         "remove",
         "revoke_key",
         "sightings",
+        "signals",
         "state",
         "tenants",
         "touch",
@@ -183,6 +192,18 @@ class GuardedStore(StoreWrapper):
         self._guard.note(sweep.findings, "")
         return changed
 
+    async def change_memories(
+        self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
+    ) -> OwnedMemories:
+        """See `Store`. What a user asked to be remembered can be refused; all else is masked."""
+        sweep = self._guard.sweep()
+        long = sum(len(memory.content) for memory in delta.put) > _LONG_CHARS or bool(delta.diary)
+        told = await off_loop(lambda: _memories(sweep, delta), long=long)
+        sweep.refuse()
+        changed = await self.inner.change_memories(owner, told, timestamp=timestamp, expect=expect)
+        self._guard.note(sweep.findings, "")
+        return changed
+
     def _expected(self, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Values that are compared, not written: nothing of them is counted, or told."""
         return values and _changes(self._guard.sweep(), values, sent=False)
@@ -275,6 +296,29 @@ def _append(sweep: Sweep, write: Append) -> Append:
         state_delta=write.state_delta and _changes(sweep, write.state_delta, sent=not write.entries),
         compactions=[_compaction(sweep, new, f"compactions[{at}]") for at, new in enumerate(write.compactions)],
     )
+
+
+def _memories(sweep: Sweep, delta: MemoryDelta) -> MemoryDelta:
+    return msgspec.structs.replace(
+        delta,
+        put=tuple(_memory(sweep, memory, f"put[{at}]") for at, memory in enumerate(delta.put)),
+        diary=tuple(_diary_entry(sweep, entry, f"diary[{at}]") for at, entry in enumerate(delta.diary)),
+    )
+
+
+def _memory(sweep: Sweep, memory: Memory, place: str) -> Memory:
+    # One that an agent remembered, or that is there already, nobody is waiting to correct.
+    sent = memory.origin == "user" and memory.agent is None and not memory.number
+    return msgspec.structs.replace(
+        memory,
+        content=sweep.text(memory.content, f"{place}.content", sent=sent),
+        tags=tuple(sweep.text(tag, f"{place}.tags", sent=sent)[:MEMORY_TAG_CHARS] for tag in memory.tags),
+        metadata=sweep.value(memory.metadata, f"{place}.metadata", sent=sent),
+    )
+
+
+def _diary_entry(sweep: Sweep, entry: DiaryEntry, place: str) -> DiaryEntry:
+    return msgspec.structs.replace(entry, report=sweep.value(entry.report, f"{place}.report", sent=False))
 
 
 def _system(sweep: Sweep, messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -19,6 +19,7 @@ from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.heard import heard_from
 from holdfast.instructing import instructed
+from holdfast.introducing import introduced
 from holdfast.looking import Context, Look, looked, told
 from holdfast.media.leaving import whole_entries
 from holdfast.models import Collector
@@ -297,7 +298,8 @@ class SessionHandle:
         session, learned = await engine.store.get(self.ref), await engine.learning.of(self.voice.llm)
         asked = TurnRequest(ref=self.ref, voice=self.voice, incoming=())
         instruction = await instructed(engine, session, self.voice)
-        request = working_set_request(asked, session, instruction, learned=learned)
+        known = await introduced(engine, session, self.voice)
+        request = working_set_request(asked, session, instruction, learned=learned, introduction=known)
         if not wait and not preview:
             engine.compactor.soon(self.ref, self.voice, request, options)
             return None

@@ -14,6 +14,8 @@ from holdfast.artifacts import ArtifactService, ArtifactSettings, opened_blobs
 from holdfast.compacting import Compactor
 from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.delegating import delegated
+from holdfast.dream_proposals import Proposer
+from holdfast.dream_sweeps import Dreaming, DreamingSettings
 from holdfast.engine import Engine, random_id
 from holdfast.errors import InvalidRequest
 from holdfast.guarded import guarded
@@ -21,11 +23,17 @@ from holdfast.hooks.base import Hook
 from holdfast.hooks.callbacks import ENDS, F, Hooks
 from holdfast.hooks.callbacks import callback as as_hook
 from holdfast.hooks.observing import observed
+from holdfast.hooks.workspace import WorkspaceGit
+from holdfast.indexes.opened import Indexes
+from holdfast.indexes.settings import IndexSettings, index_settings
 from holdfast.indexing import Indexer
 from holdfast.life import LifeSettings
 from holdfast.media.store import referring
+from holdfast.memory_injection import memories
 from holdfast.models import Model, PromptCounter
 from holdfast.queueing import QueueMode, QueueSettings
+from holdfast.recalling import MemorySettings
+from holdfast.reminding import conversations
 from holdfast.scoring import Scoring
 from holdfast.secrets import Guard
 from holdfast.sendable import text
@@ -34,12 +42,15 @@ from holdfast.sessions import Sessions
 from holdfast.state_handles import SharedState
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
+from holdfast.stores.elsewhere import with_memories
+from holdfast.stores.memories import MemoryStore
 from holdfast.sweeping import Swept
 from holdfast.tenancy import Tenants
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
 from holdfast.tools.workshop import Workshop
+from holdfast.workspace import Workspaces, WorkspaceSettings
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 DEFAULT_TENANT = "default"
@@ -78,8 +89,14 @@ class Holdfast(Sessions):
         python: turns on the tool `python`, which runs what the model writes, and says how far that may go; see
             docs/python.md. None: there is none.
         artifact_tools: whether everybody has the tools for artifacts; else agents that name them. See docs/artifacts.md.
-        indexer: who is told what turns wrote, behind them; see `holdfast.indexing.Indexer`.
+        index: in which what was said is found: by default by words, and beside the store (docs/indexing.md). A URL says where, like
+            a store's; None: there is none, and nothing can be searched.
+        indexer: who else is told what turns wrote, behind them; see `holdfast.indexing.Indexer`.
         mcp_servers: servers of the Model Context Protocol, whose tools agents may name (extra `mcp`); see docs/tools.md.
+        workspaces: turns on a folder with a git repository for each agent; see docs/workspace.md. None: there are none.
+        memory: how memories are found; see docs/memories.md. None: as the index has it.
+        memory_store: gives a tenant's store of memories, in place of the store: your own, say. Whoever opened it closes it.
+        dreaming: when recalled memories are promoted, and what of them sessions are told; see docs/dreams.md.
     """
 
     def __init__(
@@ -103,8 +120,13 @@ class Holdfast(Sessions):
         queue_timeout: float = 300.0,
         python: PythonSettings | None = None,
         artifact_tools: bool = False,
+        index: IndexSettings | str | None = IndexSettings(),  # noqa: B008 - it is frozen
         indexer: Indexer | None = None,
         mcp_servers: Iterable[McpSettings] = (),
+        workspaces: WorkspaceSettings | None = None,
+        memory: MemorySettings | None = None,
+        memory_store: Callable[[str], MemoryStore] | None = None,
+        dreaming: DreamingSettings = DreamingSettings(),  # noqa: B008 - it is frozen
     ) -> None:
         if store is not None and not hasattr(store, "for_tenant"):
             raise InvalidRequest(f"store must be an opened store, not {type(store).__name__}", param="store")
@@ -112,11 +134,17 @@ class Holdfast(Sessions):
         self.tenant = tenant if store is None else store.tenant
         self._given = store
         self._indexer = indexer
+        self._index = index_settings(index)
+        self._indexes: Indexes | None = None
+        self._memory = memory
+        self._memory_store = memory_store
         self.guard = guard
         self._artifacts = artifacts or ArtifactSettings()
         self.roster = roster or Roster()
         self.roster.summarizers.update(_functions(summarizers or {}, "summarizers"))
         self.roster.scorers.update(_functions(scorers or {}, "scorers"))
+        self.workspaces = None if workspaces is None else Workspaces.of(workspaces, clock, guard)
+        self._dreaming = Dreaming(dreaming, clock, self.workspaces, self._proposer(dreaming.model, clock))
         self.workshop = Workshop(
             self.roster.tools,
             self._take_tools,
@@ -127,22 +155,27 @@ class Holdfast(Sessions):
             clock=clock,
             guard=guard,
             artifact_tools=artifact_tools,
+            workspaces=self.workspaces,
         )
         self.queueing = QueueSettings(mode=session_queue, timeout=queue_timeout)
         self.life = life or LifeSettings()
         self.roster.max_history_turns = self.life.max_history_turns
         self.hooks = Hooks()
-        for hook in hooks:
+        for hook in (*hooks, *([] if self.workspaces is None else [WorkspaceGit(self.workspaces)])):
             self.add_hook(hook)
         self.clock = clock
         self.new_id = new_id
         self._engine: Engine | None = None
         self._tenants: Tenants | None = None
 
+    def _proposer(self, model: str | None, clock: Callable[[], int]) -> Proposer | None:
+        """Who proposes merges of promoted memories; None: nobody is to. Who has the model's name is looked up each time."""
+        return None if model is None else Proposer(lambda: self.roster.llm(model), clock, self.guard)
+
     async def __aenter__(self) -> Self:
         store = await self._opened()
         try:
-            store = observed(store, self.hooks.observers)
+            store = self._indexed(observed(store, self.hooks.observers))
             artifacts = self._shelf(store)
             await self.workshop.open()
         except BaseException:
@@ -151,6 +184,8 @@ class Holdfast(Sessions):
         self._engine = own = self._made(store, artifacts)
         self._tenants = Tenants(own, self._made_for)
         own.start()
+        if self._indexes is not None and self.life.sweep:
+            self._indexes.start(own.life.store, all_tenants=self.life.all_tenants)
         return self
 
     def _made(self, store: Store, artifacts: ArtifactService, *, of: Engine | None = None) -> Engine:
@@ -166,9 +201,14 @@ class Holdfast(Sessions):
             hooks=self.hooks,
             queueing=self.queueing,
             indexer=self._indexer,
+            index=None if self._indexes is None else self._indexes.of(store),
+            memory=self._memory,
+            dreaming=self._dreaming,
             of=of,
         )
         engine.delegate = delegated
+        engine.recalling["conversation"] = conversations
+        engine.recalling["memory"] = memories
         if self.workshop.kernels is not None:
             engine.life.on_over = self.workshop.kernels.over
         return engine
@@ -228,8 +268,15 @@ class Holdfast(Sessions):
             store = self._given.for_tenant(self.tenant)
         else:
             store = await open_store(self.url, tenant=self.tenant)
-        store = referring(store)
+        store = referring(with_memories(store, self._memory_store))
         return store if self.guard is None else guarded(store, self.guard)
+
+    def _indexed(self, store: Store) -> Store:
+        """The store, which tells the index; the same one where there is none."""
+        if self._index is None:
+            return store
+        self._indexes = Indexes(self._index, self.url if self._given is None else None, self.clock)
+        return self._indexes.follow(store)
 
     def _shelf(self, store: Store) -> ArtifactService:
         """The artifacts of a store's tenant."""
@@ -244,6 +291,8 @@ class Holdfast(Sessions):
             if tenants is not None:
                 await tenants.close()
             await engine.close()
+            if self._indexes is not None:
+                await self._indexes.close()
             await self.workshop.close()
             for observer in self.hooks.observers:
                 await observer.close()

@@ -139,8 +139,126 @@ ARTIFACTS_NAMED: Final = 20
 """Names of artifacts in a reply that are looked up."""
 ARTIFACTS_TOLD: Final = 200
 """Artifacts that a reply tells of, those that its turn saved included."""
+MEMORY_BYTES: Final = 32 * 1024
+"""A memory as JSON."""
+MEMORY_TAGS: Final = 32
+"""Tags of a memory."""
+MEMORY_TAG_CHARS: Final = 64
+"""Characters of a tag."""
+MEMORY_SOURCES: Final = 50
+"""Sources of a memory, the newest: sessions, each with the entries in it."""
+MEMORY_CHARS: Final = 8_000
+"""Characters of what a memory says."""
+RECALLED_MEMORIES: Final = 100
+"""Memories that one recall gives."""
+SHELVED_MEMORIES: Final = 20_000
+"""Memories whose terms a process keeps where it has no index."""
+SIGNALS_WAITING: Final = 10_000
+"""Recalls that wait to be written down, in a process; the oldest are let go."""
+LOOKED_BACK: Final = 200
+"""Entries of a session, the newest, in which the words of a new memory are looked for."""
+MEMORIES: Final = 10_000
+"""Memories of an owner, whatever their status."""
+MEMORIES_AT_ONCE: Final = 200
+"""Memories that one write puts or forgets."""
+SIGNALS_KEPT: Final = 200
+"""Recalls of a memory that are kept, the newest."""
+DIARY_KEPT: Final = 400
+"""Sweeps over an owner's memories that are kept in the diary, the newest."""
+DIARY_PAGE: Final = 100
+"""Sweeps of a diary that are told at once."""
+MERGE_MEMORIES: Final = 100
+"""Promoted memories that a model is asked about at once, the best."""
+MERGE_CHARS: Final = 24_000
+"""Characters of what these say."""
+MERGES: Final = 20
+"""Merges that one answer may propose; what it has beyond these is left."""
+MERGES_ASKED: Final = 20
+"""Owners about whom a model is asked in one pass of scheduled sweeps."""
+MERGE_SECONDS: Final = 60.0
+"""Time that the model has to answer."""
+MERGE_PAUSE_SECONDS: Final = 600
+"""Time for which a model is not asked again that failed to answer."""
 INDEX_SECONDS: Final = 10.0
 """Time that an indexer has to end what it is at when a Holdfast closes."""
+INDEX_DELAY_SECONDS: Final = 5.0
+"""How long what was written may wait before it is indexed, so that turns come first and what comes together is written together."""
+INDEX_WAIT_SECONDS: Final = 2.0
+"""How long an erasure or deletion waits for the index; then it is taken out of that later."""
+INDEX_FRESH_SECONDS: Final = 1.0
+"""How long a search waits for what its user has just said to be in the index."""
+INDEX_AT_ONCE: Final = 2
+"""Sessions of a tenant that are indexed at once in a process; the others wait, by name only."""
+INDEX_WAITING: Final = 100_000
+"""How many wait, in a process; more are left to the next walk."""
+INDEX_PAGE: Final = 64
+"""Entries of a session that are read, and written to the index, at a time."""
+INDEX_TERMS: Final = 20_000
+"""Terms in one write to the index."""
+INDEX_INLINE_CHARS: Final = 4_000
+"""Longest text that is analysed on the event loop; a longer one is in a thread."""
+INDEX_PAUSE_SECONDS: Final = 60.0
+"""Longest time until what could not be indexed, or embedded, is tried again."""
+INDEX_FIRST_WALK_SECONDS: Final = 1.0
+"""Time after the start of a process until it looks for what was not indexed while none did."""
+INDEX_WALK_SECONDS: Final = 300.0
+"""Time between two such walks over what has changed since the last one."""
+INDEX_MARGIN: Final = 600_000
+"""Milliseconds by which the clocks of servers may differ: such a walk goes that much further back."""
+INDEX_WHOLE_WALK: Final = 7 * 86_400_000
+"""Milliseconds between two walks over all sessions and all sources."""
+EMBEDDED_AT_ONCE: Final = 64
+"""Texts that are embedded in one round."""
+EMBEDDING_TRIES: Final = 3
+"""Times that a text is embedded in vain before it is left without a vector, until the process starts again."""
+UNEMBEDDED: Final = 1000
+"""Texts that are left so; with more of them a process stops embedding."""
+VECTOR_NUMBERS: Final = 8192
+"""Most numbers in a vector."""
+EMBEDDING_BATCH_BYTES: Final = 512 * 1024
+"""Texts in one call of an embeddings endpoint, in UTF-8; a longer one goes alone."""
+EMBEDDING_ANSWER_BYTES: Final = 64 * MIB
+"""Its answer."""
+EMBEDDINGS_REMEMBERED_BYTES: Final = 16 * MIB
+"""Vectors that an embedder remembers, so that no text is embedded twice in a row."""
+WORKSPACE_FILE_BYTES: Final = 1 * MIB
+"""Largest file of a workspace that is committed; a larger one is left out, and named."""
+WORKSPACE_FILES: Final = 10_000
+"""Files of a workspace that are not ignored."""
+WORKSPACE_COMMIT_BYTES: Final = 256 * MIB
+"""What has changed in a commit, all files together."""
+WORKSPACE_SUBJECT_CHARS: Final = 200
+"""Subject of a commit; a longer one is cut."""
+WORKSPACE_BODY_CHARS: Final = 8_000
+"""Body of a commit; a longer one is cut."""
+WORKSPACE_NAMED: Final = 20
+"""Files that a commit names which are not in it."""
+WORKSPACE_HISTORY: Final = 100
+"""Commits that are told at once."""
+WORKSPACE_DIFF_BYTES: Final = 256 * 1024
+"""What is told of a diff; how much more there is, is said."""
+GIT_SECONDS: Final = 20.0
+"""Longest time that the git program may take."""
+WORKSPACE_WAIT_SECONDS: Final = 20.0
+"""Longest time that a commit waits for another one of the same workspace, in whichever process."""
+QUERY_CHARS: Final = 8_000
+"""What is searched for. Of a message that is searched for by itself, for what it recalls, so much is read."""
+SEARCH_RESULTS: Final = 100
+"""Hits of a page."""
+SEARCH_NEIGHBOURS: Final = 10
+"""Messages before a hit, and as many behind it, that are given with it."""
+SEARCH_SNIPPET_CHARS: Final = 240
+"""What is shown of a hit; of one that a model is given, `RECALLED_CHARS`."""
+SEARCH_VECTOR_SECONDS: Final = 5.0
+"""How long a search waits for the vector of its query; then it is one by words, where that may be."""
+RECALLED_CHARS: Final = 1_200
+"""Characters of a hit that a model is given, before it is cut to its budget."""
+RECALL_SECONDS: Final = 1.0
+"""How long a turn waits for what might be recalled in its prompt; then it goes on without."""
+RECALL_VECTOR_SECONDS: Final = 0.6
+"""How much of that the vector of the query may take."""
+RECALL_FRESH_SECONDS: Final = 0.1
+"""The same of what the user has just said in other sessions, and the index has not yet."""
 MCP_TOOLS: Final = 500
 """Tools of an MCP server that are offered."""
 MCP_SCHEMA_BYTES: Final = 64 * 1024

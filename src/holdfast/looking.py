@@ -18,11 +18,13 @@ from holdfast.context.buffer import carried as carried_on
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run, decode_record
+from holdfast.context.recalled import Recall
 from holdfast.context.settings import ContextSettings
 from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.instructing import instructed
+from holdfast.introducing import introduced
 from holdfast.media.leaving import for_model
 from holdfast.messages import Message
 from holdfast.prompting import built_from, provider_count, working_set_request
@@ -99,6 +101,8 @@ class Looked(NamedTuple):
             arithmetic = {"input": self.record.input_budget, "system_and_tools": self.record.overhead}
             kept = {name: explained["budget"][name] for name in ("conversation", "used", "counter")}
             explained["budget"] = {**arithmetic, **kept}
+            told = self.record.told_recalled()
+            explained |= {"recalled": told} if told else {}
         return explained | ({"summaries": self.summaries} if self.summaries else {})
 
 
@@ -118,7 +122,8 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     session = await engine.store.get(ref)
     learned = await engine.learning.of(voice.llm)
     instruction = await instructed(engine, session, voice)
-    request = working_set_request(asked, session, instruction, learned=learned)
+    known = await introduced(engine, session, voice)
+    request = working_set_request(asked, session, instruction, learned=learned, introduction=known)
     back = look.explain or look.at_turn is not None
     if look.touch and not back:
         await engine.life.use(session)
@@ -216,7 +221,10 @@ class _Fold:
         """The working set that was built for `call`: by its frozen budget."""
         self.through(call.through, record.summary)
         asked = self._request
-        frozen = msgspec.structs.replace(asked, input_budget=record.limit + asked.overhead(), dialect=record.dialect)
+        # What was recalled is not kept: the room that it had is not the conversation's.
+        frozen = msgspec.structs.replace(
+            asked, input_budget=record.limit + asked.overhead(), dialect=record.dialect, recall=Recall()
+        )
         return build_on(frozen, self.carried)
 
     def _extend(self, seq: int) -> None:

@@ -154,7 +154,12 @@ class OpenTurn:
         broke = (
             f"the prompt before ends at its message {built.broken.message}: {built.broken.why}" if built.broken else ""
         )
-        return "\n".join(filter(None, [head, broke, *(_line(run) for run in built.decisions())]))
+        recalled = ", ".join(built.recalled.ids) if built.recalled else ""
+        had = f"recalled in {built.recalled_tokens} tokens: {recalled}" if recalled else ""
+        known = built.request.introduction
+        told = f"known since before: {', '.join(known.ids)}" if known else ""
+        missed = "; ".join(f"not recalled: {why}" for why in built.request.recall.missed)
+        return "\n".join(filter(None, [head, told, had, missed, broke, *(_line(run) for run in built.decisions())]))
 
     def explanation(self) -> dict[str, Any]:
         """How the last working set came about: policy, budget arithmetic, frontier, compactions, prefix, hash, decisions."""

@@ -7,9 +7,12 @@ from typing import Any, Final
 
 from holdfast.errors import InvalidRequest
 from holdfast.limits import ID_BYTES, PARTICIPANTS
+from holdfast.session import PARENT
 
 TAKING_PART: Final = "participants"
 """`metadata` of a session: ids of the users who may read it and speak in it, beside the one whose it is."""
+SHARED: Final = "shared"
+"""In `metadata.parent` of the session of an agent's call: several users take part in the one that it was called from."""
 SPEAKER: Final = "user"
 """`metadata` of a message: id of the user whose it is."""
 
@@ -20,6 +23,12 @@ def participants_of(metadata: Mapping[str, Any]) -> frozenset[str]:
     if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
         return frozenset()
     return frozenset(named)
+
+
+def is_shared(metadata: Mapping[str, Any]) -> bool:
+    """Whether others than its user may read what is said in the session that has this metadata, or in the one that it answers to."""
+    parent = metadata.get(PARENT)
+    return bool(participants_of(metadata)) or (isinstance(parent, Mapping) and parent.get(SHARED) is True)
 
 
 def check_participants(metadata: Mapping[str, Any]) -> None:

@@ -8,12 +8,16 @@ from typing import Any
 from holdfast.agents import Llm, Voice
 from holdfast.calibration import Learned
 from holdfast.context.build import Request, WorkingSet, build, build_on
+from holdfast.context.introduced import Introduction
+from holdfast.context.recalled import Recall
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.instructing import instructed
+from holdfast.introducing import introduced
 from holdfast.media.leaving import for_model
 from holdfast.messages import Message
 from holdfast.records import check_interruptable
+from holdfast.reminding import budgets_of, keep, name_of, reminded
 from holdfast.session import Session, SessionRef
 from holdfast.turning import Turn, TurnRequest
 from holdfast.views import ReadView, read_view
@@ -35,11 +39,14 @@ async def build_prompt(turn: Turn) -> WorkingSet:
         BudgetTooSmall: no legal working set fits.
     """
     turn.instruction = await instructed(turn.engine, turn.session, turn.request.voice, turn.temp)
+    turn.introduction = await introduced(turn.engine, turn.session, turn.request.voice)
+    await reminded(turn)
     built = await _build(turn)
     if await _summarized(turn, built):
         built = await _build(turn)
     if turn.request.voice.llm.count is not None:
         built = await _recounted(turn, built)
+    keep(turn, built)
     return built
 
 
@@ -55,7 +62,13 @@ async def _summarized(turn: Turn, built: WorkingSet) -> bool:
 
 async def _build(turn: Turn) -> WorkingSet:
     made = working_set_request(
-        turn.request, turn.session, turn.instruction, learned=turn.learned, input_budget=turn.input_budget
+        turn.request,
+        turn.session,
+        turn.instruction,
+        learned=turn.learned,
+        input_budget=turn.input_budget,
+        recall=turn.recalls.get(name_of(turn)),
+        introduction=turn.introduction,
     )
     key = turn.key
     memory = turn.engine.warm.get(turn.request.ref)
@@ -131,6 +144,8 @@ def working_set_request(
     *,
     learned: Learned,
     input_budget: int | None = None,
+    recall: Recall | None = None,
+    introduction: Introduction | None = None,
 ) -> Request:
     """What the working set of a turn is built for: agent's instruction first, then the request's or session's system.
 
@@ -140,6 +155,8 @@ def working_set_request(
         instruction: what the agent is told, as `holdfast.instructing` makes it.
         learned: what is known of the model from its provider's answers.
         input_budget: tokens for the whole prompt; None: what the model's window leaves.
+        recall: what may be recalled in it; None: nothing was looked for, and its room is kept free.
+        introduction: what is known since before the session, as `holdfast.introducing` makes it.
     """
     voice, body = request.voice, request.body
     tools = _tools(voice.tools.offered({**body, "tools": _tools(body)}))
@@ -154,6 +171,8 @@ def working_set_request(
         tools=tools,
         dialect=request.dialect or voice.llm.dialect,
         loads=voice.loads,
+        recall=recall or Recall(budgets=budgets_of(voice)),
+        introduction=introduction,
     )
 
 

@@ -35,6 +35,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     media: int = 0
     """Contents of messages: images, recordings, files."""
     media_bytes: int = 0
+    memories: int = 0
+    """Of a user, with their signals and diary."""
     transcripts: int = 0
     """Files."""
     pending_deliveries: int = 0

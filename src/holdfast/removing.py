@@ -8,6 +8,7 @@ from contextlib import suppress
 from holdfast.artifact import UserRef
 from holdfast.engine import Engine
 from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.memories import Owner
 from holdfast.receipts import Receipt, receipt_of
 from holdfast.session import CHILD, PARENT, Entry, Session, SessionRef
 from holdfast.stores.base import MAX_PAGE
@@ -57,18 +58,23 @@ def _names_child(entry: Entry) -> bool:
 
 
 async def user_removed(engine: Engine, user_id: str) -> Receipt:
-    """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody: a receipt of zeros."""
+    """Remove all sessions of a user, what they share, the user's memories, and all that belongs to them. Of nobody: a receipt of zeros."""
     total = await _withdrawn_before(engine, user_id)
     while sessions := (await engine.store.list(user_id=user_id, limit=MAX_PAGE)).sessions:
         for session in sessions:
             total += await _gone(engine, session.ref) or Receipt()
     forgotten = await engine.artifacts.forget(UserRef(user_id))
     shared = await engine.store.drop_state(user_id)
+    memories = await engine.store.drop_memories(Owner("user", user_id))
+    if engine.index is not None:
+        await engine.index.forget_user(user_id)
+    await engine.memories.forgotten_owner(Owner("user", user_id))
     files = [await keeper.forget_user(engine.store.tenant, user_id) for keeper in engine.hooks.keepers]
     return total + Receipt(
         user_state_keys=shared,
         artifacts=forgotten.artifacts,
         artifact_bytes=forgotten.bytes,
+        memories=memories,
         transcripts=sum(files),
     )
 

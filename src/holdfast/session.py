@@ -262,6 +262,8 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """See `SessionRef.withdrawn`."""
     identity: str = ""
     """Given when it was made: another session of its name, made when this one was gone, has another one."""
+    reshaped: int = 0
+    """The version at which entries that were there were last retired, erased or pinned; since then others only came."""
     claim: Claim | None = None
     """Who has a turn of it open; it may have expired."""
     messages: int = 0

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Roster, Voice
+from holdfast.asking import Asked, SearchMode
 from holdfast.beginning import begun
 from holdfast.carrying import CarryOver, carry_over_from, carrying
+from holdfast.dreams import Dreams
 from holdfast.engine import Engine
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.handles import SessionHandle
@@ -18,7 +20,9 @@ from holdfast.messages import Message
 from holdfast.moving import Arrival, exported, forked, imported
 from holdfast.owning import moved
 from holdfast.receipts import Receipt
+from holdfast.remembering import Memories
 from holdfast.removing import pruned, removed, user_removed
+from holdfast.searching import SearchResults, searched
 from holdfast.sendable import text
 from holdfast.session import Entry, NewEntry, Session, SessionRef
 from holdfast.stores.base import Appended, NewSession, SessionPage, Store
@@ -47,6 +51,16 @@ class Sessions:
     def engine(self) -> Engine:
         """What turns share."""
         raise NotImplementedError
+
+    @property
+    def memories(self) -> Memories:
+        """What is remembered across sessions: remember, recall, update, review, forget."""
+        return self.engine.memories
+
+    @property
+    def dreams(self) -> Dreams:
+        """Dreams about them: what was recalled often and well is promoted; see docs/dreams.md."""
+        return self.engine.dreams
 
     @property
     def store(self) -> Store:
@@ -235,13 +249,72 @@ class Sessions:
         return self.handle(await moved(self.engine, ref, target, agent=agent))
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Erase an entry's content, from memory too; see `Store.erase`."""
+        """Erase an entry's content, from memory too, and forget what was remembered from it alone; see `Store.erase`."""
         self.engine.warm.forget(ref)
-        return await self.store.erase(ref, seq, tokens=tokens)
+        entry = await self.store.erase(ref, seq, tokens=tokens)
+        await self.engine.memories.forget_source(ref.user_id, ref.id, seqs=[seq])
+        return entry
 
     async def sessions(self, **filters: Any) -> SessionPage:
         """A page of sessions, newest first; see `Store.list` for the filters."""
         return await self.store.list(**filters)
+
+    async def search(
+        self,
+        query: str,
+        user_id: str = DEFAULT_USER,
+        *,
+        mode: SearchMode | None = None,
+        limit: int = 10,
+        after: str | None = None,
+        session_id: str | None = None,
+        agent: str | None = None,
+        role: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        time: Literal["auto", "off"] = "auto",
+        tz: str = "UTC",
+        neighbours: int = 0,
+        session_level: bool = False,
+    ) -> SearchResults:
+        """Search what was said in a user's sessions; nothing of anybody else's is ever found.
+
+        Args:
+            query: a question, or words; nothing in it is syntax. Where it asks for nothing but a time ("What did I ask about
+                yesterday?"), all that was said then is found, newest first.
+            user_id: whose sessions.
+            mode: `keyword`, `vector` or `hybrid`; None: what the index is for. `hybrid` is `keyword` without an embedder.
+            limit: hits, from 1 to 100.
+            after: the `cursor` of the page before.
+            session_id: only in this session.
+            agent: only what this agent said.
+            role: only `user`'s, `assistant`'s, or results of tools (`tool`), which are not found otherwise.
+            since: only from then on, in milliseconds since the epoch.
+            until: only before then.
+            time: `auto`: a time that the question names narrows it. `off`: that is words like others.
+            tz: the time zone (IANA) that days begin in.
+            neighbours: messages before and behind each hit, at most 10.
+            session_level: only the best hit of each session.
+
+        Raises:
+            InvalidRequest: one of these cannot be, or there is no index; or no embedder for `vector`.
+            EmbeddingFailed: `vector`, and the query could not be embedded.
+        """
+        asked = Asked(
+            mode=mode,
+            limit=limit,
+            after=after,
+            session_id=session_id,
+            agent=agent,
+            role=role,
+            since=since,
+            until=until,
+            time=time,
+            zone=tz,
+            neighbours=neighbours,
+            session_level=session_level,
+        )
+        return await searched(self.engine, user_id, query, asked)
 
     def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
         """A handle on a session that is known to be there."""

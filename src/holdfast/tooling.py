@@ -18,7 +18,9 @@ from holdfast.handover import hand_over, transfer
 from holdfast.heard import APART
 from holdfast.limits import METADATA_BYTES
 from holdfast.messages import Message, ToolCall
+from holdfast.reminding import is_shared, looked_up
 from holdfast.session import Entry
+from holdfast.session_memories import SessionMemories
 from holdfast.state import joined
 from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.running import CANCELLED, NOT_RUN, Outcome, failure, run
@@ -417,7 +419,30 @@ def context_of(turn: Turn, call: ToolCall) -> ToolContext:
             sees=sees,
             transfer=partial(transfer, turn),
             delegate=None if turn.engine.delegate is None else partial(turn.engine.delegate, turn),
+            search=None if turn.engine.index is None else partial(looked_up, turn),
+            memories=_memories(turn),
+            most=turn.request.voice.tools.limits.result,
         ),
+    )
+
+
+def _memories(turn: Turn) -> SessionMemories:
+    """The memories that a tool reaches: those that the turn's user and agent may see."""
+    agent, ref = turn.request.voice.agent, turn.request.ref
+
+    def told(content: str) -> bool:
+        built = turn.working_set
+        return built is not None and any(content in message.text for message in built.messages)
+
+    settings = agent.recalls.get("memory") if agent else None
+    return SessionMemories(
+        turn.engine.memories,
+        ref,
+        turn.session.identity,
+        agent.name if agent else None,
+        most=settings.max_results if settings else None,
+        told=told,
+        shared=is_shared(turn),
     )
 
 

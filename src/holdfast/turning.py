@@ -21,6 +21,8 @@ from holdfast.branching import Share
 from holdfast.calibration import Learned
 from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect
+from holdfast.context.introduced import Introduction
+from holdfast.context.recalled import Recall
 from holdfast.context.view import encode_state
 from holdfast.engine import Engine
 from holdfast.guarded import masked
@@ -96,6 +98,9 @@ class _Log(msgspec.Struct):
 class Turn:
     """One turn in progress, and what is known of it so far."""
 
+    introduction: Introduction | None = None
+    """What the session is told of promoted memories in the next call."""
+
     def __init__(self, engine: Engine, request: TurnRequest) -> None:
         self.engine = engine
         self.roster = engine.roster.still()
@@ -141,6 +146,8 @@ class Turn:
         """How many agents have called each other like tools to come to it."""
         self.progress = False
         """Whether the reply's chunks have what the tools are doing among them."""
+        self.recalls: dict[str | None, Recall] = {}
+        """By the agent's name, what its prompts may have recalled, once that is known: the same in all calls of the turn."""
         self.share: Share | None = None
         """Its part of a turn that others speak in, too; None: it is the whole."""
         self._log = _Log()
@@ -238,6 +245,8 @@ class Turn:
                 "messages": len(built.messages),
                 "kept": built.kept(),
             }
+            if recalled := built.told_recalled():
+                told["recalled"] = recalled
         if self.artifacts:
             told["artifacts"] = artifacts_to(self.artifacts)
         if self.failure is not None:

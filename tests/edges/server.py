@@ -24,7 +24,10 @@ import uvicorn
 from openai import AsyncOpenAI, OpenAI
 
 from holdfast.config import life_of, load, python_of
+from holdfast.config.dreaming import dreaming_of
+from holdfast.config.opening import memory_of
 from holdfast.config.roster import roster_of
+from holdfast.config.workspace import workspaces_of
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
 from holdfast.models import Limited
@@ -136,6 +139,8 @@ async def serving(
         queue_timeout=found.gateway.queue_timeout,
         python=python_of(found),
         artifact_tools=found.artifacts.tools,
+        workspaces=workspaces_of(found.hooks.workspace_git),
+        dreaming=dreaming_of(found.dreaming, memory_of(found).half_lives),
     ) as hf:
         settings = uvicorn.Config(
             make_app(
@@ -233,6 +238,8 @@ class Process:
     ) -> None:
         known = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
         own = {"HOLDFAST_STORE": store, "HOLDFAST_PORT": "0", **({"HOLDFAST_CONFIG": str(config)} if config else {})}
+        if store.startswith("redis"):  # its index would lie where the tests run
+            own["HOLDFAST_STORAGE__INDEX__ENABLED"] = "false"
         self.process = subprocess.Popen(
             [sys.executable, *program],
             stdout=subprocess.PIPE,

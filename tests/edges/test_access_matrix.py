@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 from starlette.routing import Route
 
+from holdfast.memories import Memory, MemoryDelta, Owner
 from holdfast.server.app import make_app
 from holdfast.server.http import Call
 from holdfast.server.openapi import OPERATIONS
@@ -49,17 +50,38 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/sessions/{session_id}/compactions"): {"preview": True},
     ("POST", "/v1/sessions/{session_id}/interrupt"): {},
     ("POST", "/v1/sessions/{session_id}/speak"): {"text": "hm"},
+    ("POST", "/v1/workspaces/{agent}/checkpoint"): {"note": "now"},
+    ("POST", "/v1/memories"): {"content": "tea is at five", "user_id": "ada"},
+    ("POST", "/v1/memories/dream"): {"user_id": "ada"},
+    ("PATCH", "/v1/memories/{memory_id}"): {"importance": 1},
+    ("POST", "/v1/memories/{memory_id}/review"): {"decision": "accept"},
 }
 """A body that is taken, where one is needed."""
+QUERIES: Final = {
+    ("GET", "/v1/search"): "?q=secret&user_id=ada",
+    ("GET", "/v1/memories"): "?q=memory&user_id=ada",
+    ("POST", "/v1/memories"): "",
+    ("POST", "/v1/memories/dream"): "",
+    ("GET", "/v1/memories/diary"): "?user_id=ada",
+    ("DELETE", "/v1/memories"): "?source_session=s&user_id=ada",
+}
+"""A query, likewise."""
 ROUTES: Final = sorted(set(PERMISSIONS) - {(method, REST) for method in METHODS})
 OWN: Final = {"POST /v1/chat/completions", "POST /v1/messages", "PUT /v1/sessions/{session_id}"}
 """Routes that make a session of that name where the caller has none: they never reach another one's."""
 
+MEMORY: Final = "mem_" + "0" * 31 + "1"
+"""One of ada's, held for review."""
 IN, NO_KEY, NO_ROLE, NOT_THERE = "in", "401", "403", "404"
-UNKNOWN: Final = {"public": IN, **dict.fromkeys(("read", "write", "tenant", "admin", "server"), NO_KEY)}
-READER: Final = {"public": IN, "read": IN, **dict.fromkeys(("write", "tenant", "admin", "server"), NO_ROLE)}
-WRITER: Final = {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": NO_ROLE, "server": NO_ROLE}
-WRITER_OF_ONE: Final = {**WRITER, "tenant": NO_ROLE}
+ALL: Final = dict.fromkeys(("shared", "shared write"), IN)
+NOT_ONE: Final = dict.fromkeys(("shared", "shared write"), NO_ROLE)
+"""Who is one user sees nothing that has something of all of them."""
+WRITING: Final = ("write", "shared write", "tenant", "admin", "server")
+UNKNOWN: Final = {"public": IN, **dict.fromkeys(("read", "shared", *WRITING), NO_KEY)}
+READER: Final = {"public": IN, "read": IN, "shared": IN, **dict.fromkeys(WRITING, NO_ROLE)}
+READER_OF_ONE: Final = {**READER, **NOT_ONE}
+WRITER: Final = {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": NO_ROLE, "server": NO_ROLE, **ALL}
+WRITER_OF_ONE: Final = {**WRITER, "tenant": NO_ROLE, **NOT_ONE}
 """Who is one user changes nothing that all of them share."""
 EXPECTED: dict[str, dict[str, str]] = {
     "nobody": UNKNOWN,
@@ -69,16 +91,32 @@ EXPECTED: dict[str, dict[str, str]] = {
     "revoked": UNKNOWN,
     "forged": UNKNOWN,
     "read": READER,
-    "read of ada": READER,
-    "reading token": READER,
+    "read of ada": READER_OF_ONE,
+    "reading token": READER_OF_ONE,
     "write": WRITER,
     "write of ada": WRITER_OF_ONE,
     "token": WRITER_OF_ONE,
-    "admin": {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": IN, "server": IN},
+    "admin": {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": IN, "server": IN, **ALL},
     # An admin of one user is no admin of the server.
-    "admin of ada": {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": IN, "server": NO_ROLE},
-    "bob": {"public": IN, "read": NOT_THERE, "write": NOT_THERE, "tenant": IN, "admin": NOT_THERE, "server": NO_ROLE},
-    "other tenant": {"public": IN, "read": NOT_THERE, "write": NOT_THERE, "tenant": IN, "admin": IN, "server": NO_ROLE},
+    "admin of ada": {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": IN, "server": NO_ROLE, **NOT_ONE},
+    "bob": {
+        "public": IN,
+        "read": NOT_THERE,
+        "write": NOT_THERE,
+        "tenant": IN,
+        "admin": NOT_THERE,
+        "server": NO_ROLE,
+        **NOT_ONE,
+    },
+    "other tenant": {
+        "public": IN,
+        "read": NOT_THERE,
+        "write": NOT_THERE,
+        "tenant": IN,
+        "admin": IN,
+        "server": NO_ROLE,
+        **ALL,
+    },
     "ada of another tenant": {
         "public": IN,
         "read": NOT_THERE,
@@ -86,17 +124,19 @@ EXPECTED: dict[str, dict[str, str]] = {
         "tenant": IN,
         "admin": IN,
         "server": NO_ROLE,
+        **NOT_ONE,
     },
 }
 """What becomes of a request for ada's session, by caller and by what its route asks. `404`: as if it were not there."""
 
 
 def auth(folder: Path) -> str:
-    """The configuration: keys and tokens."""
+    """The configuration: keys, tokens and workspaces."""
     file = folder / "jwks.json"
     file.write_bytes(key_set())
     said = {"jwks_file": str(file), "issuer": ISSUER, "audience": AUDIENCE, "role_claim": "role"}
-    return f"auth: {json.dumps({'jwt': said})}"
+    kept = {"workspace_git": {"path": str(folder / "workspaces")}}
+    return f"auth: {json.dumps({'jwt': said})}\nhooks: {json.dumps(kept)}"
 
 
 async def callers(served: Served) -> dict[str, dict[str, str]]:
@@ -142,6 +182,17 @@ async def furnish(served: Served, user: str = "ada") -> None:
     await hf.artifacts.save(ref, "a.txt", b"ada's artifact", mime_type="text/plain")
     await hf.handle(await hf.store.get(ref)).state.set("topic", "ada's topic")
     await hf.user_state(user).set("user:note", "ada's note")
+    await hf.store.drop_memories(Owner("user", user))
+    held = Memory(
+        id=MEMORY,
+        owner=Owner("user", user),
+        content="ada's memory",
+        origin="tool",
+        status="quarantined",
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    await hf.store.change_memories(held.owner, MemoryDelta(put=(held,)), timestamp=NOW)
     session = await hf.store.get(ref)
     laid = NewCompaction(
         view="v",
@@ -160,7 +211,16 @@ async def furnish(served: Served, user: str = "ada") -> None:
 
 def url(path: str, **names: str) -> str:
     """A route with its parameters filled in."""
-    known = {"session_id": "s", "seq": "0", "compaction_id": "1", "name": "a.txt", "user_id": "ada", **names}
+    known = {
+        "session_id": "s",
+        "seq": "0",
+        "compaction_id": "1",
+        "name": "a.txt",
+        "user_id": "ada",
+        "agent": "default",
+        "memory_id": MEMORY,
+        **names,
+    }
     return re.sub(r"{(\w+)}", lambda found: known[found[1]], path)
 
 
@@ -170,16 +230,17 @@ async def ask(served: Served, route: tuple[str, str], headers: dict[str, str], q
     content = b"x" if route == ("PUT", "/v1/sessions/{session_id}/artifacts/{name}") else None
     if route in BODIES:
         content = json.dumps(BODIES[route]).encode()
+    query = query or QUERIES.get(("GET" if method == "HEAD" else method, path), "")
     return await served.http.request(method, url(path, **names) + query, headers=headers, content=content)
 
 
 def expected(caller: str, route: tuple[str, str]) -> str:
     """See `EXPECTED`; what names no session of ada's is anybody's own."""
     found, (method, path) = EXPECTED[caller][PERMISSIONS[route]], route
-    names_hers = "{session_id}" in path and f"{method} {path}" not in OWN
+    names_hers = ("{session_id}" in path or "{memory_id}" in path) and f"{method} {path}" not in OWN
     if path == "/v1/users/{user_id}" or found != NOT_THERE:
         return found
-    if path.startswith("/v1/users/"):  # each tenant has an ada of its own
+    if path.startswith("/v1/users/") or route in QUERIES:  # each tenant has an ada of its own
         return NOT_THERE if caller == "bob" else IN
     return NOT_THERE if names_hers else IN
 

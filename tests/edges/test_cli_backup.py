@@ -49,8 +49,8 @@ def names(url: str = URL) -> set[str]:
 
 
 def left() -> set[str]:
-    """What lies in the folder."""
-    return {path.name for path in Path().iterdir()}
+    """What lies in the folder, but for the index, which is made of what is there."""
+    return {path.name for path in Path().iterdir() if ".index.db" not in path.name}
 
 
 def _with(text: bytes) -> set[str]:
@@ -391,3 +391,30 @@ def test_an_older_schema_is_restored_and_brought_up_to_date(tmp_path: Path) -> N
     raw.close()
     shutil.copy("copy.db", "kept.db")
     assert json.loads(run("restore", "copy.db", "--json").stdout)["schema"] == schema
+
+
+# -- the index ---------------------------------------------------------------------
+
+
+def test_a_restore_takes_an_index_of_another_time_away() -> None:
+    filled("before")
+    assert run("backup", "copy.db").exit_code == 0
+    filled("later")
+    assert run("index", "rebuild").exit_code == 0
+    assert Path("holdfast.index.db").exists()
+    assert run("restore", "copy.db").exit_code == 0
+    assert not list(Path().glob("holdfast.index.db*"))
+    status = json.loads(run("index", "status", "--json").stdout)
+    assert (status["documents"], status["behind"]) == (0, 1)
+
+
+def test_a_restore_says_what_to_do_about_an_index_elsewhere() -> None:
+    filled("before")
+    assert run("backup", "copy.db").exit_code == 0
+    Path("holdfast.yaml").write_text(
+        "databases: {search: {driver: postgres, host: 127.0.0.1, database: nowhere}}\nstorage: {index: {database: search}}",
+        encoding="utf-8",
+    )
+    restored = run("restore", "copy.db")
+    assert restored.exit_code == 0, restored.stderr
+    assert "holdfast index rebuild" in restored.stderr

@@ -82,6 +82,20 @@ def test_every_check_and_no_file_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_index_is_told_of_in_a_line_and_none_is_made() -> None:
+    make_store()
+    level, message = only(found()["index"])
+    assert (level, "nothing is behind" in message) == ("ok", True)
+    for file in Path().glob("*.index.db*"):
+        file.unlink()
+    assert "not there yet" in only(found()["index"])[1]
+    assert not list(Path().glob("*.index.db*"))
+    Path("holdfast.index.db").write_bytes(b"no database" * 1000)
+    assert only(found()["index"])[0] == "fail"
+    Path("holdfast.yaml").write_text("storage: {index: {enabled: false}}", encoding="utf-8")
+    assert "off" in only(found()["index"])[1]
+
+
 def test_what_holds_code_in_is_told() -> None:
     """Whether the tool `python` is on or off; where the server would not start, that is broken."""
     level, message = only(found()["sandbox"])

@@ -408,3 +408,10 @@ def test_the_airline_sessions_come_back(recordings_path: Path, recordings: list[
         kept = stored["default", recording["id"]]
         messages = kept["system_messages"] + kept["messages"]
         assert [{key: one[key] for key in one.keys() - own} for one in messages] == recording["messages"]
+
+
+def test_an_import_makes_the_folder_of_its_database_as_serve_does() -> None:
+    """A configuration may name one that is not there yet."""
+    Path("in.jsonl").write_text(lines(WHOLE))
+    assert sessions("import", "in.jsonl", "--store", "sqlite:///new/folder/chat.db").exit_code == 0
+    assert Path("new/folder/chat.db").is_file()

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,10 @@ COMPACTIONS = f"{ONE}/compactions"
 ARTIFACT = f"{ONE}/artifacts/{{name}}"
 USER_STATE = "/v1/users/{user_id}/state"
 APP_STATE = "/v1/state"
+WORKSPACE = "/v1/workspaces/{agent}"
+SEARCH = "/v1/search"
+MEMORIES = "/v1/memories"
+MEMORY = f"{MEMORIES}/{{memory_id}}"
 
 
 class Walk:
@@ -72,6 +77,7 @@ class Walk:
         operation = self._document["paths"][path][method.lower()]
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         names = {"session_id": "id", "seq": "seq", "compaction_id": "compaction", "user_id": "id", "name": "name"}
+        names |= {"agent": "id", "memory_id": "memory"}
         ids = {f"{{{name}}}": sent.get(short, "s" if short == "id" else "1") for name, short in names.items()}
         sent = {name: value for name, value in sent.items() if name not in names.values()}
         url = re.sub(r"{\w+}", lambda found: ids[found[0]], path)
@@ -125,6 +131,8 @@ async def goods(walk: Walk) -> None:
         await walk("GET", ONE, query)
         await walk("GET", f"{ONE}/history", query)
         await walk("GET", "/sessions/{session_id}", query)
+    await walk("GET", "/v1/search", "?q=kelp&user_id=ada&limit=2&neighbours=1&tz=UTC&level=session")
+    await walk("GET", "/v1/index")
     await walk("GET", f"{ONE}/history", "?view=plain")
     await walk("PATCH", ONE, body={"ttl": 10**9, "system_messages": ["x", {"role": "developer", "content": "y"}]})
     for query in ("", "?limit=2", "?limit=2&after=1&order=desc", "?retired=true"):
@@ -260,6 +268,105 @@ async def misused(walk: Walk) -> None:
     await walk("PUT", ARTIFACT, "", b"x" * 5000)
 
 
+async def remembered(walk: Walk) -> None:
+    """The routes of memories: new, merged, superseded, held and reviewed, recalled and forgotten."""
+    walk.good = True
+    new = {
+        "content": "Ann likes tea",
+        "user_id": "ann",
+        "tags": ["drink"],
+        "sources": [{"session_id": "s", "seqs": [1]}],
+    }
+    one = (await walk("POST", MEMORIES, body=new)).json()
+    await walk("POST", MEMORIES, body=new)
+    await walk("POST", MEMORIES, body={**new, "content": "Ann likes green tea"})
+    held = (await walk("POST", MEMORIES, body={**new, "content": "Ann pays to 7", "origin": "tool"})).json()
+    await walk("POST", f"{MEMORY}/review", body={"decision": "accept"}, memory=held["id"])
+    for query in ("?user_id=ann", "?user_id=ann&limit=1&order=desc", "?user_id=ann&q=tea", "?user_id=nobody"):
+        await walk("GET", MEMORIES, query)
+    await walk("GET", MEMORY, memory=one["id"])
+    await walk("PATCH", MEMORY, body={"content": "Ann likes gin", "valid_until": 10**13}, memory=one["id"])
+    await walk("DELETE", MEMORY, memory=held["id"])
+    await dreamt(walk)
+    await walk("DELETE", MEMORIES, "?user_id=ann&source_session=s")
+
+
+async def dreamt(walk: Walk) -> None:
+    """A dry run, a sweep, and the diary of it."""
+    walk.good = True
+    for question in ("gin", "gin+now", "any+other+gin"):
+        await walk("GET", MEMORIES, f"?user_id=ann&q={question}")
+    for body in ({"user_id": "ann", "dry_run": True}, {"user_id": "ann"}, {"scope": "app"}, {"agent": "desk"}):
+        await walk("POST", f"{MEMORIES}/dream", body=body)
+    for query in ("?user_id=ann&limit=1", "?scope=app", "?agent=desk"):
+        await walk("GET", f"{MEMORIES}/diary", query)
+
+
+async def unembedded(walk: Walk) -> None:
+    """A search by vector whose query gets none."""
+
+    class Away:
+        name, dimension = "test/away", 2
+
+        async def embed(self, texts: Any) -> Any:
+            raise errors.EmbeddingFailed("away", again=True)
+
+        async def close(self) -> None:
+            """Nothing to let go of."""
+
+    index: Any = walk._served.hf.engine.index
+    index.embedder = Away()
+    await walk("GET", SEARCH, "?q=kelp&mode=vector")
+    index.embedder = None
+
+
+async def ill_remembered(walk: Walk) -> None:
+    """What can be wrong with memories alone: none of that id, another version, a secret."""
+    walk.good = True
+    one = (await walk("POST", MEMORIES, body={"content": "Ann likes ale"})).json()["id"]
+    walk.good = False
+    secret = {"content": "canary-77"}
+    await walk("POST", MEMORIES, body=secret)
+    await walk("POST", MEMORIES, body={"content": "x", "supersedes": ["mem_1"]})
+    await walk("PATCH", MEMORY, body=secret, memory=one)
+    await walk("PATCH", MEMORY, body={"importance": 1}, memory=one, If_Match="77")
+    for method, path, body in (
+        ("GET", MEMORY, None),
+        ("PATCH", MEMORY, {"importance": 1}),
+        ("DELETE", MEMORY, None),
+        ("POST", f"{MEMORY}/review", {"decision": "accept"}),
+    ):
+        await walk(method, path, body=body, memory="mem_1")
+        await walk(method, path, body=body, memory="%FF")
+
+
+async def committed(walk: Walk) -> None:
+    """The routes of workspaces: nothing yet, one commit, nothing new, two."""
+    workspace = walk._served.hf.workspaces
+    assert workspace is not None
+    folder = workspace.workspace("default", "support").folder
+    await walk("GET", f"{WORKSPACE}/history", "?diff=true", id="support")
+    for note in ({"note": "first"}, {}):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "large").write_bytes(bytes(2**20 + 1))
+        (folder / "note.md").write_text("first")
+        await walk("POST", f"{WORKSPACE}/checkpoint", body=note, id="support")
+    for query in ("", "?diff=true", "?limit=1&diff=true"):
+        await walk("GET", f"{WORKSPACE}/history", query, id="support")
+
+
+async def ill_committed(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be wrong with workspaces alone: no such agent, a secret, no git."""
+    walk.good = False
+    await walk("GET", f"{WORKSPACE}/history", id="gone")
+    await walk("POST", f"{WORKSPACE}/checkpoint", body={}, id="gone")
+    await walk("POST", f"{WORKSPACE}/checkpoint", body={"note": "canary-77"}, id="support")
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", "")
+        await walk("GET", f"{WORKSPACE}/history", id="support")
+        await walk("POST", f"{WORKSPACE}/checkpoint", body={}, id="support")
+
+
 async def compacted(walk: Walk) -> None:
     """The routes of compactions, with each kind of answer."""
     for _ in range(5):
@@ -287,6 +394,10 @@ BODIES = {
     ),
     "CountRequest": b'{"messages":[{"role":"user","content":"canary-77"}]}',
     "State": b"{}",
+    "CheckpointRequest": b"{}",
+    "NewMemory": b'{"content":"x"}',
+    "MemoryChanges": b'{"importance":1}',
+    "MemoryReview": b'{"decision":"accept"}',
     "StateOperations": b'{"changes":[{"op":"increment","key":"user:n"}]}',
 }
 """For each kind of body one that is taken."""
@@ -361,8 +472,9 @@ async def broken(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
             for name in ("read", "write"):
                 patch.setattr(walk._served.hf.store._database, name, fails)  # type: ignore[attr-defined]
             for (method, path), operation in OPERATIONS.items():
-                if 503 in operation.failures:
-                    response = await walk(method, path, "", sample(operation, path))
+                if 503 in operation.failures and not path.startswith(WORKSPACE):
+                    query = "?q=kelp" if path == SEARCH else ""
+                    response = await walk(method, path, query, sample(operation, path))
                     assert response.status_code == status, (method, path, response.text)
 
 
@@ -372,17 +484,23 @@ def answers(body: dict[str, Any]) -> Any:
     return Reply(status=int(text[5:]), error="no") if text.startswith("fail ") else "an answer"
 
 
-async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Walks all routes; each answer fits, each field is described, and each status that is described was seen."""
     agents = "agents: {support: {instruction: Be kind.}}"
     guard = "secret_guard: {on_secret: block, patterns: [{label: canary, regex: 'canary-[0-9]+'}]}"
     limits = Limits(body=2800, body_timeout=30)
-    async with gateway(answers, agents, guard, limits=limits) as (served, _):
+    hooks = f"hooks: {json.dumps({'workspace_git': {'path': str(tmp_path)}})}"
+    async with gateway(answers, agents, guard, hooks, limits=limits) as (served, _):
         document = (await served.http.get("/openapi.json")).json()
         walk = Walk(served, document)
         served.hf.artifacts.settings = ArtifactSettings(max_bytes=4000)
         await goods(walk)
+        await remembered(walk)
+        await committed(walk)
         await bads(walk)
+        await unembedded(walk)
+        await ill_remembered(walk)
+        await ill_committed(walk, monkeypatch)
         await broken(walk, monkeypatch)
         for status in (400, 401, 404, 418, 429, 500, 503, 504):
             said = {"role": "user", "content": f"fail {status}"}
@@ -403,6 +521,9 @@ async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere |= {(method, path, status) for method, path, status in described if status in (401, 429)}
     elsewhere |= {("POST", "/v1/sessions", 404), ("PUT", ONE, 404), ("DELETE", "/v1/users/{user_id}", 404)}
     elsewhere |= {(method, USER_STATE, 404) for method in ("GET", "PATCH", "POST", "DELETE")}
+    elsewhere |= {("GET", SEARCH, 404)}
+    elsewhere |= {(method, MEMORIES, 404) for method in ("GET", "DELETE")}
+    elsewhere |= {("POST", f"{MEMORIES}/dream", status) for status in (404, 412)} | {("GET", f"{MEMORIES}/diary", 404)}
     assert described - walk.seen - elsewhere == set()
 
 

@@ -21,6 +21,7 @@ from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidMessage, ModelUnavailable, SecretBlocked, StaleSession, StaleState
 from holdfast.guarded import TEXTLESS, GuardedStore
 from holdfast.holdfast import Holdfast
+from holdfast.memories import DiaryEntry, MemoryDelta
 from holdfast.messages import Message, Part, ToolCall
 from holdfast.models import as_chunks
 from holdfast.secrets import CREDENTIALS, Guard, Pattern, guard_of, make_redactor
@@ -30,6 +31,7 @@ from holdfast.session import NewCompaction, NewEntry, SessionRef
 from holdfast.state import Extend, Increment
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
 from holdfast.stores.wrapper import StoreWrapper
+from holdfast.testing.contract.memory_kit import ANN, memory, put, signal
 from holdfast.tokens import STORED
 from tests.service.desk import LABEL
 from tests.service.test_turn import REF, ToldModel
@@ -116,6 +118,35 @@ def test_every_method_of_a_store_is_guarded_or_brings_no_text() -> None:
     guarded = {name for name in dir(GuardedStore) if not name.startswith("_") and name not in dir(StoreWrapper)}
     assert methods - guarded - TEXTLESS == {"for_tenant"}, "does it write text? guard it, else name it in TEXTLESS"
     assert not guarded & TEXTLESS
+
+
+async def test_memories_are_without_secrets(tmp_path: Path) -> None:
+    """What they say, tags, metadata and diary: masked before anything is stored."""
+    note = DiaryEntry(id="d", at=1, report={"why": KEY})
+    async with desk(tmp_path, "secret_guard: {enabled: true, on_secret: redact}") as d:
+        new = memory(f"my {KEY} x", tags=(KEY,), metadata={KEY: [KEY]})
+        delta = MemoryDelta(put=(new,), diary=(note,), signals=(signal(new),))
+        (kept,) = (await d.hf.store.change_memories(ANN, delta, timestamp=2)).memories
+        assert kept.content.startswith("my ")
+        assert kept.content.endswith(" x")
+        d.check()
+        (kept,) = await put(d.hf.store, replace(kept, content=f"again {KEY}"))
+        assert (kept.number, kept.content.startswith("again ")) == (1, True)
+        assert len(await d.hf.store.signals(ANN)) == 1
+        d.check()
+
+
+async def test_a_memory_with_a_secret_is_refused_or_masked(tmp_path: Path) -> None:
+    """Blocking refuses what a user asked for; what an agent remembered, or is there already, is masked."""
+    async with desk(tmp_path, "secret_guard: {enabled: true, on_secret: block}") as d:
+        with pytest.raises(SecretBlocked):
+            await put(d.hf.store, memory("fine"), memory(f"my {KEY}"))
+        assert await d.hf.store.memory_owners() == ()
+        for made in (memory(KEY, agent="a"), memory(KEY, origin="tool")):
+            (kept,) = await put(d.hf.store, made)
+            assert KEY not in kept.content
+        await put(d.hf.store, replace(kept, content=KEY, origin="user"))
+        d.check()
 
 
 async def test_all_that_is_written_is_without_secrets(tmp_path: Path) -> None:

@@ -415,14 +415,18 @@ async def test_a_name_twice_is_refused_before_anything_is_written() -> None:
 
 
 async def test_an_agent_has_those_it_names() -> None:
-    """One that names none of them has none, one that says nothing has all; built-in ones to come are left out."""
+    """One that names none of them has none, one that says nothing has all, but for built-in ones that are to be named."""
     agents = {
         "some": Agent(name="some", tools=("shout", "search")),
         "none": Agent(name="none", tools=()),
         "all": Agent(name="all"),
     }
     async with bench(lambda _: said("ok"), find_order, shout, agents=agents) as desk:
-        for name, tools in (("some", ["shout"]), ("none", None), ("all", ["find_order", "shout"])):
+        for name, tools in (
+            ("some", ["shout", "search_conversations"]),
+            ("none", None),
+            ("all", ["find_order", "shout"]),
+        ):
             await desk.ask("go", agent=name)
             given = desk.model.bodies[-1].get("tools")
             assert (given and [tool["function"]["name"] for tool in given]) == tools

@@ -134,7 +134,7 @@ async def test_everybody_stops_when_the_turn_is_cut(how: str) -> None:
             """Nothing."""
 
     made = Roster({"default": Llm(name="default", model="gpt-4o", client=Held())}, PANEL)
-    async with Holdfast("sqlite://:memory:", roster=made, tools=[wait]) as hf:
+    async with Holdfast("sqlite://:memory:", roster=made, tools=[wait], index=None) as hf:
         session = await hf.session("s", agent="panel")
         before = asyncio.all_tasks()
         task = asyncio.create_task(session.send("go"))
@@ -214,7 +214,7 @@ def test_wherever_it_is_cut_the_log_is_whole_and_the_turn_can_be_asked_again(at:
             return "done"
 
         made = Roster({"default": Llm(name="default", model="gpt-4o", client=model)}, STORY)
-        async with Holdfast("sqlite://:memory:", roster=made, tools=[work]) as hf:
+        async with Holdfast("sqlite://:memory:", roster=made, tools=[work], index=None) as hf:
             session = await hf.session("s", agent="story")
             before = asyncio.all_tasks()
             task = asyncio.create_task(session.send("go"))

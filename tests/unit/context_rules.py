@@ -83,8 +83,9 @@ def called(request: Request, entries: Sequence[Entry]) -> bool:
 
 
 def conversation_of(request: Request, built: WorkingSet) -> list[Message]:
-    """What is sent behind the system prompt."""
-    return list(built.messages[len(request.system) :])
+    """What is sent behind the system prompt, without what is recalled."""
+    recalled = built.recalled.message if built.recalled else None
+    return [message for message in built.messages[len(request.system) :] if message is not recalled]
 
 
 # -- all of them ---------------------------------------------------------------
@@ -95,8 +96,9 @@ def check_rules(request: Request, built: WorkingSet, entries: Sequence[Entry]) -
     conversation = conversation_of(request, built)
     assert built.messages[: len(request.system)] == request.system, "the system prompt is first and whole"
     check_calls(conversation)
-    check_dialect(request.dialect, conversation)
+    check_dialect(request.dialect, built.messages[len(request.system) :])
     check_tokens(request, built, conversation)
+    check_recalled(request, built, entries)
     decided = check_decisions(request, built, entries)
     visible = visible_of(request, entries)
     sent = check_sent(request, built, visible, decided)
@@ -199,10 +201,44 @@ def check_tokens(request: Request, built: WorkingSet, conversation: Sequence[Mes
     """What is sent is counted by the request's own counter, and stays within both budgets."""
     counted = sum(map(request.count.message, conversation))
     assert built.tokens == counted
-    assert built.total_tokens == counted + _overhead(request)
+    assert built.total_tokens == counted + _overhead(request) + built.recalled_tokens
     assert built.tokens <= built.budget
     assert request.policy.budget is None or built.budget <= request.policy.budget
     assert built.total_tokens <= request.input_budget
+
+
+# -- rule 7: what is recalled ------------------------------------------------------
+
+
+def check_recalled(request: Request, built: WorkingSet, entries: Sequence[Entry]) -> None:
+    """What is recalled is one message just before the current user message, in its own budget, and nothing that is there already."""
+    sources = built.sources()
+    assert len(sources) == len(built.messages)
+    if built.recalled is None:
+        assert built.recalled_tokens == 0
+        return
+    block = built.recalled.message
+    at = [place for place, message in enumerate(built.messages) if message is block]
+    current = current_of(visible_of(request, entries))
+    assert len(at) == 1
+    assert current is not None
+    behind = sources[at[0] + 1]
+    # A task that is cut to a stub stands for no entry.
+    assert behind is None or behind.seq == current.seq
+    assert sources[at[0]] is None
+    assert block.role == "user"
+    assert built.recalled_tokens == request.count.message(block)
+    left = request.input_budget - _overhead(request)
+    assert built.recalled_tokens <= min(sum(request.recall.budgets.values()), left // 4)
+    said = [json.loads(line) for line in block.text.splitlines()[1:-1]]
+    assert [one["text"] for one in said] == [item.text for item in built.recalled.items]
+    if request.recall.block is None:
+        whole = {entry.seq: entry.message.text for entry in sources if entry is not None}
+        for item in built.recalled.items:
+            same = (
+                item.seq is not None and item.seq in whole and whole[item.seq] in [one.text for one in built.messages]
+            )
+            assert not same, "what is in the prompt as it was said is not recalled"
 
 
 # -- rule 6: decisions -----------------------------------------------------------
@@ -598,7 +634,9 @@ def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str
         elif message.role != "user" or not message.text.startswith((SYSTEM_NOTE, "[a tool result")):
             assert run.tokens == counted
         if _only_text(message) and _MARKER.search(message.text):
-            floor = least(built.window.room.tokens) if request.policy.condense else MIN_CUT
+            # A log is folded with the room that is left beside what may be recalled, though a build may have that, too.
+            folded = min(built.window.room.tokens, request.limit(request.overhead()))
+            floor = least(folded) if request.policy.condense else MIN_CUT
             # Beside a heading, which is never cut, a word more or less may be much in a small room.
             assert run.tokens >= 0.9 * floor - (4 if message.text.startswith("[agent ") else 0)
 

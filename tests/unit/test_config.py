@@ -186,6 +186,10 @@ def test_every_mistake_is_told_once_with_its_line_and_path() -> None:
         ('llms: {a: {params: {"\\udfff": 1}}}', "llms.a.params: a key has bytes that are not UTF-8"),
         ("gateway: {port: true}", "got true"),
         ("agents: {a: {search: {enabled: yes}}}", "expected true or false, got 'yes'"),
+        (
+            "agents: {a: {search: {tz: Mars}}}",
+            "agents.a.search.tz: there is no time zone 'Mars'; one is named like Europe/Berlin",
+        ),
         ("agents: {a: {tools: search}}", "agents.a.tools: expected a list, got 'search'"),
         ("agents: {a: {tools: [search, 5]}}", "agents.a.tools[1]: expected a string (put it in quotes), got 5"),
         ("llms: {a: {provider: offline, vendor: openai}}", "llms.a.vendor: the same as 'provider' in line 1"),

@@ -108,7 +108,9 @@ def test_what_is_shown_is_what_the_model_has(env: dict[str, str]) -> None:
     has_default = {row.key for row in rows() if row.default not in ("", "needed") and "NAME" not in row.key}
     of_context = {row.key for row in rows() if row.key.startswith(("context.", "storage.memory", "storage.index"))}
     optional = {
-        key for key in has_default if key.startswith(("auth.jwt.", "hooks.webhooks[]", "hooks.transcripts.redaction"))
+        key
+        for key in has_default
+        if key.startswith(("auth.jwt.", "hooks.webhooks[]", "hooks.transcripts.redaction", "hooks.workspace_git"))
     }
     assert (
         has_default - of_context - optional - {"secret_guard.enabled", "secret_guard.on_secret", "secret_guard.rules"}

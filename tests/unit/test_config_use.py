@@ -281,8 +281,8 @@ llms: {fast: {model: gpt-4o-mini}, odd: {model: my-own-model}}
 databases: {cache: {driver: redis, host: h}}
 gateway: {host: 0.0.0.0, upstream_auth: passthrough, match_system: strict}
 auth: {required: false}
-hooks: {workspace_git: {token: sk-not-to-be-seen}, webhooks: [{url: "https://x/?t=sk-not-to-be-seen", secret: sk-not-to-be-seen}]}
-dreaming: {enabled: true, token: sk-not-to-be-seen}
+hooks: {webhooks: [{url: "https://x/?t=sk-not-to-be-seen", secret: sk-not-to-be-seen}]}
+dreaming: {enabled: true}
 short_term: {session_ttl: 2s}
 telemetry: {headers: sk-not-to-be-seen}
 """

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 
-HEAVY = ("apsw", "tiktoken", "aiohttp", "starlette", "uvicorn", "yaml", "rich", "click", "asyncio", "anyio")
+HEAVY = ("apsw", "tiktoken", "aiohttp", "starlette", "uvicorn", "yaml", "rich", "click", "asyncio", "anyio", "numpy")
 
 
 def test_the_list_is_sorted_and_complete() -> None:

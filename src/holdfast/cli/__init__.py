@@ -5,8 +5,9 @@ terminal  what reaches a terminal: cleaned text, JSON, tables, progress bars
 stores    which store a command works on, and which session is meant
 serve, replay, chat, sessions, state, keys, verify, migrate, backup (restore), doctor, config   a file a command
 transfer (export), importing, removal (delete, prune), turns (fork, rewind)   further commands of sessions
-transcripts  the files that a server writes      finding  what stands in one, and where
-figures     the tables of replay   talk   what chat does with a session   fullness   how full a budget is
+search      what was said in a user's sessions      memories  what is remembered across them      index  what search uses
+transcripts  the files that a server writes      finding  what stands in one, and where      workspace  what agents commit
+evaluate   how well things are found   embeddings  the local model's weights   figures     the tables of replay   talk   what chat does with a session   fullness   how full a budget is
 transcript  a session as text      lines  sessions out of JSON lines      checks     what doctor looks at
 
 Nothing slow is imported before a command needs it: `holdfast --help` answers at once.
@@ -19,7 +20,25 @@ import sys
 from typing import Any
 
 from holdfast._version import __version__
-from holdfast.cli import backup, chat, config, doctor, keys, migrate, replay, serve, sessions, state, transcripts
+from holdfast.cli import (
+    backup,
+    chat,
+    config,
+    doctor,
+    embeddings,
+    evaluate,
+    index,
+    keys,
+    memories,
+    migrate,
+    replay,
+    search,
+    serve,
+    sessions,
+    state,
+    transcripts,
+    workspace,
+)
 from holdfast.cli.frame import QUIT, Frame
 
 PROGRAM = "holdfast"
@@ -33,8 +52,14 @@ commands = Frame(
         replay.replay,
         chat.chat,
         sessions.sessions,
+        search.search,
+        memories.memories,
         state.state,
         transcripts.transcripts,
+        workspace.workspace,
+        embeddings.embeddings,
+        evaluate.evaluate,
+        index.index,
         keys.keys,
         migrate.migrate,
         backup.backup,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from holdfast.cli.stores import json_option, place_options
 from holdfast.cli.terminal import counted, line, progress, show_json
 
 if TYPE_CHECKING:
+    from holdfast.config import ServerSettings
     from holdfast.stores.backup import Copied
 
 
@@ -27,7 +29,7 @@ def backup(file: str, store: str | None, config: str | None, *, force: bool, as_
     """
     from holdfast.stores.backup import backup
 
-    url = _url(store, config)
+    url = _settings(store, config).store
     with progress(None) as bar:
         copied = backup(url, file, force=force, progress=bar.at)
     _told(f"Copied to {line(copied.path)}", copied, as_json=as_json)
@@ -44,22 +46,48 @@ def restore(file: str, store: str | None, config: str | None, *, force: bool, as
     """Put FILE, which `backup` made, in the place of an SQLite database that nothing uses.
 
     The database that was there is kept beside it, under a name that ends with .before-restore. What was deleted or erased since
-    the backup is there again.
+    the backup is there again. The index is of another time then: its file goes, and is made anew by the next server.
     """
     from holdfast.stores.backup import restore
 
-    url = _url(store, config)
+    settings = _settings(store, config)
     with progress(None) as bar:
-        copied = restore(url, file, force=force, progress=bar.at)
+        copied = restore(settings.store, file, force=force, progress=bar.at)
+    index = _index_dropped(settings, Path(copied.path))
     _told(f"Restored {line(copied.path)}", copied, as_json=as_json)
     if copied.kept is not None and not as_json:
         click.echo(f"What was there is now {line(copied.kept)}.")
+    if index is not None:
+        click.echo(index, err=True)
 
 
-def _url(store: str | None, config: str | None) -> str:
+def _settings(store: str | None, config: str | None) -> ServerSettings:
     from holdfast.config import settings_from
 
-    return settings_from({"store": store, "config": config}, os.environ).store
+    return settings_from({"store": store, "config": config}, os.environ)
+
+
+def _index_dropped(settings: ServerSettings, restored: Path) -> str | None:
+    """Take away the file of an index that is of another time than what was restored; what is left to do."""
+    from holdfast.config.indexing import index_of
+    from holdfast.indexes.settings import file_of, lasting, place_of
+
+    index = index_of(settings.config)
+    place = None if index is None else place_of(index, settings.store)
+    if place is None or not lasting(place):
+        return None
+    file = file_of(place)
+    if file is None:
+        return "The index lies elsewhere, and is of another time: make it anew with `holdfast index rebuild`."
+    if file.exists() and file.samefile(restored):
+        return None
+    try:
+        for ending in ("", "-wal", "-shm", "-journal"):
+            Path(f"{file}{ending}").unlink(missing_ok=True)
+    except OSError as exc:
+        why = exc.strerror or type(exc).__name__
+        return f"{line(str(file))} is of another time, and could not be removed ({why}): `holdfast index rebuild` makes it anew."
+    return None
 
 
 def _told(verb: str, copied: Copied, *, as_json: bool) -> None:

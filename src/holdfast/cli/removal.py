@@ -188,6 +188,8 @@ def _sum(receipts: Sequence[Receipt]) -> str:
     said = [counted(total.sessions, "session"), counted(total.messages + total.retired, "message")]
     if total.artifacts:
         said.append(f"{counted(total.artifacts, 'version')} of artifacts with {counted(total.artifact_bytes, 'byte')}")
+    if total.memories:
+        said.append("1 memory" if total.memories == 1 else f"{total.memories:,} memories")
     if total.transcripts:
         said.append(counted(total.transcripts, "transcript"))
     if total.pending_deliveries:

@@ -42,6 +42,8 @@ def work(
     makes: bool = False,
     ends: bool = False,
     still: bool = False,
+    models: bool = False,
+    looks: bool = False,
 ) -> T:
     """Open the store that flags, environment and file name, do something with it, and close it.
 
@@ -52,28 +54,56 @@ def work(
         makes: whether a database that is not there is made; a look at one that is not there is a mistake.
         ends: whether it writes: the hooks of the configuration are told of ends, and transcripts follow.
         still: no session ends meanwhile, however long it was idle or however many there are.
+        models: a model may be asked for merges of memories, where the configuration names one.
+        looks: it only looks at the index, and makes no file of one.
     """
     import anyio
     import msgspec
 
     from holdfast.config import artifacts_of, life_of, settings_from
+    from holdfast.config.dreaming import dreaming_of
     from holdfast.config.hooks import hooks_of
+    from holdfast.config.indexing import index_of
+    from holdfast.config.opening import make_room, memory_of
+    from holdfast.config.roster import roster_of
+    from holdfast.config.workspace import workspaces_of
     from holdfast.holdfast import Holdfast
+    from holdfast.indexes.settings import as_it_is
     from holdfast.secrets import guard_of
 
     settings = settings_from({"store": store, "config": config}, os.environ)
-    if not makes:
+    if makes:
+        make_room(settings.store)
+    else:
         require(settings.store)
     guard = guard_of(settings.config.redaction, settings.config.secret_guard)
 
     hooks = hooks_of(settings.config.hooks, settings.config.redaction) if ends else ()
+    kept_by_agents = workspaces_of(settings.config.hooks.workspace_git) if ends else None
+    dreaming = dreaming_of(settings.config.dreaming, memory_of(settings.config).half_lives)
+    roster = roster_of(settings.config) if models and dreaming.model else None
     life = life_of(settings.config)
     if still:
         life = msgspec.structs.replace(life, max_sessions=0, sweep=False, still=True)
 
+    index = index_of(settings.config)
+    if looks and index is not None:
+        index = as_it_is(index, settings.store)
+
     async def opened() -> T:
         kept = artifacts_of(settings.config)
-        async with Holdfast(settings.store, guard=guard, artifacts=kept, hooks=hooks, life=life) as hf:
+        async with Holdfast(
+            settings.store,
+            guard=guard,
+            artifacts=kept,
+            hooks=hooks,
+            life=life,
+            workspaces=kept_by_agents,
+            index=index,
+            memory=memory_of(settings.config),
+            dreaming=dreaming,
+            roster=roster,
+        ) as hf:
             return await do(hf)
 
     return anyio.run(opened)

@@ -21,10 +21,21 @@ from holdfast.config.kinds import (
 )
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
+from holdfast.recall.times import zone_of
 from holdfast.state import TEMP, check_delta, check_key
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]*")
-_OF_A_MODEL: Final = ("llm", "instruction", "context", "tools", "sub_agents", "agent_tools", "output_key")
+_OF_A_MODEL: Final = (
+    "llm",
+    "instruction",
+    "context",
+    "tools",
+    "sub_agents",
+    "agent_tools",
+    "output_key",
+    "search",
+    "memory",
+)
 """Keys of an agent that calls a model itself."""
 
 
@@ -35,6 +46,32 @@ class Search(Settings, frozen=True, kw_only=True):
     """Whether the agent searches past conversations."""
     max_results: Annotated[int, Meta(ge=1, le=100)] = 5
     """Hits that it is given."""
+    inject: bool = True
+    """Whether what answers the user's message comes into its prompts by itself; else only the tool `search_conversations` finds it."""
+    budget: Annotated[int, Meta(ge=100, le=32_000)] = 1000
+    """Tokens of each prompt that are kept free for that."""
+    tz: Text = "UTC"
+    """The time zone, like `Europe/Berlin`, in which its users' days begin: what "yesterday" is."""
+
+    def mistakes(self) -> list[Mistake]:
+        try:
+            zone_of(self.tz)
+        except InvalidRequest as exc:
+            return [("tz", str(exc))]
+        return []
+
+
+class AgentMemory(Settings, frozen=True, kw_only=True):
+    """An agent's long-term memory."""
+
+    enabled: bool = False
+    """Whether the agent remembers across sessions: it has the tool `memory`."""
+    max_results: Annotated[int, Meta(ge=1, le=20)] = 5
+    """Memories that it is given."""
+    inject: bool = True
+    """Whether those that answer the user's message come into its prompts by themselves; else only the tool `memory` finds them."""
+    budget: Annotated[int, Meta(ge=100, le=32_000)] = 1000
+    """Tokens of each prompt that are kept free for that."""
 
 
 class Artifacts(Settings, frozen=True, kw_only=True):
@@ -92,6 +129,8 @@ class Agent(Settings, frozen=True, kw_only=True):
     """What it says in place of a reply where no model answers; unset: an error tells."""
     silence_message: Text | None = None
     """What it says when nobody has said anything for a while: `POST …/speak` with `source: silence`."""
+    memory: AgentMemory | None = None
+    """Whether it remembers across sessions, and what of that it is given."""
     search: Search | None = None
     """Whether it searches past conversations, and how many hits it is given."""
 

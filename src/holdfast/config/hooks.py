@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from holdfast.config.kinds import Hidden, Mistake, Most, Secret, Settings, Text, Timeout, Url, header_mistakes
+from holdfast.config.kinds import Mistake, Most, Secret, Settings, Text, Timeout, Url, header_mistakes
 from holdfast.config.secrets import Redaction
+from holdfast.config.workspace import WorkspaceGit
 from holdfast.errors import InvalidRequest
 from holdfast.hooks.base import Hook
 from holdfast.hooks.transcripts import Transcripts
@@ -66,8 +67,8 @@ class Hooks(Settings, frozen=True, kw_only=True):
     transcripts_dir: Text | None = None
     """Where transcripts are written; unset: none are."""
     transcripts: TranscriptSettings = TranscriptSettings()
-    workspace_git: Hidden | None = None
-    """Free for now; not shown."""
+    workspace_git: WorkspaceGit | None = None
+    """Unset: agents have no workspaces."""
     webhooks: tuple[WebhookSettings, ...] = ()
 
     def mistakes(self) -> list[Mistake]:

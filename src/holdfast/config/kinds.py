@@ -52,7 +52,7 @@ Mistake = tuple[str, str]
 
 _FREE: Final = frozenset(
     {
-        *("args", "auth", "base_url", "dreaming", "env", "headers", "hooks"),
+        *("args", "auth", "base_url", "env", "headers", "hooks"),
         *("options", "params", "regex", "state", "telemetry", "url"),
     }
 )

@@ -14,6 +14,7 @@ from msgspec import Meta
 from holdfast.budget import Budget
 from holdfast.config.agents import Agent, Artifacts, McpServer
 from holdfast.config.auth import Auth
+from holdfast.config.dreaming import Dreaming
 from holdfast.config.gateway import Gateway, Timeouts
 from holdfast.config.hooks import Hooks
 from holdfast.config.kinds import (
@@ -38,17 +39,10 @@ from holdfast.config.python import Python
 from holdfast.config.secrets import Redaction, SecretGuard
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
-from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES, FALLBACKS, HISTORY_TURNS
+from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES, FALLBACKS, HISTORY_TURNS, VECTOR_NUMBERS
+from holdfast.memories import MemoryType
 
-NOT_USED_YET: Final = (
-    "agents.*.search",
-    "dreaming",
-    "embedders",
-    "hooks.workspace_git",
-    "storage.index",
-    "storage.memory",
-    "telemetry",
-)
+NOT_USED_YET: Final = ("telemetry",)
 """Keys that load, and do nothing yet; `*` is any name."""
 
 
@@ -229,9 +223,9 @@ class Chromem(Settings, frozen=True, kw_only=True):
     """The embedded vector index."""
 
     persist_path: Text | None = None
-    """The folder; unset: it is kept in memory."""
+    """The folder that the index is in, `holdfast.index.db`; unset: beside the sessions."""
     compress: bool = False
-    """Whether its files are compressed."""
+    """Whether vectors take half the space; a search by them takes longer."""
 
 
 class VectorProvider(Settings, frozen=True, kw_only=True):
@@ -240,6 +234,11 @@ class VectorProvider(Settings, frozen=True, kw_only=True):
     type: Literal["chromem"] = "chromem"
     """The index that is built in."""
     chromem: Chromem | None = None
+
+    @property
+    def path(self) -> str | None:
+        """The folder that is named."""
+        return self.chromem.persist_path if self.chromem else None
 
 
 class MemoryStorage(Settings, frozen=True, kw_only=True):
@@ -250,6 +249,9 @@ class MemoryStorage(Settings, frozen=True, kw_only=True):
     embedder: Text | None = None
     """A name in `embedders`; needed for all but `keyword`."""
     vector_provider: VectorProvider | None = None
+    half_life: dict[MemoryType, Duration] = {}
+    """By type of memory, how old one is that counts half; 0 of a type: only what is new counts. Others keep the usual one: 10,000
+    days; of `feedback` 365 days, of `project` and `episodic` 90."""
 
     def mistakes(self) -> list[Mistake]:
         needed = self.backend != "keyword" and self.embedder is None
@@ -259,15 +261,28 @@ class MemoryStorage(Settings, frozen=True, kw_only=True):
 class IndexStorage(Settings, frozen=True, kw_only=True):
     """What search looks things up in."""
 
-    type: Literal["keyword", "vector", "hybrid"] = "keyword"
-    """How past conversations are found."""
+    enabled: bool = True
+    """False: there is no index, and nothing can be searched."""
+    type: Literal["keyword", "vector", "hybrid"] | None = None
+    """How past conversations are found; unset: as `storage.memory.backend` has it, else by `keyword`."""
     embedder: Text | None = None
-    """A name in `embedders`; needed for all but `keyword`."""
+    """A name in `embedders`; needed for all but `keyword`. Unset: that of `storage.memory`."""
+    database: Text | None = None
+    """A name in `databases`, any but a Redis; unset: beside the sessions."""
     vector_provider: VectorProvider | None = None
+    """Unset: that of `storage.memory`."""
 
     def mistakes(self) -> list[Mistake]:
-        needed = self.type != "keyword" and self.embedder is None
-        return [("embedder", f"missing; type {self.type!r} needs one")] if needed else []
+        found = [("embedder", f"missing; type {self.type!r} needs one")] if self._bare else []
+        if self.database and self.vector_provider and self.vector_provider.path:
+            found.append(
+                ("database", "`vector_provider.chromem.persist_path` says where it lies; remove one of the two")
+            )
+        return found
+
+    @property
+    def _bare(self) -> bool:
+        return self.enabled and self.type not in {None, "keyword"} and self.embedder is None
 
 
 class ArtifactStorage(Settings, frozen=True, kw_only=True):
@@ -324,26 +339,57 @@ class Storage(Settings, frozen=True, kw_only=True):
     artifacts: ArtifactStorage = ArtifactStorage()
 
 
+LOCAL_EMBEDDER: Final = "local"
+EMBEDDER_URLS: Final = {"ollama": "http://127.0.0.1:11434/v1"}
+"""Where providers are that need no key, unless `base_url` says otherwise."""
+
+
 class Embedder(Settings, frozen=True, kw_only=True):
-    """A model that makes vectors."""
+    """A model that makes vectors of texts."""
+
+    ALIASES: ClassVar[dict[str, str]] = {"dimensions": "dimension", "vendor": "provider"}
 
     provider: Text = "openai"
-    """Whose API it speaks."""
+    """`openai`; `local`, a small model that is computed here (`holdfast embeddings install`); or any other name, of what speaks
+    OpenAI's API at `base_url`. It is a part of the name that is kept with each vector."""
     model: Text | None = None
-    """The model's name there."""
+    """The model's name there; unset: `text-embedding-3-small` with `openai`. `local` has one."""
     api_key: Secret | None = None
-    """The key to it."""
+    """Unset: `OPENAI_API_KEY`, but only with `openai` and where `base_url` is unset too."""
     base_url: Url | None = None
-    """Where it is."""
-    dimension: Tokens | None = None
-    """Numbers in a vector."""
-    batch_size: Tokens | None = None
-    """Texts in a call."""
-    timeout: Timeout | None = None
-    """Seconds that a call may take."""
+    """Up to and with `/v1`; unset: `OPENAI_BASE_URL`, else OpenAI's; with `ollama`, this machine."""
+    headers: dict[str, Secret] = {}
+    """Sent with every call."""
+    dimension: Annotated[int, Meta(ge=1, le=VECTOR_NUMBERS)] | None = None
+    """Numbers in a vector; others are refused. Unset: what comes first. `text-embedding-3-…` makes them of any size."""
+    batch_size: Annotated[int, Meta(ge=1, le=2048)] = 64
+    """Most texts in a call."""
+    max_input: Annotated[int, Meta(ge=1, le=1_000_000)] = 8000
+    """Tokens of a text that are sent; what is behind is left out. `local` looks at 256."""
+    max_requests: Annotated[int, Meta(ge=1, le=1000)] = 4
+    """Calls at once."""
+    timeout: Timeout = 60.0
+    """How long a call may take."""
+    path: Text | None = None
+    """`local`: the folder of `model.safetensors` and `vocab.txt`; unset: where `holdfast embeddings install` puts them."""
 
     def mistakes(self) -> list[Mistake]:
-        return [*url_mistakes("base_url", self.base_url), *key_mistakes("api_key", self.api_key)]
+        found = [*url_mistakes("base_url", self.base_url), *key_mistakes("api_key", self.api_key)]
+        found += header_mistakes(self.headers)
+        if self.provider == LOCAL_EMBEDDER:
+            elsewhere = [key for key in ("api_key", "base_url", "headers") if getattr(self, key)]
+            found += [(key, "not for provider 'local', which calls nobody") for key in elsewhere]
+            if self.model not in {None, "all-MiniLM-L6-v2"}:
+                found.append(("model", f"provider 'local' has all-MiniLM-L6-v2 only, not {self.model!r}"))
+            if self.dimension not in {None, 384}:
+                found.append(("dimension", f"provider 'local' has 384, not {self.dimension}"))
+            return found
+        found += [("path", "only for provider 'local'")] * (self.path is not None)
+        if self.provider != "openai":
+            known = self.base_url or self.provider in EMBEDDER_URLS
+            found += [] if known else [("base_url", f"missing; where {self.provider!r} is, is not known here")]
+            found += [] if self.model else [("model", f"missing; provider {self.provider!r} has no usual one")]
+        return found
 
 
 class ShortTerm(Settings, frozen=True, kw_only=True):
@@ -386,8 +432,7 @@ class Document(Settings, frozen=True, kw_only=True):
     embedders: dict[str, Embedder] = {}
     auth: Auth = Auth()
     hooks: Hooks = Hooks()
-    dreaming: Free | None = None
-    """Free for now."""
+    dreaming: Dreaming = Dreaming()
     telemetry: Hidden | None = None
     """Free for now; not shown."""
     preset: Literal["mistralrs"] | None = None

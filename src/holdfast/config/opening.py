@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.config.dreaming import dreaming_of
 from holdfast.config.gateway import Gateway
 from holdfast.config.hooks import hooks_of
+from holdfast.config.indexing import index_of
+from holdfast.config.model import Config
 from holdfast.config.resolve import (
     ServerSettings,
     artifacts_of,
@@ -18,9 +21,11 @@ from holdfast.config.resolve import (
     settings_from,
 )
 from holdfast.config.roster import roster_of
+from holdfast.config.workspace import workspaces_of
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.queueing import QueueSettings
+from holdfast.recalling import MemorySettings
 from holdfast.secrets import guard_of
 from holdfast.stores.sqlite import MEMORY, path_of
 from holdfast.tools.tool import ToolLimits
@@ -73,8 +78,21 @@ def opened(settings: ServerSettings, **more: Any) -> Holdfast:
         "python": python_of(config),
         "mcp_servers": mcp_of(config),
         "artifact_tools": config.artifacts.tools,
+        "index": index_of(config),
+        "memory": memory_of(config),
+        "dreaming": dreaming_of(config.dreaming, memory_of(config).half_lives),
+        "workspaces": workspaces_of(config.hooks.workspace_git),
     }
     return Holdfast(**{**given, **more})
+
+
+def memory_of(config: Config) -> MemorySettings:
+    """How memories are found, as configured."""
+    stored = config.storage.memory
+    if stored is None:
+        return MemorySettings()
+    days: dict[str, float] = {kind: seconds / 86_400 for kind, seconds in stored.half_life.items()}
+    return MemorySettings(mode=None if config.storage.index else stored.backend, half_lives=days)
 
 
 def tool_limits_of(gateway: Gateway) -> ToolLimits:

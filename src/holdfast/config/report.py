@@ -26,14 +26,19 @@ from holdfast.config.resolve import (
 )
 from holdfast.config.shown import describe
 from holdfast.config.values import mask_url
+from holdfast.config.workspace import workspaces_of
 from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.errors import InvalidRequest, MissingExtra
 from holdfast.secrets.patterns import chosen, unknown
 from holdfast.secrets.rules import EXTRA, installed
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
+from holdfast.tools.checkpoint import TOOLS as WORKSPACE_TOOLS
 from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA
 from holdfast.tools.mcp.settings import McpSettings, prefix_of
-from holdfast.tools.tool import ELSEWHERE, PLANNED, PYTHON
+from holdfast.tools.memory import MEMORY
+from holdfast.tools.search import ALIAS as SEARCH_ALIAS
+from holdfast.tools.search import SEARCH
+from holdfast.tools.tool import ELSEWHERE, PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -70,7 +75,7 @@ def refused(config: Config) -> list[tuple[str, str]]:
     return [*([mistake] if mistake else []), *exposed, *_without_rules(config), *_mcp(config)]
 
 
-_BUILT = frozenset({PYTHON, *ARTIFACT_TOOLS})
+_BUILT = frozenset({MEMORY, PYTHON, SEARCH, SEARCH_ALIAS, *ARTIFACT_TOOLS})
 """Tools that are built in."""
 
 
@@ -92,6 +97,10 @@ def _references(config: Config) -> Iterator[tuple[str, str]]:
         part = getattr(config.storage, key)
         if part and part.embedder and part.embedder not in {*config.embedders, *BUILT_IN}:
             yield f"storage.{key}.embedder", f"no embedder {part.embedder!r}{_meant(part.embedder, config.embedders)}"
+    index = config.storage.index
+    if index and index.database and index.database not in config.databases:
+        meant = _meant(index.database, config.databases)
+        yield "storage.index.database", f"no database {index.database!r}{meant}"
     yield from unknown_agents(config.agents)
 
 
@@ -101,8 +110,10 @@ def _tools(config: Config) -> Iterator[tuple[str, str]]:
         for tool in agent.tools or ():
             if tool == PYTHON and not config.python.enabled:
                 yield f"agents.{name}.tools", f"tool {tool!r} is off, and is left out: python.enabled turns it on"
-            elif tool in PLANNED:
-                yield f"agents.{name}.tools", f"tool {tool!r} is not available yet, and is left out"
+            elif tool in WORKSPACE_TOOLS:
+                if workspaces_of(config.hooks.workspace_git) is None:
+                    off = f"tool {tool!r} is off, and turns are refused: hooks.workspace_git turns it on"
+                    yield f"agents.{name}.tools", off
             elif tool in ELSEWHERE:
                 yield f"agents.{name}.tools", f"no tool {tool!r} is built in: it is left out unless a program gives it"
             elif tool not in _BUILT and not _of_server(config, tool):
@@ -120,6 +131,7 @@ def _of_server(config: Config, tool: str) -> bool:
 
 def _models(config: Config) -> Iterator[tuple[str, str]]:
     used = [(f"agents.{name}.llm", agent.llm) for name, agent in config.agents.items()]
+    used.append(("dreaming.model", config.dreaming.model))
     for name in [None, *config.agents]:
         prefix = f"agents.{name}." if name else ""
         used.append((f"{prefix}context.summarizer_llm", context_of(config, name).options.get("summarizer_llm")))

@@ -14,10 +14,11 @@ from holdfast.config.document import kind_of
 from holdfast.config.dotenv import variables
 from holdfast.config.kinds import Mistake
 from holdfast.config.loading import DEFAULT_FILE, examined, examined_file
-from holdfast.config.model import LLM, SCHEMES, Config, Database, LLMSettings
+from holdfast.config.model import EMBEDDER_URLS, LLM, LOCAL_EMBEDDER, SCHEMES, Config, Database, Embedder, LLMSettings
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 from holdfast.life import LifeSettings
+from holdfast.recall.embedders.settings import LOCAL_MODEL, EmbedderSettings
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 
@@ -30,6 +31,8 @@ DEFAULT_MODEL: Final = "gpt-4o-mini"
 """Asked for when neither configuration nor request names a model."""
 DEFAULT_CLAUDE: Final = "claude-haiku-4-5"
 """The same of Anthropic."""
+
+DEFAULT_EMBEDDING_MODEL: Final = "text-embedding-3-small"
 
 DEFAULT_STORE: Final = "sqlite:///holdfast.db"
 BUILT_IN: Final = ("default", "main")
@@ -118,6 +121,47 @@ def context_of(config: Config, agent: str | None = None) -> ContextSettings:
     """The context settings of an agent; those of the top level for None, or when the agent has none or is none."""
     found = config.agents.get(agent or "")
     return found.context if found and found.context else config.context
+
+
+# -- embedders ---------------------------------------------------------------------
+
+
+def embedder_settings(config: Config, name: str) -> EmbedderSettings:
+    """The embedder of that name, with nothing left to look up.
+
+    `default` and `main` need no entry: then it is OpenAI's where the environment names OpenAI, else the local one.
+
+    Args:
+        config: the configuration.
+        name: of an entry of `embedders`.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    given = config.embedders.get(name)
+    if given is None:
+        if name not in BUILT_IN:
+            known = ", ".join([*config.embedders, *BUILT_IN])
+            raise ConfigError([_at(config, "embedders", f"no embedder {name!r}; known: {known}")])
+        given = Embedder(provider="openai" if config.fallback.provider == "openai" else LOCAL_EMBEDDER)
+    # A key from the environment goes only where the environment says: see `_settled`.
+    environment = config.environment if given.provider == "openai" else LLM()
+    place = given if given.base_url or given.api_key else environment
+    usual = EMBEDDER_URLS.get(given.provider, OPENAI_URL)
+    local = given.provider == LOCAL_EMBEDDER
+    return EmbedderSettings(
+        provider=given.provider,
+        model=LOCAL_MODEL if local else given.model or DEFAULT_EMBEDDING_MODEL,
+        base_url="" if local else (given.base_url or environment.base_url or usual).rstrip("/"),
+        api_key=None if local else place.api_key,
+        headers=given.headers,
+        dimension=given.dimension,
+        batch_size=given.batch_size,
+        max_input=given.max_input,
+        max_requests=given.max_requests,
+        timeout=given.timeout,
+        path=given.path,
+    )
 
 
 # -- the life of sessions --------------------------------------------------------

@@ -11,8 +11,11 @@ import msgspec
 
 from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
 from holdfast.budget import Budget
+from holdfast.config.agents import Agent as AgentSettings
+from holdfast.config.agents import AgentMemory, Search
 from holdfast.config.model import Config, LLMSettings
 from holdfast.config.resolve import context_of, is_loopback, upstream_of
+from holdfast.context.recalled import RecalledKind, RecallSettings
 from holdfast.models import AnthropicModel, Limited, Model, OpenAIModel, ProviderCounter, endpoint_of
 from holdfast.models.client import Options
 
@@ -80,10 +83,25 @@ def roster_of(config: Config, clients: Clients | None = None) -> Roster:
             greeting=agent.greeting,
             failure_message=agent.failure_message,
             silence_message=agent.silence_message,
+            recalls=_recalls(agent),
         )
     roster = Roster(llms, agents, config.context)
     clients.keep(roster)
     return roster
+
+
+def _recalls(agent: AgentSettings) -> dict[RecalledKind, RecallSettings]:
+    """What an agent may recall."""
+    found: dict[RecalledKind, RecallSettings] = {}
+    if agent.search is not None and agent.search.enabled:
+        found["conversation"] = msgspec.structs.replace(_recall(agent.search), zone=agent.search.tz)
+    if agent.memory is not None and agent.memory.enabled:
+        found["memory"] = _recall(agent.memory)
+    return found
+
+
+def _recall(given: Search | AgentMemory) -> RecallSettings:
+    return RecallSettings(inject=given.inject, budget=given.budget, max_results=given.max_results)
 
 
 def _llm(name: str, settings: LLMSettings, places: dict[str, Model], clients: Clients) -> Llm:

@@ -160,7 +160,7 @@ def _source(config: Config, path: str) -> str:
     parts = above.split(".")
     if parts[-1] == "context" and len(parts) > 1:  # an agent's keys are added to those of the top level
         return _source(config, f"context.{last}")
-    free = parts[-1] in {"params", "options", "headers", "state", "env", "dreaming"} and len(parts) > 0
+    free = parts[-1] in {"params", "options", "headers", "state", "env"} and len(parts) > 0
     return _source(config, above) if free and above else DEFAULT
 
 

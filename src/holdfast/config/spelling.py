@@ -51,6 +51,7 @@ def respelt(tree: Section, problems: Problems) -> None:
         _database(database, f"databases.{name}", problems)
     for name, agent in _sections(tree, "agents"):
         _working_memory(agent, f"agents.{name}", problems)
+    _workspaces(tree)
 
 
 def _sections(tree: Section, key: str) -> list[tuple[str, Section]]:
@@ -158,6 +159,14 @@ def _option(database: Section, option: str, path: str, problems: Problems) -> bo
     if isinstance(options, Section) and option in options.entries:
         problems.add(line, f"{path}.options.{option}", "given twice, by two names; remove one of the two")
     return isinstance(options, Section) and option not in options.entries
+
+
+def _workspaces(tree: Section) -> None:
+    """`workspace_git: true`: a mapping that says so."""
+    _, hooks = tree.entries.get("hooks", (0, None))
+    line, said = hooks.entries.get("workspace_git", (0, None)) if isinstance(hooks, Section) else (0, None)
+    if isinstance(hooks, Section) and isinstance(said, Scalar) and said.text.lower() in {"true", "false"}:
+        hooks.entries["workspace_git"] = line, Section(line, {"enabled": (line, said)})
 
 
 def _working_memory(agent: Section, path: str, problems: Problems) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +15,9 @@ from holdfast.context.buffer import carried as carried_on
 from holdfast.context.cut import MIN_CUT, Count
 from holdfast.context.dialects import RESERVE, Dialect, adapted, added
 from holdfast.context.explain import BuildRecord, Run
+from holdfast.context.introduced import Introduction
 from holdfast.context.policies import Policy
+from holdfast.context.recalled import Block, Held, Recall, block_of
 from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.context.view import Carried, ViewState
 from holdfast.context.window import Room, Window
@@ -26,6 +28,8 @@ from holdfast.session import Entry, StoredCompaction
 
 PRIMING = 3
 """Tokens that a provider adds to every prompt to begin the reply."""
+NO_ROOM = "no room: the conversation needs all there is"
+"""Why nothing is recalled that was found."""
 _TRIES = 8
 """Times that a window is made smaller before it is refused; each time in proportion to what it is over."""
 
@@ -70,19 +74,28 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     dialect: Dialect = "openai"
     loads: bool = False
     """Whether the model can load results of tools back that are not sent whole."""
+    recall: Recall = Recall()
+    """What may be recalled in it."""
+    introduction: Introduction | None = None
+    """What is known since before the session, behind `system`; left out where it leaves the conversation too little."""
+
+    def leading(self) -> tuple[Message, ...]:
+        """What stands before the conversation."""
+        return self.system if self.introduction is None else (*self.system, self.introduction.message)
 
     def overhead(self) -> int:
-        """Tokens of everything that is sent beside the conversation, counted anew each time."""
-        system = sum(self.count.message(message) for message in self.system)
+        """Tokens of system prompt, tools and what begins the reply, counted anew each time."""
+        system = sum(self.count.message(message) for message in self.leading())
         tools = self.count.tools(self.tools) if self.tools else 0
         return PRIMING + system + tools
 
     def limit(self, overhead: int) -> int:
-        """Tokens the conversation may have beside `overhead`. Raises `BudgetTooSmall` when that leaves nothing."""
+        """Tokens the conversation may have beside `overhead`, and beside what is recalled. Raises `BudgetTooSmall` when that leaves nothing."""
         left = self.input_budget - overhead
         if left <= 0:
             what = "system prompt and tool schemas alone"
             raise BudgetTooSmall(budget=self.input_budget, needed=overhead + 1, what=what)
+        left -= self.recall.reserve(left)
         return left if self.policy.budget is None else min(left, self.policy.budget)
 
     def room(self, limit: int) -> Room:
@@ -100,6 +113,14 @@ class Fitted(NamedTuple):
     """Of the conversation, by the model's own counter."""
 
 
+class Placed(NamedTuple):
+    """What is recalled in a prompt, and where it stands in the conversation."""
+
+    block: Block
+    at: int
+    tokens: int
+
+
 class WorkingSet:
     """The messages for one call, and how they came about.
 
@@ -110,21 +131,40 @@ class WorkingSet:
         tokens: of the conversation: what a strategy's budget limits.
         total_tokens: of all that is sent, tool schemas included: what the model's input budget limits.
         budget: tokens the conversation could use.
+        recalled: what is recalled in it; None: nothing is.
+        recalled_tokens: of the message that tells it.
         carried: the view it was built from.
         prefix: what it has in common with the view's prompt before it.
         broken: where that prompt is no prefix of this one, and why; None where it is, or is not known.
     """
 
-    def __init__(self, request: Request, fitted: Fitted, carried: Carried, *, budget: int, overhead: int) -> None:
+    def __init__(
+        self,
+        request: Request,
+        fitted: Fitted,
+        carried: Carried,
+        *,
+        budget: int,
+        overhead: int,
+        placed: Placed | None = None,
+    ) -> None:
         self.request = request
-        before, self._mark = carried.mark, explain.Mark.of(fitted.window, len(request.system))
         self.window = fitted.window
         self.carried = carried
-        self.messages: tuple[Message, ...] = (*request.system, *fitted.conversation)
+        self.recalled = placed.block if placed else None
+        self.recalled_tokens = placed.tokens if placed else 0
+        before = carried.mark
+        leading = request.leading()
+        self.messages: tuple[Message, ...] = (*leading, *fitted.conversation)
+        at = None
+        if placed is not None:
+            at = len(leading) + placed.at
+            self.messages = (*self.messages[:at], placed.block.message, *self.messages[at:])
+        self._mark = explain.Mark.of(fitted.window, len(leading), at)
         self.budget = budget
         self.tokens = fitted.tokens
-        self.total_tokens = fitted.tokens + overhead
-        self.prefix = carried.trail.follow(self.messages)
+        self.total_tokens = fitted.tokens + overhead + self.recalled_tokens
+        self.prefix = carried.trail.follow(self.messages, at or 0)
         self.broken = explain.broken(self.prefix, before, self._mark, fitted.window, request.policy)
         carried.mark = self._mark
 
@@ -148,9 +188,12 @@ class WorkingSet:
 
         Worked out when it is asked, from the window as it was built: ask before the view is carried on.
         """
-        system = len(self.request.system)
+        system = len(self.request.leading())
         entries = iter(self.window.sources())
-        conversation = (None if added(message) else next(entries) for message in self.messages[system:])
+        recalled = self.recalled.message if self.recalled else None
+        conversation = (
+            None if message is recalled or added(message) else next(entries) for message in self.messages[system:]
+        )
         return (*(None,) * system, *conversation)
 
     def record(self) -> BuildRecord:
@@ -158,13 +201,17 @@ class WorkingSet:
         return BuildRecord(
             limit=self.budget,
             input_budget=self.request.input_budget,
-            overhead=self.total_tokens - self.tokens,
+            overhead=self.total_tokens - self.tokens - self.recalled_tokens,
             factor=self.request.count.factor,
             dialect=self.request.dialect,
             messages=len(self.messages),
             common=self.prefix.messages if self.prefix.before is not None else -1,
             frontier=self.carried.frontier,
             summary=self.carried.summary.mark if self.carried.summary else "",
+            recalled=explain.recorded(self.recalled.ids if self.recalled else ()),
+            recalled_tokens=self.recalled_tokens,
+            missed=self.request.recall.missed,
+            known=explain.recorded(self._known()),
         )
 
     def decisions(self) -> list[Run]:
@@ -177,14 +224,25 @@ class WorkingSet:
 
     def explanation(self) -> dict[str, Any]:
         """How it came about: policy, budget, frontier, compactions, and what of the prompt before it stands."""
+        told = self.told_recalled()
         return {
             "policy": explain.policy(self.request.policy),
             "budget": self._arithmetic(),
+            **({"recalled": told} if told else {}),
             "frontier": self._mark.frontier,
             "compactions": explain.compactions(self.window),
             "prefix": explain.prefix(self.prefix, self.broken),
             "hash": self.hash,
         }
+
+    def told_recalled(self) -> dict[str, Any]:
+        """What is recalled in it, by id, and what might have been; empty where neither is anything."""
+        ids = self.recalled.ids if self.recalled else ()
+        return explain.recalled(ids, self.recalled_tokens, self.request.recall.missed, self._known())
+
+    def _known(self) -> tuple[str, ...]:
+        """Ids of the memories that the session was told when it began."""
+        return self.request.introduction.ids if self.request.introduction else ()
 
     def counted(self, provider: int | None = None) -> Counted:
         """The whole prompt's count as it can be trusted; `provider`: what its provider's own count said, if it did."""
@@ -196,10 +254,13 @@ class WorkingSet:
     def _arithmetic(self) -> dict[str, Any]:
         budget = self.request.budget
         shares = {name: getattr(budget, name) for name in budget.__slots__} if budget else {}
+        overhead = self.total_tokens - self.tokens - self.recalled_tokens
+        reserve = self.request.recall.reserve(self.request.input_budget - overhead)
         return {
             **shares,
             "input": self.request.input_budget,
-            "system_and_tools": self.total_tokens - self.tokens,
+            "system_and_tools": overhead,
+            **({"recalled": reserve} if reserve else {}),
             "conversation": self.budget,
             "used": self.tokens,
             "counter": self.request.count.name,
@@ -234,6 +295,38 @@ def build(
     Raises:
         BudgetTooSmall: no legal working set fits; says what is needed.
     """
+    return _first(request, lambda one: _from_store(one, state, kept, entries, live=live, anchor=anchor))
+
+
+def _first(request: Request, made: Callable[[Request], WorkingSet]) -> WorkingSet:
+    """The first that fits, each made from its beginning: what is recalled is not worth a refusal, nor is what a session begins with."""
+    for one in _lesser(request):
+        try:
+            return made(one)
+        except BudgetTooSmall as exc:
+            refused = exc
+    raise refused
+
+
+def _lesser(request: Request) -> Iterator[Request]:
+    """A request, then with nothing kept free for what is recalled, then both without what is known from the beginning."""
+    spare = msgspec.structs.replace(request.recall, spare=True)
+    for introduction in (request.introduction, None) if request.introduction else (None,):
+        kept = msgspec.structs.replace(request, introduction=introduction)
+        yield kept
+        if request.recall.budgets:
+            yield msgspec.structs.replace(kept, recall=spare)
+
+
+def _from_store(
+    request: Request,
+    state: ViewState | None,
+    kept: Sequence[Entry],
+    entries: Sequence[Entry],
+    *,
+    live: StoredCompaction | None,
+    anchor: int | None,
+) -> WorkingSet:
     overhead = request.overhead()
     limit = request.limit(overhead)
     room = request.room(limit)
@@ -246,13 +339,40 @@ def build(
 
 def build_on(request: Request, carried: Carried) -> WorkingSet:
     """The working set of a view that is in memory and has everything the log has. See `build`."""
-    overhead = request.overhead()
-    return _built(request, carried, request.limit(overhead), overhead)
+
+    def made(one: Request) -> WorkingSet:
+        overhead = one.overhead()
+        return _built(one, carried, one.limit(overhead), overhead)
+
+    return _first(request, made)
 
 
 def _built(request: Request, carried: Carried, limit: int, overhead: int) -> WorkingSet:
-    window = carried.window(request.room(limit))
-    return WorkingSet(request, fit(window, request, limit), carried, budget=limit, overhead=overhead)
+    left = request.input_budget - overhead
+    wanted = request.recall.wanted(left)
+    fitted = fit(carried.window(request.room(limit)), request, limit)
+    room = min(wanted, left - fitted.tokens) if request.recall.spare else wanted
+    placed = _placed(request, fitted, room)
+    if placed is None and room < wanted and (request.recall.items or request.recall.block):
+        missed = (*request.recall.missed, NO_ROOM)
+        request = msgspec.structs.replace(request, recall=msgspec.structs.replace(request.recall, missed=missed))
+    return WorkingSet(request, fitted, carried, budget=limit, overhead=overhead, placed=placed)
+
+
+def _placed(request: Request, fitted: Fitted, room: int) -> Placed | None:
+    """What is recalled, just before the current user message; None: nothing is, or there is no such message."""
+    recall, at = request.recall, None
+    if recall.items or recall.block:
+        at = fitted.window.asked_at()
+    if at is None:
+        return None
+    said = (*request.leading(), *fitted.conversation)
+    held = Held(fitted.window.whole(), [message.text.strip() for message in said])
+    block = block_of(recall, room, request.count, held)
+    if block is None:
+        return None
+    own = [place for place, message in enumerate(fitted.conversation) if not added(message)]
+    return Placed(block, own[at], request.count.message(block.message))
 
 
 def fit(window: Window, request: Request, limit: int) -> Fitted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -53,8 +53,22 @@ class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     frontier: int
     summary: str = ""
     """`Compaction.mark` of the summary that it had; empty: it had none."""
+    recalled: tuple[str, ...] = ()
+    """What was recalled in it, by `RecalledItem.id`: as many of them as fit in `RECALLED_BYTES`."""
+    recalled_tokens: int = 0
+    """Of the message that tells it."""
+    missed: tuple[str, ...] = ()
+    """Why something was not recalled that might have been."""
+    known: tuple[str, ...] = ()
+    """Ids of the promoted memories that the session was told when it began."""
+
+    def told_recalled(self) -> dict[str, Any]:
+        """What was recalled, as `recalled` tells it."""
+        return recalled(self.recalled, self.recalled_tokens, self.missed, self.known)
 
 
+RECALLED_BYTES = 4096
+"""What a record may take for the ids of what was recalled, in UTF-8."""
 encode_record = msgspec.json.Encoder().encode
 _decode_record = msgspec.json.Decoder(BuildRecord).decode
 
@@ -77,12 +91,14 @@ class Mark(NamedTuple):
     summary: Compaction | None
     compaction: Compaction | None
     cuts: Mapping[int, Cut]
+    recalled: int | None
+    """Index of the message that tells what was recalled; None: there is none."""
 
     @classmethod
-    def of(cls, window: Window, system: int) -> Mark:
+    def of(cls, window: Window, system: int, recalled: int | None) -> Mark:
         """The mark of a window; it copies nothing."""
         frontier = window.units[0].first if window.units else 0
-        return cls(system, frontier, window.head, window.summary, window.compaction, window.cuts)
+        return cls(system, frontier, window.head, window.summary, window.compaction, window.cuts, recalled)
 
 
 class Broken(NamedTuple):
@@ -100,10 +116,14 @@ def broken(prefix: Prefix, before: Mark | None, now: Mark, window: Window, polic
     if before is None or prefix.before is None or prefix.whole:
         return None
     place = prefix.messages - now.system
+    if now.recalled is not None and prefix.messages >= now.recalled:
+        place = -1 if prefix.messages == now.recalled else place - 1
     seqs = _seqs(window)
     seq = seqs[place] if 0 <= place < len(seqs) else None
     slides = policy.window_size is not None or policy.history
     moved = "newer messages took the place of older ones" if slides else "the room was full"
+    if prefix.messages in (before.recalled, now.recalled):
+        return Broken(prefix.messages, seq, "what is recalled changed: it is of one turn only")
     return Broken(prefix.messages, seq, _why(prefix, before, now, moved))
 
 
@@ -143,6 +163,23 @@ def policy(made: Policy) -> dict[str, Any]:
     keys = {key: fields.get(key) for key in STRATEGIES[made.name].keys}
     told = {"strategy": made.name, **{key: value for key, value in keys.items() if value is not None}}
     return told | ({"max_history_turns": made.history} if made.history else {})
+
+
+def recalled(ids: Sequence[str], tokens: int, missed: Sequence[str], known: Sequence[str] = ()) -> dict[str, Any]:
+    """What is recalled in a prompt, by id, and why something is not that might be; and what the session was told when it began."""
+    told: dict[str, Any] = {"ids": [*ids], "tokens": tokens} if ids else {}
+    return told | ({"missed": [*missed]} if missed else {}) | ({"known": [*known]} if known else {})
+
+
+def recorded(ids: Iterable[str]) -> tuple[str, ...]:
+    """As many of them as a record has room for."""
+    kept, room = list[str](), RECALLED_BYTES
+    for one in ids:
+        room -= len(one.encode(errors="surrogatepass"))
+        if room < 0:
+            break
+        kept.append(one)
+    return tuple(kept)
 
 
 def compactions(window: Window) -> list[dict[str, Any]]:

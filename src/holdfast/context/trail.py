@@ -36,10 +36,17 @@ class Trail:
         self._last: tuple[Message, ...] | None = None
         self._hashed = 0
         self._hasher = hashlib.blake2b(digest_size=HASH_SIZE)
+        self._stays = 0
+        self._base: tuple[int, hashlib.blake2b] | None = None
 
-    def follow(self, messages: tuple[Message, ...]) -> Prefix:
-        """Compare a prompt with the last one, whose place it takes."""
-        last, self._last = self._last, messages
+    def follow(self, messages: tuple[Message, ...], stays: int = 0) -> Prefix:
+        """Compare a prompt with the last one, whose place it takes.
+
+        Args:
+            messages: the prompt.
+            stays: how many of them the next one is thought to begin with, where that is not all; 0: all.
+        """
+        last, self._last, self._stays = self._last, messages, stays
         if last is None:
             return Prefix(0, None)
         common = 0
@@ -48,13 +55,23 @@ class Trail:
                 break
             common += 1
         if common < self._hashed:
-            self._hashed, self._hasher = 0, hashlib.blake2b(digest_size=HASH_SIZE)
+            self._rewind(common)
         return Prefix(common, len(last))
+
+    def _rewind(self, common: int) -> None:
+        """Go on hashing from where the last two prompts part, or from a place before."""
+        if self._base is not None and self._base[0] <= common:
+            self._hashed, self._hasher = self._base[0], self._base[1].copy()
+        else:
+            self._hashed, self._hasher, self._base = 0, hashlib.blake2b(digest_size=HASH_SIZE), None
 
     def hash(self, messages: tuple[Message, ...]) -> str:
         """The hash of a prompt; of the last one, by what it grew by."""
         if messages is not self._last:
             return hash_of(messages)
+        if self._hashed < self._stays < len(messages):
+            _feed(self._hasher, messages[self._hashed : self._stays])
+            self._hashed, self._base = self._stays, (self._stays, self._hasher.copy())
         _feed(self._hasher, messages[self._hashed :])
         self._hashed = len(messages)
         return self._hasher.hexdigest()

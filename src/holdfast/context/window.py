@@ -267,6 +267,28 @@ class Window:
         compactions = [compaction.message for compaction in (self.summary, self.compaction) if compaction]
         return [*before, *compactions, *behind, *self._said]
 
+    def asked_at(self) -> int | None:
+        """Which of `messages` is the current user message; None: there is none."""
+        if self.current is None:
+            return None
+        behind = 0
+        for unit in reversed(self.units):
+            behind += len(spoken(unit))
+            if unit.first == self.current:
+                return len(self.messages()) - behind
+        before = 0
+        for at, unit in enumerate(self.head):
+            if unit.first == self.current:
+                laid = sum(one is not None for one in (self.summary, self.compaction))
+                return before + (laid if at >= self.split else 0)
+            before += len(spoken(unit))
+        return None
+
+    def whole(self) -> set[int]:
+        """`seq` of the entries that are sent as they were said."""
+        entries = (entry.seq for unit in (*self.head, *self.units) for entry in unit.entries)
+        return {seq for seq in entries if seq not in self.cuts or self.cuts[seq].whole}
+
     def sources(self) -> list[Entry | None]:
         """For each of `messages`, in their order, the entry that it stands for.
 

@@ -17,6 +17,8 @@ HoldfastError
 │   ├── EntryNotFound
 │   ├── CompactionNotFound
 │   ├── ArtifactNotFound
+│   ├── MemoryNotFound
+│   ├── WorkspaceNotFound
 │   ├── UserNotFound
 │   └── KeyNotFound
 ├── Conflict                   the state is not what the call assumed; read again, then decide
@@ -30,6 +32,7 @@ HoldfastError
 │   ├── NoReply                there is no reply that could be interrupted, or another one is the last
 │   ├── CallsOpen              tool calls wait for their results; nothing can be said between
 │   ├── StaleArtifact          the newest version of an artifact is not the expected one
+│   ├── StaleMemories          an owner's memories changed in between
 │   ├── StaleState             state of a scope, or one value of it, is not what the write expected
 │   └── IdempotencyConflict    the same key with different content
 ├── BudgetTooSmall             no legal working set fits; says what is needed
@@ -39,8 +42,12 @@ HoldfastError
 │   ├── ModelRejected          the upstream said no (4xx): its own words in `body`
 │   │   └── ContextTooLong     the prompt is over the model's window: send less; says the limit if known
 │   └── ModelProtocolError     the upstream answered with something that is not an answer
+├── EmbeddingFailed            no vectors: says whether to try again, and which texts are refused for good
 ├── HookFailed                 a hook could not do its work: it is told again
 ├── PythonUnavailable          the process of the tool `python` cannot be started here, or not be held in
+├── WorkspaceUnavailable       an agent's workspace cannot be used: try again later
+│   └── WorkspaceUnusable      not before somebody changes something there
+│       └── GitMissing         there is no git program, or too old a one
 ├── ToolFailed                 a tool that is somebody else's server failed; told to the model, and no turn ends by it
 └── StoreError                 the store could not do its work
     ├── StoreUnavailable       cannot be opened or reached, disk full, read-only
@@ -74,12 +81,14 @@ from holdfast.errors.conflicts import (
     SessionExists,
     SessionExpired,
     StaleArtifact,
+    StaleMemories,
     StaleSession,
     StaleState,
     TurnInterrupted,
     TurnLost,
 )
 from holdfast.errors.means import (
+    GitMissing,
     HookFailed,
     PythonUnavailable,
     StoreClosed,
@@ -87,6 +96,8 @@ from holdfast.errors.means import (
     StoreError,
     StoreUnavailable,
     ToolFailed,
+    WorkspaceUnavailable,
+    WorkspaceUnusable,
 )
 from holdfast.errors.missing import (
     ArtifactNotFound,
@@ -94,13 +105,16 @@ from holdfast.errors.missing import (
     EndingNotFound,
     EntryNotFound,
     KeyNotFound,
+    MemoryNotFound,
     NotFound,
     SessionNotFound,
     UserNotFound,
+    WorkspaceNotFound,
 )
 from holdfast.errors.models import (
     BudgetTooSmall,
     ContextTooLong,
+    EmbeddingFailed,
     ModelBusy,
     ModelError,
     ModelProtocolError,
@@ -117,8 +131,10 @@ __all__ = [
     "ConfigError",
     "Conflict",
     "ContextTooLong",
+    "EmbeddingFailed",
     "EndingNotFound",
     "EntryNotFound",
+    "GitMissing",
     "HeardMismatch",
     "HoldfastError",
     "HookFailed",
@@ -127,6 +143,7 @@ __all__ = [
     "InvalidMetadata",
     "InvalidRequest",
     "KeyNotFound",
+    "MemoryNotFound",
     "MissingExtra",
     "MissingState",
     "ModelBusy",
@@ -143,6 +160,7 @@ __all__ = [
     "SessionExpired",
     "SessionNotFound",
     "StaleArtifact",
+    "StaleMemories",
     "StaleSession",
     "StaleState",
     "StoreClosed",
@@ -156,4 +174,7 @@ __all__ = [
     "UnsupportedType",
     "UsageError",
     "UserNotFound",
+    "WorkspaceNotFound",
+    "WorkspaceUnavailable",
+    "WorkspaceUnusable",
 ]

@@ -126,6 +126,17 @@ class StaleArtifact(Conflict):
         self.newest = newest
 
 
+class StaleMemories(Conflict):
+    """`expect` is not the version of the owner's memories: somebody changed them in between."""
+
+    code = "stale_memories"
+
+    def __init__(self, *, expected: int, version: int) -> None:
+        super().__init__(f"the memories are at version {version}, not at {expected}: read them again")
+        self.expected = expected
+        self.version = version
+
+
 class StaleState(Conflict):
     """State is not what the write expected: another version of its scope, or another value under a key.
 

@@ -32,6 +32,22 @@ class ToolFailed(HoldfastError):
     code = "tool_failed"
 
 
+class WorkspaceUnavailable(HoldfastError):
+    """An agent's workspace, or its repository, cannot be used; the message says why. Trying again may help."""
+
+    code = "workspace_unavailable"
+
+
+class WorkspaceUnusable(WorkspaceUnavailable):
+    """The same, until somebody changes something here: trying again does not help."""
+
+
+class GitMissing(WorkspaceUnusable):
+    """The git program is not there, or too old; the message says what to install."""
+
+    code = "git_missing"
+
+
 class StoreError(HoldfastError):
     """The store could not do its work."""
 

@@ -50,6 +50,16 @@ class CompactionNotFound(NotFound):
         self.compaction_id = compaction_id
 
 
+class MemoryNotFound(NotFound):
+    """No memory with that id."""
+
+    code = "memory_not_found"
+
+    def __init__(self, memory_id: str) -> None:
+        super().__init__(f"there is no memory {memory_id!r:.80}")
+        self.memory_id = memory_id
+
+
 class ArtifactNotFound(NotFound):
     """No artifact of that name, or not that version of it.
 
@@ -66,6 +76,16 @@ class ArtifactNotFound(NotFound):
         super().__init__(f"no {of}artifact {name!r}" + (f"; there is {called!r}" if called else ""))
         self.name = name
         self.version = version
+
+
+class WorkspaceNotFound(NotFound):
+    """No workspace of that agent, or no workspaces at all."""
+
+    code = "workspace_not_found"
+
+    def __init__(self, agent: str | None) -> None:
+        off = "there are no workspaces here: hooks.workspace_git turns them on"
+        super().__init__(off if agent is None else f"there is no agent {agent!r:.80}, and no workspace of that name")
 
 
 class UserNotFound(NotFound):

@@ -1,7 +1,8 @@
-"""No prompt fits, or the model did not answer."""
+"""No prompt fits, or a model did not answer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors.base import HoldfastError
@@ -114,3 +115,32 @@ class ModelProtocolError(ModelError):
     """The upstream answered with something that is not an answer."""
 
     code = "upstream_protocol_error"
+
+
+class EmbeddingFailed(HoldfastError):
+    """There are no vectors: the model that makes them did not answer, refused, or gave something else.
+
+    Args:
+        message: what happened; neither texts nor secrets.
+        again: whether the same call may pass later.
+        retry_after: seconds to wait before, if whoever answered said so.
+        refused: positions of texts that will never pass; the others would.
+        vectors: what came of the others, by position.
+    """
+
+    code = "embedding_failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        again: bool = False,
+        retry_after: float | None = None,
+        refused: tuple[int, ...] = (),
+        vectors: Mapping[int, bytes] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.again = again
+        self.retry_after = retry_after
+        self.refused = refused
+        self.vectors = dict(vectors or {})

@@ -12,7 +12,21 @@ from starlette.routing import Route
 
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
-from holdfast.server import artifacts, compactions, meta, moving, page, sessions, state, voice
+from holdfast.server import (
+    artifacts,
+    compactions,
+    dreams,
+    index,
+    memories,
+    meta,
+    moving,
+    page,
+    search,
+    sessions,
+    state,
+    voice,
+    workspaces,
+)
 from holdfast.server.access import Access, Admitted
 from holdfast.server.addressing import Matching
 from holdfast.server.chat import Chat
@@ -60,6 +74,15 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
         "DELETE": artifacts.delete,
     },
     "/v1/sessions/{session_id}/artifacts/{name}/versions": {"GET": artifacts.versions},
+    "/v1/search": {"GET": search.search},
+    "/v1/index": {"GET": index.status},
+    "/v1/memories": {"GET": memories.page, "POST": memories.remember, "DELETE": memories.forget_source},
+    "/v1/memories/dream": {"POST": dreams.dream},
+    "/v1/memories/diary": {"GET": dreams.diary},
+    "/v1/memories/{memory_id}": {"GET": memories.get, "PATCH": memories.change, "DELETE": memories.forget},
+    "/v1/memories/{memory_id}/review": {"POST": memories.review},
+    "/v1/workspaces/{agent}/history": {"GET": workspaces.history},
+    "/v1/workspaces/{agent}/checkpoint": {"POST": workspaces.checkpoint},
     "/sessions": {"GET": sessions.short_list},
     "/sessions/{session_id}": {"GET": sessions.short_get, "DELETE": moving.delete},
     "/healthz": {"GET": meta.health},
@@ -149,6 +172,7 @@ def _metrics_of(hf: Holdfast) -> Metrics:
     metrics = Metrics()
     metrics.watch(lambda: getattr(hf, "compactor", None), lambda: getattr(hf, "scoring", None))
     metrics.watch_life(lambda: hf.engine if hf.is_open else None)
+    metrics.watch_index(lambda: hf.engine.index if hf.is_open else None)
     metrics.watch_secrets(lambda: getattr(hf, "guard", None))
     metrics.watch_upstreams(lambda: getattr(hf, "roster", None))
     return metrics

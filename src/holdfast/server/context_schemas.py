@@ -60,6 +60,15 @@ WORKING_SET: Final = {
     "budget": whole("tokens that the conversation could use"),
 }
 KEPT: Final = {"type": "object", "additionalProperties": whole(), "description": "tokens by decision"}
+RECALLED: Final = record(
+    "What was recalled in it; what was said or remembered stands in the prompt alone.",
+    {
+        "ids": array(text(), description="`session#seq` of messages, ids of memories"),
+        "tokens": whole("of the message that tells it"),
+        "missed": array(text(), description="why something was not recalled that might have been"),
+    },
+    optional=("ids", "tokens", "missed"),
+)
 _DECISIONS: Final = ["kept", "pinned", "anchored", "cut", "cleared", "compacted", "evicted"]
 _COMPACTION: Final[dict[str, Schema]] = {
     "id": {"type": ["integer", "null"], "minimum": 1, "description": "null of what was not stored"},
@@ -152,6 +161,7 @@ CONTEXT_COMPONENTS: Final[dict[str, Schema]] = {
             "budget": free(
                 "tokens: the model's window shared out, the room of the conversation, what is used, how it was counted"
             ),
+            "recalled": RECALLED,
             "frontier": whole("seq of the first entry that is sent for being recent"),
             "compactions": array(free("`kind`, `from`, `to`, `tokens`")),
             "prefix": free(
@@ -163,7 +173,7 @@ CONTEXT_COMPONENTS: Final[dict[str, Schema]] = {
                 "of `summary_buffer`: the id of the one that is `live`, and `failed`: `error`, `attempts`, `retry_at`"
             ),
         },
-        optional=("summaries",),
+        optional=("recalled", "summaries"),
     ),
     "AnthropicMessage": record(
         "A turn as Anthropic has it.",

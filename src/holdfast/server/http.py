@@ -431,10 +431,13 @@ _STATUS: tuple[tuple[type[errors.HoldfastError], int, str], ...] = (
     (errors.IdempotencyConflict, 422, "invalid_request_error"),
     (errors.StaleSession, 412, "invalid_request_error"),
     (errors.StaleArtifact, 412, "invalid_request_error"),
+    (errors.StaleMemories, 412, "invalid_request_error"),
     (errors.StaleState, 412, "invalid_request_error"),
     (errors.Conflict, 409, "invalid_request_error"),
     (errors.BudgetTooSmall, 400, "invalid_request_error"),
+    (errors.EmbeddingFailed, 502, "server_error"),
     (errors.StoreUnavailable, 503, "server_error"),
+    (errors.WorkspaceUnavailable, 503, "server_error"),
     (errors.StoreClosed, 503, "server_error"),
     (errors.StoreCorrupt, 500, "server_error"),
 )

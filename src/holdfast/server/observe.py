@@ -21,6 +21,7 @@ from holdfast.agents import Roster
 from holdfast.compacting import Compactor
 from holdfast.config import is_loopback
 from holdfast.engine import Engine
+from holdfast.indexes.service import IndexService
 from holdfast.models import Limited
 from holdfast.scoring import Scoring
 from holdfast.secrets import Guard
@@ -55,6 +56,10 @@ class Metrics:
     def watch_life(self, engine: Callable[[], Engine | None]) -> None:
         """Tell of ends and of hooks too. Args: gives the engine while it is open."""
         self.registry.register(_Ends(engine))
+
+    def watch_index(self, index: Callable[[], IndexService | None]) -> None:
+        """Tell of the index too. Args: gives it, while there is one."""
+        self.registry.register(_Indexed(index))
 
     def watch_secrets(self, guard: Callable[[], Guard | None]) -> None:
         """Tell of secrets too. Args: gives who looks for them, while there is somebody."""
@@ -155,6 +160,28 @@ class _Ends(Collector):
         yield told
         yield pending
         yield failures
+
+
+class _Indexed(Collector):
+    """What this process takes into the index, of its own tenant, asked for when it is read."""
+
+    def __init__(self, index: Callable[[], IndexService | None]) -> None:
+        self._index = index
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """See `Collector`."""
+        indexed = CounterMetricFamily("holdfast_index_entries", "Entries that were taken into the index")
+        failures = CounterMetricFamily("holdfast_index_failures", "What failed and is tried again", labels=["doing"])
+        waiting = GaugeMetricFamily("holdfast_index_waiting", "Sessions that wait to be taken in")
+        lag = GaugeMetricFamily("holdfast_index_lag_seconds", "How long the first of them has waited")
+        index = self._index()
+        if index is not None:
+            indexed.add_metric([], index.indexed)
+            waiting.add_metric([], index.waits)
+            lag.add_metric([], index.lag / 1000)
+            for doing, times in sorted(index.failures.items()):
+                failures.add_metric([doing], times)
+        yield from (indexed, failures, waiting, lag)
 
 
 class _Secrets(Collector):

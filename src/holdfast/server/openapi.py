@@ -10,10 +10,13 @@ from typing import Any, Final
 import msgspec
 
 from holdfast._version import __version__
-from holdfast.limits import ARTIFACT_METADATA_BYTES, PAGE
+from holdfast.limits import ARTIFACT_METADATA_BYTES, PAGE, WORKSPACE_HISTORY
 from holdfast.server.artifact_schemas import CONTENT, NAME
+from holdfast.server.dream_schemas import DIARY_PARAMETERS
+from holdfast.server.memory_schemas import MEMORY_PARAMETERS, SOURCE_PARAMETERS
 from holdfast.server.permissions import PERMISSIONS, ROLES, Access
 from holdfast.server.schemas import COMPONENTS
+from holdfast.server.search_schemas import SEARCH_PARAMETERS
 from holdfast.server.shapes import ID, Schema, ref, text, whole
 
 JSON: Final = "application/json"
@@ -25,7 +28,7 @@ _ABOUT: Final = {
     408: "The body took too long to arrive.",
     409: "It exists already, or several users have a session of that id: name one with `user_id`; of a compaction: there is"
     " nothing to compact, or it is being made already.",
-    412: "The session, the artifact or the state is at another version than `If-Match` or `If-None-Match` says; or something"
+    412: "The session, the artifact, the memory or the state is at another version than `If-Match` or `If-None-Match` says; or something"
     " else stands under a key of the state than is expected.",
     413: "A limit was passed; the message names it and its number.",
     415: "The body is compressed, or not JSON by its own headers; of an artifact: its type is not taken, or not its content's.",
@@ -120,7 +123,7 @@ class Operation(msgspec.Struct, frozen=True):
     errors: tuple[str, ...] = ("Error",)
     """Components: the shapes that its errors may have."""
     others: Mapping[int, str] = {}
-    """Good answers beside that; one with a part of the content has the same kind of body, one without any has none."""
+    """Good answers beside that; 200 and 206 have the same kind of body, one without content has none."""
 
 
 CHAT: Final = ("POST", "/v1/chat/completions")
@@ -136,6 +139,10 @@ _COMPACTIONS: Final = f"{_ONE}/compactions"
 _COMPACTION: Final = f"{_COMPACTIONS}/{{compaction_id}}"
 _ARTIFACTS: Final = f"{_ONE}/artifacts"
 _ARTIFACT: Final = f"{_ARTIFACTS}/{{name}}"
+_MEMORIES: Final = "/v1/memories"
+_MEMORY: Final = f"{_MEMORIES}/{{memory_id}}"
+_OF_MEMORY: Final[Schema] = {"ETag": {"description": "the memory's version", "schema": text()}}
+_MERGED: Final = "It was remembered already."
 _PAGE: Final[Schema] = {"text/html": {"schema": text()}}
 
 _SCOPE_MATCH = _header("If-Match", "the version that the state must be at")
@@ -321,6 +328,44 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         parameters=(_USER, _LIMIT, _query("after", whole(), _BEFORE)),
         failures=_OF_A_SESSION,
     ),
+    ("GET", "/v1/search"): Operation(
+        "SearchResults", "search", parameters=SEARCH_PARAMETERS, failures=(*_STORE, 404, 502)
+    ),
+    ("GET", "/v1/index"): Operation("Index", "search", failures=_STORE),
+    ("GET", _MEMORIES): Operation("MemoryList", "memories", parameters=MEMORY_PARAMETERS, failures=(*_STORE, 404)),
+    ("POST", _MEMORIES): Operation(
+        "RememberedMemory", "memories", "NewMemory", (), (*_BODY, 404, 422, 503), 201, _OF_MEMORY, others={200: _MERGED}
+    ),
+    ("DELETE", _MEMORIES): Operation(
+        "ForgottenMemories", "memories", parameters=SOURCE_PARAMETERS, failures=(*_STORE, 404)
+    ),
+    ("POST", f"{_MEMORIES}/dream"): Operation("Dream", "memories", "DreamRequest", (), (*_BODY, 404, 412, 503)),
+    ("GET", f"{_MEMORIES}/diary"): Operation("Diary", "memories", parameters=DIARY_PARAMETERS, failures=(*_STORE, 404)),
+    ("GET", _MEMORY): Operation("Memory", "memories", failures=(*_STORE, 404), headers=_OF_MEMORY),
+    ("PATCH", _MEMORY): Operation(
+        "RememberedMemory",
+        "memories",
+        "MemoryChanges",
+        (_header("If-Match", "the version that the memory must be at"),),
+        (*_BODY, 404, 412, 422, 503),
+        headers=_OF_MEMORY,
+    ),
+    ("DELETE", _MEMORY): Operation("ForgottenMemories", "memories", failures=(*_STORE, 404)),
+    ("POST", f"{_MEMORY}/review"): Operation(
+        "Memory", "memories", "MemoryReview", (), (*_BODY, 404, 503), headers=_OF_MEMORY
+    ),
+    ("GET", "/v1/workspaces/{agent}/history"): Operation(
+        "WorkspaceHistory",
+        "workspaces",
+        parameters=(
+            _query("limit", whole(low=1, maximum=WORKSPACE_HISTORY), "most commits; 10 unless given"),
+            _query("diff", _FLAG, "with what changed from the oldest of them to the newest"),
+        ),
+        failures=(*_STORE, 404),
+    ),
+    ("POST", "/v1/workspaces/{agent}/checkpoint"): Operation(
+        "Checkpoint", "workspaces", "CheckpointRequest", failures=(*_BODY, 404, 422, 503)
+    ),
     ("GET", "/sessions"): Operation(
         "ShortSessions", "short form", parameters=(*_PAGING, *_FILTERS), failures=_OF_A_SESSION
     ),
@@ -345,6 +390,9 @@ _TAGS: Final = {
     "state": "What is kept beside the log: of a session, of a user, of all.",
     "compactions": "Summaries that stand for the older part of a session; the log keeps all of it.",
     "artifacts": "Named, versioned, typed contents of a session, or of all sessions of a user.",
+    "search": "What was said in past conversations.",
+    "memories": "What is remembered across sessions.",
+    "workspaces": "What agents keep in files, and how that came to be: a git repository each.",
     "short form": "Sessions in fewer words.",
     "server": "Health, metrics, and this description.",
 }
@@ -444,7 +492,7 @@ def _responses(operation: Operation, access: Access, *, chat: bool) -> Schema:
     if chat:
         told["4XX"] = {"description": _REFUSED, "content": error}
     others = {
-        str(status): {**good, "description": about} if status == 206 else {"description": about}
+        str(status): {**good, "description": about} if status in (200, 206) else {"description": about}
         for status, about in operation.others.items()
     }
     return {str(operation.status): good, **others, **told}
@@ -457,6 +505,8 @@ def _path_parameters(path: str) -> list[Schema]:
         "compaction_id": (whole(low=1), "the compaction's id"),
         "name": (NAME, "the artifact's name"),
         "user_id": (ID, "whose"),
+        "memory_id": (text(), "the memory's id"),
+        "agent": (ID, "the agent's name; `default`: that of sessions without an agent"),
     }
     names = re.findall(r"{(\w+)}", path)
     return [

@@ -11,15 +11,18 @@ from holdfast.access import Principal
 from holdfast.server.intake import Refused
 from holdfast.stores.keys import Role
 
-Access = Role | Literal["public", "server", "tenant"]
+Access = Role | Literal["public", "server", "tenant", "shared", "shared write"]
 """`public`: no key is asked for, and nothing of anybody is told. `server`: an admin key of the server's own tenant, of no user.
-`tenant`: a key that may write and is of no user, or an admin's."""
+`tenant`: a key that may write and is of no user, or an admin's. `shared`, `shared write`: a key that may read, or write, and is of
+no user, whatever its role: what is asked for has something of all users."""
 ROLES: Final[Mapping[Access, Role]] = {
     "read": "read",
     "write": "write",
     "admin": "admin",
     "server": "admin",
     "tenant": "write",
+    "shared": "read",
+    "shared write": "write",
 }
 """The role that each of them asks for, but for `public`; some ask for more."""
 
@@ -72,6 +75,19 @@ PERMISSIONS: Final[Mapping[tuple[str, str], Access]] = {
     ("PUT", f"{_ONE}/artifacts/{{name}}"): "write",
     ("DELETE", f"{_ONE}/artifacts/{{name}}"): "write",
     ("GET", f"{_ONE}/artifacts/{{name}}/versions"): "read",
+    ("GET", "/v1/search"): "read",
+    ("GET", "/v1/index"): "shared",
+    ("GET", "/v1/memories"): "read",
+    ("POST", "/v1/memories"): "write",
+    ("DELETE", "/v1/memories"): "write",
+    ("POST", "/v1/memories/dream"): "write",
+    ("GET", "/v1/memories/diary"): "read",
+    ("GET", "/v1/memories/{memory_id}"): "read",
+    ("PATCH", "/v1/memories/{memory_id}"): "write",
+    ("DELETE", "/v1/memories/{memory_id}"): "write",
+    ("POST", "/v1/memories/{memory_id}/review"): "write",
+    ("GET", "/v1/workspaces/{agent}/history"): "shared",
+    ("POST", "/v1/workspaces/{agent}/checkpoint"): "shared write",
     ("GET", "/sessions"): "read",
     ("GET", "/sessions/{session_id}"): "read",
     ("DELETE", "/sessions/{session_id}"): "write",
@@ -105,6 +121,8 @@ def permit(scope: Scope, method: str) -> None:
         raise Refused(403, "forbidden", "that needs an admin key of the server's own tenant, without a user")
     if needed == "tenant":
         check_shared(principal)
+    if needed in {"shared", "shared write"} and principal.user_id is not None:
+        raise Refused(403, "forbidden", "all users have a part in that: it needs a key without a user")
 
 
 def check_shared(principal: Principal) -> None:

@@ -7,9 +7,13 @@ from typing import Final
 from holdfast import limits
 from holdfast.messages import ROLES
 from holdfast.server.artifact_schemas import ARTIFACT_COMPONENTS
-from holdfast.server.context_schemas import CONTEXT_COMPONENTS, KEPT, WORKING_SET
+from holdfast.server.context_schemas import CONTEXT_COMPONENTS, KEPT, RECALLED, WORKING_SET
+from holdfast.server.dream_schemas import DREAM_COMPONENTS
+from holdfast.server.index_schemas import INDEX_COMPONENTS
+from holdfast.server.memory_schemas import MEMORY_COMPONENTS
 from holdfast.server.messages_schemas import MESSAGES_COMPONENTS
 from holdfast.server.moving_schemas import EXPORT, MOVING_COMPONENTS, PAST, SCHEMA_VERSION
+from holdfast.server.search_schemas import SEARCH_COMPONENTS
 from holdfast.server.shapes import (
     ID,
     SESSION_ASKED,
@@ -30,6 +34,7 @@ from holdfast.server.shapes import (
 )
 from holdfast.server.state_schemas import STATE_COMPONENTS
 from holdfast.server.voice_schemas import VOICE_COMPONENTS
+from holdfast.server.workspace_schemas import WORKSPACE_COMPONENTS
 
 _TTL: Final = nullable(
     whole("milliseconds of idleness after which the session ends; 0: never; null: the server's setting")
@@ -162,6 +167,11 @@ COMPONENTS: Final[dict[str, Schema]] = {
     **MOVING_COMPONENTS,
     **STATE_COMPONENTS,
     **VOICE_COMPONENTS,
+    **WORKSPACE_COMPONENTS,
+    **SEARCH_COMPONENTS,
+    **INDEX_COMPONENTS,
+    **MEMORY_COMPONENTS,
+    **DREAM_COMPONENTS,
     "Error": record(
         "Every error has this shape.",
         {
@@ -379,6 +389,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
                 "What the model was sent.",
                 {**WORKING_SET, "messages": whole("how many"), "kept": KEPT},
             ),
+            "recalled": RECALLED,
             "artifacts": array(
                 record(
                     "An artifact that the reply is about: its turn saved it, or it names it.",
@@ -395,6 +406,16 @@ COMPONENTS: Final[dict[str, Schema]] = {
                 optional=("model",),
             ),
         },
-        optional=("agent", "reconciled", "edited_at", "interrupted", "working_set", "artifacts", "failure", "upstream"),
+        optional=(
+            "agent",
+            "reconciled",
+            "edited_at",
+            "interrupted",
+            "working_set",
+            "recalled",
+            "artifacts",
+            "failure",
+            "upstream",
+        ),
     ),
 }

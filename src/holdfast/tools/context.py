@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -208,6 +208,29 @@ def _put(values: dict[str, Any], key: str, value: Any) -> None:
         values[key] = value
 
 
+class Found(NamedTuple):
+    """Something that was said in an earlier conversation, as a model is told of it."""
+
+    source: str
+    """The session's id."""
+    at: str
+    """When."""
+    by: str
+    """Who said it: a role, a name."""
+    text: str
+
+
+class Wanted(NamedTuple):
+    """What a model searches earlier conversations for; None: any."""
+
+    query: str
+    most: int | None = None
+    """Hits."""
+    since: str | None = None
+    until: str | None = None
+    session_id: str | None = None
+
+
 async def _none(start: int, stop: int) -> Sequence[Entry]:
     return ()
 
@@ -234,6 +257,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """Has the agent of that name answer from the next call of the model on; None: nobody can take over here."""
     delegate: Callable[[ToolContext, str, str], Awaitable[str]] | None = None
     """Given the context of the call, an agent's name and what is wanted, its reply; None: no agent can be called here."""
+    search: Callable[[Wanted], Awaitable[Sequence[Found]]] | None = None
+    """What the user's conversations have; None: nothing can be searched here."""
+    memories: Any = None
+    """The `holdfast.session_memories.SessionMemories` of the session; None: there are none here."""
+    most: int = 64 * 1024
+    """Bytes of a result, as `ToolLimits` says."""
 
 
 class ToolContext:

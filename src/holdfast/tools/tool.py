@@ -16,9 +16,6 @@ _LEAST_RESULT: Final = 1024
 """Bytes: a result that is cut has its marker in it, and a few words of its own."""
 PYTHON: Final = "python"
 """A built-in tool that is off unless it is turned on: an agent may name it either way."""
-PLANNED: Final = frozenset({"memory", "search", "search_conversations"})
-"""Built-in tools that this version does not have yet: an agent may name them."""
-
 ELSEWHERE: Final = frozenset({"text_editor"})
 """Tools that the systems have built in whose configurations load here, and this one has not: an agent may name them, and does
 without where no program gives it one of that name."""
@@ -121,15 +118,22 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
             named[tool.name] = tool
         return cls(tools=named, limits=limits or ToolLimits())
 
-    def of(self, names: Sequence[str] | None) -> Toolset:
-        """Those of an agent that names them, or groups of them; None: all that need not be named."""
+    def of(self, names: Sequence[str] | None, also: Sequence[str] = ()) -> Toolset:
+        """Those of an agent.
+
+        Args:
+            names: of tools, or of groups of them; None: all that need not be named.
+            also: of tools that it has besides, where they are there.
+        """
         if names is None:
-            common = {name: tool for name, tool in self.tools.items() if not tool.named and self.limits.rounds}
+            named = {name for name, tool in self.tools.items() if tool.named} - {*also}
+            common = {name: tool for name, tool in self.tools.items() if name not in named and self.limits.rounds}
             return self if len(common) == len(self.tools) else Toolset(tools=common, limits=self.limits)
         each = [one for name in names for one in self.groups.get(name, (name,))]
+        each += [name for name in also if name in self.tools]
         found = {name: self.tools[name] for name in each if name in self.tools and self.limits.rounds}
         missing = tuple(
-            name for name in each if name not in {*self.tools, *PLANNED, *ELSEWHERE, PYTHON} and not self._to_come(name)
+            name for name in each if name not in {*self.tools, *ELSEWHERE, PYTHON} and not self._to_come(name)
         )
         return Toolset(tools=found, limits=self.limits, groups=self.groups, missing=missing)
 

@@ -7,12 +7,16 @@ from typing import Any
 
 from holdfast.secrets import Guard
 from holdfast.tools.artifacts import with_artifacts
+from holdfast.tools.checkpoint import with_workspaces
 from holdfast.tools.functions import toolset
 from holdfast.tools.mcp.servers import McpServers
 from holdfast.tools.mcp.settings import McpSettings
+from holdfast.tools.memory import with_memory
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.python.tool import with_python
+from holdfast.tools.search import with_search
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
+from holdfast.workspace import Workspaces
 
 
 class Workshop:
@@ -32,6 +36,7 @@ class Workshop:
         clock: milliseconds since the epoch.
         guard: what happens to secrets in artifacts that a model saves.
         artifact_tools: whether all have the tools for artifacts whose tools are not listed; else agents that name them.
+        workspaces: those of agents, whose tools agents may name; None: there are none.
 
     Raises:
         InvalidRequest: one of them cannot be, or two have one name.
@@ -49,11 +54,15 @@ class Workshop:
         clock: Callable[[], int],
         guard: Guard | None = None,
         artifact_tools: bool = False,
+        workspaces: Workspaces | None = None,
     ) -> None:
         if tools is not None or limits is not None:
             known = toolset(known.tools.values() if tools is None else tools, limits)
         self.kernels, known = with_python(known, python, clock)
         known = with_artifacts(known, guard, everybody=artifact_tools)
+        known = with_workspaces(known, workspaces)
+        known = with_search(known)
+        known = with_memory(known)
         self.mcp = McpServers(mcp_servers, known, told)
         told(known)
 

@@ -77,7 +77,7 @@ class McpServers:
 
     def _changed(self) -> None:
         """Tell the tools that there are now. Those of Holdfast's own go before a server's of the same name."""
-        tools, groups = dict(self._own.tools), dict[str, tuple[str, ...]]()
+        tools, groups = dict(self._own.tools), dict(self._own.groups)
         for name, connection in self._connections.items():
             made = []
             for offered in connection.offered:
