@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.abc
 import httpx2
 import pytest
 
@@ -172,6 +175,37 @@ async def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
         child = int(place.read_text())
         assert alive(child)
     await until(lambda: not alive(child))
+
+
+async def test_the_end_of_one_that_will_not_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where who waits for it is cancelled again meanwhile, as by a server that stops."""
+    monkeypatch.setattr(stdio, "_GRACE", 0.3)
+    ready, told = tmp_path / "ready", tmp_path / "told"
+    stubborn = f'trap \'echo > "{told}"\' TERM; echo > "{ready}"; while :; do sleep 0.01; done'
+    settings = raw(tmp_path / "log", command="/bin/sh", args=("-c", stubborn))
+    processes: list[anyio.abc.Process] = []
+    start, started = anyio.open_process, asyncio.Event()
+
+    async def kept(*args: Any, **more: Any) -> anyio.abc.Process:
+        processes.append(await start(*args, **more))
+        return processes[-1]
+
+    monkeypatch.setattr(anyio, "open_process", kept)
+
+    async def talk() -> None:
+        async with stdio.over_stdio(settings, None):
+            started.set()
+            await asyncio.Event().wait()
+
+    talking = asyncio.create_task(talk())
+    await started.wait()
+    await until(ready.exists)
+    talking.cancel()
+    await until(told.exists)
+    talking.cancel()
+    await asyncio.wait([talking])
+    assert talking.cancelled()
+    assert [process.returncode for process in processes] == [-signal.SIGKILL]
 
 
 def alive(process: int) -> bool:

@@ -6,6 +6,7 @@ alive whose parent ended by itself.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.mcp")
 _GRACE: Final = 2.0
 """Seconds that a program has to end by itself when its input ends, and again when it is told to."""
+_DEAD: Final = 20.0
+"""Seconds for one that was killed to be seen dead: on a machine with much to do that takes a while."""
 _POLL: Final = 0.01
 _GONE: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError)
 """What a pipe raises whose other end, or whose own, is closed."""
@@ -62,8 +65,7 @@ async def over_stdio(settings: McpSettings, errors: Any) -> AsyncGenerator[Any, 
             finally:
                 tasks.cancel_scope.cancel()
     finally:
-        with anyio.CancelScope(shield=True):
-            await _end(process)
+        await _end_surely(process)
 
 
 async def _listen(process: Process, into: MemoryObjectSendStream[Any], name: str) -> None:
@@ -123,6 +125,16 @@ class _Lines:
             self._rest = bytearray(next_line)
 
 
+async def _end_surely(process: Process) -> None:
+    """End it, also where who waits for that is cancelled meanwhile: anyio's shields do not hold off asyncio's own cancelling."""
+    ending = asyncio.create_task(_end(process))
+    with anyio.CancelScope(shield=True):
+        try:
+            await asyncio.shield(ending)
+        finally:
+            await asyncio.wait([ending])
+
+
 async def _end(process: Process) -> None:
     """End its input, then tell it to end; what is left of it then, and of what it started, is killed."""
     assert process.stdin is not None, "it was started with pipes"
@@ -135,15 +147,15 @@ async def _end(process: Process) -> None:
             await _ended(process)
     finally:
         _signal(process, signal.SIGKILL)
-    await _ended(process)
+    await _ended(process, _DEAD)
     with anyio.move_on_after(_GRACE), suppress(*_GONE):  # unread, a pipe stays open
         while True:
             await process.stdout.receive()
 
 
-async def _ended(process: Process) -> bool:
+async def _ended(process: Process, seconds: float = _GRACE) -> bool:
     """Whether it ends in time. `Process.wait` would wait for its children as well, where they have its pipes."""
-    with anyio.move_on_after(_GRACE):
+    with anyio.move_on_after(seconds):
         while process.returncode is None:  # noqa: ASYNC110  # nothing tells the end of a process but its `wait`
             await anyio.sleep(_POLL)
     return process.returncode is not None
