@@ -26,8 +26,10 @@ HINTS: Final = (
     "tool of this request. For real answers, configure a model: set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in "
     "holdfast.yaml."
 )
-CONDENSED: Final = "[Condensed from earlier messages"
-"""How the message begins that stands for a part of the conversation no longer sent."""
+CONDENSED: Final = "[Condensed from messages "
+"""How the message begins that stands for a part of the conversation no longer sent; see `holdfast.context.digest`."""
+RECALLED: Final = "[recalled from earlier conversations and memories"
+"""How the message begins that tells what was recalled for the turn; see `holdfast.context.recalled`."""
 SHOWN_CHARS: Final = 200
 """Characters of one text that an answer quotes."""
 LISTED_CHARS: Final = 80
@@ -52,8 +54,8 @@ class OfflineModel:
 
     It understands `what do you see?` (lists the messages), `call NAME {json}` (calls one of the request's tools; what the
     tool answers is summed up), and `help`; to anything else it says how much it was given, the system prompt's first
-    line, the task, whether a part is condensed, what it was told of other agents, and the last user message. One choice, whatever `n` says; sampling
-    parameters, `max_tokens` and `tool_choice` have no effect.
+    line, the task, whether a part is condensed, what was recalled, what it was told of other agents, and the last user
+    message. One choice, whatever `n` says; sampling parameters, `max_tokens` and `tool_choice` have no effect.
 
     Args:
         name: its name in answers.
@@ -117,17 +119,25 @@ class _Prompt:
         self.digest = hashlib.blake2b(told, digest_size=8).hexdigest()
 
     def texts(self, *roles: str) -> list[str]:
-        """The texts of all messages in these roles, condensed parts left out."""
+        """The texts of all messages in these roles, without those that nobody said: condensed parts, what was recalled."""
         return [
             text
             for message in self.messages
-            if message.get("role") in roles and not (text := _text(message)).startswith(CONDENSED)
+            if message.get("role") in roles and not (text := _text(message)).startswith((CONDENSED, RECALLED))
         ]
 
     @property
     def condensed(self) -> int:
         """How many messages stand for a part of the conversation."""
         return sum(_text(message).startswith(CONDENSED) for message in self.messages if message.get("role") == "user")
+
+    @property
+    def recalled(self) -> list[str] | None:
+        """The texts of what was recalled; None: there is no such block."""
+        for message in self.messages:
+            if message.get("role") == "user" and (block := _text(message)).startswith(RECALLED):
+                return list(_items(block))
+        return None
 
     @property
     def tool_names(self) -> list[str]:
@@ -173,10 +183,24 @@ def _report(prompt: _Prompt, said: list[str]) -> Iterator[str]:
         yield f"The task, your first message that I see: {_quoted(yours[0])}"
     if prompt.condensed:
         yield "An earlier part of our conversation reached me only in condensed form."
+    if (recalled := prompt.recalled) is not None:
+        told = "; ".join(_quoted(text, LISTED_CHARS) for text in recalled)
+        yield f"Recalled for me from earlier, {_number(len(recalled), 'item')}: {told}"
     if theirs:
         yield f"Of other agents I was told {_number(len(theirs), 'message')}, the last one: {_quoted(theirs[-1])}"
     if yours:
         yield f"You just said: {_quoted(yours[-1])}"
+
+
+def _items(block: str) -> Iterator[str]:
+    """The texts in the lines of a recalled block, as far as it is one."""
+    for line in block.splitlines()[1:]:
+        try:
+            item = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue
+        if isinstance(item, dict) and isinstance(text := item.get("text"), str):
+            yield text
 
 
 def _listing(prompt: _Prompt) -> list[str]:

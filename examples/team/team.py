@@ -1,0 +1,66 @@
+"""A team: agents that hand one conversation over, and one that is called like a tool.
+
+All of them share the session. Each has its own instruction, tools and view of it, and is told what the others did as text with
+their name before it, never as its own words. docs/team-example.md has another team, over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import holdfast
+
+CONFIG = Path(__file__).with_name("holdfast.yaml")
+REAL = "OPENAI_API_KEY" in os.environ
+"""Whether real models decide who does what. The offline one calls the tool that it is told to call."""
+
+STEPS = [
+    ("What does the kettle cost?", 'call transfer_to_agent {"agent_name": "expert", "message": "The kettle\'s price"}'),
+    ("Are you sure? Look it up again.", 'call look_up {"product": "kettle"}'),
+    ("Back to the desk, please.", 'call transfer_to_agent {"agent_name": "desk"}'),
+    ("Tell me the price in German.", 'call translator {"request": "The kettle costs 12 euro."}'),
+]
+
+
+def look_up(product: str) -> str:
+    """Look a product up in the catalogue.
+
+    Args:
+        product: its name
+    """
+    return f"{product}: 12 euro, in stock"
+
+
+async def main() -> None:
+    """Four turns, then the same session as each agent sees it."""
+    async with holdfast.from_config(CONFIG, tools=[look_up]) as hf:
+        session = await hf.session(user_id="ada", agent="desk")
+        for question, call in STEPS:
+            await session.send(question if REAL else call)
+
+        print("The log, and who wrote it:")
+        for entry in await session.entries():
+            calls = "".join(f" calls {one.name}" for one in entry.message.tool_calls)
+            # A result of an agent that was called names the session in which that happened.
+            child = (entry.metadata or {}).get("child")
+            where = f" (in {child})" if child else ""
+            print(f"  turn {entry.turn_id} {entry.agent or 'user'}: {entry.message.role}{calls}{where}")
+
+        for name in ("desk", "expert"):
+            # A handle with another agent's name looks at the same session with that agent's eyes.
+            theirs = await hf.session(session.id, user_id="ada", agent=name)
+            print(f"\nWhat {name} would be sent:")
+            for message in (await theirs.context()).messages:
+                print(f"  {message['role']}: {' '.join(str(message['content'] or 'calls').split())[:110]}")
+
+        print("\nSessions:")
+        for one in (await hf.sessions(user_id="ada")).sessions:
+            # The translator's turn has a session of its own, closed and linked; it saw the request and nothing else.
+            print(f"  {one.id}: {one.agent}, {one.status}, {one.messages} messages")
+        print("state found:", " ".join(str(await session.state["found"]).split())[-60:])
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,27 @@
+"""What the tests of the examples share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.stores.servers import leave, reached
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers() -> Iterator[None]:
+    yield
+    leave()
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> Iterator[str]:
+    """An empty place on the server of that name; without such a server the test is skipped, which the summary tells."""
+    server = reached(request.param)
+    url = server.place()
+    try:
+        yield url
+        assert server.left(url) == 0, "connections that nobody closed"
+    finally:
+        server.drop(url)

@@ -1,0 +1,33 @@
+"""Examples 8 and 9: databases that several servers share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.examples.gallery import Example
+from tests.stores.servers import reached
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_two_servers_on_one_postgresql(store: str, tmp_path: Path) -> None:
+    """Both answer the same session, and nothing is lost or doubled by the one that is killed."""
+    example = Example("postgres_two_servers.py", tmp_path)
+    output = example.run(store)
+    example.shown_by(output)
+    (session_id,) = [line.split()[1].rstrip(":") for line in output.splitlines() if line.startswith("session ")]
+    assert reached("postgres").in_place(store, "SELECT count(*) FROM sessions") == [(1,)]
+    verified = example.shell(f"holdfast sessions verify {session_id}", HOLDFAST_STORE=store)
+    assert "28 entries" in verified
+
+
+@pytest.mark.parametrize("store", ["redis-cluster"], indirect=True)
+def test_a_redis_cluster(store: str, tmp_path: Path) -> None:
+    """Every session is whole, counts add up, and what is deleted is gone."""
+    example = Example("redis_cluster.py", tmp_path)
+    output = example.run(store)
+    example.shown_by(output)
+    assert json.loads(example.shell("holdfast sessions list --json", HOLDFAST_STORE=store)) == []
+    assert json.loads(example.shell("holdfast state get app:turns --app --json", HOLDFAST_STORE=store)) == 48
