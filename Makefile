@@ -1,7 +1,7 @@
 # Everything needed is set up by the targets themselves: `make serve` on a fresh machine is enough.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint format types contracts docs-test bench chaos lock clean
+.PHONY: help serve test lint format types contracts docs docs-links docs-test bench chaos lock clean
 BIN := .venv/bin
 
 help:  ## this list
@@ -13,6 +13,12 @@ serve: .venv/.base  ## run the server (ARGS="--port 9000 --store sqlite:///chat.
 test: .venv/.dev  ## all tests on all cores, documentation examples included (ARGS="-k tokens": these, one after the other)
 	@scripts/services
 	@$(BIN)/python -m pytest $(or $(ARGS),-n logical --dist loadfile)
+
+docs: .venv-docs/.docs  ## the documentation as a site, in build/docs; a link that leads nowhere is an error
+	@.venv-docs/bin/python -m scripts.site html $(ARGS)
+
+docs-links: .venv-docs/.docs  ## the site's links to other hosts: asks each of them
+	@.venv-docs/bin/python -m scripts.site linkcheck $(ARGS)
 
 docs-test: .venv/.dev  ## only the examples in README.md, docs/ and docstrings
 	@$(BIN)/python -m pytest README.md docs src $(ARGS)
@@ -40,7 +46,7 @@ lock:  ## resolve the dependencies anew (UPGRADE=1 for the newest)
 	@scripts/lock
 
 clean:  ## remove what the targets made
-	rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-bench .venv-docs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: set-up runs again only when a lock or the packaging changed. The larger lock contains the smaller.
@@ -55,4 +61,9 @@ clean:  ## remove what the targets made
 # The benchmarks' own: with the peers that are measured beside.
 .venv-bench/.bench: requirements/bench.lock pyproject.toml scripts/setup
 	@scripts/setup requirements/bench.lock .venv-bench
+	@touch $@
+
+# The documentation's own: with every extra, because the reference of the Python API is made by importing it.
+.venv-docs/.docs: requirements/docs.lock pyproject.toml scripts/setup
+	@scripts/setup requirements/docs.lock .venv-docs
 	@touch $@

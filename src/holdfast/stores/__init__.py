@@ -12,6 +12,8 @@ from holdfast.stores.base import Store
 from holdfast.stores.sql import migrations
 from holdfast.stores.sql.upgrade import pending
 
+__all__ = ["STORES", "SchemaStep", "Store", "open_store", "opener_of", "schema_of"]
+
 STORES = {
     "sqlite": "holdfast.stores.sqlite:SQLiteStore",
     "postgresql": "holdfast.stores.postgres:PostgresStore",
