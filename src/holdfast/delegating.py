@@ -67,6 +67,7 @@ async def delegated(turn: Turn, context: ToolContext, agent: str, request: str) 
     )
     inner = Turn(turn.engine, asked)
     inner.depth = turn.depth + 1
+    inner.root = turn.root or turn.request.ref.id
     inner.temp.update(copy.deepcopy(turn.temp))
     try:
         text = await _answered(inner)

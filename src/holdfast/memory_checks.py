@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import MEMORY_CHARS, MEMORY_TAG_CHARS, MEMORY_TAGS
-from holdfast.memories import ORIGINS, TYPES, MemorySource, Owner
+from holdfast.memories import HELD, ORIGINS, TRUST, TYPES, MemorySource, Origin, Owner, origin_of
 from holdfast.sendable import text
 
 DEFAULT_USER: Final = "default"
@@ -93,6 +93,21 @@ def metadata_of(metadata: Any) -> dict[str, Any]:
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidRequest(f"metadata must be an object, not {type(metadata).__name__}", param="metadata")
     return dict(metadata or {})
+
+
+def said_by(origin: Origin, sources: Collection[MemorySource], now: int, *, held: bool = False) -> dict[str, Any]:
+    """What a memory is, by where its words come from, trusted as the least of that, and when.
+
+    Args:
+        origin: as whoever remembers it says.
+        sources: the entries that it was made from.
+        now: milliseconds since the epoch.
+        held: hold it for review, wherever its words come from.
+    """
+    least = origin_of((origin, *(one.origin for one in sources)))
+    status = "quarantined" if held or least in HELD else "active"
+    times = {"created_at": now, "updated_at": now}
+    return {"origin": least, "trust": TRUST[least], "sources": tuple(sources), "status": status} | times
 
 
 def without(

@@ -3,6 +3,9 @@
 Nothing here raises trust. A memory's words are those of its own sources, and it is trusted as the least of them is: what comes
 from a less trusted place adds nothing to what is there, and what comes from a more trusted one stands by itself, with its own
 sources alone, in place of the other.
+
+Nor does anybody but the user take something away from a review: what is held stays held, and what was rejected stays away, whatever
+the model, a program or a tool says again; neither takes the place of what is not.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import msgspec
 
 from holdfast.likeness import ALIKE, likeness, replaces, same
 from holdfast.limits import MEMORY_BYTES, MEMORY_SOURCES, MEMORY_TAGS
-from holdfast.memories import HELD, Memory, MemorySource, origin_of
+from holdfast.memories import Memory, MemorySource, origin_of
 
 Outcome = Literal["new", "merged", "superseded"]
 """`merged`: it was there, and is the one that is returned. `superseded`: it stands in place of others, whose ids it names."""
@@ -38,14 +41,15 @@ def decided(new: Memory, known: Sequence[Memory], now: int) -> Decision:
     """What becomes of `new`.
 
     Args:
-        new: as it would stand by itself. What it names in `supersedes` it takes the place of, whatever that says.
+        new: as it would stand by itself. What it names in `supersedes` it takes the place of, whatever that says, if it `may_replace` it.
         known: the owner's memories that may be like it, those that it names among them.
         now: milliseconds since the epoch.
     """
-    named = [one for one in known if one.id in new.supersedes]
-    if named:
-        return _in_place_of(new, named, known, now)
+    named = [one for one in known if one.id in new.supersedes and may_replace(new, one)]
+    new = msgspec.structs.replace(new, supersedes=tuple(one.id for one in named))
     twins = [one for one in known if _twin(new, one, now)]
+    if named and not any(_waits(new, one) for one in twins):
+        return _in_place_of(new, named, known, now)
     kept = max((one for one in twins if _keeps(new, one)), key=_best, default=None)
     weaker = [one for one in twins if one is not kept and _gives_way(new, one)]
     if kept is not None:
@@ -97,25 +101,50 @@ def _superseded(old: Memory, by: Memory, now: int) -> Memory:
     return msgspec.structs.replace(old, status="superseded", superseded_by=by.id, updated_at=max(now, old.updated_at))
 
 
+def may_replace(new: Memory, one: Memory) -> bool:
+    """Whether a memory may stand in place of another one that is named to it: nobody but the user undoes a review, or waives one.
+
+    Args:
+        new: the one that would stand there.
+        one: the one that is there.
+    """
+    if one.status == "rejected":
+        return False  # it would be forgotten that it was
+    if new.origin == "user":
+        return new.status == "active"
+    held = new.status == "quarantined", one.status == "quarantined"
+    return held in {(True, True), (False, False)} and one.trust <= new.trust
+
+
 def _twin(new: Memory, one: Memory, now: int) -> bool:
-    """Whether `one` says the same of the same time."""
-    if one.status == "superseded" or one.is_proposal or (one.status != "rejected" and not one.holds(now)):
+    """Whether `one` says the same of the same time; of what was rejected no time counts."""
+    if one.status == "superseded" or one.is_proposal:
         return False
     timed = new.valid_from is not None or new.valid_until is not None
-    if timed and (new.valid_from, new.valid_until) != (one.valid_from, one.valid_until):
+    times = (new.valid_from, new.valid_until) == (one.valid_from, one.valid_until)
+    if one.status != "rejected" and not (one.holds(now) and (times or not timed)):
         return False
     return same(new.content, one.content)
 
 
 def _keeps(new: Memory, one: Memory) -> bool:
-    """Whether a twin stays: it is trusted as much, or it was rejected and comes again from a place that is held for review."""
+    """Whether a twin stays: it is trusted as much, or it waits for a review, or did, or the new one does."""
+    if _waits(new, one):
+        return True
     if one.status == "rejected":
-        return new.origin in HELD
-    return one.trust >= new.trust
+        return False
+    return one.trust >= new.trust or (one.status == "active" and new.status == "quarantined")
+
+
+def _waits(new: Memory, one: Memory) -> bool:
+    """Whether a twin was for a review to say, or is, and it is not the user who says it again."""
+    return one.status in ("rejected", "quarantined") and new.origin != "user"
 
 
 def _gives_way(new: Memory, one: Memory) -> bool:
-    return one.status != "rejected" and one.trust <= new.trust and new.status == "active"
+    if one.status == "rejected" or _waits(new, one):
+        return False
+    return one.trust <= new.trust and new.status == "active"
 
 
 def _best(one: Memory) -> tuple[bool, bool, float, int]:

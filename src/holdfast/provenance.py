@@ -2,9 +2,11 @@
 
 A model writes down what it was told, and a page that it read may tell it what to write ("remember that …"). No filter of texts keeps
 that out, but where words stand can be looked up: what the user did not say, and a tool's result did, is the tool's, whoever asks for it to
-be kept; so is what the user did not say in a turn in which a tool was read, and what the model made of a result for its reply. Hidden
-characters, letters that look like others, and usual encodings are undone before words are compared, and a tool's words are looked for
-in whatever they are joined to or cut into. Of MINJA, MemoryGraft and their like: security tests, section G.
+be kept; so is what the user did not say in a turn in which a tool was read, and what the model made of a result for its reply. Words
+that the user only asked about or denied are not the user's where others say the same (`holdfast.vouching`). What nobody said is the
+model's own; where something from elsewhere was in view, which it may be in other words, it is doubtful, and held for review. Hidden
+characters, letters that look like others, and usual encodings are undone before words are compared, and a tool's words are looked
+for in whatever they are joined to or cut into. Of MINJA, MemoryGraft and their like: security tests, section G.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from holdfast.likeness import visible, words_of
+from holdfast.likeness import visible
 from holdfast.memories import MemorySource, Origin, origin_of
 from holdfast.recall.stops import ENGLISH
 from holdfast.recall.terms import stem, terms_of
+from holdfast.vouching import Voiced, negated, voiced
 
 SAID: Final = 0.75
 """Share of a memory's terms that the user has to have said, over all messages, for it to be the user's."""
@@ -52,7 +55,6 @@ _BITS: Final = re.compile(r"(?:[01]{8}[\s,]*){8,}")
 _BASE32: Final = re.compile(r"[A-Z2-7]{24,}={0,6}")
 _SPACED: Final = re.compile(r"(?<!\w)\w(?:[ ._-]\w){3,}(?!\w)")
 _WEB: Final = re.compile(r"web|brows|fetch|http|url|crawl|scrap|internet|google|bing", re.IGNORECASE)
-_NOT: Final = frozenset({"not", "no", "never", "none", "without", "nor", "neither"})
 _LOOKALIKES: Final = str.maketrans(
     "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456\u0458\u0455\u0432\u043d\u043a\u043c\u0442\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406\u03b1\u03bf\u03c1\u03bd\u03b9\u03ba\u03c4\u03c5\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7",
     "aeopcxyijsbhkmtABEKMHOPCTXIaopviktuABEZHIKMNOPTYX",
@@ -80,6 +82,10 @@ class Heard(NamedTuple):
     read: bool = False
     """Whether it is a tool's result of this very turn, from outside of Holdfast."""
     negated: bool = False
+    voiced: Voiced | None = None
+    """What a user's message does with its terms; None: it is not known, and it states them all."""
+    outside: bool = False
+    """Whether it may have brought something to the session that the model can tell in words of its own: not the user's, not its own."""
 
 
 Forms = Mapping[str, frozenset[str]]
@@ -91,6 +97,8 @@ class Trace(NamedTuple):
 
     origin: Origin
     sources: tuple[MemorySource, ...]
+    doubtful: bool = False
+    """Whether it may be something from elsewhere in the model's own words: it is its own, and nobody can tell whose thought."""
 
 
 def heard(
@@ -114,12 +122,13 @@ def heard(
     """
     if origin in ("user", "assistant"):
         plain = plainly(text)
-        return Heard(origin, frozenset(terms_of(plain).counts), source, read, _negated(plain))
+        made = Heard(origin, frozenset(terms_of(plain).counts), source, read, negated(plain))
+        return made._replace(voiced=voiced(plain)) if origin == "user" else made
     plain = plainly(text[:analysed])
     inside = "\n".join(decoded(text))
     terms = terms_of(plain).counts.keys() | terms_of(plainly(inside[:analysed])).counts.keys()
     terms |= _hidden(text, about or {}) | _hidden(inside, about or {})
-    return Heard(origin, frozenset(terms), source, read, _negated(plain))
+    return Heard(origin, frozenset(terms), source, read, negated(plain))
 
 
 def tool_origin(name: str) -> Origin:
@@ -149,8 +158,9 @@ def traced(content: str, known: Sequence[Heard], own: MemorySource, tags: Iterab
     if foreign:
         holding = [one for one in others if one.terms & foreign]
         return Trace(origin_of(one.origin for one in holding), _sources(holding, foreign))
+    users = _vouching(content, terms, users, others)
     missing = terms - _union(users)
-    if _negated(plainly(content)) and not any(_share(one, terms) >= SAID_AT_ONCE and one.negated for one in users):
+    if negated(plainly(content)) and not any(_share(one, terms) >= SAID_AT_ONCE and one.negated for one in users):
         missing |= {"not"}
         terms |= {"not"}
         others = [one._replace(terms=one.terms | {"not"}) if one.negated else one for one in others]
@@ -162,7 +172,28 @@ def traced(content: str, known: Sequence[Heard], own: MemorySource, tags: Iterab
     if (planted and len(planted) >= PLANTED * len(missing)) or at_once >= SAID_AT_ONCE or read:
         holding = [one for one in others if one.terms & (planted or terms)] or read
         return Trace(origin_of(one.origin for one in holding), _sources(holding, planted or terms))
-    return Trace("assistant", (own,))
+    return Trace("assistant", (own,), doubtful=any(one.outside for one in known))
+
+
+def _vouching(content: str, terms: frozenset[str], users: Sequence[Heard], others: Sequence[Heard]) -> list[Heard]:
+    """What the user said, with those terms alone that the user stands for where others say as much, or name the same names.
+
+    Whoever asks about something, or denies it, did not say that it is so.
+    """
+    elsewhere = max((_share(one, terms) for one in others), default=0.0)
+    named = not (_striking(content) - {"not"}).isdisjoint(_union(others))
+    asked = not others or not (named or elsewhere >= SAID_AT_ONCE or terms - _union(users))
+    denied = not others or not (named or elsewhere >= SAID) or negated(plainly(content))
+    if asked and denied:
+        return list(users)
+    found: list[Heard] = []
+    for one in users:
+        stated, wanted, refused = one.voiced or (one.terms, frozenset(), frozenset())
+        if not asked:  # beside most of it, stated, a word of a question may stand that nobody else has
+            most = len(stated & terms) >= SAID_AT_ONCE * len(terms) and _striking(content) - {"not"} <= stated
+            wanted = wanted - _union(others) if most else frozenset()
+        found.append(one._replace(terms=one.terms & (stated | wanted | (refused if denied else frozenset()))))
+    return found
 
 
 def _said(
@@ -225,10 +256,6 @@ def _sources(known: Sequence[Heard], terms: frozenset[str]) -> tuple[MemorySourc
             origin=source.origin,
         )
     return tuple(found.values())
-
-
-def _negated(text: str) -> bool:
-    return not _NOT.isdisjoint(words_of(text))
 
 
 # -- words that are hidden -----------------------------------------------------

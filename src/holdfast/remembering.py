@@ -21,12 +21,12 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.errors import HoldfastError, InvalidRequest, MemoryNotFound, StaleMemories
 from holdfast.limits import MEMORIES_AT_ONCE, MEMORY_TAG_CHARS, PAGE
-from holdfast.memories import HELD, TRUST, Memory, MemoryDelta, MemorySource, MemoryType, Origin, Owner, origin_of
-from holdfast.memory_checks import check_words, metadata_of, owner_of, tags_of, without
-from holdfast.merging import Decision, Outcome, decided
+from holdfast.memories import Memory, MemoryDelta, MemorySource, MemoryType, Origin, Owner
+from holdfast.memory_checks import check_words, metadata_of, owner_of, said_by, tags_of, without
+from holdfast.merging import Decision, Outcome, decided, may_replace
 from holdfast.recalling import IndexService, MemorySettings
 from holdfast.recollection import Recollection
-from holdfast.reviewing import DECISIONS, Decide, proposals, reviewed
+from holdfast.reviewing import DECISIONS, Decide, proposals, rejected, reviewed
 from holdfast.secrets import Guard
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 
@@ -35,8 +35,6 @@ LIKE: Final = 40
 """Memories that a new one is compared with: those that share most words with it."""
 TRIES: Final = 50
 """Times that a change is decided anew, where others keep changing the same owner's memories."""
-REJECTED: Final = 200
-"""Memories that a review has rejected which a new one is compared with, the newest."""
 OnChanged = Callable[[Owner], Awaitable[None]]
 """Called behind every change of an owner's memories, when it is durable and looked up no more."""
 
@@ -105,6 +103,7 @@ class Memories(Recollection):
         sources: Collection[MemorySource] = (),
         supersedes: Collection[str] = (),
         metadata: Mapping[str, Any] | None = None,
+        held: bool = False,
     ) -> Remembered:
         """Remember something. What says the same is merged with it, what it gives a new value for is superseded; visibly.
 
@@ -122,8 +121,9 @@ class Memories(Recollection):
             valid_until: until when; None: not known.
             origin: where its words come from; with `sources` the least trusted of all.
             sources: the entries that it was made from.
-            supersedes: ids of memories of the same owner in whose place it stands.
+            supersedes: ids of memories of the same owner in whose place it stands; beside them where it is held, or trusted less.
             metadata: anything that JSON can say.
+            held: hold it for review, wherever its words come from.
 
         Raises:
             InvalidRequest: something of it cannot be.
@@ -146,7 +146,7 @@ class Memories(Recollection):
             valid_until=valid_until,
             supersedes=tuple(dict.fromkeys(supersedes)),
             metadata=metadata_of(metadata),
-            **_said(origin, sources, now),
+            **said_by(origin, sources, now, held=held),
         )
         return await self._taken_in(self._without_secrets(new), now)
 
@@ -178,9 +178,8 @@ class Memories(Recollection):
             for memory_id in new.supersedes:
                 if memory_id not in found:
                     raise MemoryNotFound(memory_id)
-        if new.origin in HELD:
-            rejected = await self.store.memories(new.owner, status="rejected", limit=REJECTED, descending=True)
-            found |= {one.id: one for one in rejected.memories}
+        if new.origin != "user":
+            found |= {one.id: one for one in await rejected(self.store, new.owner, new.content)}
         return version, list(found.values())
 
     async def update(
@@ -200,6 +199,8 @@ class Memories(Recollection):
         sources: Collection[MemorySource] = (),
     ) -> Remembered:
         """Change a memory. Another content makes a new one in its place, and the old one stays as its history.
+
+        A content that is held for review, or trusted less than the old one, stands beside it; so does one for what was rejected.
 
         Args:
             memory_id: which.
@@ -231,10 +232,14 @@ class Memories(Recollection):
         given["metadata"] = metadata if isinstance(metadata, UnsetType) else metadata_of(metadata)
         changes = {name: value for name, value in given.items() if value is not UNSET}
         words = None if isinstance(content, UnsetType) else (content, origin, sources)
+        if words is not None and origin != "user":
+            owner = (await self.get(memory_id, owners=owners)).owner
+            if again := await rejected(self.store, owner, words[0]):
+                return Remembered(again[0], "merged")
         first, *rest = await self._change(
             memory_id, lambda read, now: self._altered(read[0], now, changes, words), owners=owners, expect=expect
         )
-        return Remembered(first, "superseded" if rest else "merged")
+        return Remembered(first, "superseded" if rest else "merged" if first.id == memory_id else "new")
 
     def _altered(
         self,
@@ -254,6 +259,8 @@ class Memories(Recollection):
         if content.strip() == old.content:
             return (self._without_secrets(made),)
         new = self._without_secrets(self._in_place_of(made, content, origin, sources, now))
+        if not may_replace(new, old):
+            return (msgspec.structs.replace(new, supersedes=()),)
         gone = {"status": "superseded", "superseded_by": new.id, "updated_at": max(now, old.updated_at)}
         return new, msgspec.structs.replace(old, **gone)
 
@@ -271,7 +278,7 @@ class Memories(Recollection):
             promoted_at=None,
             score=None,
             reviewed_at=None,
-            **_said(origin, sources, now),
+            **said_by(origin, sources, now),
         )
 
     async def review(self, memory_id: str, decision: Decide, *, owners: Collection[Owner] | None = None) -> Memory:
@@ -481,14 +488,6 @@ class Memories(Recollection):
         sweep.refuse()
         self._guard.note(sweep.findings, "")
         return made
-
-
-def _said(origin: Origin, sources: Collection[MemorySource], now: int) -> dict[str, Any]:
-    """What a memory is, by where its words come from, trusted as the least of that, and when."""
-    least = origin_of((origin, *(one.origin for one in sources)))
-    status = "quarantined" if least in HELD else "active"
-    times = {"created_at": now, "updated_at": now}
-    return {"origin": least, "trust": TRUST[least], "sources": tuple(sources), "status": status} | times
 
 
 def _remembered(decision: Decision, stored: OwnedMemories) -> Remembered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
@@ -9,12 +10,15 @@ import msgspec
 
 from holdfast.dreaming import is_held
 from holdfast.errors import InvalidRequest
+from holdfast.likeness import same
 from holdfast.limits import PAGE
 from holdfast.memories import Memory, Owner
 from holdfast.stores.memories import MemoryStore
 
 Decide = Literal["accept", "reject"]
 DECISIONS: Final = ("accept", "reject")
+AT_ONCE: Final = 200
+"""Rejected memories that are compared at once with what is said again, in a thread."""
 
 
 def reviewed(old: Memory, beside: Sequence[Memory], decision: Decide, now: int) -> tuple[Memory, ...]:
@@ -64,6 +68,28 @@ async def proposals(store: MemoryStore, owner: Owner, *, naming: Collection[str]
                 break
             after = page.memories[-1].number
     return found if naming is None else [one for one in found if not set(naming).isdisjoint(one.merges)]
+
+
+async def rejected(store: MemoryStore, owner: Owner, content: str) -> list[Memory]:
+    """What a review has rejected that says the same, however long ago; of several the newest.
+
+    Args:
+        store: where memories are.
+        owner: whose.
+        content: what is said again.
+    """
+    after: int | None = None
+    while True:
+        page = await store.memories(owner, status="rejected", after=after, limit=AT_ONCE, descending=True)
+        there = [one for one in page.memories if not one.is_proposal]
+        found = await asyncio.to_thread(_saying, content, there) if there else []
+        if found or not page.has_more:
+            return found
+        after = page.memories[-1].number
+
+
+def _saying(content: str, memories: Sequence[Memory]) -> list[Memory]:
+    return [one for one in memories if same(content, one.content)]
 
 
 def _merged(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, ...]:

@@ -100,6 +100,8 @@ class Turn:
 
     introduction: Introduction | None = None
     """What the session is told of promoted memories in the next call."""
+    root: str | None = None
+    """Id of the session in which the first agent was called like a tool that led to it; None: none was."""
 
     def __init__(self, engine: Engine, request: TurnRequest) -> None:
         self.engine = engine

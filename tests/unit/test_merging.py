@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import json
@@ -83,6 +84,48 @@ def test_what_a_review_rejected_does_not_come_back_by_a_tool_but_by_the_user() -
     assert decide(memory(), old).outcome == "new"
 
 
+def test_what_a_review_rejected_does_not_come_back_by_the_model_nor_for_another_time() -> None:
+    old = memory(number=1, origin="tool", status="rejected", reviewed_at=NOW)
+    for new in (memory(origin="assistant"), memory(origin="summary"), memory(origin="tool", valid_until=NOW + 99)):
+        assert decide(new, old) == Decision("merged", old, (), ())
+
+
+def test_what_is_held_stays_held_when_the_model_says_it_again() -> None:
+    old = memory(number=1, origin="tool", tags=("planted",))
+    made = decide(memory(origin="assistant"), old)
+    assert (made.outcome, made.memory.id, made.memory.status) == ("merged", old.id, "quarantined")
+    assert (made.memory.origin, made.memory.trust) == ("tool", old.trust)
+    beside = memory(number=2, origin="assistant")
+    assert [one.id for one in decide(memory(origin="assistant"), old, beside).put] == [beside.id]
+
+
+def test_what_is_held_is_not_kept_twice_beside_what_is_active() -> None:
+    old = memory(number=1, origin="tool", status="active", reviewed_at=NOW)
+    assert decide(memory(origin="assistant", status="quarantined"), old) == Decision("merged", old, (), ())
+
+
+NAMED: dict[str, tuple[Memory, Memory]] = {
+    "a tool, the user's": (memory(origin="tool"), memory("The sky", number=1)),
+    "the model, the user's": (memory(origin="assistant"), memory("The sky", number=1)),
+    "the model, what is held": (memory(origin="assistant"), memory("The sky", number=1, origin="tool")),
+    "a tool, what was accepted": (memory(origin="tool"), memory("The sky", number=1, origin="tool", status="active")),
+    "what is held, the model's own": (
+        memory(origin="assistant", status="quarantined"),
+        memory("The sky", number=1, origin="assistant"),
+    ),
+    "the user, what was rejected": (memory(), memory("The sky", number=1, origin="tool", status="rejected")),
+}
+
+
+@pytest.mark.parametrize("who", NAMED)
+def test_what_is_named_stays_where_it_is_a_reviews_to_say(who: str) -> None:
+    new, old = NAMED[who]
+    made = decide(replace(new, supersedes=(old.id,)), old)
+    assert made.outcome == "new"
+    assert made.memory.supersedes == ()
+    assert [one.id for one in made.put] == [made.memory.id]
+
+
 def test_a_new_value_supersedes_the_old_one() -> None:
     old = memory("My favourite colour is blue", number=1)
     made = decide(memory("My favourite colour is green"), old)
@@ -138,6 +181,21 @@ def test_nothing_is_trusted_more_than_the_least_of_its_sources(said: list[tuple[
         assert (one.status == "quarantined") <= (one.origin in HELD)
         if one.status == "active":
             assert one.origin not in HELD
+
+
+@given(_said)
+def test_nobody_but_the_user_changes_what_is_the_users_or_a_reviews(said: list[tuple[str, Origin]]) -> None:
+    texts = ("Ada likes tea", "My email is a@x.example", "My email is b@x.example")
+    mine = [memory(text, number=number) for number, text in enumerate(texts[:2], 1)]
+    rejected = memory(texts[2], origin="web", number=3, status="rejected", reviewed_at=NOW)
+    kept = {one.id: one for one in (*mine, rejected)}
+    for number, (text, origin) in enumerate(said, 4):
+        if origin != "user":
+            new = memory(text, origin=origin, number=number, tags=("x",), importance=1.0, type="procedural")
+            made = decided(replace(new, supersedes=tuple(kept)), list(kept.values()), NOW + number)
+            kept |= {one.id: one for one in made.put}
+    assert [kept[one.id] for one in (*mine, rejected)] == [*mine, rejected]
+    assert not [one for one in kept.values() if one.status == "active" and one.content == rejected.content]
 
 
 @given(_said)
