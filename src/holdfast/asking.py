@@ -51,6 +51,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing but what was said is wanted: no highlights, no cursors, nor whether there is more."""
     least: float = 0.0
     """Part of the best hit's score that a hit has to have."""
+    sure: bool = False
+    """Whether nothing is wanted unless something surely answers; see `Ranking.answers`. For what a model is given."""
     patience: float = SEARCH_VECTOR_SECONDS
     """Seconds to wait for the vector of the query."""
 

@@ -17,11 +17,13 @@ from holdfast.agents import Voice
 from holdfast.asking import Asked, zone_named
 from holdfast.context.build import WorkingSet
 from holdfast.context.recalled import Recall, RecalledItem, RecalledKind, RecallSettings, moment
-from holdfast.errors import InvalidRequest
+from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import QUERY_CHARS, RECALL_FRESH_SECONDS, RECALL_SECONDS, RECALL_VECTOR_SECONDS, RECALLED_CHARS
 from holdfast.participants import is_shared as read_by_others
 from holdfast.searching import SearchHit, searched
+from holdfast.session import SessionRef
 from holdfast.tools.context import Found, Wanted
+from holdfast.tools.hearing import is_users
 from holdfast.turning import Turn
 from holdfast.wire.times import moment_of
 
@@ -32,7 +34,7 @@ _LOOKED_BACK: Final = 64
 """Messages in which the one is looked for that a turn answers, where its request has none."""
 _SPARE: Final = 2
 """How many times as many hits are looked up as are wanted, as some may be in the prompt already."""
-_LEAST_SHARE: Final = 0.5
+LEAST_SHARE: Final = 0.5
 """Part of the best hit's score below which a hit has too little to do with the message to come into its prompt by itself."""
 _DEFAULT: Final = RecallSettings()
 
@@ -119,7 +121,8 @@ async def conversations(turn: Turn) -> list[RecalledItem]:
         fresh=RECALL_FRESH_SECONDS,
         known=turn.request.ref,
         bare=True,
-        least=_LEAST_SHARE,
+        least=LEAST_SHARE,
+        sure=True,
         patience=RECALL_VECTOR_SECONDS,
     )
     results = await searched(
@@ -170,6 +173,26 @@ def _author(hit: SearchHit) -> str:
     return f"{hit.role} {who}" if who and who != hit.role else hit.role
 
 
+def quotes(turn: Turn) -> bool:
+    """Whether the turn's prompt has something recalled in it that others than its user said."""
+    block, user = turn.working_set.recalled if turn.working_set else None, turn.request.ref.user_id
+    return block is not None and any(
+        one.kind == "conversation" and not is_users(one.author, user) for one in block.items
+    )
+
+
+async def said_at(turn: Turn, session_id: str, identity: str, seq: int) -> str | None:
+    """What an entry of one of the user's sessions says; None: it is not there any more."""
+    ref = SessionRef(turn.request.ref.user_id, session_id)
+    try:
+        if (await turn.engine.store.get(ref)).identity != identity:
+            return None
+        entries = await turn.engine.store.entries(ref, start=seq, stop=seq + 1)
+    except HoldfastError:
+        return None
+    return entries[0].message.text if entries and not entries[0].erased else None
+
+
 # -- the tool ------------------------------------------------------------------
 
 
@@ -195,6 +218,7 @@ async def looked_up(turn: Turn, wanted: Wanted) -> list[Found]:
         zone=settings.zone,
         width=RECALLED_CHARS,
         bare=True,
+        sure=True,
     )
     results = await searched(
         turn.engine,

@@ -22,9 +22,11 @@ from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, Sessi
 from holdfast.indexes.feeding import words_of
 from holdfast.paging import Place, cursor_of, order_of, place_in
 from holdfast.recall.base import NEAREST, Candidate, Candidates, Channel, Filters, Index, Lookup, Similar, Space
+from holdfast.recall.embedders.base import floor_of
 from holdfast.recall.questions import Question, question_of
 from holdfast.recall.ranking import Hit, Parts, Ranking
 from holdfast.recall.snippets import snippet_of
+from holdfast.recall.typos import corrected, guesses
 from holdfast.session import Entry, SessionRef
 
 _log: Final = logging.getLogger("holdfast.search")
@@ -64,7 +66,7 @@ class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     """The higher, the better; comparable within one search only. 0 where only a time was asked for."""
     parts: dict[str, float]
-    """What the score is made of: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`."""
+    """What the score is made of: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`; `similarity` is the cosine."""
     snippet: str
     highlights: tuple[tuple[int, int], ...]
     """Start and stop of each word that was asked for, in characters of `snippet`."""
@@ -120,6 +122,8 @@ async def searched(
     place = None if asked.after is None else place_in(asked.after, bound)
     search = _Search(engine, Space("talk", user_id), query, asked, place)
     await engine.index.fresh(search.space, seconds=asked.fresh, but=asked.known)
+    if not await engine.index.looked_over(asked.fresh):
+        search.notes.append("the index is being made: what was said earlier may be missing")
     ranked = await search.ranked()
     if asked.session_level:
         ranked = _first_of_each(ranked)
@@ -128,8 +132,7 @@ async def searched(
         ranked = [hit for hit in ranked if _key(hit) > place.key and hit.candidate.at <= newest]
     if leave_out is not None:
         ranked = [hit for hit in ranked if not leave_out(hit.candidate.session, hit.candidate.seq)]
-    if asked.least and ranked:
-        ranked = [hit for hit in ranked if hit.score >= asked.least * ranked[0].score]
+    ranked = search.answering(ranked)
     shown: list[SearchHit] = []
     has_more = False
     async for hit, entry in search.read(ranked):
@@ -197,6 +200,7 @@ class _Search:
         self.notes: list[str] = []
         self.mode: SearchMode = self._chosen()
         self._stale: set[SessionRef] = set()
+        self._ranking: Ranking | None = None
 
     @property
     def _index(self) -> Index:
@@ -232,21 +236,43 @@ class _Search:
         )
         found = await self._found(lookup)
         similar: Sequence[Similar] | None = None
-        if vector is not None and self._service.embedder is not None:
+        floor = 0.0
+        if vector is not None and (embedder := self._service.embedder) is not None:
             near = msgspec.structs.replace(lookup, terms=(), limit=NEAREST)
-            similar = await self._index.similar(near, self._service.embedder.name, vector)
+            similar, floor = await self._index.similar(near, embedder.name, vector), floor_of(embedder)
         if found is None and similar is None:
+            self.notes.append("nothing of the query is a word to look up")
             return []
-        ranking = Ranking(self.question, found, similar)
+        self._ranking = ranking = Ranking(self.question, found, similar, floor=floor)
         missing = ranking.missing(RANKED)
         ranking.fill(await self._index.near(lookup, missing) if missing else (), missing)
         return ranking.hits()
+
+    def answering(self, ranked: list[Hit]) -> list[Hit]:
+        """Those that are not too far behind the best; none where it has to be sure that there is an answer among them, and is not."""
+        if not ranked or (self._asked.sure and self._ranking is not None and not self._ranking.answers(ranked)):
+            return []
+        return [hit for hit in ranked if hit.score >= self._asked.least * ranked[0].score]
 
     async def _found(self, lookup: Lookup) -> Candidates | None:
         """What words find; None where they do not count, or where there are none to look up."""
         if self.mode == "vector" or not lookup.terms:
             return None
-        return await self._index.lookup(lookup)
+        found = await self._index.lookup(lookup)
+        if found.frequencies or not found.documents or self._asked.bare:
+            return found
+        return await self._nearly(lookup) or found
+
+    async def _nearly(self, lookup: Lookup) -> Candidates | None:
+        """What words find that differ in a letter from those of a query of which none was ever said; None: there are none of these, either."""
+        terms = guesses(self.question)
+        known = (await self._index.lookup(msgspec.structs.replace(lookup, terms=terms, limit=1))) if terms else None
+        question = None if known is None else corrected(self.question, known.frequencies)
+        if question is None:
+            return None
+        self.question = question
+        self.notes.append("no word of the query was ever said: words that differ in one letter were searched for")
+        return await self._index.lookup(msgspec.structs.replace(lookup, terms=question.terms))
 
     async def _vector(self) -> bytes | None:
         """The query's vector; None where none is needed, or where words have to do."""
@@ -411,4 +437,5 @@ def _parts(parts: Parts) -> dict[str, float]:
         "traits": parts.traits,
         "keyword": parts.keyword,
     }
-    return told if parts.vector is None else {**told, "vector": parts.vector}
+    near = {"vector": parts.vector, "similarity": parts.similarity}
+    return told | {name: value for name, value in near.items() if value is not None}

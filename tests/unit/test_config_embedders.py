@@ -9,7 +9,7 @@ import pytest
 from holdfast import config
 from holdfast.config import embedder_settings
 from holdfast.errors import ConfigError
-from holdfast.recall.embedders import EmbedderSettings
+from holdfast.recall.embedders import EmbedderSettings, embedder_of
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -53,6 +53,7 @@ embedders:
     max_input: 500
     max_requests: 2
     timeout: 5s
+    min_similarity: 0.4
 """
     found = settings(text)
     assert found == EmbedderSettings(
@@ -66,6 +67,7 @@ embedders:
         max_input=500,
         max_requests=2,
         timeout=5,
+        min_similarity=0.4,
     )
     assert found.name == "vllm/BAAI/bge-m3", "another server's size is checked, not asked for"
     assert "secret" not in repr(found)
@@ -104,6 +106,8 @@ def test_a_name_that_is_none_is_told_with_those_that_are() -> None:
         ("{batch_size: 0}", "batch_size"),
         ("{max_input: 0}", "max_input"),
         ("{timeout: 0}", "timeout"),
+        ("{min_similarity: 1.5}", "min_similarity"),
+        ("{min_similarity: -0.1}", "min_similarity"),
         ("{dimension: 3, dimensions: 3}", "dimension"),
     ],
 )
@@ -111,6 +115,20 @@ def test_what_cannot_be_is_a_mistake(entry: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config.load(f"embedders: {{e: {entry}}}", env={})
     assert any(said in problem and "embedders.e" in problem for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("entry", "floor"),
+    [
+        ("{provider: local}", 0.3),
+        ("{provider: local, min_similarity: 0}", 0.0),
+        ("{provider: local, min_similarity: 0.45}", 0.45),
+        ("{}", 0.0),
+        ("{model: all-MiniLM-L6-v2, min_similarity: 0.25}", 0.25),
+    ],
+)
+def test_only_of_the_local_one_it_is_known_what_is_near(entry: str, floor: float) -> None:
+    assert embedder_of(settings(f"embedders: {{e: {entry}}}")).min_similarity == floor
 
 
 @pytest.mark.parametrize(

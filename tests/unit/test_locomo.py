@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.evaluation import Dataset, Direct, Evaluator, Library, Query, Sample, Turn, read
+from holdfast.evaluation import Dataset, Direct, Evaluator, Library, Query, Sample, Turn, read, unrelated
 from holdfast.evaluation.measures import Outcome, figures_of, session_share, sessions_of, within
 
 CONVERSATIONS = Path(__file__).parents[2] / "benchmarks" / "conversations"
@@ -208,10 +208,17 @@ async def test_what_is_found_on_conversations_it_was_tuned_on() -> None:
 
 
 class Letters:
-    """An embedder for tests: a vector of which letters a text has."""
+    """An embedder for tests: a vector of which letters a text has.
+
+    Args:
+        floor: its `min_similarity`.
+    """
 
     name = "letters"
     dimension = 32
+
+    def __init__(self, floor: float = 0.0) -> None:
+        self.min_similarity = floor
 
     async def embed(self, texts: Any) -> list[bytes]:
         from holdfast.recall.vectors import vector_of
@@ -254,13 +261,61 @@ async def test_yesterday_is_seen_from_when_a_question_was_asked() -> None:
 
 async def test_the_library_finds_what_the_ranking_by_itself_finds() -> None:
     """Import, index, lookup and paging lose nothing: every turn in the same rank, in every mode."""
-    dataset = read([CONVERSATIONS / "dev" / "dev-2.json"])
-    direct = Direct(dataset, embedder=Letters())
-    async with Library(dataset, embedder=Letters()) as library:
-        for mode in ("keyword", "vector", "hybrid"):
-            for query in dataset.samples[0].queries[:20]:
-                own, through = [
-                    await finder.find(mode, 0, query, lambda turns: len(turns) >= 50) for finder in (direct, library)
-                ]
-                assert list(through.turns[:50]) == list(own.turns[:50])
-                assert list(through.sessions[:5]) == list(own.sessions[:5])
+    dataset, found = read([CONVERSATIONS / "dev" / "dev-2.json"]), {0.0: 0, 0.93: 0}
+    for floor in found:
+        direct = Direct(dataset, embedder=Letters(floor))
+        async with Library(dataset, embedder=Letters(floor)) as library:
+            for mode in ("keyword", "vector", "hybrid"):
+                for query in dataset.samples[0].queries[:20]:
+                    own, through = [
+                        await finder.find(mode, 0, query, lambda turns: len(turns) >= 50)
+                        for finder in (direct, library)
+                    ]
+                    found[floor] += len(own.turns[:50])
+                    assert list(through.turns[:50]) == list(own.turns[:50])
+                    assert list(through.sessions[:5]) == list(own.sessions[:5])
+    assert found[0.93] < found[0.0], "the floor is looked at, too"
+
+
+async def test_questions_get_less_where_nobody_answers_them() -> None:
+    """Another conversation's are asked of the next one, the last one's of the first; what the prompt has of the evidence is counted."""
+    talks = {
+        "ann": ["I paint lakes", "Which ones?", "The quiet lakes"],
+        "bob": ["I ride trains", "How far?", "To Lyon"],
+    }
+    questions = {
+        "ann": [Query("Who can paint lakes?", (0, 2), "single-hop"), Query("Who painted Lyon?", (0,), "adversarial")],
+        "bob": [Query("Who rides trains?", (0,), "single-hop")],
+    }
+    dataset = Dataset(
+        tuple(
+            Sample(
+                name,
+                ("s",),
+                tuple(Turn(str(at), 0, ("user", "assistant")[at % 2], None, text, at) for at, text in enumerate(said)),
+                tuple(questions[name]),
+            )
+            for name, said in talks.items()
+        ),
+        adversarial=("adversarial",),
+    )
+    asked = 0
+
+    def count() -> None:
+        nonlocal asked
+        asked += 1
+
+    async with Library(dataset) as library:
+        here, wrong, elsewhere = await unrelated(dataset, library, "keyword", on_question=count)
+    assert asked == 2 * dataset.queries
+    assert [(one.kind, one.questions) for one in (here, wrong, elsewhere)] == [
+        ("here", 2),
+        ("wrong", 1),
+        ("elsewhere", 3),
+    ]
+    assert (here.nothing, here.untold, here.found) == (0, 0, 1)
+    assert 0 < elsewhere.hits < here.hits
+    assert elsewhere.nothing == elsewhere.untold == pytest.approx(2 / 3, abs=1e-4), "only Lyon is known to both"
+    assert elsewhere.found is None
+    with pytest.raises(InvalidRequest, match="no other conversation"):
+        await unrelated(Dataset(dataset.samples[:1]), library, "keyword")

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from holdfast.recall.base import Candidate, Candidates, Similar
 from holdfast.recall.questions import Question, question_of
-from holdfast.recall.ranking import ALONE, STRONG, WEIGHTS, Hit, Ranking, Weights
+from holdfast.recall.ranking import STRONG, Hit, Ranking
 from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, asked_share, terms_of
+from holdfast.recall.weights import ALONE, WEIGHTS, Weights
 
 NOW = 1_684_337_400_000
 WORDS = ["dog", "lake", "bicycle", "paint", "sister", "ORD-12345", "yesterday", "two", "?", "you", "my"]
@@ -265,6 +266,13 @@ def test_hybrid_holds_what_either_holds(talk: list[list[str]], text: str) -> Non
     assert both >= words | vectors
 
 
+def test_the_only_message_is_found_by_its_vector() -> None:
+    """The least near of all is near all the same where there is no other, or where all are as near."""
+    for count in (1, 2):
+        similar = [Similar(one, 0.6) for one in documents([["lake"]] * count)]
+        assert len(Ranking(question_of("pet", now=NOW), None, similar).hits()) == count
+
+
 def test_first_in_both_is_first() -> None:
     everything = documents([["dog dog", "x", "y", "z"], ["dog", "x", "y", "z"]])
     similar = [Similar(one, 0.9 if one.source == one.place == 0 else 0.1) for one in everything]
@@ -278,3 +286,148 @@ def test_alone_neighbours_and_sessions_say_nothing() -> None:
     hits = ranked(question_of("dog", now=NOW), everything, weights=ALONE)
     assert [(hit.candidate.source, hit.candidate.place) for hit in hits] == [(0, 0)]
     assert hits[0].parts.near == 0
+
+
+# -- the floor -------------------------------------------------------------------
+
+FLOOR = 0.3
+WHOLE = msgspec.structs.replace(WEIGHTS, lowered=0.0)
+"""The floor as it is among many, for talks of a few turns."""
+
+
+def by_both(talk: Sequence[Sequence[str]], text: str, near: Sequence[float], floor: float = FLOOR) -> list[Hit]:
+    """The hits of a question, whose similarity to each turn, in order, is `near`."""
+    question, everything = question_of(text, now=NOW), documents(talk)
+    similar = [Similar(one, share) for one, share in zip(everything, near, strict=True)]
+    ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, floor)
+    missing = ranking.missing(len(everything) * 9)
+    ranking.fill([], missing)
+    return ranking.hits()
+
+
+def sessions_in(hits: Sequence[Hit]) -> set[str]:
+    return {hit.candidate.session for hit in hits}
+
+
+def test_where_nothing_is_near_vectors_find_nothing() -> None:
+    """Only the nearest of what has nothing to do with the question; from the floor on it has."""
+    talk, question = [["lake"], ["sister"]], "any pets?"
+    assert by_both(talk, question, [0.29, 0.1]) == []
+    assert sessions_in(by_both(talk, question, [0.3, 0.1])) == {"s0"}
+    everything = [Similar(one, 0.29) for one in documents(talk)]
+    assert Ranking(question_of(question, now=NOW), None, everything, WHOLE, FLOOR).hits() == []
+
+
+def test_what_words_find_stays_however_far_it_is() -> None:
+    """The words themselves, and what stands around them."""
+    talk = [["the dog sleeps", "I see"], ["nothing of note"]]
+    hits = by_both(talk, "Where is the dog?", [0.0, 0.05, 0.1])
+    assert [(hit.candidate.session, hit.candidate.seq) for hit in hits] == [("s0", 0), ("s0", 1)]
+
+
+def test_a_neighbour_that_is_near_is_enough_and_the_far_ones_are_not() -> None:
+    """An answer is seldom like its question; what is far, and beside nothing near, was found for being there."""
+    talk = [["Do you have any animals?", "Bruno, since May.", "How nice", "What else?", "Rain"], ["sister"]]
+    hits = by_both(talk, "pets", [0.5, 0.05, 0.1, 0.12, 0.11, 0.19])
+    assert {(hit.candidate.session, hit.candidate.seq) for hit in hits} == {("s0", 0), ("s0", 1), ("s0", 2)}
+    assert ("s1", 0) in {
+        (hit.candidate.session, hit.candidate.seq) for hit in by_both(talk, "pets", [0.5, 0.05, 0.1, 0.12, 0.11, 0.2])
+    }
+
+
+@given(talks, asked, st.data())
+def test_a_floor_takes_hits_away_and_changes_no_other(talk: list[list[str]], text: str, data: st.DataObject) -> None:
+    """Neither scores nor order of what stays; all that words find stays; without one nothing goes."""
+    count = sum(map(len, talk))
+    near = data.draw(st.lists(st.floats(-1, 1), min_size=count, max_size=count))
+    floor = data.draw(st.floats(0.01, 1))
+    every, some = by_both(talk, text, near, 0.0), by_both(talk, text, near, floor)
+    kept = {(hit.candidate.source, hit.candidate.place) for hit in some}
+    assert some == [hit for hit in every if (hit.candidate.source, hit.candidate.place) in kept]
+    assert kept >= {(hit.candidate.source, hit.candidate.place) for hit in every if hit.parts.keyword}
+    if max(near) < floor:
+        assert all(hit.parts.keyword for hit in some)
+
+
+def answered(talk: Sequence[Sequence[str]], text: str, near: Sequence[float], floor: float = FLOOR) -> bool:
+    """Whether the hits of a question answer it surely."""
+    question, everything = question_of(text, now=NOW), documents(talk)
+    similar = [Similar(one, share) for one, share in zip(everything, near, strict=True)]
+    ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, floor)
+    return ranking.answers(ranking.hits())
+
+
+def test_a_word_in_common_is_no_answer_where_nothing_is_near() -> None:
+    """One message has to hold a third of the question itself, or one has to be near."""
+    talk = [["the sister came by bicycle"], ["lake"]]
+    question = "Which sister of the admiral inherited the lighthouse and sold its furniture?"
+    assert not answered(talk, question, [0.2, 0.1])
+    assert answered(talk, question, [0.3, 0.1])
+    assert answered(talk, "Which sister inherited the bicycle?", [0.2, 0.1])
+    assert answered(talk, question, [0.2, 0.1], floor=0.0)
+
+
+def test_words_of_neighbours_together_are_no_answer() -> None:
+    """Each holds one of many words: so does any talk that is long enough."""
+    talk = [["the sister came", "an admiral", "one lighthouse", "some furniture"]]
+    question = "Which sister of the admiral inherited the lighthouse and sold its precious wooden furniture?"
+    assert not answered(talk, question, [0.2, 0.1, 0.0, 0.0])
+
+
+def test_what_was_left_out_answers_nothing() -> None:
+    """What is near may be in the prompt already: the rest has to stand for itself."""
+    question, everything = question_of("pets", now=NOW), documents([["animals"], ["lake"], ["sister"]])
+    similar = [Similar(one, share) for one, share in zip(everything, (0.9, 0.25, 0.1), strict=True)]
+    ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, FLOOR)
+    hits = ranking.hits()
+    assert sessions_in(hits) == {"s0", "s1"}
+    assert ranking.answers(hits)
+    assert not ranking.answers([hit for hit in hits if hit.candidate.session == "s1"])
+    assert not ranking.answers([])
+    alone = Ranking(question, None, similar, WHOLE, FLOOR)
+    assert alone.answers(alone.hits())
+    assert not alone.answers([hit for hit in alone.hits() if hit.candidate.session == "s1"])
+
+
+def test_without_vectors_words_are_enough() -> None:
+    """By keyword alone, or while nothing is embedded yet."""
+    question, everything = (
+        question_of("Which sister of the admiral sold the lighthouse?", now=NOW),
+        documents([["sister"]]),
+    )
+    nothing: tuple[list[Similar] | None, ...] = (None, [])
+    for similar in nothing:
+        ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, FLOOR)
+        assert ranking.answers(ranking.hits())
+
+
+def test_alone_a_neighbour_that_is_near_says_nothing() -> None:
+    """Memories, say: what stands beside one has nothing to do with it."""
+    similar = [Similar(one, share) for one, share in zip(documents([["animals", "lake"]]), (0.5, 0.1), strict=True)]
+    weights = msgspec.structs.replace(ALONE, lowered=0.0)
+    hits = Ranking(question_of("pets", now=NOW), None, similar, weights, FLOOR).hits()
+    assert [hit.candidate.place for hit in hits] == [0]
+
+
+def test_a_hit_says_how_near_it_is_itself() -> None:
+    hits = by_both([["dog"], ["lake"], ["sister"]], "dog", [0.5, 0.25, 0.1])
+    assert {hit.candidate.session: hit.parts.similarity for hit in hits} == {"s0": 0.5, "s1": 0.25}
+
+
+def lowest(count: int) -> float:
+    """The least similarity that is found where so many turns are equally near."""
+    question, everything = question_of("pets", now=NOW), documents([["lake"]] * count)
+    shares = [share / 100 for share in range(1, 40)]
+    found = [
+        share
+        for share in shares
+        if Ranking(question, None, [Similar(one, share) for one in everything], WEIGHTS, FLOOR).hits(1)
+    ]
+    assert found == shares[-len(found) :]
+    return found[0]
+
+
+def test_the_floor_is_lower_where_little_was_said() -> None:
+    """The nearest of few is not near by chance; among `few` and more the floor is as it was given, and never higher."""
+    one, ten, hundred, few, more = [lowest(count) for count in (1, 10, 100, WEIGHTS.few, 3 * WEIGHTS.few)]
+    assert 0.05 < one < ten < hundred < few == more == FLOOR

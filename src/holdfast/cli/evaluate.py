@@ -12,7 +12,8 @@ from holdfast.cli.stores import json_option
 from holdfast.cli.terminal import Column, counted, line, plain, progress, show_json, show_table
 
 if TYPE_CHECKING:
-    from holdfast.evaluation import Dataset, Figures, Mode
+    from holdfast.asking import SearchMode
+    from holdfast.evaluation import Dataset, Figures, Given, Mode
     from holdfast.recall.embedders import Embedder
 
 MODES = ("keyword", "vector", "hybrid", "all")
@@ -62,6 +63,12 @@ def evaluate() -> None:
 )
 @click.option("--per-type", is_flag=True, help="Show each type of question as well.")
 @click.option(
+    "--unrelated",
+    "others",
+    is_flag=True,
+    help="Also count what questions get that ask of the wrong one, or of another conversation.",
+)
+@click.option(
     "--captions/--no-captions", default=True, help="Whether captions of shared photos are searched (LoCoMo's form)."
 )
 @click.option("--path", metavar="DIR", help="Where the local model's weights are, for --mode vector and hybrid.")
@@ -73,6 +80,7 @@ def recall(
     budgets: list[int],
     *,
     per_type: bool,
+    others: bool,
     captions: bool,
     path: str | None,
     as_json: bool,
@@ -90,27 +98,39 @@ def recall(
     if not ks:
         raise click.BadParameter("nothing is named.", param_hint="--k")
     dataset = read(files, captions=captions)
-    chosen: Sequence[Mode] = ("keyword", "vector", "hybrid") if mode == "all" else (mode,)
+    if others and len(dataset.samples) < 2:
+        raise click.BadParameter("one conversation has no other to ask.", param_hint="--unrelated")
+    chosen: Sequence[SearchMode] = ("keyword", "vector", "hybrid") if mode == "all" else (mode,)
     modes: list[Mode] = [BASELINE, *chosen]
-    figures = _figures(dataset, modes, ks, budgets, path)
+    figures, given = _figures(dataset, modes, ks, budgets, path=path, others=chosen if others else ())
     if as_json:
-        show_json(_told(dataset, figures))
+        show_json(_told(dataset, figures, given))
         return
     _show(figures, ks, budgets)
     if per_type:
         _show_types(figures, ks)
+    if given:
+        _show_given(given)
     _notes(dataset)
 
 
 def _figures(
-    dataset: Dataset, modes: Sequence[Mode], ks: list[int], budgets: list[int], path: str | None
-) -> list[Figures]:
+    dataset: Dataset,
+    modes: Sequence[Mode],
+    ks: list[int],
+    budgets: list[int],
+    *,
+    path: str | None,
+    others: Sequence[SearchMode],
+) -> tuple[list[Figures], list[Given]]:
+    """The figures of the modes, and what questions of each kind get in those of `others`."""
     import anyio
 
-    from holdfast.evaluation import Evaluator, Library
+    from holdfast.evaluation import Evaluator, Library, unrelated
 
-    async def run() -> list[Figures]:
-        found = []
+    async def run() -> tuple[list[Figures], list[Given]]:
+        found: list[Figures] = []
+        given: list[Given] = []
         embedder = _embedder(path) if {"vector", "hybrid"} & set(modes) else None
         if embedder is not None:
             await embedder.embed(["whether it works is told before anything is imported"])
@@ -119,14 +139,17 @@ def _figures(
             library = Library(dataset, embedder=embedder, on_session=bar.step)
             await library.__aenter__()
         try:
-            with progress(dataset.queries * len(modes)) as bar:
+            with progress(dataset.queries * (len(modes) + 2 * len(others))) as bar:
                 for mode in modes:
                     bar.about(mode)
                     evaluator = Evaluator(dataset, library)
                     found.append(await evaluator.run(mode, ks=ks, budgets=budgets, on_question=bar.step))
+                for other in others:
+                    bar.about(f"{other}, unrelated")
+                    given += await unrelated(dataset, library, other, on_question=bar.step)
         finally:
             await library.__aexit__(None, None, None)
-        return found
+        return found, given
 
     return anyio.run(run)
 
@@ -140,7 +163,7 @@ def _embedder(path: str | None) -> Embedder:
 # -- the results -------------------------------------------------------------
 
 
-def _told(dataset: Dataset, figures: Sequence[Figures]) -> dict[str, Any]:
+def _told(dataset: Dataset, figures: Sequence[Figures], given: Sequence[Given]) -> dict[str, Any]:
     import msgspec
 
     return {
@@ -150,6 +173,7 @@ def _told(dataset: Dataset, figures: Sequence[Figures]) -> dict[str, Any]:
         "without_evidence": dataset.without_evidence,
         "unknown_evidence": dataset.unknown,
         "modes": [msgspec.structs.asdict(one) for one in figures],
+        "unrelated": [msgspec.structs.asdict(one) for one in given],
     }
 
 
@@ -178,6 +202,26 @@ def _show_types(figures: Sequence[Figures], ks: Sequence[int]) -> None:
             for name, shares in one.types.items()
         ]
         show_table([Column("type"), *_columns(["questions", *(f"@{k}" for k in ks)])], rows)
+
+
+def _show_given(given: Sequence[Given]) -> None:
+    kinds = {"here": "answered here", "wrong": "of the wrong one", "elsewhere": "answered elsewhere"}
+    click.echo("\nwhat questions get: hits among the first 10 of a search, and turns that come into a prompt")
+    rows = [
+        [
+            one.mode,
+            kinds[one.kind],
+            f"{one.questions:,}",
+            f"{one.hits:.1f}",
+            _share(one.nothing),
+            f"{one.recalled:.1f}",
+            _share(one.untold),
+            "" if one.found is None else _share(one.found),
+        ]
+        for one in given
+    ]
+    heads = ["questions", "hits", "no hit", "in a\nprompt", "nothing\nthere", "recall\nthere"]
+    show_table([Column("mode"), Column("kind"), *_columns(heads)], rows)
 
 
 def _notes(dataset: Dataset) -> None:

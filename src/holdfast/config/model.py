@@ -370,6 +370,9 @@ class Embedder(Settings, frozen=True, kw_only=True):
     """Calls at once."""
     timeout: Timeout = 60.0
     """How long a call may take."""
+    min_similarity: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Cosine below which texts have nothing to do with each other: where nothing said comes nearer to a question, vectors find nothing.
+    0: something is always found. Unset: 0.3 with `local`, else 0, as it differs from model to model."""
     path: Text | None = None
     """`local`: the folder of `model.safetensors` and `vocab.txt`; unset: where `holdfast embeddings install` puts them."""
 

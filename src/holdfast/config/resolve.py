@@ -160,6 +160,7 @@ def embedder_settings(config: Config, name: str) -> EmbedderSettings:
         max_input=given.max_input,
         max_requests=given.max_requests,
         timeout=given.timeout,
+        min_similarity=given.min_similarity,
         path=given.path,
     )
 

@@ -3,7 +3,7 @@
 dataset    what a set consists of            reading    files, in two forms          locomo    LoCoMo's published form
 measures   recall, by turn and session       running    a set through a search, mode by mode
 finding    what a search is here: `library` imports the set and asks the product, `direct` is the ranking by itself, and
-plain      BM25 as it comes, to compare with
+plain      BM25 as it comes, to compare with      unrelated      what questions get that nobody answers
 """
 
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
@@ -12,6 +12,7 @@ from holdfast.evaluation.library import Library
 from holdfast.evaluation.measures import Figures, Outcome
 from holdfast.evaluation.reading import read
 from holdfast.evaluation.running import BASELINE, MODES, Evaluator, Mode
+from holdfast.evaluation.unrelated import Given, unrelated
 
 __all__ = [
     "BASELINE",
@@ -20,6 +21,7 @@ __all__ = [
     "Direct",
     "Evaluator",
     "Figures",
+    "Given",
     "Library",
     "Mode",
     "Outcome",
@@ -27,4 +29,5 @@ __all__ = [
     "Sample",
     "Turn",
     "read",
+    "unrelated",
 ]

@@ -11,10 +11,12 @@ from holdfast.evaluation.finding import Found
 from holdfast.evaluation.measures import sessions_of
 from holdfast.recall.base import NEAR, NEAREST, Candidate, Candidates, Similar
 from holdfast.recall.embedders import Embedder
+from holdfast.recall.embedders.base import floor_of
 from holdfast.recall.questions import Question, question_of
-from holdfast.recall.ranking import WEIGHTS, Ranking, Weights
+from holdfast.recall.ranking import Ranking
 from holdfast.recall.terms import Terms, terms_of
 from holdfast.recall.vectors import similarities
+from holdfast.recall.weights import WEIGHTS, Weights
 
 
 class Direct:
@@ -37,7 +39,8 @@ class Direct:
         question = question_of(query.text, now=query.asked or space.last, narrow=query.asked is not None)
         similar = None if mode == "keyword" else await self._similar(space, query.text)
         found = space.lookup(question) if mode != "vector" else None
-        ranking = Ranking(question, found, similar, self.weights)
+        floor = 0.0 if self._embedder is None else floor_of(self._embedder)
+        ranking = Ranking(question, found, similar, self.weights, floor)
         missing = ranking.missing(len(space.candidates))
         ranking.fill(space.near(missing), missing)
         turns = [hit.candidate.seq for hit in ranking.hits()]

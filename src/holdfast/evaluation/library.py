@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
-from holdfast.asking import SearchMode
+from holdfast.asking import Asked, SearchMode
+from holdfast.context.recalled import RecallSettings
 from holdfast.errors import EmbeddingFailed
 from holdfast.evaluation.dataset import Dataset, Query, Sample
 from holdfast.evaluation.finding import Found
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
 from holdfast.limits import SEARCH_RESULTS
-from holdfast.searching import SearchResults
+from holdfast.reminding import LEAST_SHARE
+from holdfast.searching import SearchResults, searched
 
 _ROLES: Final = ("user", "assistant")
 _DAY: Final = 86_400_000
@@ -65,31 +67,44 @@ class Library:
         Raises:
             EmbeddingFailed: the question got no vector, and was searched by keyword only.
         """
-        sample = self._samples[number]
-        self._now = query.asked or max(turn.at for turn in sample.turns)
         turns: list[int] = []
         after = None
         while True:
             page = await self._search(mode, number, query, after=after)
-            turns += [self._places[number][hit.session_id, hit.seq] for hit in page.hits]
+            turns += self._turns(number, page)
             after = page.cursor
             if after is None or enough(turns):
                 break
         best = await self._search(mode, number, query, session_level=True)
         return Found(turns, [int(hit.session_id) for hit in best.hits])
 
-    async def _search(self, mode: SearchMode, number: int, query: Query, **how: Any) -> SearchResults:
+    async def first(self, mode: SearchMode, number: int, query: Query, limit: int) -> Sequence[int]:
+        """The first turns that a search finds in a sample, also for a question of another one. Raises like `find`."""
+        return self._turns(number, await self._search(mode, number, query, limit=limit))
+
+    async def recalled(self, mode: SearchMode, number: int, query: Query) -> Sequence[int]:
+        """The turns that would come into a prompt of the sample's user by themselves: see `holdfast.reminding`. Raises like `find`."""
+        most = RecallSettings().max_results
+        asked = Asked(mode=mode, limit=most, time=_time(query), bare=True, least=LEAST_SHARE, sure=True)
+        self._set_clock(number, query)
+        page = await searched(self._holdfast.engine, str(number), query.text, asked)
+        return self._turns(number, _by(mode, page))
+
+    async def _search(
+        self, mode: SearchMode, number: int, query: Query, *, limit: int = SEARCH_RESULTS, **how: Any
+    ) -> SearchResults:
+        self._set_clock(number, query)
         page = await self._holdfast.search(
-            query.text,
-            user_id=str(number),
-            mode=mode,
-            limit=SEARCH_RESULTS,
-            time="off" if query.asked is None else "auto",
-            **how,
+            query.text, user_id=str(number), mode=mode, limit=limit, time=_time(query), **how
         )
-        if page.mode != mode:
-            raise EmbeddingFailed(f"a question could not be searched by {mode}: {'; '.join(page.notes)}", again=True)
-        return page
+        return _by(mode, page)
+
+    def _set_clock(self, number: int, query: Query) -> None:
+        """The question is asked when it says, else when the last thing was said."""
+        self._now = query.asked or max(turn.at for turn in self._samples[number].turns)
+
+    def _turns(self, number: int, page: SearchResults) -> list[int]:
+        return [self._places[number][hit.session_id, hit.seq] for hit in page.hits]
 
     async def _import(self, number: int, sample: Sample, session: int) -> None:
         """One session; messages without a text have no place in a log, and are found by nothing."""
@@ -102,3 +117,15 @@ class Library:
                 messages.append({"role": role, "content": turn.text, "timestamp": turn.at, **named})
         if messages:
             await self._holdfast.import_({"messages": messages}, session_id=str(session), user_id=str(number))
+
+
+def _time(query: Query) -> Literal["auto", "off"]:
+    """Whether times in a question mean something."""
+    return "off" if query.asked is None else "auto"
+
+
+def _by(mode: SearchMode, page: SearchResults) -> SearchResults:
+    """The page, if that was searched by. Raises `EmbeddingFailed`."""
+    if page.mode != mode:
+        raise EmbeddingFailed(f"a question could not be searched by {mode}: {'; '.join(page.notes)}", again=True)
+    return page

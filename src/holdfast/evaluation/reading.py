@@ -113,6 +113,8 @@ def _plain(data: Any, where: str) -> tuple[Sample, int, int]:
 
 
 def _turns(messages: Sequence[Any], session: int, name: str, where: str) -> Iterator[Turn]:
+    """Of messages without a time each is of that of the one before."""
+    moment = 0
     for at, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise InvalidMessage(f'{where}.messages[{at}] is no message: {{"role", "content"}}')
@@ -120,13 +122,15 @@ def _turns(messages: Sequence[Any], session: int, name: str, where: str) -> Iter
         if not isinstance(text, str):
             raise InvalidMessage(f"{where}.messages[{at}].content is no text")
         who = message.get("name")
+        told = _moment(message.get("timestamp"), f"{where}.messages[{at}].timestamp")
+        moment = moment if told is None else told
         yield Turn(
             str(message.get("id", f"{name}:{at}")),
             session,
             message["role"],
             None if who is None else str(who),
             text,
-            _moment(message.get("timestamp"), f"{where}.messages[{at}].timestamp") or 0,
+            moment,
         )
 
 

@@ -321,8 +321,8 @@ class Index(Protocol):
         """What the tenant keeps under a name beside its documents, like how far a rebuild is; None: nothing. `clear` leaves it."""
         ...
 
-    async def keep_note(self, name: str, data: bytes | None) -> None:
-        """Keep at most 64 KiB under a name; None: nothing any more."""
+    async def keep_note(self, name: str, data: bytes | None, *, new: bool = False) -> None:
+        """Keep at most 64 KiB under a name; None: nothing any more. With `new` what is kept there already stays, whoever came first."""
         ...
 
     async def status(self, space: Space | None = None) -> IndexStatus:

@@ -1,16 +1,19 @@
 """Time expressions: where in a text a time is named, and which span of the calendar that is, seen from a moment.
 
-A small grammar of our own, in English, and of German, Spanish and French the commonest. Only what lies behind is understood: a
-conversation that was is asked for. Weeks begin on Monday. Of days and months without a year the newest that has begun is meant.
+A small grammar of our own, in English, and of German, Spanish and French the commonest; of further languages what stands in the tables of
+`timewords`. Only what lies behind is understood: a conversation that was is asked for. Weeks begin on Monday. Of days and months without a year the newest that has begun is meant.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+from holdfast.recall import timewords
+
+Value = TypeVar("Value", int, str)
 Span = tuple[datetime, datetime]
 """From a moment until before another, in local time without a zone."""
 
@@ -95,20 +98,61 @@ _UNITS: Final = {
 }
 
 
-def _any(names: dict[str, int] | dict[str, str]) -> str:
+def _any(names: Iterable[str]) -> str:
     return "|".join(sorted(names, key=len, reverse=True))
+
+
+def _each(names: Iterable[tuple[Value, str]]) -> dict[str, Value]:
+    return {name: value for value, some in names for name in some.split()}
 
 
 _MONTH, _WEEKDAY, _UNIT = _any(_MONTHS), _any(_WEEKDAYS), _any(_UNITS)
 _N = rf"(?P<n>\d{{1,4}}|(?:a )?(?:{_any(_NUMBERS)})(?: of)?)"
+_ALL_MONTHS: Final = _each(enumerate(timewords.MONTHS, 1)) | _MONTHS
+_ALL_WEEKDAYS: Final = _each(enumerate(timewords.WEEKDAYS)) | _each(enumerate(timewords.DENSE_WEEKDAYS)) | _WEEKDAYS
+_ALL_UNITS: Final = _each(timewords.UNITS.items()) | _each(timewords.DENSE_UNITS.items()) | _UNITS
+_ALL_NUMBERS: Final = _each(enumerate(timewords.NUMBERS, 1)) | _each(enumerate(timewords.DENSE_NUMBERS, 1)) | _NUMBERS
+"""With those of further languages."""
 _D, _TH, _Y = r"(?P<d>\d{1,2})", r"(?:st|nd|rd|th|\.)?", r"(?P<y>(?:19|20)\d\d)"
 _PART = r"(?P<part>morning|afternoon|evening|night)"
-_HINT: Final = re.compile(
-    rf"\d|morning|afternoon|evening|night|weekend|today|yesterday|heute|gestern|hoy|ayer|hier|noche|anteayer|antier|aujourd"
-    rf"|\b(?:{_MONTH}|{_WEEKDAY}|{_UNIT})\b",
-    re.IGNORECASE,
-)
+_WORDS: Final = re.compile(r"[^\W\d_]+|\d")
+_HINTS: Final = frozenset(
+    [
+        "morning",
+        "afternoon",
+        "evening",
+        "night",
+        "tonight",
+        "weekend",
+        "today",
+        "yesterday",
+        "heute",
+        "gestern",
+        "vorgestern",
+        "hoy",
+        "ayer",
+        "hier",
+        "anoche",
+        "anteayer",
+        "antier",
+        "aujourd",
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+        "7",
+        "8",
+        "9",
+    ]
+).union(_MONTHS, _WEEKDAYS, _UNITS)
 """One of these stands in every expression: most questions have none, and that is seen at once."""
+_FURTHER_HINTS: Final = frozenset(timewords.HINTS.split()).union(
+    *(names.split() for names in (*timewords.MONTHS, *timewords.WEEKDAYS, *timewords.UNITS.values()))
+)
+_DENSE_HINT: Final = re.compile(timewords.DENSE_HINT)
 _PARTS: Final = {"morning": (5, 12), "afternoon": (12, 18), "evening": (17, 24), "night": (18, 30)}
 """Hours of the day; those from 24 on are the next day's."""
 
@@ -120,9 +164,13 @@ def spans_in(text: str, now: datetime) -> list[Named]:
         text: as `holdfast.recall.terms.normal` gives it.
         now: local time, without a zone.
     """
-    if not _HINT.search(text):
-        return []
-    found = [named for pattern, read, relative in _RULES for named in _matched(pattern, read, relative, text, now)]
+    words = set(_WORDS.findall(text.casefold()))
+    rules: tuple[Rule, ...] = () if _HINTS.isdisjoint(words) else _RULES
+    if not _FURTHER_HINTS.isdisjoint(words):
+        rules += _FURTHER_RULES
+    if not text.isascii() and _DENSE_HINT.search(text):
+        rules += _DENSE_RULES
+    found = [named for pattern, read, relative in rules for named in _matched(pattern, read, relative, text, now)]
     found.sort(key=lambda named: (named.start - named.stop, named.start))
     kept: list[Named] = []
     for named in found:
@@ -132,6 +180,7 @@ def spans_in(text: str, now: datetime) -> list[Named]:
 
 
 Read = Callable[[re.Match[str], datetime], "Span | None"]
+Rule = tuple[re.Pattern[str], Read, bool]
 
 
 def _matched(pattern: re.Pattern[str], read: Read, relative: bool, text: str, now: datetime) -> Iterator[Named]:  # noqa: FBT001 - a rule's own
@@ -174,11 +223,11 @@ def _whole(unit: str, now: datetime, back: int) -> Span:
 
 def _number(match: re.Match[str]) -> int:
     word = match["n"].casefold().removeprefix("a ").removesuffix(" of")
-    return int(word) if word.isdecimal() else _NUMBERS[word]
+    return int(word) if word.isdecimal() else _ALL_NUMBERS[word]
 
 
 def _unit(match: re.Match[str]) -> str:
-    return _UNITS[match["unit"].casefold()]
+    return _ALL_UNITS[match["unit"].casefold()]
 
 
 def _ago(match: re.Match[str], now: datetime) -> Span:
@@ -212,7 +261,10 @@ def _past(match: re.Match[str], now: datetime) -> Span:
 
 def _past_one(match: re.Match[str], now: datetime) -> Span:
     """So long back from now: "in the past week" are seven days, not the week before."""
-    day = {"minute": 0, "hour": 0, "day": 1, "week": 7, "month": 31, "year": 366}[_unit(match)]
+    unit = _unit(match)
+    if unit in {"minute", "hour"}:
+        return now - (timedelta(minutes=1) if unit == "minute" else timedelta(hours=1)), now
+    day = {"day": 1, "week": 7, "month": 31, "year": 366}[unit]
     return datetime.combine(now.date() - day * _DAY, time()), now
 
 
@@ -264,7 +316,7 @@ def _weekend(match: re.Match[str], now: datetime) -> Span:
 
 def _weekday(match: re.Match[str], now: datetime) -> Span:
     """The last day of that name before today; in "last week" that week's."""
-    number = _WEEKDAYS[match["weekday"].casefold()]
+    number = _ALL_WEEKDAYS[match["weekday"].casefold()]
     groups = match.groupdict()
     if groups.get("week"):
         day = _whole("week", now, 1)[0].date() + number * _DAY
@@ -278,7 +330,7 @@ def _dated(match: re.Match[str], now: datetime) -> Span:
     """A day of a month, or a month; without a year the newest that has begun."""
     groups = match.groupdict()
     name = groups.get("month")
-    month = _MONTHS[name.casefold()] if name else int(match["m"])
+    month = _ALL_MONTHS[name.casefold()] if name else int(match["m"])
     day = int(groups.get("d") or 0)
     if groups.get("y"):
         year = int(match["y"])
@@ -381,4 +433,38 @@ _RULES: Final = (
     ),
     _rule(rf"{_OF_MONTH},? (?:of |de )?{_Y}", _dated, relative=False),
     _rule(rf"(?:in|during|im jahr|en|throughout) {_Y}", _year, relative=False),
+)
+_FURTHER_N = rf"(?P<n>\d{{1,4}}|{_any(_ALL_NUMBERS)})"
+_FURTHER_MONTH = rf"(?P<month>{_any(_ALL_MONTHS)})"
+_FURTHER_RULES: Final = (
+    *(_rule(phrases, _back(unit, back)) for (unit, back), phrases in timewords.BACK.items()),
+    *(_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{_any(_ALL_UNITS)})"), _ago) for one in timewords.AGO),
+    *(_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{_any(_ALL_UNITS)})"), _past) for one in timewords.PAST),
+    *(_rule(one.format(weekday=_any(_ALL_WEEKDAYS)), _weekday) for one in timewords.ON),
+    _rule(rf"(?:{timewords.IN}) {_FURTHER_MONTH}(?:,? (?:de |del )?{_Y})?", _dated, relative=False),
+    _rule(rf"(?:{timewords.AT} )?{_D} (?:de )?{_FURTHER_MONTH}(?: (?:de |del )?{_Y})?", _dated, relative=False),
+)
+
+
+def _dense(pattern: str, read: Read, *, relative: bool = True) -> Rule:
+    """A rule for scripts that show no bounds of words."""
+    return re.compile(pattern), read, relative
+
+
+_DENSE_COUNT = (
+    rf"(?<![\d.,:])(?P<n>\d{{1,4}}|{_any(_each(enumerate(timewords.DENSE_NUMBERS, 1)))})"
+    rf" ?(?P<unit>{_any(_each(timewords.DENSE_UNITS.items()))})"
+)
+_DENSE_RULES: Final = (
+    *(_dense(phrases, _back(unit, back)) for (unit, back), phrases in timewords.DENSE_BACK.items()),
+    _dense(rf"{_DENSE_COUNT} ?(?:之?前|전)", _ago),
+    _dense(
+        rf"(?P<week>{timewords.DENSE_LAST_WEEK})?(?P<weekday>{_any(_each(enumerate(timewords.DENSE_WEEKDAYS)))})",
+        _weekday,
+    ),
+    _dense(
+        r"(?:(?P<y>(?:19|20)\d\d) ?[年년] ?)?(?<!\d)(?P<m>\d{1,2}) ?[月월](?: ?(?P<d>\d{1,2}) ?[日号號일])?(?!曜)",
+        _dated,
+        relative=False,
+    ),
 )

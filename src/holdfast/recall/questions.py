@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.recall import timewords
 from holdfast.recall.stops import ASKING, ENGLISH, LANGUAGES, TALKING, language_of
 from holdfast.recall.terms import (
     PART,
@@ -117,18 +118,45 @@ def question_of(text: str, *, now: int, zone: str = "UTC", narrow: bool = True) 
     when, about = times_of(asks, now, zone)
     if not narrow or len(text) > MAX_ASKING:
         when = None
-    taken = when.words if when else ()
-    tokens = [token for token in tokens_of(text) if not any(start <= token.start < stop for start, stop in taken)]
-    role = "assistant" if _BY_ASSISTANT.search(asks) else "user" if _BY_USER.search(asks) else None
+    tokens = list(_asked_for(text, when))
     return Question(
         text=text,
         concepts=_concepts(tokens, narrowed=when is not None),
         range=when,
         mentioned=None if when else about,
-        role=role,
+        role=_role(asks) or (_role(asks, further=True) if when else None),
         asks_time=bool(_ASKS_TIME.search(asks)),
         asks_number=bool(_ASKS_NUMBER.search(asks)),
     )
+
+
+def _role(text: str, *, further: bool = False) -> str | None:
+    """Who a question says has said it."""
+    by_user, by_assistant = (_FURTHER_BY_USER, _FURTHER_BY_ASSISTANT) if further else (_BY_USER, _BY_ASSISTANT)
+    return "assistant" if by_assistant.search(text) else "user" if by_user.search(text) else None
+
+
+_FURTHER_BY_USER: Final = re.compile(timewords.BY_USER, re.IGNORECASE)
+_FURTHER_BY_ASSISTANT: Final = re.compile(timewords.BY_ASSISTANT, re.IGNORECASE)
+
+
+def _asked_for(text: str, when: TimeRange | None) -> Iterator[Token]:
+    """The tokens of a question, without its time. In scripts without spaces that, and what is about the talk, is cut out of them."""
+    taken = when.words if when else ()
+    for token in tokens_of(text):
+        if not when or not is_dense(token.text):
+            if not any(start <= token.start < stop for start, stop in taken):
+                yield token
+            continue
+        rest = list(token.text)
+        for start, stop in taken:
+            for at in range(max(start - token.start, 0), min(stop - token.start, len(rest))):
+                rest[at] = " "
+        left = _DENSE_TALK.sub(lambda found: " " * len(found.group()), "".join(rest))
+        yield from (Token(token.start + one.start, token.start + one.stop, one.text) for one in tokens_of(left))
+
+
+_DENSE_TALK: Final = re.compile(timewords.DENSE_TALK)
 
 
 def _concepts(tokens: list[Token], *, narrowed: bool) -> tuple[Concept, ...]:

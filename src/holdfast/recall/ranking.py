@@ -6,8 +6,11 @@ what it counts in the turns around, weighed by distance, whichever is more; what
 best that the session holds of each concept is added. What is then left to tell apart are turns of one place: there a turn that tells
 goes before one that asks, a time before none where a time is asked for, and a turn of whom the question names before the other's.
 
+Words find nothing where there is nothing; of vectors some are always the nearest. So what they alone have found counts only from a
+floor on, which is the embedder's: how near to each other texts are that have nothing in common differs from model to model.
+
 BM25: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009). Fusion with vectors: reciprocal ranks, Cormack, Clarke and
-Büttcher, "Reciprocal Rank Fusion" (2009). The weights were tuned on conversations of our own making: see docs/evaluation.md.
+Büttcher, "Reciprocal Rank Fusion" (2009). All numbers are in `holdfast.recall.weights`.
 """
 
 from __future__ import annotations
@@ -21,58 +24,10 @@ import msgspec
 from holdfast.recall.base import Candidate, Candidates, Similar
 from holdfast.recall.questions import Question
 from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, asked_share
+from holdfast.recall.weights import WEIGHTS, Weights
 
 Place = tuple[int, int]
 """Where a document stands: its source's number, and its place there."""
-
-
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """Every number that the ranking depends on."""
-
-    k1: float = 1.2
-    b: float = 0.4
-    """BM25's saturation, and how far length counts: among turns of people half of the usual 0.75 is enough."""
-    before: tuple[float, ...] = (0.65, 0.35)
-    behind: tuple[float, ...] = (0.35, 0.1)
-    """What a neighbour counts, by its distance, where the turn's own words say less: those before a turn, those behind it."""
-    session: float = 0.4
-    """What the best session adds, as a share of what the best place has by itself."""
-    covered: float = 0.4
-    """How much more a place counts that holds all concepts of the question, its neighbours included."""
-    long: float = 0.25
-    """How much more a longer turn counts, by the logarithm of its length in average ones, at most one and a half."""
-    asks: float = 0.2
-    asked: float = 0.35
-    """How much less a turn counts that ends in a question, and one that is all questions."""
-    yours: float = 0.1
-    """How much less one counts that speaks of the other."""
-    time: float = 0.4
-    number: float = 0.4
-    """How much more one counts that holds a time, or a number, where the question asks for one."""
-    speaker: float = 0.3
-    """How much more one counts of whom the question names, or whose role it tells."""
-    name: float = 0.4
-    """What such a name counts as a word: it stands in every greeting."""
-    coded: float = 1.0
-    """How much more one counts that holds a code of the question itself: around `ORD-12345` nobody answers but who names it."""
-    then: float = 0.25
-    """How much more one counts of the time that the question names."""
-    rrf: float = 15.0
-    """The constant of reciprocal ranks: the smaller, the more the first places count."""
-    fused: tuple[float, float, float, float] = (1.0, 0.2, 0.1, 1.0)
-    """Hybrid: what the lists count: keyword, the turn by its own words, session, vector."""
-    vector_before: tuple[float, ...] = (0.5, 0.25)
-    vector_behind: tuple[float, ...] = (0.25,)
-    """What a neighbour's similarity adds to a turn's."""
-    traits: float = 0.5
-    """How far a turn's traits count for similarities: as a power."""
-
-
-WEIGHTS: Final = Weights()
-ALONE: Final = Weights(
-    before=(), behind=(), session=0.0, vector_before=(), vector_behind=(), fused=(1.0, 0.0, 0.0, 1.0)
-)
-"""For documents that are no conversation, memories and results of tools: neighbours and sessions say nothing of them."""
 
 
 class Parts(msgspec.Struct, frozen=True, gc=False):
@@ -89,7 +44,9 @@ class Parts(msgspec.Struct, frozen=True, gc=False):
     keyword: float = 0.0
     """All of these together, as a share of the best place's."""
     vector: float | None = None
-    """Similarity of the vectors, the neighbours' included; None: not looked at."""
+    """Similarity of the vectors, the neighbours' included, as a share of the best place's; None: not looked at."""
+    similarity: float | None = None
+    """Cosine of its own vector and the question's; None: not looked at."""
 
 
 class _Row(msgspec.Struct, gc=False):
@@ -105,6 +62,9 @@ class _Row(msgspec.Struct, gc=False):
     traits: float = 0.0
     """0: not worked out yet."""
     vector: float | None = None
+    similarity: float | None = None
+    beside: float = -1.0
+    """The similarity of its nearest neighbour, or its own."""
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -135,6 +95,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
             traits=round(row.traits, 6),
             keyword=round(row.keyword * row.traits, 6),
             vector=None if row.vector is None else round(row.vector, 6),
+            similarity=None if row.similarity is None else round(row.similarity, 6),
         )
 
 
@@ -144,6 +105,8 @@ _SOURCE: Final = (1 << 40) + 0x9E3779B1
 first places of all sources would stand in each other's way."""
 _ROUNDED: Final = 2e-9
 """Scores that are this far apart are still apart when they are rounded to nine digits."""
+_LEAST: Final = 0.01
+"""What the least similarity counts: it may be the only one, or all may be equal."""
 _LONGEST: Final = 1.5
 """Average lengths from which a turn is no longer for its rank."""
 STRONG: Final = 100
@@ -158,6 +121,7 @@ class Ranking:
         found: what the terms found; None: keywords do not count.
         similar: what the vectors found; None: they do not count. With both, ranks are fused.
         weights: other ones than the tuned: `ALONE`, or for experiments.
+        floor: the similarity that something must have for vectors to have found anything; 0: whatever is nearest.
     """
 
     def __init__(
@@ -166,8 +130,12 @@ class Ranking:
         found: Candidates | None,
         similar: Sequence[Similar] | None = None,
         weights: Weights = WEIGHTS,
+        floor: float = 0.0,
     ) -> None:
         self._question = question
+        self._floor = floor * min(len(similar or ()) / weights.few, 1.0) ** weights.lowered if similar else 0.0
+        self._nearest = -1.0
+        self._found = found
         self._weights = weights
         self._rows: dict[int, _Row] = {}
         self._keyword = found is not None
@@ -218,7 +186,37 @@ class Ranking:
             if not row.traits:
                 traits(row)
         scores = self._fused(rows) if self._vector and self._keyword else self._single(rows)
+        if self._floor > 0:
+            scores = [
+                score if row.keyword > 0 or self._is_near(row) else 0.0 for row, score in zip(rows, scores, strict=True)
+            ]
         return _ordered(rows, scores, limit)
+
+    def answers(self, hits: Sequence[Hit]) -> bool:
+        """Whether some of these hits are surely more than what stands nearest to any question at all.
+
+        One is as near as the floor, or states enough of the question itself. True where there are no vectors, or no floor, to tell by.
+        """
+        if self._floor <= 0:
+            return True
+        rows = [hit.row for hit in hits if hit.row is not None]
+        if any(row.similarity is not None and row.similarity >= self._floor for row in rows):
+            return True
+        rarities = self._rarities()
+        least = self._weights.held * sum(rarities)
+        return any(sum(rarities[number] for number in row.concepts) >= least for row in rows if row.concepts)
+
+    def _is_near(self, row: _Row) -> bool:
+        """Whether a place that no word leads to is near enough."""
+        return self._nearest >= self._floor and row.beside >= self._weights.beside * self._floor
+
+    def _rarities(self) -> list[float]:
+        """How rare each concept of the question is, by its commonest term; what nobody has said is the rarest."""
+        found = self._found
+        if found is None:
+            return []
+        often = (max(found.frequencies.get(term, 0) for term, _ in one.variants) for one in self._question.concepts)
+        return [_rarity(found.documents, count) for count in often]
 
     # -- by words ----------------------------------------------------------------
 
@@ -256,7 +254,7 @@ class Ranking:
             whole = self._weights.name if concept.word in self._named else 1.0
             for term, weight in concept.variants:
                 often = found.frequencies.get(term, 0)
-                rarity = math.log(1 + (max(found.documents - often, 0) + 0.5) / (often + 0.5))
+                rarity = _rarity(found.documents, often)
                 table.setdefault(term, []).append((number, whole * weight * rarity * (self._weights.k1 + 1)))
         return table
 
@@ -331,8 +329,9 @@ class Ranking:
 
     def _by_vectors(self, similar: Sequence[Similar]) -> None:
         """Similarities smoothed over neighbours, as shares between the least and the most; one not known counts as the least."""
-        least = min((one.similarity for one in similar), default=0.0)
-        known = {one.candidate.source * _SOURCE + one.candidate.place: one.similarity - least for one in similar}
+        given = {one.candidate.source * _SOURCE + one.candidate.place: one.similarity for one in similar}
+        least, self._nearest = min(given.values(), default=0.0), max(given.values(), default=-1.0)
+        known = {key: similarity - least + _LEAST for key, similarity in given.items()}
         steps = _steps(self._weights.vector_before, self._weights.vector_behind)
         smooth = {
             key: value + sum(weight * known.get(key + step, 0.0) for step, weight in steps)
@@ -345,7 +344,8 @@ class Ranking:
             if row is None:
                 row = self._rows[key] = _Row(one.candidate, _NOTHING)
             row.candidate = row.candidate or one.candidate
-            row.vector = smooth[key] / top
+            row.vector, row.similarity = smooth[key] / top, one.similarity
+            row.beside = max((one.similarity, *(given.get(key + step, -1.0) for step, _ in steps)))
 
     # -- all together ------------------------------------------------------------
 
@@ -389,11 +389,9 @@ class Ranking:
         return [(row.vector or 0.0) * row.traits**self._weights.traits for row in rows]
 
     def _fused(self, rows: Sequence[_Row]) -> list[float]:
-        """Reciprocal ranks of several lists, weighed and summed; what a list does not hold adds nothing."""
+        """Reciprocal ranks of both lists, weighed and summed; what a list does not hold adds nothing."""
         lists = (
             [row.keyword * row.traits for row in rows],
-            [row.own * row.traits for row in rows],
-            [row.session for row in rows],
             [(row.vector or 0.0) * row.traits**self._weights.traits for row in rows],
         )
         scores = [0.0] * len(rows)
@@ -411,6 +409,11 @@ def _ranks(values: Sequence[float]) -> Iterable[tuple[int, int]]:
         if (value := round(values[at], 9)) < last:
             rank, last = count, value
         yield at, rank
+
+
+def _rarity(documents: int, often: int) -> float:
+    """How much a term says that stands in so many of all documents (BM25's IDF, never below 0)."""
+    return math.log(1 + (max(documents - often, 0) + 0.5) / (often + 0.5))
 
 
 def _is_code(word: str) -> bool:

@@ -14,6 +14,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
+from holdfast.recall import timewords
+
 ENGLISH: Final = "english"
 """The language of a text that shows no other."""
 
@@ -129,6 +131,7 @@ ASKING: Final = frozenset(
     contaste conté conversación
     dit dire demandé demander parlé parler mentionné raconté discuté conversation
     """.split()
+    + timewords.ASKING.split()
 )
 """Words of a question that are about the conversation and not about what it was about: no terms of it, unless it has no others."""
 
@@ -144,6 +147,7 @@ TALKING: Final = frozenset(
     sujet sujets résume résumé liste montre-moi rappelle-moi conseillé
     recommandé proposé expliqué répondu
     """.split()
+    + timewords.TALKING.split()
 )
 """Words that are about the conversation where a question asks for a time of it, and for nothing else."""
 

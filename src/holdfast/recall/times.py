@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.recall import timewords
 from holdfast.recall.expressions import Named, spans_in
 from holdfast.recall.terms import normal
 
@@ -41,7 +42,8 @@ _CONVERSATION: Final = re.compile(
     r"|entschieden|beschlossen|vereinbart|vorgeschlagen|empfohlen|geantwortet|erklärt|geraten)\b|\b(?:gespräche?|unterhaltung)\b"
     r"|\b(?:meine|deine|unsere|alle)n? (?:fragen?|antworten|nachrichten|themen)\b"
     r"|\b(?:pregunt|habl|dij|cont|mencion|coment|discut|escrib)\w*|\b(?:conversaci[óo]n|conversaciones|charla)\b"
-    r"|\b(?:ai|as|avons|avez|a)(?:-je|-tu|-vous|-nous|-t-on)?\b[^.?!]{0,24}\b(?:demandé|dit|parlé|mentionné|raconté|discuté|écrit|conseillé|recommandé|proposé|expliqué|répondu)\b|\bparl(?:é|ions)\b",
+    r"|\b(?:ai|as|avons|avez|a)(?:-je|-tu|-vous|-nous|-t-on)?\b[^.?!]{0,24}\b(?:demandé|dit|parlé|mentionné|raconté|discuté|écrit|conseillé|recommandé|proposé|expliqué|répondu)\b|\bparl(?:é|ions)\b"
+    rf"|{timewords.CONVERSATION}|{timewords.DENSE_CONVERSATION}",
     re.IGNORECASE,
 )
 _LOOKS_BACK: Final = re.compile(
@@ -51,7 +53,7 @@ _LOOKS_BACK: Final = re.compile(
     re.IGNORECASE,
 )
 """In a word that may be of today too ("I have a meeting on Monday") only together with what was done."""
-_ENDS: Final = re.compile(r"[!?](?=\s)|\.(?=\s+(?![a-z]))|\n")
+_ENDS: Final = re.compile(r"[!?](?=\s)|[!?](?=[\u3040-\u9fff\uac00-\ud7ff])|\.(?=\s+(?![a-z]))|[\n\u3002]")
 _AHEAD: Final = re.compile(
     r"\b(?:will|going to|tomorrow|next (?:week|month|year)|morgen früh|übermorgen|nächste[nrs]?|mañana|demain|prochaine?)\b",
     re.IGNORECASE,

@@ -15,7 +15,8 @@ KEY_BYTES: Final = 16
 class Embedder(Protocol):
     """Makes vectors of texts that are the nearer, the more alike they are in meaning.
 
-    Any object with these four is one, and so is a plain function: see `holdfast.recall.embedders.embedder_of`.
+    Any object with these four is one, and so is a plain function: see `holdfast.recall.embedders.embedder_of`. One more it may have,
+    `min_similarity`: see `floor_of`.
     """
 
     @property
@@ -45,6 +46,12 @@ class Embedder(Protocol):
 
     async def close(self) -> None:
         """Let go of connections and weights. Closing twice is fine."""
+
+
+def floor_of(embedder: Embedder) -> float:
+    """The cosine below which texts have nothing to do with each other, by its `min_similarity`; 0: it is not known, and none is too low."""
+    floor: float = getattr(embedder, "min_similarity", 0.0)
+    return floor
 
 
 def text_key(name: str, text: str) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from holdfast.errors import EmbeddingFailed
 from holdfast.limits import EMBEDDINGS_REMEMBERED_BYTES
 from holdfast.models.retiring import retire
-from holdfast.recall.embedders.base import KEY_BYTES, Embedder, checked, text_key
+from holdfast.recall.embedders.base import KEY_BYTES, Embedder, checked, floor_of, text_key
 from holdfast.recall.vectors import Vector
 
 _ENTRY_BYTES = 200 + KEY_BYTES
@@ -41,6 +41,11 @@ class CachingEmbedder:
     def dimension(self) -> int | None:
         """See `Embedder.dimension`."""
         return self.inner.dimension
+
+    @property
+    def min_similarity(self) -> float:
+        """See `floor_of`."""
+        return floor_of(self.inner)
 
     def key(self, text: str) -> bytes:
         """See `text_key`."""

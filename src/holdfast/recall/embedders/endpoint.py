@@ -71,6 +71,11 @@ class EndpointEmbedder:
         """See `Embedder.dimension`."""
         return self._dimension
 
+    @property
+    def min_similarity(self) -> float:
+        """See `floor_of`."""
+        return self._settings.floor
+
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """See `Embedder.embed`."""
         wanted = checked(texts)

@@ -22,6 +22,7 @@ class GivenEmbedder:
             asynchronous runs in a thread, which a cancelled call leaves behind.
         name: see `Embedder.name`.
         dimension: see `Embedder.dimension`.
+        min_similarity: see `floor_of`.
         close: called by `close`, if there is one.
     """
 
@@ -31,6 +32,7 @@ class GivenEmbedder:
         *,
         name: str,
         dimension: int | None = None,
+        min_similarity: float = 0.0,
         close: Callable[[], Any] | None = None,
     ) -> None:
         self._embed = embed
@@ -38,6 +40,7 @@ class GivenEmbedder:
         self._asynchronous = _asynchronous(embed)
         self.name = name
         self.dimension = dimension
+        self.min_similarity = min_similarity
 
     def __repr__(self) -> str:
         return f"GivenEmbedder({self.name!r})"

@@ -12,7 +12,7 @@ import anyio.to_thread
 from holdfast.errors import EmbeddingFailed
 from holdfast.recall.embedders import weights
 from holdfast.recall.embedders.base import checked
-from holdfast.recall.embedders.settings import LOCAL, LOCAL_MODEL
+from holdfast.recall.embedders.settings import LOCAL, LOCAL_FLOOR, LOCAL_MODEL
 from holdfast.recall.embedders.wordpiece import WordPiece, vocabulary
 from holdfast.recall.vectors import Vector
 
@@ -33,13 +33,15 @@ class MiniLM:
 
     Args:
         path: the folder of `model.safetensors` and `vocab.txt`; None: that of the installed package.
+        min_similarity: see `floor_of`.
     """
 
     name: Final = f"{LOCAL}/{LOCAL_MODEL}"
     dimension: Final = DIMENSION
 
-    def __init__(self, path: str | None = None) -> None:
+    def __init__(self, path: str | None = None, min_similarity: float = LOCAL_FLOOR) -> None:
         self._path = path
+        self.min_similarity = min_similarity
         self._loaded: tuple[WordPiece, Network] | None = None
         self._limiter: anyio.CapacityLimiter | None = None
         self._closed = False

@@ -29,7 +29,7 @@ def embedder_of(given: Any) -> CachingEmbedder:
 
 
 def _made(settings: EmbedderSettings) -> Embedder:
-    return MiniLM(settings.path) if settings.provider == LOCAL else EndpointEmbedder(settings)
+    return MiniLM(settings.path, settings.floor) if settings.provider == LOCAL else EndpointEmbedder(settings)
 
 
 def _taken(given: Any) -> Embedder:
@@ -51,8 +51,11 @@ def _taken(given: Any) -> Embedder:
     dimension = getattr(given, "dimension", None)
     if dimension is not None and (not isinstance(dimension, int) or dimension < 1):
         raise InvalidRequest(f"an embedder's dimension is a number or None, not {dimension!r:.80}", param="embedder")
+    floor = getattr(given, "min_similarity", 0.0)
+    if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor <= 1:
+        raise InvalidRequest(f"an embedder's min_similarity is from 0 to 1, not {floor!r:.80}", param="embedder")
     close = getattr(given, "close", None) if embed else None
-    return GivenEmbedder(embed or given, name=name, dimension=dimension, close=close)
+    return GivenEmbedder(embed or given, name=name, dimension=dimension, min_similarity=floor, close=close)
 
 
 def _named(function: Any) -> str | None:

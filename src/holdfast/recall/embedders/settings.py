@@ -13,6 +13,8 @@ LOCAL_MODEL: Final = "all-MiniLM-L6-v2"
 BATCH_SIZE: Final = 64
 MAX_INPUT: Final = 8000
 TIMEOUT: Final = 60.0
+LOCAL_FLOOR: Final = 0.3
+"""Cosine of the local model below which texts have nothing to do with each other: see docs/evaluation.md. Other models have others."""
 
 
 class EmbedderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,8 @@ class EmbedderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Calls at once."""
     timeout: float = TIMEOUT
     """Seconds that a call may take."""
+    min_similarity: float | None = None
+    """See `holdfast.recall.embedders.base.floor_of`; None: `LOCAL_FLOOR` for `local`, else 0."""
     path: str | None = None
     """`local`: the folder of the weights; None: where `holdfast embeddings install` puts them."""
 
@@ -40,6 +44,12 @@ class EmbedderSettings(msgspec.Struct, frozen=True, kw_only=True):
         """See `Embedder.name`."""
         shortened = f"@{self.dimension}" if self.shortens else ""
         return f"{self.provider}/{self.model}{shortened}"
+
+    @property
+    def floor(self) -> float:
+        """What `min_similarity` comes to."""
+        usual = LOCAL_FLOOR if self.provider == LOCAL else 0.0
+        return usual if self.min_similarity is None else self.min_similarity
 
     @property
     def shortens(self) -> bool:
