@@ -139,7 +139,7 @@ async def test_a_server_that_is_not_there(
 @pytest.mark.parametrize(
     ("scheme", "driver", "extra", "importers"),
     [
-        ("postgres", "asyncpg", "postgres", ("postgres",)),
+        ("postgres", "asyncpg", "postgres", ("postgres_line", "postgres")),
         ("mysql", "asyncmy", "mysql", ("mysql",)),
         ("redis", "redis", "redis", ("redis.lanes", "redis.store")),
     ],

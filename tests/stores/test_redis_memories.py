@@ -62,7 +62,43 @@ async def test_a_forgotten_memory_leaves_no_trace(store: RedisStore) -> None:
     assert await store.drop_memories(ANN) == 1
     assert await _traces(store) == []
     kept = {name.rpartition(b"}:")[2].partition(b":")[0] for name in await _held(store) if b"{" in name}
-    assert kept - {b"u", b"dirty"} == {b"mo", b"memory_owners"}
+    assert kept - {b"u", b"dirty"} == {b"mo"}
+
+
+async def test_a_dropped_owners_name_leaves_the_place(store: RedisStore) -> None:
+    """It is in no key and no value, nor are the user's values of shared state; what comes next goes on above what there was."""
+    ann = Owner("user", CANARY)
+    made = await put(store, *(memory(str(at), ann) for at in range(3)), owner=ann)
+    await store.change_state(CANARY, {"k": 1}, timestamp=1)
+    assert await _traces(store)
+    assert (await store.drop_memories(ann), await store.drop_state(CANARY)) == (3, 1)
+    # A cluster's tenant has noted for whom was written within the last hour.
+    assert [name for name in await _traces(store) if not name.endswith(b":dirty")] == []
+    await store.change_memories(ann, MemoryDelta(diary=(DiaryEntry(id="d", at=1, report={}),)), timestamp=2)
+    assert await store.drop_memories(ann) == 0
+    (new,) = await put(store, memory("new", ann), owner=ann)
+    assert (new.number > made[-1].number, new.version > made[-1].version) == (True, True)
+    assert [owner for owner, _ in await store.memory_owners()] == [ann]
+
+
+async def test_an_owner_that_is_there_again_is_not_taken_off_the_list(
+    store: RedisStore, opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the list is told behind a drop, and somebody has written for the owner in between."""
+    other, database = await opening(redis_url), store._database
+    await put(store, memory("1"))
+    discard = database._discard
+
+    async def late(tenant: str, known: Any) -> None:
+        await put(other, memory("anew"))
+        await discard(tenant, known)
+
+    monkeypatch.setattr(database, "_discard", late)
+    assert await store.drop_memories(ANN) == 1
+    monkeypatch.undo()
+    assert [owner for owner, _ in await other.memory_owners()] == [ANN]
+    assert await other.drop_memories(ANN) == 1
+    assert await other.memory_owners() == ()
 
 
 async def test_an_owners_memories_lie_together(store: RedisStore) -> None:

@@ -82,7 +82,7 @@ class LifeStore(Protocol):
         ...
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
-        """Tenants that have sessions, in order, behind `after`: for what is done once for all of a database.
+        """Tenants that have sessions, or owners of memories, in order, behind `after`: for what is done once for all of a database.
 
         The one thing that is seen across tenants.
         """

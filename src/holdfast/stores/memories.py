@@ -6,9 +6,12 @@ A `MemoryStore` is a handle of one tenant, like a store, and every `Store` is on
 or changed by a method that is given one. An owner that nothing was ever written for has version 0 and no memories.
 
 **Writing.** `change_memories` is one transaction, all or nothing, durable as `append` is. Each one that puts a memory, or forgets one that
-was there, adds one to the owner's version, which never goes back, not even when all of them are dropped; what it wrote has that
-version. Signals and diary entries alone change no version; what changes nothing at all is no write. Numbers go up with every memory that is put first, and are never given again. With `expect` one
+was there, adds one to the owner's version; what it wrote has that version. Signals and diary entries alone change no version; what
+changes nothing at all is no write. Numbers go up with every memory that is put first, and are never given again. With `expect` one
 of several writers wins, the others get `StaleMemories`; without, they come one after the other, and none is lost.
+
+**Dropping** takes all of an owner, the owner's name too: it is as one that nothing was ever written for. What is written for it later has a
+version and numbers above those that it had, so that nobody who knew them takes the one for the other.
 
 **Forgetting** takes a memory's row and its signals, off the disk as `Store.erase` does; a memory that is put in place of what it was
 takes that off the disk too. Diary entries stay: they quote nothing. Readers who go by `since` are not told what was forgotten:
@@ -128,10 +131,10 @@ class MemoryStore(Protocol):
     async def memory_owners(self, *, after: Owner | None = None, limit: int = 100) -> tuple[tuple[Owner, int], ...]:
         """Owners for whom something was ever written, with the times (ms) of their last writes, in order of kind and id.
 
-        An owner whose memories are all gone may still be among them.
+        One whose memories were all forgotten is among them; one that was dropped is not.
         """
         ...
 
     async def drop_memories(self, owner: Owner) -> int:
-        """Delete all memories, signals and diary entries of an owner, off the disk too; how many memories there were."""
+        """Delete all memories, signals and diary entries of an owner, and its name, off the disk too; how many memories there were."""
         ...

@@ -16,19 +16,17 @@ import msgspec
 
 from holdfast.errors import (
     HoldfastError,
-    InvalidRequest,
-    MissingExtra,
     StoreCorrupt,
-    StoreError,
     StoreUnavailable,
 )
 from holdfast.recall.vectors import engine as scanner
 from holdfast.stores import checks
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.index_writes import nothing
-from holdfast.stores.logic.serving import NAME, PATIENCE
+from holdfast.stores.logic.serving import PATIENCE
 from holdfast.stores.logic.steps import Query, Row, Rows
 from holdfast.stores.logic.store import LogicStore
+from holdfast.stores.postgres_line import Line, connected, quoted, schema_of, sent
 from holdfast.stores.sql import migrations, pgvector, statements
 from holdfast.stores.sql.address import Address, address_of, with_pool
 from holdfast.stores.sql.fusing import LOOKS, Fusion, RememberedRows
@@ -39,7 +37,6 @@ from holdfast.stores.sql.remote import (
     UPGRADING,
     Again,
     Job,
-    Lost,
     RemoteDatabase,
     Unknown,
     drive,
@@ -47,167 +44,16 @@ from holdfast.stores.sql.remote import (
 )
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 
-try:
-    import asyncpg
-except ImportError as exc:  # pragma: no cover  # the tests' environment has it
-    raise MissingExtra("a PostgreSQL store", "postgres") from exc
-
 T = TypeVar("T")
-SCHEMA: Final = "holdfast"
-"""The schema that holds the tables, unless the URL names another: so they meet nobody else's in a shared database."""
 OPTIONS: Final = ("pool", "schema", "socket", "sslmode")
 STALE: Final = 3
 """Times that an append is worked out anew without locking the session."""
-_LOST = ("08", "57P01", "57P02", "57P03", "25P03", "53300")
-_CORRUPT = ("XX001", "XX002")
-_AGAIN = ("40001", "40P01", "23505")
-_WORDS: Final = (
-    ("53100", "its disk is full; nothing of this was stored. Make room, then send it again"),
-    ("53", "it is short of memory, connections or another resource; nothing of this was stored"),
-    ("25006", "it is read-only, perhaps a standby; nothing of this was stored"),
-    ("55P03", "another program holds what this needs, and did not let go in time; nothing of this was stored"),
-    ("57014", "it took too long and was stopped; nothing of this was stored"),
-    ("28", "it does not let this user in: check user and password"),
-    ("3D000", "there is no such database: CREATE DATABASE makes one"),
-    ("42501", "this user may not do that: it has to own the schema, or be allowed to create it"),
-    ("58", "its disk failed"),
-)
-"""What the caller, or whoever owns the server, can do about it, by SQLSTATE or how that begins."""
-
-
-# -- errors ------------------------------------------------------------------
-
-
-def translated(exc: Exception, name: str, *, gone: bool = True) -> Exception:
-    """The one place where errors of asyncpg become ours, or say what to do next. Messages quote no row and no password.
-
-    Args:
-        exc: the error.
-        name: what may be told of the server.
-        gone: whether there is no connection.
-    """
-    state = str(getattr(exc, "sqlstate", None) or "")
-    if isinstance(exc, asyncpg.DataError) or state == "22003":
-        return InvalidRequest("a number does not fit into 64 bits")
-    if isinstance(exc, TimeoutError):
-        return StoreUnavailable(f"{name} did not answer in time")
-    lost = (OSError, asyncpg.InternalClientError, *((asyncpg.InterfaceError,) if gone else ()))
-    if isinstance(exc, lost) or state.startswith(_LOST):
-        return Lost(f"{type(exc).__name__}")
-    if state in _AGAIN:
-        return Again(type(exc).__name__)
-    told = f"PostgreSQL: {type(exc).__name__} {state}"
-    words = next((words for begin, words in _WORDS if state.startswith(begin)), None)
-    if words is not None:
-        return StoreUnavailable(f"{name}: {words} ({told})")
-    return StoreCorrupt(f"{name}: damaged ({told})") if state in _CORRUPT else StoreError(f"{name}: {told}")
-
-
-# -- one connection ----------------------------------------------------------
-
-
-class _Line:
-    """See `holdfast.stores.sql.remote.Line`."""
-
-    def __init__(self, raw: asyncpg.Connection) -> None:
-        self._raw = raw
-        self._statements = statements("postgres")
-        self._writing = self._broken = False
-        self.near = False
-        """Whether it finds the extension that compares vectors."""
-
-    @property
-    def usable(self) -> bool:
-        """See `Pooled`."""
-        return not (self._broken or self._raw.is_closed() or self._raw.is_in_transaction())
-
-    async def begin(self, *, writing: bool) -> None:
-        """See `Line.begin`."""
-        self._writing = writing
-        await self.ask("BEGIN" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-
-    async def query(self, name: str, params: Row) -> Rows:
-        """See `Line.query`. Text travels as bytes: identifiers are compared, not read."""
-        if self.near and name == "index_nearest":
-            return await pgvector.nearest(self, _sent(params))
-        return await self.fetch(self._statements[name], _sent(params))
-
-    async def fetch(self, sql: str, params: Row) -> Rows:
-        """One statement's rows."""
-        try:
-            rows: Rows = await self._raw.fetch(sql, *params)
-        except Exception as exc:
-            raise self._told(exc) from exc
-        return rows
-
-    async def many(self, name: str, rows: list[Row]) -> None:
-        """See `Line.many`."""
-        try:
-            await self._raw.executemany(self._statements[name], [_sent(row) for row in rows])
-            if self.near and name == "index_vector_put":
-                for dimensions, given in pgvector.rows_of(rows).items():
-                    await self._raw.executemany(pgvector.put_sql(dimensions), given)
-        except Exception as exc:
-            raise self._told(exc) from exc
-
-    async def ask(self, sql: str, *, patience: float | None = None) -> None:
-        """Statements without parameters and rows."""
-        try:
-            await self._raw.execute(sql, timeout=patience)
-        except Exception as exc:
-            raise self._told(exc) from exc
-
-    async def commit(self) -> None:
-        """See `Line.commit`."""
-        try:
-            await self.ask("COMMIT")
-        except (Lost, StoreUnavailable) as exc:
-            if self._broken and self._writing:
-                raise Unknown from exc.__cause__
-            raise
-
-    async def rollback(self) -> None:
-        """See `Line.rollback`. A connection that cannot do it is thrown away, which does it as well."""
-        if not self._broken and self._raw.is_in_transaction():
-            try:
-                await self.ask("ROLLBACK")
-            except (HoldfastError, Again):
-                self._broken = True
-
-    def kill(self) -> None:
-        """See `Pooled`."""
-        self._broken = True
-        try:
-            self._raw.terminate()
-        except RuntimeError:  # its loop has ended before it
-            pass
-
-    async def close(self) -> None:
-        """See `Pooled`."""
-        try:
-            await self._raw.close(timeout=PATIENCE)
-        except Exception:  # noqa: BLE001  # it is gone in any case
-            self._raw.terminate()
-
-    @property
-    def broken(self) -> bool:
-        """Whether the connection was lost, or stopped answering."""
-        return self._broken
-
-    def _told(self, exc: Exception) -> Exception:
-        error = translated(exc, NAME, gone=self._raw.is_closed())
-        self._broken = self._broken or isinstance(error, Lost) or isinstance(exc, TimeoutError)
-        return error
-
-
-def _sent(params: Row) -> list[Any]:
-    return [value.encode() if type(value) is str else value for value in params]
 
 
 # -- the database ------------------------------------------------------------
 
 
-class _Database(RemoteDatabase[_Line]):
+class _Database(RemoteDatabase[Line]):
     """A database of PostgreSQL, opened."""
 
     def __init__(self, address: Address) -> None:
@@ -216,7 +62,7 @@ class _Database(RemoteDatabase[_Line]):
         self._schema = schema_of(address)
         self._rows = RememberedRows()
 
-    async def _upgraded(self, line: _Line, job: Job[None], attempt: int) -> None:
+    async def _upgraded(self, line: Line, job: Job[None], attempt: int) -> None:
         await upgraded(line, self._schema, self._name)
 
     def _lost(self) -> None:
@@ -224,10 +70,10 @@ class _Database(RemoteDatabase[_Line]):
         # A backup may have been restored meanwhile, and come to the same versions on another way.
         self._rows.clear()
 
-    async def _connect(self) -> _Line:
+    async def _connect(self) -> Line:
         return await connected(self._address, self._name)
 
-    async def _once(self, line: _Line, job: Job[T], attempt: int) -> T:
+    async def _once(self, line: Line, job: Job[T], attempt: int) -> T:
         remembered = self._rows.take(job.queue) if job.queue is not None else None
         if not job.light or (attempt >= STALE and job.guard is None):
             return await super()._once(line, job, attempt)
@@ -248,7 +94,7 @@ class _Database(RemoteDatabase[_Line]):
                 raise Unknown from exc
             raise
 
-    async def _appended(self, line: _Line, job: Job[T], remembered: Row | None) -> T:
+    async def _appended(self, line: Line, job: Job[T], remembered: Row | None) -> T:
         """What the append `job` did, in one statement; with a row that is remembered, unless that has no answer."""
         steps, write = job.steps(), None
         rows: Rows = ()
@@ -280,11 +126,11 @@ class _Database(RemoteDatabase[_Line]):
             raise _NotThisWay
         return result
 
-    async def _send(self, line: _Line, job: Job[Any], write: Fusion) -> None:
+    async def _send(self, line: Line, job: Job[Any], write: Fusion) -> None:
         """Write all of it, unless the session has changed."""
         sql, params = write.sent("postgres")
         try:
-            rows = await line.fetch(sql, _sent(params))
+            rows = await line.fetch(sql, sent(params))
         except (Again, StoreUnavailable) as exc:
             if line.broken:
                 # It may be done still, but only while the session is at this version: no more than once, if run again.
@@ -301,67 +147,10 @@ class _NotThisWay(Exception):  # not an error: an outcome
     """The append cannot be done in one statement, or not with what is remembered."""
 
 
-def schema_of(address: Address) -> str:
-    """The schema that `address` means."""
-    schema = address.options.get("schema", SCHEMA)
-    if not schema or "\0" in schema or len(schema.encode()) > 63:
-        raise InvalidRequest(f"{address.name}: schema must have 1 to 63 bytes", param="url")
-    return schema
-
-
-_SETTINGS: Final = {
-    "default_transaction_isolation": "read committed",
-    "statement_timeout": f"{PATIENCE:.0f}s",
-    "lock_timeout": f"{PATIENCE / 3:.0f}s",
-    "idle_in_transaction_session_timeout": f"{PATIENCE:.0f}s",
-    "jit": "off",
-    "synchronous_commit": "on",
-}
-_SETUP: Final = """
-SELECT set_config(name, value, false) FROM unnest($1::text[], $2::text[]) AS setting (name, value)
-WHERE name <> 'synchronous_commit' OR current_setting(name) = 'off'
-"""
-"""Not in the first packet, of which a pooler between would not know. What is acknowledged is durable, also where the server
-was told that it need not be; where it was told more than that, it stays so."""
-
-
-async def connected(address: Address, name: str) -> _Line:
-    """A new connection, set up; `name` is told of it when there is none."""
-    socket = address.options.get("socket")
-    try:
-        raw = await asyncpg.connect(
-            host=socket or address.host,
-            port=address.port,
-            user=address.user,
-            password=address.password,
-            database=address.database,
-            ssl=address.ssl_mode,
-            timeout=PATIENCE / 3,
-            command_timeout=PATIENCE + 5,
-            statement_cache_size=500,
-            max_cached_statement_lifetime=0,
-            max_cacheable_statement_size=0,
-            server_settings={"application_name": f"holdfast {schema_of(address)}"[:63]},
-        )
-    except Exception as exc:
-        raise translated(exc, name) from exc
-    line = _Line(raw)
-    try:
-        await line.fetch(_SETUP, (["search_path", *_SETTINGS], [_quoted(schema_of(address)), *_SETTINGS.values()]))
-    except BaseException:
-        line.kill()
-        raise
-    return line
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 # -- the schema --------------------------------------------------------------
 
 
-async def applied(line: _Line, schema: str) -> dict[int, str] | None:
+async def applied(line: Line, schema: str) -> dict[int, str] | None:
     """The migrations that the schema has had, with their checksums; None when it has none of our tables."""
     # Not to_regclass: what it remembers of the search path may be older than the lock that was waited for.
     tables = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = $2"
@@ -371,7 +160,7 @@ async def applied(line: _Line, schema: str) -> dict[int, str] | None:
     return dict(rows)  # type: ignore[arg-type]
 
 
-async def upgraded(line: _Line, schema: str, name: str) -> None:
+async def upgraded(line: Line, schema: str, name: str) -> None:
     """Apply what is missing, all or nothing; of several that start at once, one does."""
     known = migrations("postgres")
     found = await applied(line, schema)
@@ -382,7 +171,7 @@ async def upgraded(line: _Line, schema: str, name: str) -> None:
 
 
 @asynccontextmanager
-async def _changing(line: _Line, schema: str) -> AsyncIterator[None]:
+async def _changing(line: Line, schema: str) -> AsyncIterator[None]:
     """A transaction that changes the schema, and nobody else does meanwhile."""
     await line.begin(writing=True)
     try:
@@ -396,14 +185,14 @@ async def _changing(line: _Line, schema: str) -> AsyncIterator[None]:
     await line.commit()
 
 
-async def _migrate(line: _Line, schema: str, name: str) -> None:
+async def _migrate(line: Line, schema: str, name: str) -> None:
     found = await applied(line, schema)
     if found is None:
         tables = "SELECT 1 FROM pg_tables WHERE schemaname = $1 LIMIT 1"
         if await line.fetch(tables, (schema,)):
             raise foreign(f"{name}, schema {schema!r},")
         if not await line.fetch("SELECT 1 FROM pg_namespace WHERE nspname = $1", (schema,)):
-            await line.ask(f"CREATE SCHEMA {_quoted(schema)}")
+            await line.ask(f"CREATE SCHEMA {quoted(schema)}")
         await line.ask(f"CREATE TABLE {TABLE} (number bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)")
     for migration in pending(name, migrations("postgres"), found or {}):
         await line.ask(migration.sql, patience=UPGRADING)
@@ -412,7 +201,7 @@ async def _migrate(line: _Line, schema: str, name: str) -> None:
         await line.fetch(f"INSERT INTO {TABLE} (number, name, checksum) VALUES ($1, $2, $3)", row)  # noqa: S608
 
 
-async def _fill(line: _Line, number: int) -> None:
+async def _fill(line: Line, number: int) -> None:
     """What has to be worked out behind a migration."""
     fill, place = FILLED.get(number, (None, None))
     if fill is not None:
@@ -444,7 +233,7 @@ class _IndexDatabase(_Database):
         if self.extension.lacks(dimensions):
             await self._carried(Job(nothing, writing=True), partial(self._furnished, dimensions))
 
-    async def _connect(self) -> _Line:
+    async def _connect(self) -> Line:
         line = await super()._connect()
         try:
             await line.ask(pgvector.BY_INDEX)
@@ -454,10 +243,10 @@ class _IndexDatabase(_Database):
             raise
         return line
 
-    async def _extended(self, line: _Line, job: Job[None], attempt: int) -> None:
+    async def _extended(self, line: Line, job: Job[None], attempt: int) -> None:
         line.near = await self.extension.found(line)
 
-    async def _furnished(self, dimensions: int, line: _Line, job: Job[None], attempt: int) -> None:
+    async def _furnished(self, dimensions: int, line: Line, job: Job[None], attempt: int) -> None:
         await self.extension.furnish(line, dimensions)
 
 

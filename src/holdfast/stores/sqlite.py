@@ -354,14 +354,17 @@ class _Database:
                 await self._reader.opened()
         except Exception as exc:
             await self.close()
-            raise translated(exc, self._path) from exc
+            raise self._told(translated(exc, self._path)) from exc
         except BaseException:  # cancelled: the threads end by themselves
             self.stop()
             raise
 
     async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
         """What `steps` reads."""
-        result: T = await self._reader.submit(Work(steps))
+        try:
+            result: T = await self._reader.submit(Work(steps))
+        except StoreCorrupt as exc:
+            raise self._told(exc) from exc.__cause__
         return result
 
     async def write(
@@ -374,8 +377,21 @@ class _Database:
         light: bool = False,
     ) -> T:
         """What `steps` did, committed. There is one writer, so nothing of what may be known of them matters."""
-        result: T = await self._writer.submit(Work(steps, scrub))
+        try:
+            result: T = await self._writer.submit(Work(steps, scrub))
+        except StoreCorrupt as exc:
+            raise self._told(exc) from exc.__cause__
         return result
+
+    def _told(self, error: HoldfastError) -> HoldfastError:
+        """The error with what can be done about it: nobody needs a backup of an index."""
+        damaged = isinstance(error, StoreCorrupt) or isinstance(error.__cause__, apsw.NotADBError)
+        if not self._index or not damaged:
+            return error
+        return type(error)(
+            f"{self._path}: the index is damaged. It is made of the sessions, so nothing is lost: remove the file with its -wal and"
+            " -shm, unless sessions lie in it too, and it is made anew"
+        )
 
     def stop(self) -> None:
         """Accept no more."""

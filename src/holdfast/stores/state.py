@@ -5,7 +5,8 @@ a scope of its own. `Append.state_delta`, `NewSession.state` and `SessionPatch.s
 their prefixes; then all of them change in that one transaction, or none. `temp:` keys never come to a store: they are refused.
 
 **Versions.** A scope's `version` is 0 before its first write and grows by one with each write that changes it: one that leaves
-every key as it is, byte for byte as JSON, is none. It never goes back, not even when all of it is dropped.
+every key as it is, byte for byte as JSON, is none. It never comes again: a user's scope that is dropped may be of version 0, as one that
+was never written to, until the next write, which goes on above what it was.
 
 **Races.** Writers of a scope come one after the other, each for the short time of its transaction; none is lost, whatever
 session or process it comes from. Different keys, and increments and extensions of one key, all add up.
@@ -79,5 +80,5 @@ class StateStore(Protocol):
         ...
 
     async def drop_state(self, user_id: str | None) -> int:
-        """Delete all that a scope holds, off the disk too; how many keys there were."""
+        """Delete all that a scope holds, off the disk too, and with a user's the user's name; how many keys there were."""
         ...

@@ -173,12 +173,12 @@ class LogicIndex:
         checks.check_id(name, "name")
         return await self._read(partial(index_reads.note, self.tenant, name))
 
-    async def keep_note(self, name: str, data: bytes | None) -> None:
+    async def keep_note(self, name: str, data: bytes | None, *, new: bool = False) -> None:
         """See `Index.keep_note`."""
         checks.check_id(name, "name")
         if data is not None and len(data) > NOTE_BYTES:
             raise TooLarge(f"a note may have {NOTE_BYTES} bytes, not {len(data)}", param="data")
-        await self._write(partial(index_reads.keep_note, self.tenant, name, data))
+        await self._write(partial(index_reads.keep_note, self.tenant, name, data, new=new))
 
     async def status(self, space: Space | None = None) -> IndexStatus:
         """See `Index.status`."""

@@ -388,12 +388,12 @@ def note(tenant: str, name: str) -> Steps[bytes | None]:
     return bytes(rows[0][0]) if rows else None
 
 
-def keep_note(tenant: str, name: str, data: bytes | None) -> Steps[None]:
+def keep_note(tenant: str, name: str, data: bytes | None, *, new: bool) -> Steps[None]:
     """See `Index.keep_note`."""
     if data is None:
         yield Query("index_note_delete", (tenant, name))
     else:
-        yield Query("index_note_put", (tenant, name, data))
+        yield Query("index_note_new" if new else "index_note_put", (tenant, name, data))
 
 
 _NEIGHBOURS: Final = tuple(step for step in range(-NEAR, NEAR + 1) if step)

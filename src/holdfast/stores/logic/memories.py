@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories, TooLarge
 from holdfast.limits import DIARY_KEPT, MEMORIES, PAGE, SIGNALS_KEPT
@@ -37,6 +37,27 @@ class _Held(NamedTuple):
     next_signal: int
     next_entry: int
     updated_at: int
+    floor: int
+    """What versions and numbers of dropped owners do not pass: those of an owner that is new go on above it."""
+
+    @property
+    def base(self) -> int:
+        """The version that the next one comes behind."""
+        return self.version or self.floor
+
+    @property
+    def first(self) -> int:
+        """The number of the next new memory."""
+        return self.next_memory if self.version else max(self.next_memory, self.floor + 1)
+
+    @property
+    def ceiling(self) -> int:
+        """What neither its versions, with the one of being dropped, nor its numbers passed."""
+        return max(self.version + (1 if self.held else 0), self.next_memory - 1)
+
+
+_COUNTS: Final = 6
+"""The first fields of `_Held`: what a write may change."""
 
 
 class _Place(NamedTuple):
@@ -158,13 +179,13 @@ def change(
     after = held._replace(
         version=plan.version,
         held=held.held + new - len(plan.gone),
-        next_memory=held.next_memory + new,
+        next_memory=held.first + new if new else held.next_memory,
         next_signal=held.next_signal + told,
         next_entry=held.next_entry + len(delta.diary),
         updated_at=timestamp,
     )
-    if after[:-1] != held[:-1] or delta.signals_before is not None:
-        yield Query("memory_owner_put", after)
+    if after[:_COUNTS] != held[:_COUNTS] or delta.signals_before is not None:
+        yield Query("memory_owner_put", after[:-1])
     put = [
         stored_memory(data, owner, number, plan.version) for data, number in zip(payloads, plan.numbers, strict=True)
     ]
@@ -172,14 +193,14 @@ def change(
 
 
 def drop(tenant: str, owner: Owner) -> Steps[int]:
-    """See `MemoryStore.drop_memories`. The owner's row stays: its version never goes back."""
+    """See `MemoryStore.drop_memories`. The owner's row goes, too: the tenant keeps what its versions and numbers came to."""
     held = yield from _locked(_place(tenant, owner), None, make=False)
     if held is None:
         return 0
     for name in ("signals_clear", "memories_clear", "diary_clear"):
         yield Query(name, (held.pk,))
-    if held.held:
-        yield Query("memory_owner_put", held._replace(version=held.version + 1, held=0))
+    yield Query("floor_raise", (tenant, held.ceiling))
+    yield Query("memory_owner_delete", (held.pk,), aside=held)
     return held.held
 
 
@@ -220,13 +241,13 @@ def _planned(held: _Held, delta: MemoryDelta, found: Mapping[str, _Place]) -> _P
         if not memory.number and memory.id in found:
             raise InvalidRequest(f"there is a memory {memory.id} already; what changes has its number", param="put")
     gone = [here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here]
-    fresh = count(held.next_memory)
+    fresh = count(held.first)
     numbers = [memory.number or next(fresh) for memory in delta.put]
-    new = next(fresh) - held.next_memory
+    new = next(fresh) - held.first
     if new and held.held + new - len(gone) > MEMORIES:
         raise TooLarge(f"there are {held.held} memories; there may be {MEMORIES}", param="put")
     here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
-    return _Plan(held, held.version + (1 if delta.put or gone else 0), numbers, gone, here)
+    return _Plan(held, held.base + 1 if delta.put or gone else held.version, numbers, gone, here)
 
 
 def _put(tenant: str, plan: _Plan, put: Sequence[Memory], payloads: Sequence[bytes]) -> Steps[None]:

@@ -30,6 +30,8 @@ class _Held(NamedTuple):
     size: int = 0
     """The sum of `weight`."""
     updated_at: int = 0
+    floor: int = 0
+    """What versions of dropped scopes do not pass: those of one that is new go on above it."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -52,7 +54,9 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def version(self) -> int:
         """The scope's behind it: one that changes nothing is no write."""
-        return self.held.version + (1 if self.put or self.gone else 0)
+        held = self.held
+        floor = held.floor if self.place[1] else 0  # the tenant's own is never dropped with its name
+        return (held.version or floor) + 1 if self.put or self.gone else held.version
 
 
 def place_of(tenant: str, user_id: str | None) -> Row:
@@ -144,13 +148,16 @@ def change(
 
 
 def drop(tenant: str, user_id: str | None) -> Steps[int]:
-    """See `StateStore.drop_state`. The scope's row stays: its version never goes back."""
+    """See `StateStore.drop_state`. A user's row goes, too: the tenant keeps what its version came to."""
     place = place_of(tenant, user_id)
     rows = yield Query("scope_get", place)
     held = _Held(*rows[0]) if rows else _Held()
     if held.keys:
         yield Query("state_clear", place)
         yield Query("scope_put", (*place, held.version + 1, 0, 0, held.updated_at))
+    if rows and user_id is not None:
+        yield Query("floor_raise", (tenant, held.version + (1 if held.keys else 0)))
+        yield Query("scope_delete", place)
     return held.keys
 
 

@@ -355,11 +355,13 @@ class Database:
             await self.outbox.deliver(scope, number, news)
 
     async def _discard(self, tenant: str, known: Sequence[Argument]) -> None:
-        """The tenant need not know any more whose some memories were."""
-        key = self.keys.tenant(tenant).memory_ids
+        """The tenant need not know any more whose some memories were, and who has none."""
+        keys = self.keys.tenant(tenant)
         for at in range(0, len(known), MARKED):
             try:
-                await self.nodes.run(_DISCARD, [key], known[at : at + MARKED], once=False)
+                await self.nodes.run(
+                    _DISCARD, [keys.memory_ids, keys.memory_owners], known[at : at + MARKED], once=False
+                )
             except StoreError:  # whoever reads it looks whether they are there
                 return
 

@@ -161,7 +161,7 @@ class SessionKeys(ScopeKeys):
 
 
 class OwnerKeys(ScopeKeys):
-    """The keys of an owner's memories: a user's in the user's slot, others in the tenant's. The head has g its guard, m what it has."""
+    """The keys of an owner's memories: a user's in the user's slot, others in the tenant's. The head has g its guard, m what it has, f its floor."""
 
     __slots__ = ("bodies", "diary", "ids", "metas", "owner", "places", "recalled", "signals")
 
@@ -299,7 +299,7 @@ class Keys:
         self.layout = f"{prefix}:layout".encode()
         """A hash: the layouts that this place has had, by number."""
         self.tenants = f"{prefix}:tenants".encode()
-        """Tenants that had sessions, sorted."""
+        """Tenants that had sessions or memories, sorted."""
         self.session = lru_cache(4096)(self._session)
         self.user = lru_cache(1024)(self._user)
         self.tenant = lru_cache(1024)(self._tenant)

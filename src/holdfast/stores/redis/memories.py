@@ -23,6 +23,8 @@ from holdfast.stores.redis.work import MARKED, State, Work
 
 _END: Final = b"\xff" * 9
 _TOKEN_BYTES: Final = 6
+_LISTED: Final = b"\0"
+"""What stands before an owner where a mark of its listing is kept among those of memories: no id begins with it."""
 _ids = msgspec.json.Decoder(list[str]).decode
 _numbers = msgspec.json.Decoder(list[int]).decode
 
@@ -55,26 +57,51 @@ def _head(keys: OwnerKeys) -> Command:
 
 
 def memory_owner_get(work: Work, tenant: str, kind: str, id_: str) -> Rows:
-    """What an owner has, with its state in place of a key; whoever asks in a write is guarded by its head."""
+    """What an owner has, with its state in place of a key, and its floor; whoever asks in a write is guarded by its head."""
     keys = _keys(work, tenant, kind, id_)
     state = work.guarded or work.state(keys)
     work.guarded = state
-    (stored,) = work.ask(_head(keys))
+    stored, floor = work.ask(_head(keys), (b"HGET", keys.head, b"f"))
     if stored is None:
-        return [(state, 0, 0, 1, 1, 1, 0)] if "made" in work.overlay else ()
-    return [(state, *list_from(stored))]
+        return [(state, 0, 0, 1, 1, 1, 0, int(floor or 0))] if "made" in work.overlay else ()
+    return [(state, *list_from(stored), int(floor or 0))]
 
 
 def memory_owner_new(work: Work, tenant: str, kind: str, id_: str) -> None:
     """An owner for whom nothing was ever written: the tenant's list has it from before it has anything."""
     keys, tenants = _keys(work, tenant, kind, id_), work.keys.tenant(tenant)
-    work.overlay["made"] = True
-    _known_before(work, keys, "ZADD", tenants.memory_owners, 0, name_part(kind) + name_part(id_))
+    state = work.guarded
+    assert state is not None
+    work.overlay["made"] = state.fresh = True
+    member = name_part(kind) + name_part(id_)
+    if _apart(work, keys):  # in this order: see `memory_owner_delete`
+        work.before.append(("HSET", tenants.memory_ids, _LISTED + member, secrets.token_bytes(_TOKEN_BYTES)))
+    _known_before(work, keys, "ZADD", tenants.memory_owners, 0, member)
 
 
 def memory_owner_put(work: Work, state: State, *row: int) -> None:
     """An owner behind a write."""
     work.do("HSET", state.keys.head, "m", packed(row))
+
+
+def memory_owner_delete(work: Work, state: State) -> None:
+    """An owner that is dropped: its name leaves the tenant's list. What it had come to stays, under a key that is a digest.
+
+    Where the list is on another server it is told behind the write, unless the owner was listed anew meanwhile.
+    """
+    keys = state.keys
+    tenants, member = work.keys.tenant(keys.tenant), name_part(keys.owner.kind) + name_part(keys.owner.id)
+    work.do("HSET", keys.head, "f", max(work.aside.floor, work.aside.ceiling))
+    work.do("HDEL", keys.head, "m")
+    if not _apart(work, keys):
+        work.do("ZREM", tenants.memory_owners, member)
+        return
+    (token,) = work.ask_once((b"HGET", tenants.memory_ids, _LISTED + member))
+    work.behind += (_LISTED + member, token or b"")
+
+
+def floor_raise(work: Work, tenant: str, number: int) -> None:
+    """Each owner has its own, see `memory_owner_delete`."""
 
 
 def memory_owners_after(work: Work, tenant: str, kind: str, id_: str, limit: int) -> Rows:

@@ -204,7 +204,7 @@ def _active(work: Work, tenant: str, members: list[bytes]) -> list[Row]:
 
 
 def tenant_after(work: Work, after: str) -> Rows:
-    """The next tenant that has sessions."""
+    """The next tenant that has sessions, or owners of memories."""
     place = after.encode()
     while True:
         (found,) = work.ask_once(
@@ -215,5 +215,5 @@ def tenant_after(work: Work, after: str) -> Rows:
         place = found[0]
         tenant = place.decode()
         keys = work.keys.tenant(tenant)
-        if any(work.ask_once((b"ZCARD", keys.named), (b"ZCARD", keys.withdrawn))):
+        if any(work.ask_once(*((b"ZCARD", key) for key in (keys.named, keys.withdrawn, keys.memory_owners)))):
             return [[tenant]]

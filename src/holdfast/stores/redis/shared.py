@@ -76,6 +76,10 @@ def scope_new(work: Work, tenant: str, user_id: str) -> None:
     """A scope that nothing was written to: nothing is kept of it."""
 
 
+def scope_delete(work: Work, tenant: str, user_id: str) -> None:
+    """A scope that is dropped: no name is kept of it, and its version stays."""
+
+
 def state_named(work: Work, tenant: str, user_id: str, hexadecimal: str) -> Rows:
     """What stands under some keys."""
     keys, names = work.keys.user(tenant, user_id), _named(hexadecimal)

@@ -306,8 +306,9 @@ async def test_a_batch_does_not_contradict_itself(index: Index) -> None:
 async def test_notes(index: Index) -> None:
     """A tenant's own; `clear` leaves them."""
     assert await index.note("rebuild") is None
-    await index.keep_note("rebuild", b"\0one")
+    await index.keep_note("rebuild", b"\0one", new=True)
     await index.keep_note("rebuild", b"two")
+    await index.keep_note("rebuild", b"three", new=True)
     await index.clear()
     assert (await index.note("rebuild"), await index.note("Rebuild")) == (b"two", None)
     assert await index.for_tenant("other").note("rebuild") is None

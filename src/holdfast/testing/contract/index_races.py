@@ -80,6 +80,21 @@ async def test_new_spaces_and_models_are_made_once(index_opener: OpenIndex, inde
     assert len(await indexes[0].similar(Lookup(space=SPACE, limit=99), "m", vector(1, 0))) == 12
 
 
+async def test_of_several_new_notes_one_is_kept(index_opener: OpenIndex, index_shared: bool) -> None:
+    """And everybody reads that one, from when their own was written on."""
+    indexes = await _openings(index_opener, index_shared)
+
+    async def noted(number: int, name: str) -> bytes | None:
+        index = indexes[number % len(indexes)]
+        await index.keep_note(name, b"%d" % number, new=True)
+        return await index.note(name)
+
+    for round_ in range(ROUNDS):
+        found = await asyncio.gather(*(noted(number, f"n{round_}") for number in range(4)))
+        assert len(set(found)) == 1
+        assert None not in found
+
+
 async def test_readers_see_whole_writes(index_opener: OpenIndex, index_shared: bool) -> None:
     """A lookup in the middle of writes sees all of each, or nothing."""
     indexes = await _openings(index_opener, index_shared)

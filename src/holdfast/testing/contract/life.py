@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from holdfast.errors import EndingNotFound, InvalidRequest, SessionExists, SessionExpired, SessionNotFound, StaleSession
+from holdfast.memories import Owner
 from holdfast.session import Ending, SessionRef
 from holdfast.stores.base import Append, SavedView, SessionPatch, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, live, session, texts, user
+from holdfast.testing.contract.memory_kit import ANN, memory, put
 
 DAY = 86_400_000
 
@@ -377,6 +379,21 @@ async def test_tenants_are_those_with_sessions(store: Store) -> None:
     assert list(await store.tenants()) == ["a", "b", "c"]
     assert list(await store.tenants(limit=2)) == ["a", "b"]
     assert list(await store.tenants(after="b")) == ["c"]
+
+
+async def test_tenants_with_memories_alone_are_listed(store: Store) -> None:
+    """Whoever's they are, in their place among the others, once; until all of them were dropped."""
+    owners = {"a": ANN, "c": Owner("app"), "d": Owner("agent", "x")}
+    for tenant, owner in owners.items():
+        await put(store.for_tenant(tenant), memory("1", owner), owner=owner)
+    for tenant in ("b", "d"):
+        await store.for_tenant(tenant).create(session())
+    assert list(await store.tenants()) == ["a", "b", "c", "d"]
+    assert list(await store.tenants(limit=3)) == ["a", "b", "c"]
+    assert list(await store.tenants(after="b", limit=1)) == ["c"]
+    for tenant, owner in owners.items():
+        assert await store.for_tenant(tenant).drop_memories(owner) == 1
+    assert list(await store.tenants()) == ["b", "d"]
 
 
 # -- ends to be told of --------------------------------------------------------

@@ -108,16 +108,48 @@ async def test_each_write_of_memories_adds_one_to_the_version(memory_store: Memo
 
 
 async def test_numbers_go_up_and_are_never_given_again(memory_store: MemoryStore) -> None:
-    """Also when the last one was forgotten, or all were dropped; the version does not go back either."""
+    """Also when the last one was forgotten, or all were dropped; nor is a version."""
     first = await put(memory_store, *(memory(str(at)) for at in range(3)))
     assert [one.number for one in first] == [1, 2, 3]
     await forget(memory_store, first[2])
     assert [one.number for one in await put(memory_store, memory(), memory())] == [4, 5]
     assert await memory_store.drop_memories(ANN) == 4
-    assert await memory_store.memories(ANN) == OwnedMemories(4, ())
     assert await memory_store.drop_memories(ANN) == 0
     done = await memory_store.change_memories(ANN, MemoryDelta(put=(memory(),)), timestamp=9)
-    assert (done.version, done.memories[0].number, done.total) == (5, 6, 1)
+    assert (done.version > 3, done.memories[0].number > 5, done.total) == (True, True, 1)
+    again = await memory_store.change_memories(ANN, MemoryDelta(put=(memory(),)), timestamp=9)
+    assert (again.version, again.memories[0].number) == (done.version + 1, done.memories[0].number + 1)
+    assert await memory_store.drop_memories(ANN) == 2
+    (last,) = await put(memory_store, memory())
+    assert (last.version > again.version, last.number > again.memories[0].number) == (True, True)
+
+
+async def test_a_dropped_owner_is_as_one_that_nothing_was_written_for(memory_store: MemoryStore) -> None:
+    """Of version 0, and not listed, also where there was no memory any more, or none but the diary; others stay."""
+    bob = Owner("user", "bob")
+    (one, two) = await put(memory_store, memory("1"), memory("2"))
+    await put(memory_store, memory("his", bob), owner=bob)
+    await forget(memory_store, one, two)
+    await recalled(memory_store, diary=(entry(1),))
+    await recalled(memory_store, owner=Owner("agent", "a"), diary=(entry(1),))
+    for owner in (ANN, Owner("agent", "a")):
+        assert await memory_store.drop_memories(owner) == 0
+        assert (await memory_store.memories(owner), await memory_store.diary(owner)) == (NOTHING, ())
+    assert [owner for owner, _ in await memory_store.memory_owners()] == [bob]
+    with pytest.raises(StaleMemories) as caught:
+        await memory_store.change_memories(ANN, MemoryDelta(put=(memory(),)), timestamp=2, expect=2)
+    assert caught.value.version == 0
+    assert [owner for owner, _ in await memory_store.memory_owners()] == [bob]
+    delta = MemoryDelta(put=(memory("new"),), diary=(entry(3),))
+    (new,) = (await memory_store.change_memories(ANN, delta, timestamp=2, expect=0)).memories
+    assert (new.version > 2, new.number > 2) == (True, True)
+    assert await memory_store.memories(ANN) == OwnedMemories(new.version, (new,), total=1)
+    assert (await memory_store.memories(ANN, since=2), await memory_store.diary(ANN)) == (
+        OwnedMemories(new.version, (new,), total=1),
+        (entry(3),),
+    )
+    assert [owner for owner, _ in await memory_store.memory_owners()] == [ANN, bob]
+    assert (await memory_store.memories(bob)).total == 1
 
 
 async def test_a_memory_changes_in_its_place(memory_store: MemoryStore) -> None:
@@ -347,11 +379,11 @@ async def test_one_write_puts_and_forgets_and_recalls(memory_store: MemoryStore)
 
 
 async def test_dropping_takes_everything_of_an_owner(memory_store: MemoryStore) -> None:
-    """Memories, recalls, and the diary, also where there is nothing but that; the version tells of it."""
+    """Memories, recalls, and the diary, also where there is nothing but that."""
     made = await put(memory_store, *(memory(str(at)) for at in range(3)))
     await recalled(memory_store, *map(signal, made), diary=(entry(1),))
     assert await memory_store.drop_memories(ANN) == 3
-    assert await memory_store.memories(ANN) == OwnedMemories(2, ())
+    assert await memory_store.memories(ANN) == NOTHING
     assert (await memory_store.signals(ANN), await memory_store.diary(ANN)) == ((), ())
     for one in made:
         with pytest.raises(MemoryNotFound):
@@ -359,6 +391,7 @@ async def test_dropping_takes_everything_of_an_owner(memory_store: MemoryStore) 
     await recalled(memory_store, diary=(entry(2),))
     assert (await memory_store.drop_memories(ANN), await memory_store.diary(ANN)) == (0, ())
     (again,) = await put(memory_store, replace(made[0], number=0))
+    assert (again.version > made[-1].version, again.number > made[-1].number) == (True, True)
     assert (await memory_store.signals(ANN), await memory_store.find_memory(again.id)) == ((), again)
 
 

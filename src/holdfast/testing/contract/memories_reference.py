@@ -49,6 +49,7 @@ class Kept:
     def __init__(self) -> None:
         self.version = 0
         self.next = 1
+        self.floor = 0
         self.memories: dict[str, Memory] = {}
         self.signals: list[Signal] = []
         self.diary: list[DiaryEntry] = []
@@ -75,11 +76,22 @@ class Kept:
         self.diary += delta.diary
 
     def drop(self) -> int:
-        """All goes, but the version."""
+        """All goes; what comes next has a version and numbers above those that there were."""
         many = len(self.memories)
-        self.version += bool(many)
+        self.floor = max(self.floor, self.version, self.next - 1)
+        self.version, self.next = 0, 1
         self.memories, self.signals, self.diary = {}, [], []
         return many
+
+    def lifted(self, put: tuple[Memory, ...]) -> None:
+        """The first memories of an owner have a version and numbers as the store gives them: in a row, and above the floor."""
+        version, number = put[0].version, min(one.number for one in put if one.id in self.memories)
+        by = number - 1
+        assert min(version, number) > self.floor
+        self.version, self.next = version, self.next + by
+        self.memories = {
+            id_: replace(one, version=version, number=one.number + by) for id_, one in self.memories.items()
+        }
 
 
 def _behind(signals: list[Signal], at: int) -> int:
@@ -101,7 +113,7 @@ async def test_memories_are_what_the_reference_says(memory_store: MemoryStore, m
             assert await memory_store.drop_memories(owner) == kept[owner].drop()
             continue
         taken = {id_ for other in owners if other != owner for id_ in kept[other].memories}
-        delta, expect = _delta(at, owner, kept[owner], ids, move[2:-1]), move[-1]
+        delta, expect, before = _delta(at, owner, kept[owner], ids, move[2:-1]), move[-1], kept[owner].version
         try:
             kept[owner].change(delta, taken, expect)
         except Refused as exc:
@@ -109,6 +121,8 @@ async def test_memories_are_what_the_reference_says(memory_store: MemoryStore, m
             continue
         done = await memory_store.change_memories(owner, delta, timestamp=at, expect=expect)
         mine = kept[owner]
+        if not before and done.memories:
+            mine.lifted(done.memories)
         put = tuple(sorted((mine.memories[one.id] for one in delta.put), key=lambda one: one.number))
         assert done == OwnedMemories(mine.version, put, total=len(mine.memories))
     for owner, mine in kept.items():

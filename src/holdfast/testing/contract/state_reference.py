@@ -51,6 +51,8 @@ class Reference:
     def __init__(self) -> None:
         self.held: dict[str, dict[str, Any]] = {"": {}, "user:": {}, "app:": {}}
         self.versions = {"user:": 0, "app:": 0}
+        self.gone = False
+        """Whether the user's scope was dropped with its name, and not written to since: its version is 0 meanwhile."""
 
     def write(self, delta: dict[str, Any]) -> None:
         """All of it, or nothing."""
@@ -63,7 +65,9 @@ class Reference:
             self.held = before
             raise
         for prefix in self.versions:
-            self.versions[prefix] += _told(self.held[prefix]) != _told(before[prefix])
+            changed = _told(self.held[prefix]) != _told(before[prefix])
+            self.versions[prefix] += changed
+            self.gone = self.gone and not (changed and prefix == "user:")
 
     def drop(self, prefix: str) -> int:
         """Everything of a scope."""
@@ -71,6 +75,16 @@ class Reference:
         self.versions[prefix] += count > 0
         self.held[prefix] = {}
         return count
+
+    def dropped(self, prefix: str, version: int) -> None:
+        """What a store says the version is behind that: a user's may be 0, and goes on where it was with the next write."""
+        if prefix == "user:":
+            self.gone = version == 0
+        assert version == self.version(prefix)
+
+    def version(self, prefix: str) -> int:
+        """As it is told."""
+        return 0 if self.gone and prefix == "user:" else self.versions[prefix]
 
     @staticmethod
     def _one(held: dict[str, Any], name: str, change: Any) -> None:
@@ -107,7 +121,7 @@ async def test_state_is_what_the_reference_says(store: Store, moves: list[Any]) 
         for prefix, user_id in (("user:", "ann"), ("app:", None)):
             found = await handle.state(user_id)
             assert found.values is not None
-            assert (found.version, _told(dict(found.values))) == (model.versions[prefix], _told(model.held[prefix]))
+            assert (found.version, _told(dict(found.values))) == (model.version(prefix), _told(model.held[prefix]))
 
 
 async def _moved(store: Store, ref: SessionRef, model: Reference, move: Any) -> None:
@@ -115,6 +129,7 @@ async def _moved(store: Store, ref: SessionRef, model: Reference, move: Any) -> 
     if move[0] == "drop":
         prefix, user_id = ("user:", "ann") if move[1] else ("app:", None)
         assert await store.drop_state(user_id) == model.drop(prefix)
+        model.dropped(prefix, (await store.state(user_id)).version)
         return
     *_, changes = move
     prefix = "" if move[0] != "change" else "user:" if move[1] else "app:"
@@ -128,7 +143,7 @@ async def _moved(store: Store, ref: SessionRef, model: Reference, move: Any) -> 
     told = await _written(store, ref, move[0], changes, prefix)
     if prefix:
         held = {name: model.held[prefix][name] for name in changes if name in model.held[prefix]}
-        assert told == ScopedState(model.versions[prefix], held)
+        assert told == ScopedState(model.version(prefix), held)
 
 
 async def _written(store: Store, ref: SessionRef, how: str, changes: dict[str, Any], prefix: str) -> object:

@@ -92,8 +92,11 @@ SELECT * FROM session_rows WHERE tenant = $1 AND status = 'active' ORDER BY acce
 SELECT count(*) FROM sessions WHERE tenant = $1 AND status = 'active'
 
 -- tenant_after --
--- The next tenant that has sessions.
-SELECT tenant FROM sessions WHERE tenant > $1 ORDER BY tenant LIMIT 1
+-- The next tenant that has sessions, or owners of memories.
+SELECT tenant FROM (
+    (SELECT tenant FROM sessions WHERE tenant > $1 ORDER BY tenant LIMIT 1)
+    UNION ALL (SELECT tenant FROM memory_owners WHERE tenant > $1 ORDER BY tenant LIMIT 1)
+) AS found ORDER BY tenant LIMIT 1
 
 -- ending_insert --
 -- An end that hooks are to be told of.
@@ -631,8 +634,9 @@ DELETE FROM media_uses WHERE session = $1
 DELETE FROM media WHERE session = $1
 
 -- scope_get --
--- What a scope of the state has: its version, keys, their bytes, and when it was changed last. Of no user: the tenant's.
-SELECT version, key_count, bytes, updated_at FROM state_scopes WHERE tenant = $1 AND user_id = $2
+-- What a scope of the state has: its version, keys, their bytes, and when it was changed last; and the floor. Of no user: the tenant's.
+SELECT s.version, s.key_count, s.bytes, s.updated_at, coalesce(f.number, 0)
+FROM state_scopes AS s LEFT JOIN floors AS f ON f.tenant = s.tenant WHERE s.tenant = $1 AND s.user_id = $2
 
 -- scope_get_lock --
 -- Nobody else writes to the scope until the transaction ends.
@@ -646,6 +650,10 @@ ON CONFLICT (tenant, user_id) DO NOTHING
 -- scope_put --
 -- A scope behind a write.
 UPDATE state_scopes SET version = $3, key_count = $4, bytes = $5, updated_at = $6 WHERE tenant = $1 AND user_id = $2
+
+-- scope_delete --
+-- A scope that is dropped: its user's name goes with it.
+DELETE FROM state_scopes WHERE tenant = $1 AND user_id = $2
 
 -- state_named --
 -- What stands under some keys of a scope, which come in hexadecimal as a JSON array.
@@ -763,9 +771,10 @@ INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', '')
 DELETE FROM holdfast_migrations WHERE number = 0
 
 -- memory_owner_get --
--- What an owner of memories has: its version, how many memories, the next numbers, and when it was written to last.
-SELECT pk, version, held, next_memory, next_signal, next_entry, updated_at FROM memory_owners
-WHERE tenant = $1 AND kind = $2 AND id = $3
+-- What an owner of memories has: its version, how many memories, the next numbers, and when it was written to last; and the floor.
+SELECT o.pk, o.version, o.held, o.next_memory, o.next_signal, o.next_entry, o.updated_at, coalesce(f.number, 0)
+FROM memory_owners AS o LEFT JOIN floors AS f ON f.tenant = o.tenant
+WHERE o.tenant = $1 AND o.kind = $2 AND o.id = $3
 
 -- memory_owner_get_lock --
 -- Nobody else writes to the owner's memories until the transaction ends.
@@ -781,6 +790,15 @@ ON CONFLICT (tenant, kind, id) DO NOTHING
 -- An owner behind a write.
 UPDATE memory_owners SET version = $2, held = $3, next_memory = $4, next_signal = $5, next_entry = $6, updated_at = $7
 WHERE pk = $1
+
+-- memory_owner_delete --
+-- An owner that is dropped: its name goes with it.
+DELETE FROM memory_owners WHERE pk = $1
+
+-- floor_raise --
+-- What the tenant keeps of those that were dropped: neither a version nor a number of theirs was above it.
+INSERT INTO floors (tenant, number) VALUES ($1, $2)
+ON CONFLICT (tenant) DO UPDATE SET number = greatest(floors.number, excluded.number)
 
 -- memory_owners_after --
 -- Owners in order of kind and id, behind one of them.
@@ -1084,9 +1102,11 @@ DELETE FROM index_frequencies
 WHERE space = $1 AND channel = $2 AND term IN (SELECT convert_to(value, 'UTF8') FROM json_array_elements_text(convert_from($3, 'UTF8')::json) AS value) AND documents <= 0
 
 -- index_frequencies --
--- In how many documents these terms stand.
-SELECT term, documents FROM index_frequencies
-WHERE space = $1 AND channel = $2 AND term IN (SELECT convert_to(value, 'UTF8') FROM json_array_elements_text(convert_from($3, 'UTF8')::json) AS value)
+-- In how many documents these terms stand: a look at each, also where the planner knows nothing of the table yet.
+SELECT f.term, f.documents
+FROM json_array_elements_text(convert_from($3, 'UTF8')::json) AS value
+CROSS JOIN LATERAL (SELECT term, documents FROM index_frequencies
+                    WHERE space = $1 AND channel = $2 AND term = convert_to(value, 'UTF8') LIMIT 1) AS f
 
 -- index_postings_read --
 -- All documents that have a word, for up to eight words at once: which one, and the document's id. `none` is not looked for.
@@ -1263,6 +1283,11 @@ SELECT data FROM index_notes WHERE tenant = $1 AND name = $2
 -- The same, in place of what stood there.
 INSERT INTO index_notes (tenant, name, data) VALUES ($1, $2, $3)
 ON CONFLICT (tenant, name) DO UPDATE SET data = excluded.data
+
+-- index_note_new --
+-- The same, where nothing stands there.
+INSERT INTO index_notes (tenant, name, data) VALUES ($1, $2, $3)
+ON CONFLICT (tenant, name) DO NOTHING
 
 -- index_note_delete --
 DELETE FROM index_notes WHERE tenant = $1 AND name = $2

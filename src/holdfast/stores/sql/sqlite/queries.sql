@@ -79,8 +79,11 @@ SELECT * FROM session_rows WHERE tenant = ?1 AND status = 'active' ORDER BY acce
 SELECT count(*) FROM sessions WHERE tenant = ?1 AND status = 'active'
 
 -- tenant_after --
--- The next tenant that has sessions.
-SELECT tenant FROM sessions WHERE tenant > ?1 ORDER BY tenant LIMIT 1
+-- The next tenant that has sessions, or owners of memories.
+SELECT tenant FROM (
+    SELECT * FROM (SELECT tenant FROM sessions WHERE tenant > ?1 ORDER BY tenant LIMIT 1) AS one
+    UNION ALL SELECT * FROM (SELECT tenant FROM memory_owners WHERE tenant > ?1 ORDER BY tenant LIMIT 1) AS other
+) AS found ORDER BY tenant LIMIT 1
 
 -- ending_insert --
 -- An end that hooks are to be told of.
@@ -599,8 +602,9 @@ DELETE FROM media_uses WHERE session = ?1
 DELETE FROM media WHERE session = ?1
 
 -- scope_get --
--- What a scope of the state has: its version, keys, their bytes, and when it was changed last. Of no user: the tenant's.
-SELECT version, key_count, bytes, updated_at FROM state_scopes WHERE tenant = ?1 AND user_id = ?2
+-- What a scope of the state has: its version, keys, their bytes, and when it was changed last; and the floor. Of no user: the tenant's.
+SELECT s.version, s.key_count, s.bytes, s.updated_at, coalesce(f.number, 0)
+FROM state_scopes AS s LEFT JOIN floors AS f ON f.tenant = s.tenant WHERE s.tenant = ?1 AND s.user_id = ?2
 
 -- scope_new --
 -- A scope that was never written to; another one may be making it.
@@ -610,6 +614,10 @@ ON CONFLICT (tenant, user_id) DO NOTHING
 -- scope_put --
 -- A scope behind a write.
 UPDATE state_scopes SET version = ?3, key_count = ?4, bytes = ?5, updated_at = ?6 WHERE tenant = ?1 AND user_id = ?2
+
+-- scope_delete --
+-- A scope that is dropped: its user's name goes with it.
+DELETE FROM state_scopes WHERE tenant = ?1 AND user_id = ?2
 
 -- state_named --
 -- What stands under some keys of a scope, which come in hexadecimal as a JSON array.
@@ -1018,13 +1026,19 @@ SELECT data FROM index_notes WHERE tenant = ?1 AND name = ?2
 INSERT INTO index_notes (tenant, name, data) VALUES (?1, ?2, ?3)
 ON CONFLICT (tenant, name) DO UPDATE SET data = excluded.data
 
+-- index_note_new --
+-- The same, where nothing stands there.
+INSERT INTO index_notes (tenant, name, data) VALUES (?1, ?2, ?3)
+ON CONFLICT (tenant, name) DO NOTHING
+
 -- index_note_delete --
 DELETE FROM index_notes WHERE tenant = ?1 AND name = ?2
 
 -- memory_owner_get --
--- What an owner of memories has: its version, how many memories, the next numbers, and when it was written to last.
-SELECT pk, version, held, next_memory, next_signal, next_entry, updated_at FROM memory_owners
-WHERE tenant = ?1 AND kind = ?2 AND id = ?3
+-- What an owner of memories has: its version, how many memories, the next numbers, and when it was written to last; and the floor.
+SELECT o.pk, o.version, o.held, o.next_memory, o.next_signal, o.next_entry, o.updated_at, coalesce(f.number, 0)
+FROM memory_owners AS o LEFT JOIN floors AS f ON f.tenant = o.tenant
+WHERE o.tenant = ?1 AND o.kind = ?2 AND o.id = ?3
 
 -- memory_owner_new --
 -- An owner for whom nothing was ever written; another one may be making it.
@@ -1036,6 +1050,15 @@ ON CONFLICT (tenant, kind, id) DO NOTHING
 -- An owner behind a write.
 UPDATE memory_owners SET version = ?2, held = ?3, next_memory = ?4, next_signal = ?5, next_entry = ?6, updated_at = ?7
 WHERE pk = ?1
+
+-- memory_owner_delete --
+-- An owner that is dropped: its name goes with it.
+DELETE FROM memory_owners WHERE pk = ?1
+
+-- floor_raise --
+-- What the tenant keeps of those that were dropped: neither a version nor a number of theirs was above it.
+INSERT INTO floors (tenant, number) VALUES (?1, ?2)
+ON CONFLICT (tenant) DO UPDATE SET number = max(number, excluded.number)
 
 -- memory_owners_after --
 -- Owners in order of kind and id, behind one of them.

@@ -1,0 +1,106 @@
+"""A user who is deleted leaves nothing in any store: no row that has the user's name, and no name among keys or values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import apsw
+import pytest
+
+import holdfast
+from holdfast.life import LifeSettings
+from holdfast.memories import Owner
+from holdfast.stores import open_store
+from holdfast.stores.redis.store import RedisStore
+from tests.stores.servers import reached
+from tests.stores.test_redis_memories import _held
+
+NAME = "canary-7f3a9c"
+STILL = LifeSettings(session_ttl=0, sweep=False)
+
+
+@pytest.fixture(autouse=True)
+def _beside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The index beside a Redis lies where the process runs."""
+    monkeypatch.chdir(tmp_path)
+
+
+async def _with_name(url: str) -> list[str]:
+    """Tables with a row, or keys with a name or value, that have the name of the user."""
+    if url.startswith("redis"):
+        store = await open_store(url, tenant="default")
+        assert isinstance(store, RedisStore)
+        held = await _held(store)
+        await store.close()
+        # Of a cluster's users who was written for within the last hour is noted with the tenant: see docs/storage.md.
+        keys = [str(name) for name, value in held.items() if NAME.encode() in name + value and b":dirty" not in name]
+        return keys + _in_files(Path())
+    if url.startswith("sqlite"):
+        return _in_files(Path(url.removeprefix("sqlite:///")).parent)
+    server = reached("mysql" if url.startswith("mysql") else "postgres")
+    place = "DATABASE()" if server.name == "mysql" else "current_schema()"
+    listed = f"SELECT table_name FROM information_schema.tables WHERE table_schema = {place}"
+    found = []
+    for (table,) in await anyio.to_thread.run_sync(server.in_place, url, listed):
+        if _has(await anyio.to_thread.run_sync(server.in_place, url, f"SELECT * FROM {table}")):
+            found.append(str(table))
+    return found
+
+
+def _in_files(folder: Path) -> list[str]:
+    return [name for file in folder.glob("*.db") for name in _in_file(file)]
+
+
+def _in_file(file: Path) -> list[str]:
+    connection = apsw.Connection(str(file))
+    listed = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+    tables = [str(row[0]) for row in connection.execute(listed)]
+    found = [name for name in tables if _has(connection.execute(f'SELECT * FROM "{name}"').fetchall())]
+    connection.close()
+    return found
+
+
+def _has(rows: list[Any]) -> bool:
+    return any(
+        NAME.encode() in (value if isinstance(value, bytes) else str(value).encode()) for row in rows for value in row
+    )
+
+
+async def test_a_deleted_users_name_is_nowhere(shared_url: str) -> None:
+    """Whatever the user had: sessions, shared state and artifacts, memories with recalls and a diary, and what was searched."""
+    async with holdfast.open(shared_url, life=STILL) as hf:
+        session = await hf.session("s", user_id=NAME)
+        await session.append([{"role": "user", "content": "Where is order 17?"}])
+        await session.update(state={"user:k": 1})
+        await session.artifacts.save("user:shared.txt", b"x")
+        await hf.memories.remember("likes tea", user_id=NAME)
+        await hf.memories.recall("tea?", user_id=NAME)
+        await hf.memories.settled()
+        await hf.dreams.dream(Owner("user", NAME))
+        assert (await hf.search("order", NAME)).hits
+        assert len(await _with_name(shared_url)) > 3
+        assert (await hf.delete_user(NAME)).memories == 1
+    assert await _with_name(shared_url) == []
+
+
+async def test_who_comes_under_that_name_is_told_nothing_old(shared_url: str) -> None:
+    """Versions and numbers go on above what there was, so that nobody who knew the former takes the one for the other."""
+    async with holdfast.open(shared_url, life=STILL) as hf, holdfast.open(shared_url, life=STILL) as other:
+        owner = Owner("user", NAME)
+        for content in ("likes tea", "has a cat called Mia", "lives in Oslo"):
+            await hf.memories.remember(content, user_id=NAME)
+        state = await hf.store.change_state(NAME, {"k": 1}, timestamp=1)
+        assert len((await other.memories.recall("tea, a cat, Oslo", user_id=NAME)).found) == 3
+        before = await other.store.memories(owner)
+        await hf.delete_user(NAME)
+        await hf.memories.remember("likes coffee", user_id=NAME)
+        assert [one.memory.content for one in (await other.memories.recall("tea coffee cat", user_id=NAME)).found] == [
+            "likes coffee"
+        ]
+        after = await other.store.memories(owner)
+        assert (after.total, after.version > before.version) == (1, True)
+        assert after.memories[0].number > before.memories[-1].number
+        assert (await hf.store.state(NAME, known=state.version)).values == {}
+        assert (await hf.store.change_state(NAME, {"k": 2}, timestamp=2)).version > state.version
