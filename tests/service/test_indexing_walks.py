@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from holdfast.indexes import rebuilding
+from holdfast.indexes.leasing import Leases
 from holdfast.indexes.sources import marked
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.memories import Memory, MemoryDelta, Owner
 from holdfast.recall import terms
 from holdfast.recall.base import Batch, Lookup, Source, Space
 from holdfast.session import SessionRef
-from tests.service.indexbench import Bench, bench, soon
+from tests.service.indexbench import TENANT, Bench, bench, soon
 
 REFS = [SessionRef("ada", f"s{number}") for number in range(5)]
 SPACE = Space("talk", "ada")
@@ -81,6 +82,25 @@ async def test_one_process_walks_at_a_time() -> None:
         walked = await asyncio.gather(one.service.walk(), other.walk())
         assert sorted(each.sessions for each in walked) == [0, 5]
         await other.close()
+
+
+async def test_processes_that_name_a_new_index_at_once_give_it_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each would have leases of its own: all of them would walk over it, and embed for it, at once."""
+    async with bench() as one:
+        theirs, asked, go_on = one.index.for_tenant(TENANT), asyncio.Event(), asyncio.Event()
+        keep = theirs.keep_note
+
+        async def late(*args: Any, **more: Any) -> None:
+            asked.set()
+            await go_on.wait()
+            await keep(*args, **more)
+
+        monkeypatch.setattr(theirs, "keep_note", late)
+        other = asyncio.create_task(Leases(one.elsewhere, theirs, "other", lambda: one.time).name())
+        await asked.wait()
+        name = await Leases(one.elsewhere, one.index, "one", lambda: one.time).name()
+        go_on.set()
+        assert await other == name
 
 
 async def test_a_source_that_a_dead_process_was_at_is_looked_at_again() -> None:
@@ -265,6 +285,49 @@ async def test_memories_come_and_go_with_their_owners_version() -> None:
         await one.elsewhere.change_memories(OWNER, gone, timestamp=one.time)
         await one.service.take_memories(OWNER, gone=[second.number])
         assert await _held(one) == [third.number]
+
+
+async def test_what_has_changed_of_an_owner_is_taken_in_by_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So of any number of processes that take in the same owner one gets through, and the others find it done."""
+    async with bench() as one:
+        write, written = one.index.write, []
+
+        async def counted(space: Space, batch: Batch) -> bool:
+            written.append(batch)
+            return await write(space, batch)
+
+        monkeypatch.setattr(one.index, "write", counted)
+        first, second, third = await _put(one, *(memory(number) for number in range(3)))
+        await one.service.take_memories(OWNER)
+        fourth = (await _put(one, memory(4), forget=(first.id,)))[-1]
+        await one.service.take_memories(OWNER, gone=[first.number])
+        await _put(one, memory(2, number=third.number, status="superseded"), forget=(second.id,))
+        await one.service.take_memories(OWNER)
+        await one.service.take_memories(OWNER)
+        assert await _held(one) == [fourth.number]
+        assert len(written) == 3
+
+
+async def test_a_memory_that_was_forgotten_while_it_was_taken_in_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bench() as one:
+        first, second = await _put(one, memory(0), memory(1))
+        await one.service.take_memories(OWNER)
+        await _put(one, memory(0, number=first.number, content="likes tea and coffee"))
+        read, other = one.elsewhere.memories, one.another()
+
+        async def forgotten_behind(*args: Any, **more: Any) -> Any:
+            page = await read(*args, **more)
+            monkeypatch.setattr(one.elsewhere, "memories", read)
+            await _put(one, forget=(first.id,))
+            await other.take_memories(OWNER, gone=[first.number])
+            return page
+
+        monkeypatch.setattr(one.elsewhere, "memories", forgotten_behind)
+        await one.service.take_memories(OWNER)
+        assert await _held(one) == [second.number]
+        await other.close()
 
 
 @pytest.mark.parametrize("status", ["superseded", "rejected"])

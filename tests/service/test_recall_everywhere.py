@@ -1,36 +1,36 @@
-"""Recall on every store: what was said is found and what went is not, over a lost index, kill -9, and servers at once; users stay apart."""
+"""Recall on every store: what was said is found and what went is not, over a lost index and servers at once; users stay apart."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.agents import Llm, Roster
 from holdfast.holdfast import Holdfast
-from holdfast.indexes.settings import IndexSettings
 from holdfast.limits import INDEX_MARGIN
 from holdfast.memories import Owner
 from holdfast.recall.base import Space
-from holdfast.recall.vectors import vector_of
 from holdfast.session import SessionRef
-from holdfast.stores import open_store
-from holdfast.stores.indexes import open_index
-from tests.service.indexbench import TENANT, Bench
-from tests.service.memorybench import Clock, lasting
-from tests.service.test_turn import ToldModel
-from tests.stores.servers import reached
+from holdfast.stores.sql import pgvector
+from tests.service.indexbench import TENANT
+from tests.service.memorybench import lasting
+from tests.service.recallbench import (
+    PLACES,
+    Letters,
+    Place,
+    answers,
+    everywhere,
+    recalled,
+    remembered,
+    service,
+    talked,
+)
 
-PLACES = ("sqlite", "postgres", "mysql", "redis")
-SHARED = ("postgres", "mysql")
+shared = pytest.mark.parametrize("place", ["postgres", "mysql"], indirect=True)
 """Where all servers have one index."""
-QUESTIONS = ("gate code", "soup with kelp", "when does the ferry leave", "order ORD-17", "会議", "code kelp ferry")
 FILTERS: tuple[dict[str, Any], ...] = (
     {},
     {"session_id": "a"},
@@ -44,115 +44,6 @@ FILTERS: tuple[dict[str, Any], ...] = (
     {"mode": "vector"},
     {"mode": "hybrid"},
 )
-
-
-class Letters:
-    """Makes vectors of how often letters stand in a text.
-
-    Attributes:
-        given: the texts that it was asked for.
-    """
-
-    def __init__(self) -> None:
-        self.name = "test/letters"
-        self.dimension: int | None = 26
-        self.given: list[str] = []
-
-    async def embed(self, texts: Any) -> list[bytes]:
-        """See `Embedder.embed`."""
-        self.given += texts
-        return [vector_of([text.lower().count(chr(letter)) + 0.01 for letter in range(97, 123)]) for text in texts]
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-class Place:
-    """A database where nothing is yet.
-
-    Attributes:
-        url: of the store.
-        index: of the index.
-    """
-
-    def __init__(self, url: str, index: str) -> None:
-        self.url = url
-        self.index = index
-        self.clock = Clock()
-
-    @asynccontextmanager
-    async def server(self, **settings: Any) -> AsyncIterator[Holdfast]:
-        """A server on it, that sweeps and walks when the test says so."""
-        index = IndexSettings(**{"url": self.index, **settings.pop("index", {})})
-        model = Llm(name="default", model="gpt-4o", client=ToldModel(lambda _: "Noted."))
-        more = {"clock": self.clock, "life": lasting(), "roster": Roster({"default": model}), **settings}
-        async with Holdfast(self.url, tenant=TENANT, index=index, **more) as hf:
-            yield hf
-
-    async def check(self) -> None:
-        """The index holds what the logs say, and nothing else."""
-        store = await open_store(self.url, tenant=TENANT)
-        index = await open_index(self.index, tenant=TENANT)
-        try:
-            refs = [one.ref for one in (await store.list(limit=1000)).sessions]
-            await Bench(store, index).check(refs)
-            held = await index.sources(limit=1000)
-            assert {one[1] for one in held if one[0].kind == "talk"} <= {ref.id for ref in refs}
-        finally:
-            await index.close()
-            await store.close()
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    name = request.param
-    beside = f"sqlite:///{tmp_path}/chat.index.db"
-    if name == "sqlite":
-        yield Place(f"sqlite:///{tmp_path}/chat.db", beside)
-        return
-    server = reached(name)
-    url = server.place()
-    try:
-        yield Place(url, url if name in SHARED else beside)
-    finally:
-        server.drop(url)
-
-
-everywhere = pytest.mark.parametrize("place", PLACES, indirect=True)
-shared = pytest.mark.parametrize("place", SHARED, indirect=True)
-
-
-def service(hf: Holdfast) -> Any:
-    """A server's index."""
-    assert hf.engine.index is not None
-    return hf.engine.index
-
-
-async def talked(hf: Holdfast, user: str = "ada") -> None:
-    """Conversations by turns and by appends, some of which is taken back, erased and deleted."""
-    turns = await hf.session("a", user_id=user)
-    for text in ("My gate code is 4711.", "Soup with kelp, please.", "Never mind the walrus."):
-        await turns.send(text)
-    await turns.rewind(1)
-    await turns.send("The ferry leaves at nine.")
-    plain = await hf.session("b", user_id=user)
-    await plain.append(
-        [{"role": "user", "content": "Where is order ORD-17?"}, {"role": "assistant", "content": "会議室"}]
-    )
-    await plain.append(
-        [{"role": "user", "content": "my secret is swordfish"}, {"role": "assistant", "content": "kelp"}]
-    )
-    gone = await hf.session("c", user_id=user)
-    await gone.append({"role": "user", "content": "The code of the garage is platypus"})
-    await service(hf).settled()
-    await hf.erase(plain.ref, 2)
-    await gone.delete()
-    await service(hf).settled()
-
-
-async def answers(hf: Holdfast, user: str = "ada", **asked: Any) -> list[Any]:
-    """All that searches find, with scores, in their order."""
-    return [(await hf.search(question, user, **asked)).hits for question in QUESTIONS]
 
 
 # -- what is found, and what is not --------------------------------------------------
@@ -194,16 +85,22 @@ async def test_two_users_with_the_same_words_never_see_each_others(place: Place)
 # -- the index is lost ---------------------------------------------------------------
 
 
-@everywhere
-async def test_an_index_that_was_cleared_gives_the_same_answers_when_it_is_made_anew(place: Place) -> None:
-    async with place.server() as hf:
+@pytest.mark.parametrize("place", [*PLACES, "pgvector"], indirect=True)
+@pytest.mark.parametrize("mode", ["keyword", "hybrid"])
+async def test_an_index_that_was_cleared_gives_the_same_answers_when_it_is_made_anew(place: Place, mode: Any) -> None:
+    """The same ids, in the same order, with the same scores: of conversations and of memories."""
+    async with place.server(index={"embedder": Letters() if mode == "hybrid" else None, "mode": mode}) as hf:
         await talked(hf)
-        before = await answers(hf, neighbours=2)
-        assert all(before)
+        await remembered(hf)
+        before = await answers(hf, neighbours=2), await recalled(hf)
+        assert all(map(all, before))
         await service(hf).index.clear()
+        held = await service(hf).index.status()
+        assert (held.sources, held.documents, held.vectors) == (0, 0, {})
         assert not any(await answers(hf))
         await service(hf).rebuild()
-        assert await answers(hf, neighbours=2) == before
+        await service(hf).settled()
+        assert (await answers(hf, neighbours=2), await recalled(hf)) == before
     await place.check()
 
 
@@ -215,7 +112,7 @@ async def test_an_index_whose_file_is_gone_gives_the_same_answers_after_a_walk(p
     for file in Path(place.index.removeprefix("sqlite:///")).parent.glob("chat.index.db*"):
         file.unlink()
     async with place.server() as hf:
-        assert not any(await answers(hf))
+        assert (await service(hf).status()).documents == 0
         assert (await service(hf).walk()).whole
         assert await answers(hf) == before
     await place.check()
@@ -230,38 +127,8 @@ async def test_vectors_are_found_again_by_a_rebuild_without_embedding_anything_t
         given = len(embedder.given)
         await service(hf).rebuild()
         await service(hf).settled()
-        again = embedder.given[given:]
-        assert set(again) <= set(QUESTIONS)
-        assert [[hit.id for hit in found] for found in await answers(hf)] == [
-            [hit.id for hit in found] for found in before
-        ]
-
-
-# -- kill -9 -------------------------------------------------------------------------
-
-
-@everywhere
-@pytest.mark.parametrize("what", ["feed", "rebuild"])
-async def test_a_new_process_catches_up_with_one_that_was_killed(place: Place, what: str) -> None:
-    script = Path(__file__).with_name("indexing_process.py")
-    for number in range(2):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(script), what, place.url, str(number), place.index), stdout=asyncio.subprocess.PIPE
-        )
-        assert process.stdout is not None
-        for _ in range(2 + 5 * number):
-            assert await process.stdout.readline(), "it ended by itself"
-        process.kill()
-        await process.communicate()
-    place.clock.now = 2_000_000_000_000  # behind the leases of the dead
-    async with place.server() as hf:
-        await service(hf).walk()
-        await service(hf).settled()
-        assert (await service(hf).status()).rebuilding is None
-        assert (await hf.search("tea", "ada")).hits
-        report = await service(hf).status()
-        assert (report.behind, report.incomplete, report.last_error) == (0, 0, None)
-    await place.check()
+        assert len(embedder.given) == given
+        assert await answers(hf) == before
 
 
 # -- servers at once -----------------------------------------------------------------
@@ -330,3 +197,45 @@ async def test_memories_are_recalled_by_the_index_and_forgotten_in_it(place: Pla
         assert made[0].id not in {one.memory.id for one in found}
         held = [seq for seq, _ in await service(hf).index.held(Space("user", "ada"), "")]
         assert held == [made[1].number, made[2].number]
+
+
+ANAGRAMS = {
+    "A teacher listens to the silent": "cheater enlist tinsel sa ott eh",
+    "Astronomers study the night": "moon starers dusty thing eth",
+    "Her dormitory is by the sea": "dirty room her si yb ease hte",
+}
+"""Memories, and what has the letters of each, so its vector, and no word of it."""
+
+
+@pytest.mark.parametrize("place", [*PLACES, "pgvector"], indirect=True)
+@pytest.mark.parametrize("mode", ["vector", "hybrid"])
+async def test_memories_are_recalled_by_their_vectors_alone(place: Place, mode: Any) -> None:
+    """First what has the same vector; their owner's alone; nothing that was changed, forgotten or rejected; made anew, the same."""
+    async with place.server(index={"embedder": Letters(), "mode": mode}) as hf:
+        engine = (await service(hf).index.status()).vector_engine
+        assert (engine == pgvector.ENGINE) == place.compares_vectors()
+        made = [(await hf.memories.remember(text, user_id="ada")).memory.id for text in ANAGRAMS]
+        for text in ANAGRAMS:
+            await hf.memories.remember(text, user_id="bob")
+        await service(hf).settled()
+
+        async def found(**asked: Any) -> list[list[str]]:
+            hits = await recalled(hf, questions=ANAGRAMS.values(), **asked)
+            assert all(hit.parts["vector"] > 0 and not hit.parts.get("keyword") for some in hits for hit in some)
+            return [[hit.memory.id for hit in some] for some in hits]
+
+        first = await found()
+        assert [some[0] for some in first] == made
+        assert {one for some in first for one in some} == set(made)
+        assert not any(await found(user="nobody"))
+        await service(hf).index.clear()
+        assert (await service(hf).index.status()).vectors == {}
+        await service(hf).rebuild()
+        await service(hf).settled()
+        assert await found() == first
+        newer = (await hf.memories.update(made[0], content="A potter")).memory.id
+        await hf.memories.forget(made[1])
+        held = (await hf.memories.remember("dusty thing on the stairs", user_id="ada", origin="web")).memory.id
+        await hf.memories.review(held, "reject")
+        await service(hf).settled()
+        assert {one for some in await found() for one in some} == {newer, made[2]}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Final
 
 from holdfast.errors import HoldfastError, StoreClosed
+from holdfast.indexes.placing import IndexFile
 from holdfast.recall.base import (
     Batch,
     Candidate,
@@ -22,36 +24,82 @@ from holdfast.recall.base import (
     Vectored,
 )
 
+_LINGER: Final = 60.0
+"""Seconds until one whose file was removed is closed: by then whoever was at it is done."""
+
 
 class Opening:
     """One opened index for the handles of all tenants.
 
+    Where its file is removed it is opened anew, by the next use: a new one, with nothing in it.
+
     Args:
         open_: opens it, for the given tenant; what it raises is raised to whoever asked, and the next one tries again.
+        file: where it lies.
+        lost: called when the one that was opened is gone.
     """
 
-    def __init__(self, open_: Callable[[str], Awaitable[Index]]) -> None:
+    def __init__(
+        self,
+        open_: Callable[[str], Awaitable[Index]],
+        file: IndexFile | None = None,
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
         self._open = open_
+        self._file = file or IndexFile(None)
+        self._lost = lost
         self._opened: asyncio.Task[Index] | None = None
+        self._left: dict[Index, asyncio.TimerHandle] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def handle(self, tenant: str) -> Index:
-        """A tenant's handle. Raises `StoreError`."""
+    async def index(self, tenant: str) -> Index:
+        """The one that is open. Raises `StoreError`."""
         if self._closed:
             raise StoreClosed
         task = self._opened
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = self._opened = asyncio.ensure_future(self._open(tenant))
+            task = self._opened = asyncio.ensure_future(self._open_it(tenant))
+        elif task.done() and self._file.gone():
+            self._file.make_room()
+            self._leave(task.result())
+            task = self._opened = asyncio.ensure_future(self._open_it(tenant))
+            self._lost()
         # It goes on when whoever asked first has gone: others wait for it, and it has to be closed.
-        return (await asyncio.shield(task)).for_tenant(tenant)
+        return await asyncio.shield(task)
+
+    async def _open_it(self, tenant: str) -> Index:
+        index = await self._open(tenant)
+        self._file.opened()
+        return index
+
+    def _leave(self, index: Index) -> None:
+        """Close one in a while: somebody may be at it."""
+
+        def close() -> None:
+            self._left.pop(index, None)
+            task = asyncio.ensure_future(_closed(index))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+        self._left[index] = asyncio.get_running_loop().call_later(_LINGER, close)
 
     async def close(self) -> None:
         """Close it if it was opened, or just is being. Closing twice is fine."""
         self._closed = True
         task, self._opened = self._opened, None
+        left, self._left = self._left, {}
+        for timer in left.values():
+            timer.cancel()
+        await asyncio.gather(*(_closed(index) for index in left), *self._closing)
         if task is not None:
             with suppress(HoldfastError):
                 await (await task).close()
+
+
+async def _closed(index: Index) -> None:
+    with suppress(HoldfastError):
+        await index.close()
 
 
 class LaterIndex(Index):
@@ -60,14 +108,20 @@ class LaterIndex(Index):
     def __init__(self, opening: Opening, tenant: str) -> None:
         self._opening = opening
         self.tenant = tenant
+        self._of: Index | None = None
         self._index: Index | None = None
 
     def for_tenant(self, tenant: str) -> Index:
         return LaterIndex(self._opening, tenant)
 
+    async def reach(self) -> None:
+        """Have it opened, and opened anew where its file was removed. Raises `StoreError`."""
+        await self._opened()
+
     async def _opened(self) -> Index:
-        if self._index is None:
-            self._index = await self._opening.handle(self.tenant)
+        index = await self._opening.index(self.tenant)
+        if self._index is None or self._of is not index:
+            self._of, self._index = index, index.for_tenant(self.tenant)
         return self._index
 
     async def progress(self, space: Space, source_id: str) -> Progress | None:
@@ -127,8 +181,8 @@ class LaterIndex(Index):
     async def note(self, name: str) -> bytes | None:
         return await (await self._opened()).note(name)
 
-    async def keep_note(self, name: str, data: bytes | None) -> None:
-        await (await self._opened()).keep_note(name, data)
+    async def keep_note(self, name: str, data: bytes | None, *, new: bool = False) -> None:
+        await (await self._opened()).keep_note(name, data, new=new)
 
     async def status(self, space: Space | None = None) -> IndexStatus:
         return await (await self._opened()).status(space)

@@ -38,7 +38,7 @@ class Leases:
     @asynccontextmanager
     async def held(self, what: str) -> AsyncIterator[Callable[[], Awaitable[bool]] | None]:
         """The lease while the block runs, as what tells whether it still is; None: another process has it."""
-        name = f"{what} {await self._name()}"
+        name = f"{what} {await self.name()}"
         lease = _Lease(self._store, name, self._holder, self._clock)
         ours = True  # until it is known that it is not: one who is cancelled while it asks may have it
         try:
@@ -48,18 +48,22 @@ class Leases:
             if ours:
                 await self._released(name)
 
+    def renewed(self) -> None:
+        """The index is another one: it has a name of its own."""
+        self._named = None
+
     async def _released(self, name: str) -> None:
         try:
             await self._store.release(name, self._holder)
         except HoldfastError as exc:  # it expires by itself
             _log.warning("a lease could not be released", exc_info=exc)
 
-    async def _name(self) -> str:
+    async def name(self) -> str:
         """The index's own name: two of them that one store has, each where a server is, are walked over apart."""
         while self._named is None:
             found = await self._index.note(NOTE)
             if found is None:
-                await self._index.keep_note(NOTE, uuid.uuid4().hex.encode())
+                await self._index.keep_note(NOTE, uuid.uuid4().hex.encode(), new=True)
             else:
                 self._named = found.decode()
         return self._named

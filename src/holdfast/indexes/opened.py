@@ -13,8 +13,9 @@ from typing import Final
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.indexes.following import followed
 from holdfast.indexes.later import LaterIndex, Opening
+from holdfast.indexes.placing import IndexFile
 from holdfast.indexes.service import IndexService
-from holdfast.indexes.settings import IndexSettings, lasting, place_of
+from holdfast.indexes.settings import IndexSettings, file_of, lasting, place_of
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
 from holdfast.recall.base import Index
 from holdfast.recall.embedders import Embedder, embedder_of
@@ -39,16 +40,23 @@ class Indexes:
         self.url = place_of(settings, url)
         self.embedder: Embedder | None = None if settings.embedder is None else embedder_of(settings.embedder)
         self._clock = clock
-        self._opening = Opening(self._open)
+        self._opening = Opening(self._open, IndexFile(file_of(self.url)), self._lost)
         self._services: dict[str, IndexService] = {}
         self._holder = uuid.uuid4().hex
         self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        self._sooner = asyncio.Event()
 
     async def _open(self, tenant: str) -> Index:
         if self.settings.folder is not None:
             _make_room(self.settings.folder)
         return await open_index(self.url, tenant=tenant, compress=self.settings.compress)
+
+    def _lost(self) -> None:
+        """The file was removed, and there is a new one: all of it is to be taken in again."""
+        _log.warning("the file of the index was removed: it is made anew from the sessions and memories")
+        for service in self._services.values():
+            service.renewed()
+        self._sooner.set()
 
     def follow(self, store: Store) -> Store:
         """The store, which tells the indexes of its tenants."""
@@ -96,7 +104,10 @@ class Indexes:
                 _log.warning("a walk over the index was cut short; the next one does the rest", exc_info=exc)
             except Exception as exc:  # noqa: BLE001 - the last place: walking must not end with one of them
                 _log.error("a walk over the index failed", exc_info=exc)
-            await asyncio.sleep(INDEX_WALK_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(INDEX_WALK_SECONDS):
+                    await self._sooner.wait()
+            self._sooner.clear()
 
     async def _others(self, store: Store) -> None:
         async for tenant in _tenants(store):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 
 from holdfast.errors import Conflict
 from holdfast.indexes.feeding import document_of_memory
 from holdfast.memories import Memory, Owner
-from holdfast.recall.base import Batch, Index, Progress, Source, Space
-from holdfast.stores.memories import MemoryStore
+from holdfast.recall.base import Batch, Document, Index, Progress, Source, Space
+from holdfast.stores.memories import MemoryStore, OwnedMemories
 
 SOURCE: Final = Source()
 FOUND: Final = frozenset({"active", "quarantined"})
@@ -76,11 +76,40 @@ class _Owned:
             return True
         if known is None and not page.version:
             return True
-        version, total, after = page.version, page.total, None
+        lost = None if page.has_more else await self._lost(page, gone)
+        if lost is None or len(lost) > _HELD:
+            return await self._in_steps(page, gone)
+        # By one write: of many who are at it at once somebody always gets through.
+        number = max([self._before, *(one.number + 1 for one in page.memories)])
+        documents, drop = _taken(page.memories)
+        drop = sorted({*drop, *lost, *gone} - {one.seq for one in documents})
+        progress = _progress(page.version, number, page.total, self._epoch)
+        return await self._written(
+            Batch(source=SOURCE, progress=progress, put=documents, drop=drop, expect=self._known)
+        )
+
+    @property
+    def _before(self) -> int:
+        """The number behind those that the index knows of."""
+        return self._known.next_seq if self._known is not None and self._since is not None else 0
+
+    def _expected(self, new: int, gone: Collection[int]) -> int | None:
+        """How many memories there are if nothing went that nobody told of; None: that is not known."""
+        if self._known is None or self._since is None:
+            return None
+        return self._known.tool + new - len(set(gone))
+
+    async def _lost(self, page: OwnedMemories, gone: Collection[int]) -> list[int]:
+        """What the index has of memories that are not there any more; `page` has all that came."""
+        new = sum(one.number >= self._before for one in page.memories)
+        return [] if self._expected(new, gone) == page.total else [number async for number in self._left_over()]
+
+    async def _in_steps(self, page: OwnedMemories, gone: Collection[int]) -> bool:
+        """Take in what is too much for one write: the source is marked meanwhile, and begun again by whoever comes in between."""
+        version, total, before, number, new = page.version, page.total, self._before, self._before, 0
+        known_there = self._expected(0, gone)
         if not await self._opened(gone):
             return False
-        before = known.next_seq if known is not None and self._since is not None else 0
-        new, number = 0, before
         while True:
             new += sum(one.number >= before for one in page.memories)
             number = max([number, *(one.number + 1 for one in page.memories)])
@@ -90,8 +119,8 @@ class _Owned:
                 break
             after = page.memories[-1].number
             page = await self._store.memories(self._owner, since=self._since, after=after, limit=_PAGE)
-        expected = (known.tool if known is not None and self._since is not None else 0) + new - len(set(gone))
-        if (self._since is None or total != expected) and not await self._compared():
+        expected = None if known_there is None else known_there + new
+        if total != expected and not await self._compared():
             return False
         return await self._put(_progress(version, number, total, self._epoch))
 
@@ -102,8 +131,7 @@ class _Owned:
 
     async def _wrote(self, memories: Sequence[Memory], number: int) -> bool:
         assert self._known is not None  # it was opened
-        documents = [document_of_memory(one) for one in memories if _is_found(one)]
-        drop = [one.number for one in memories if not _is_found(one)]
+        documents, drop = _taken(memories)
         if not memories:
             return True
         known = self._known
@@ -114,17 +142,24 @@ class _Owned:
     async def _compared(self) -> bool:
         """Drop what is not there any more."""
         assert self._known is not None  # it was opened
+        lost = [number async for number in self._left_over()]
+        for at in range(0, len(lost), _HELD):
+            if not await self._put(self._known, drop=lost[at : at + _HELD]):
+                return False
+        return True
+
+    async def _left_over(self) -> AsyncIterator[int]:
+        """Numbers that the index has and the store has not, or not as ones that can be found."""
         start = 0
         while True:
             held = [seq for seq, _ in await self._index.held(self._space, SOURCE.id, start=start, limit=_HELD)]
             for at in range(0, len(held), _PAGE):
                 part = held[at : at + _PAGE]
                 there = await self._store.memories(self._owner, numbers=part, limit=_PAGE)
-                lost = set(part) - {one.number for one in there.memories if _is_found(one)}
-                if lost and not await self._put(self._known, drop=sorted(lost)):
-                    return False
+                for number in sorted(set(part) - {one.number for one in there.memories if _is_found(one)}):
+                    yield number
             if len(held) < _HELD:
-                return True
+                return
             start = held[-1] + 1
 
     async def _put(self, progress: Progress, drop: Sequence[int] = ()) -> bool:
@@ -135,6 +170,12 @@ class _Owned:
             return False
         self._known = batch.progress
         return True
+
+
+def _taken(memories: Sequence[Memory]) -> tuple[list[Document], list[int]]:
+    """The documents of those that can be found, and the numbers of the others."""
+    documents = [document_of_memory(one) for one in memories if _is_found(one)]
+    return documents, [one.number for one in memories if not _is_found(one)]
 
 
 def _is_found(memory: Memory) -> bool:

@@ -15,7 +15,10 @@ from functools import partial
 from typing import Final
 
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.indexes.departures import Departures
 from holdfast.indexes.embedding import Embedding
+from holdfast.indexes.first import FirstWalk
+from holdfast.indexes.later import LaterIndex
 from holdfast.indexes.leasing import Leases
 from holdfast.indexes.marking import Change, Marks
 from holdfast.indexes.rebuilding import Progressed, Rebuilder, Rebuilt
@@ -25,6 +28,7 @@ from holdfast.indexes.settings import Mode
 from holdfast.indexes.sources import Feeder, space_of
 from holdfast.indexes.vectors import Vectors
 from holdfast.indexes.waiting import Told, Waiting
+from holdfast.indexes.walking import NOTE as WALKS
 from holdfast.indexes.walking import Rested, Walked, Walker
 from holdfast.limits import (
     INDEX_AT_ONCE,
@@ -96,10 +100,11 @@ class IndexService:
         self._clock = clock
         self._lasting = lasting
         self._feeder = Feeder(store, index)
-        self._walker = Walker(store, self._memories, index, self._feeder, clock)
+        self._leases = Leases(store, index, holder, clock)
+        self._departures = Departures(store, clock, self._leases.name)
+        self._walker = Walker(store, self._memories, index, self._feeder, clock, departures=self._departures)
         self._rebuilder = Rebuilder(store, self._memories, index, self._feeder, self._walker)
         self._marks = Marks(store, index)
-        self._leases = Leases(store, index, holder, clock)
         self._vectors: Vectors | None = None
         if embedder is not None:
             embedding = Embedding(store, self._memories, index, embedder, self._distrust)
@@ -111,6 +116,8 @@ class IndexService:
         self._epoch = 0
         self._owed: set[str] = set()
         self._walking = asyncio.Lock()
+        self._made = 0
+        self._first = FirstWalk(self.walk, self._was_walked, partial(self._failed, "walking"))
         self.closed = False
 
     @staticmethod
@@ -156,13 +163,18 @@ class IndexService:
             identity: of the one that takes the name, where one does.
         """
         change = Change()
-        if self._lasting and not ref.withdrawn and not is_child(ref):
-            await self._within(self._marks.mark(ref, identity, change), ref)
+        if not ref.withdrawn and not is_child(ref):
+            await self._within(self._announced(ref, identity, change), ref)
         try:
             yield change
         except BaseException:
             self._told(ref, entries=0)
             raise
+
+    async def _announced(self, ref: SessionRef, identity: str | None, change: Change) -> None:
+        await self._departures.tell()
+        if self._lasting:
+            await self._marks.mark(ref, identity, change)
 
     async def erased(self, ref: SessionRef, seq: int, change: Change) -> None:
         """An entry was erased: its document goes, now if the index can be reached in time, else as soon as it can.
@@ -203,6 +215,8 @@ class IndexService:
 
     async def _pay(self) -> None:
         """Take away what could not be taken away before."""
+        if self._owed:
+            await self._departures.tell()
         for user in tuple(self._owed):
             for space in (Space("talk", user), Space("user", user)):
                 await self.index.drop_space(space)
@@ -265,7 +279,8 @@ class IndexService:
         if times & (times - 1) == 0 or not isinstance(exc, HoldfastError | TimeoutError):  # of very many a few lines
             known = isinstance(exc, HoldfastError)  # says what is wrong by itself, and quotes nothing
             why, trace = (f"{kind}: {exc}", None) if known else (kind, exc)
-            _log.error("%s for the index failed (%s; %d times); it is tried again", doing, why, times, exc_info=trace)
+            often = f"; {times:,} times by now" if times > 1 else ""
+            _log.error("%s for the index failed (%s%s); it is tried again", doing, why, often, exc_info=trace)
         self.last_error = LastError(self._clock(), doing, kind)
 
     async def fresh(self, space: Space, *, seconds: float = INDEX_FRESH_SECONDS, but: SessionRef | None = None) -> bool:
@@ -315,11 +330,29 @@ class IndexService:
             StoreError: the index or the memories cannot be used.
             Conflict: they are being written to elsewhere all the time.
         """
+        if gone:
+            await self._departures.tell()
         await brought(self.index, self._memories, owner, gone=gone)
         if self._vectors is not None:
             self._vectors.soon()
 
     # -- the rest ----------------------------------------------------------------
+
+    def renewed(self) -> None:
+        """The index is another one, with nothing in it: what was known of the former does not hold."""
+        self._made += 1
+        self._epoch = 0
+        self._first.renewed()
+        self._leases.renewed()
+
+    async def looked_over(self, seconds: float) -> bool:
+        """Whether all that there is was looked for since the index was made. Waits for that so many seconds. Raises `StoreError`."""
+        if isinstance(self.index, LaterIndex):
+            await self.index.reach()  # it may be another one than a moment ago
+        return self.closed or await self._first.over(seconds)
+
+    async def _was_walked(self) -> bool:
+        return (await self._walker.walks()).walked is not None
 
     async def walk(self, *, whole: bool = False) -> Walked:
         """Take in what nobody told; go on with a rebuild that was cut off, or that a new version of the analysis needs.
@@ -330,11 +363,13 @@ class IndexService:
             if kept is None:
                 return Walked()
             await self._pay()
-            still = Rested(kept)
+            still, made = Rested(kept), self._made
             outdated = await self._rebuilder.outdated()
             noted = await self._rebuilder.noted()
             self._epoch = noted.epoch
             walked = await self._walker.walk(epoch=self._epoch, whole=whole, still=still)
+            if self._made != made:  # it went over two indexes, and over neither of them whole
+                await self.index.keep_note(WALKS, None)
             if noted.running is not None:
                 await self._rebuild(noted.running.user, noted.running.session, None, still)
             if outdated:
@@ -447,6 +482,7 @@ class IndexService:
             for one in waited:
                 one.cancel()
         self.closed = True
+        await self._first.close()
         self._waiting.forget()
         if self._vectors is not None:
             await self._vectors.close()

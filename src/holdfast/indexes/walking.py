@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import SessionNotFound
+from holdfast.indexes.departures import Departures
 from holdfast.indexes.remembered import brought
 from holdfast.indexes.sources import Feeder, space_of
-from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
+from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.memories import Owner
 from holdfast.recall.base import Index, Progress, Space
 from holdfast.session import Session, SessionRef, is_child
@@ -65,16 +66,25 @@ class Walker:
         index: of the tenant.
         feeder: brings sessions in.
         clock: milliseconds since the epoch.
+        departures: what others have taken away.
     """
 
     def __init__(
-        self, store: Store, memories: MemoryStore, index: Index, feeder: Feeder, clock: Callable[[], int]
+        self,
+        store: Store,
+        memories: MemoryStore,
+        index: Index,
+        feeder: Feeder,
+        clock: Callable[[], int],
+        *,
+        departures: Departures,
     ) -> None:
         self._store = store
         self._memories = memories
         self._index = index
         self._feeder = feeder
         self._clock = clock
+        self._departures = departures
 
     async def walks(self) -> Walks:
         """What is noted."""
@@ -92,7 +102,7 @@ class Walker:
             still: asked between steps whether to go on, see `Rested`. What is left is found by the next walk.
         """
         known, now, still = await self.walks(), self._clock(), still or on
-        whole = whole or known.walked is None or now - (known.whole or 0) >= INDEX_WHOLE_WALK
+        whole = whole or await self._is_whole(known, now)
         until = None if whole else (known.walked or 0) - INDEX_MARGIN
         behind = entries = dropped = 0
         async for ref in self._behind(until, still):
@@ -106,6 +116,15 @@ class Walker:
         walks = Walks(walked=now, whole=now if whole else known.whole)
         await self._index.keep_note(NOTE, _encode(walks))
         return Walked(behind, entries, dropped, whole)
+
+    async def _is_whole(self, known: Walks, now: int) -> bool:
+        """Whether it is time to look at everything: after a week, or an hour where something may have gone meanwhile."""
+        if known.walked is None or known.whole is None:
+            return True
+        since = now - known.whole
+        if since >= INDEX_DEPARTED_WALK and await self._departures.since(known.whole):
+            return True
+        return since >= INDEX_WHOLE_WALK
 
     async def _behind(self, until: int | None, still: Callable[[], Awaitable[bool]]) -> AsyncIterator[SessionRef]:
         """Sessions of which not all is in: those that a process left open, and those that changed after a time."""

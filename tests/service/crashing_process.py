@@ -1,0 +1,211 @@
+"""A process that does jobs in forks of itself, several at once, each of which may be told when to die.
+
+It reads lines of JSON: one begins a job, `{"wait": true}` waits for all that were begun, and has `ended` and their exit codes said. Jobs
+say what was acknowledged, a line each, and `put SOURCE SEQ…` behind each write to the index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from holdfast.holdfast import Holdfast
+from holdfast.indexes import opened, sources, vectors
+from holdfast.indexes.service import IndexService
+from holdfast.indexes.settings import IndexSettings
+from holdfast.recall.base import Batch, Space
+from holdfast.session import SessionRef
+from holdfast.stores import mysql, postgres, sqlite  # noqa: F401  # loaded here, once for all jobs
+from holdfast.stores.redis import store as redis  # noqa: F401
+from tests.service.indexbench import TENANT
+from tests.service.memorybench import lasting
+from tests.service.recallbench import Letters
+
+USER = "ada"
+WORD = "brass"
+"""All that is said has it."""
+
+
+def say(*words: object) -> None:
+    """A line, whole: those of several processes do not mix."""
+    os.write(1, f"{' '.join(map(str, words))}\n".encode())
+
+
+# -- dying -----------------------------------------------------------------------
+
+
+class Death:
+    """Ends the process in a write to the index, as suddenly as `kill -9` does: a signal that nobody handles, at the kernel's time.
+
+    Args:
+        write: which of them, from 0; None: in none.
+        after: so many microseconds behind its beginning.
+    """
+
+    def __init__(self, write: int | None, after: int) -> None:
+        self._left = write
+        self._after = after
+
+    def begins(self) -> None:
+        """A write begins."""
+        if self._left == 0:
+            signal.setitimer(signal.ITIMER_REAL, max(self._after, 1) / 1_000_000)
+        self._left = None if self._left is None else self._left - 1
+
+
+def watched(index: Any, death: Death) -> None:
+    """Have an index die when its time has come, and say what was put."""
+    write: Callable[[Space, Batch], Awaitable[bool]] = index.write
+
+    async def told(space: Space, batch: Batch) -> bool:
+        death.begins()
+        written = await write(space, batch)
+        if written and batch.put:
+            say("put", batch.source.id or space.name, *(one.seq for one in batch.put))
+        return written
+
+    index.write = told
+
+
+# -- jobs ------------------------------------------------------------------------
+
+
+async def feed(hf: Holdfast, name: str) -> None:
+    """Write to sessions of its own and to one that all jobs have; erase, go back and delete; remember and forget."""
+    index = _index(hf)
+    own, gone = SessionRef(USER, f"own{name}"), SessionRef(USER, f"gone{name}")
+    await written(hf, gone.id, *(f"{name}g{at}" for at in range(3)))
+    await written(hf, own.id, *(f"{name}s{at}" for at in range(10)))
+    await written(hf, "all", *(f"{name}a{at}" for at in range(5)))
+    await index.settled()
+    await _going(hf.erase(own, 2), f"{name}s2")
+    await _going((await hf.session(own.id, user_id=USER)).rewind(2), *(f"{name}s{at}" for at in range(6, 10)))
+    await written(hf, own.id, *(f"{name}t{at}" for at in range(4)))
+    await _going(hf.delete(gone), *(f"{name}g{at}" for at in range(3)))
+    await index.settled()
+    for text in (f"key{name} is made of {WORD}", f"tin{name} is empty"):
+        made = await hf.memories.remember(text, user_id=USER)
+        say("remembered", made.memory.id)
+    await hf.memories.recall(WORD, user_id=USER)
+    say("forgetting", made.memory.id)
+    await hf.memories.forget(made.memory.id)
+    say("forgotten", made.memory.id)
+    await hf.memories.recall(WORD, user_id=USER)
+
+
+async def written(hf: Holdfast, session_id: str, *names: str) -> None:
+    """Append to a session: a message for each name, which all have one word more."""
+    session = await hf.session(session_id, user_id=USER)
+    roles = ("user", "assistant")
+    await session.append([{"role": roles[at % 2], "content": f"{WORD} {name}"} for at, name in enumerate(names)])
+    say("said", *names)
+
+
+async def _going(work: Coroutine[Any, Any, object], *names: str) -> None:
+    say("going", *names)
+    await work
+    say("gone", *names)
+
+
+async def talk(hf: Holdfast, name: str) -> None:
+    """Write to the same sessions as all others do, and have that indexed."""
+    for at in range(8):
+        await written(hf, f"s{at % 3}", f"{name}u{at}", f"{name}v{at}")
+        await _index(hf).settled()
+
+
+async def remember(hf: Holdfast, name: str) -> None:
+    """Remember and forget for the same user as all others do, and recall it."""
+    for at in range(8):
+        kept, gone = [
+            (await hf.memories.remember(f"{what}{name}{at} is made of {WORD}", user_id=USER)).memory
+            for what in ("key", "tin")
+        ]
+        say("remembered", kept.id)
+        await hf.memories.recall(f"key{name}{at}", user_id=USER)
+        await hf.memories.forget(gone.id)
+        say("forgotten", gone.id)
+
+
+async def rebuild(hf: Holdfast, _: str) -> None:
+    """Make the index anew."""
+    done = await _index(hf).rebuild()
+    say("rebuilt", done.sessions, done.entries, done.owners, int(done.resumed))
+
+
+def _index(hf: Holdfast) -> IndexService:
+    assert hf.engine.index is not None
+    return hf.engine.index
+
+
+JOBS = {"feed": feed, "talk": talk, "remember": remember, "rebuild": rebuild}
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """What a line says."""
+
+    do: str = ""
+    wait: bool = False
+    """For all that were begun."""
+    store: str = ""
+    index: str = ""
+    name: str = ""
+    write: int | None = None
+    after: int = 0
+    """When it dies: see `Death`."""
+    vectors: bool = False
+
+
+async def run(job: Job) -> None:
+    """Do a job."""
+    embedder = Letters(told=lambda text: say("embedded", text)) if job.vectors else None
+    settings = IndexSettings(url=job.index, embedder=embedder, mode="hybrid" if job.vectors else "keyword")
+    async with Holdfast(job.store, tenant=TENANT, index=settings, life=lasting()) as hf:
+        watched(_index(hf).index, Death(job.write, job.after))
+        await JOBS[job.do](hf, job.name)
+
+
+def main() -> None:
+    """Read lines, until there are no more."""
+    patched = (
+        (sources, "INDEX_PAGE", 4),  # so that there are several writes
+        (opened, "INDEX_FIRST_WALK_SECONDS", 3600),  # only what it was told
+        (vectors, "_ELSEWHERE", 0.05),  # until one looks whether the other has embedded all
+    )
+    for module, name, value in patched:
+        setattr(module, name, value)
+    begun: list[int] = []
+    for line in sys.stdin:
+        job = msgspec.json.decode(line, type=Job)
+        if not job.wait:
+            begun.append(_begun(job))
+            continue
+        ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in begun]
+        begun.clear()
+        say("ended", *ended)
+
+
+def _begun(job: Job) -> int:
+    """The process that does a job."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        asyncio.run(run(job))
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
