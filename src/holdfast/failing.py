@@ -16,7 +16,7 @@ from holdfast.limits import ERROR_CHARS
 from holdfast.messages import Message
 from holdfast.naming import so_far
 from holdfast.session import Entry
-from holdfast.tooling import Shown
+from holdfast.showing import Shown
 from holdfast.turning import Turn
 
 _log = logging.getLogger("holdfast.turn")

@@ -24,6 +24,7 @@ from holdfast.hooks.callbacks import ENDS, F, Hooks
 from holdfast.hooks.callbacks import callback as as_hook
 from holdfast.hooks.observing import observed
 from holdfast.hooks.workspace import WorkspaceGit
+from holdfast.indexes.departures import unindexed
 from holdfast.indexes.opened import Indexes
 from holdfast.indexes.settings import IndexSettings, index_settings
 from holdfast.indexing import Indexer
@@ -272,9 +273,9 @@ class Holdfast(Sessions):
         return store if self.guard is None else guarded(store, self.guard)
 
     def _indexed(self, store: Store) -> Store:
-        """The store, which tells the index; the same one where there is none."""
+        """The store, which tells the index; where there is none, those of others."""
         if self._index is None:
-            return store
+            return unindexed(store, self.clock)
         self._indexes = Indexes(self._index, self.url if self._given is None else None, self.clock)
         return self._indexes.follow(store)
 

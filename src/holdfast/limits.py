@@ -157,6 +157,8 @@ SIGNALS_WAITING: Final = 10_000
 """Recalls that wait to be written down, in a process; the oldest are let go."""
 LOOKED_BACK: Final = 200
 """Entries of a session, the newest, in which the words of a new memory are looked for."""
+LOOKED_OVER: Final = 2_000
+"""Entries before these that are looked over for anything from elsewhere, where a memory's words are nobody's but the model's."""
 MEMORIES: Final = 10_000
 """Memories of an owner, whatever their status."""
 MEMORIES_AT_ONCE: Final = 200
@@ -207,6 +209,8 @@ INDEX_MARGIN: Final = 600_000
 """Milliseconds by which the clocks of servers may differ: such a walk goes that much further back."""
 INDEX_WHOLE_WALK: Final = 7 * 86_400_000
 """Milliseconds between two walks over all sessions and all sources."""
+INDEX_DEPARTED_WALK: Final = 3_600_000
+"""The same where something was erased or deleted meanwhile by a process without this index."""
 EMBEDDED_AT_ONCE: Final = 64
 """Texts that are embedded in one round."""
 EMBEDDING_TRIES: Final = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.context.recalled import RecalledItem
-from holdfast.limits import QUERY_CHARS
+from holdfast.limits import QUERY_CHARS, RECALL_VECTOR_SECONDS
 from holdfast.reminding import asked_in, is_shared, name_of
 from holdfast.turning import Turn
 
@@ -31,7 +31,8 @@ async def memories(turn: Turn) -> list[RecalledItem]:
         limit=settings.max_results if settings else USUAL,
         min_score=LEAST_SCORE,
         include_quarantined=False,
-        session=ref.id,
+        session=turn.root or ref.id,
+        patience=RECALL_VECTOR_SECONDS,
     )
     return [
         RecalledItem(

@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+import anyio
 import msgspec
 
-from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, StoreError
-from holdfast.limits import RECALLED_MEMORIES
+from holdfast.errors import Conflict, EmbeddingFailed, InvalidRequest, MissingExtra, StoreError
+from holdfast.limits import RECALLED_MEMORIES, SEARCH_VECTOR_SECONDS
 from holdfast.memories import Memory, Owner
 from holdfast.recall.base import CANDIDATES, Candidates, Index, Lookup, Similar, Space
 from holdfast.recall.questions import Question, question_of
@@ -149,11 +150,26 @@ class Recaller:
         self.shelves = Shelves(store)
 
     async def recall(
-        self, text: str, owners: Sequence[Owner], mode: Mode, wanted: Wanted, now: int, *, strict: bool
+        self,
+        text: str,
+        owners: Sequence[Owner],
+        mode: Mode,
+        wanted: Wanted,
+        now: int,
+        *,
+        strict: bool,
+        patience: float = SEARCH_VECTOR_SECONDS,
     ) -> RecalledMemories:
         """What answers; see `Memories.recall`. Raises `InvalidRequest` where it is strict about vectors, and there are none."""
-        asked = await self._asked(text, mode, now, strict=strict)
-        found = [one for owner in owners for one in await self._of(owner, asked, wanted, now)]
+        asked = await self._asked(text, mode, now, patience, strict=strict)
+        try:
+            found = [one for owner in owners for one in await self._of(owner, asked, wanted, now)]
+        except (StoreError, Conflict) as exc:
+            if strict or asked.vector is None:
+                raise
+            _log.warning("memories are recalled by their words alone: the index does not answer: %s", exc.code)
+            asked = asked._replace(mode="keyword", vector=None, note="the index did not answer")
+            found = [one for owner in owners for one in await self._of(owner, asked, wanted, now)]
         found.sort(key=lambda one: (-one.score, -one.memory.updated_at, -one.memory.number, one.memory.id))
         return RecalledMemories(tuple(found[: wanted.limit]), asked.mode, asked.note)
 
@@ -173,7 +189,7 @@ class Recaller:
 
     # -- inside --------------------------------------------------------------
 
-    async def _asked(self, text: str, mode: Mode, now: int, *, strict: bool) -> _Asked:
+    async def _asked(self, text: str, mode: Mode, now: int, patience: float, *, strict: bool) -> _Asked:
         question = question_of(text, now=now, narrow=False)
         if mode == "keyword":
             return _Asked(question, mode, None, "")
@@ -183,14 +199,20 @@ class Recaller:
                 message = "there are no vectors to look memories up by: configure an embedder, or use mode keyword"
                 raise InvalidRequest(message, param="mode")
             return _Asked(question, "keyword", None, "no embedder is configured")
+        why = "the embedder took too long"
         try:
-            (vector,) = await service.embedder.embed([text])
-        except (EmbeddingFailed, MissingExtra) as exc:
+            with anyio.fail_after(patience):
+                (vector,) = await service.embedder.embed([text])
+                return _Asked(question, mode, vector, "")
+        except TimeoutError as exc:
+            if strict:
+                raise EmbeddingFailed("the embedder took too long for the question", again=True) from exc
+        except (EmbeddingFailed, MissingExtra):
             if strict:
                 raise
-            _log.warning("memories are recalled by their words alone: %s", exc.code)
-            return _Asked(question, "keyword", None, "the embedder did not answer")
-        return _Asked(question, mode, vector, "")
+            why = "the embedder did not answer"
+        _log.warning("memories are recalled by their words alone: %s", why)
+        return _Asked(question, "keyword", None, why)
 
     async def _of(self, owner: Owner, asked: _Asked, wanted: Wanted, now: int) -> list[Recalled]:
         """The wanted memories of an owner that answer; at most as many as are wanted."""
@@ -233,7 +255,7 @@ class Recaller:
                 await service.take_memories(owner)
                 progress = await service.index.progress(_space(owner), "")
                 found = await service.index.lookup(Lookup(space=_space(owner), terms=terms))
-            except StoreError as exc:
+            except (StoreError, Conflict) as exc:  # a conflict: others write to it all the time
                 _log.warning("the index does not answer, memories are looked up without it: %s", exc.code)
             else:
                 return (progress.version if progress else 0), found

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from holdfast.errors import InvalidRequest, MemoryNotFound
+from holdfast.limits import SEARCH_VECTOR_SECONDS
 from holdfast.memories import Memory, Owner, Signal
 from holdfast.memory_checks import seen_by
 from holdfast.recall.questions import question_of
@@ -128,6 +129,7 @@ class Recollection:
         session: str = "",
         signal: bool = True,
         now: int | None = None,
+        patience: float = SEARCH_VECTOR_SECONDS,
         **filters: Any,
     ) -> RecalledMemories:
         """The memories that answer a question, of the user, the agent and the app, the best first.
@@ -142,6 +144,7 @@ class Recollection:
             session: where they are recalled, for the signals.
             signal: whether that is noted, for dreams.
             now: milliseconds since the epoch at which they hold; None: the clock's.
+            patience: seconds to wait for the question's vector; then its words have to do.
             filters: `limit`, `types`, `tags`, `min_score`, `include_quarantined` and others of `Wanted`.
 
         Raises:
@@ -157,7 +160,7 @@ class Recollection:
             owners = seen_by(user_id, agent)
         told = query if self._guard is None else self._guard.told(query)
         at = self.clock() if now is None else now
-        found = await self._recaller.recall(told, owners, mode, wanted, at, strict=strict)
+        found = await self._recaller.recall(told, owners, mode, wanted, at, strict=strict, patience=patience)
         if signal and found.found:
             self._signal(told, found.found, session)
         return found

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.memories import Memory
+from holdfast.recall.spelling import Spelling
 from holdfast.recall.terms import terms_of
 
 NEAR: Final = 0.1
@@ -32,7 +33,7 @@ class Theme(msgspec.Struct, frozen=True):
     """Some memories that are about the same."""
 
     terms: tuple[str, ...]
-    """What they share, the weightiest first; a theme of one memory has the rarest of its terms."""
+    """What they share, the weightiest first, as it is mostly written there; a theme of one memory has the rarest of its words."""
     memory_ids: tuple[str, ...]
     """The most recalled first."""
     recalls: int
@@ -83,10 +84,20 @@ def _theme(
     shared = Counter(term for member in members for term in vectors[member.id])
     terms = sorted(total, key=lambda term: (-shared[term], -total[term], term))
     return Theme(
-        terms=tuple(terms[:TOLD]),
+        terms=_spelling(members).words(terms, TOLD),
         memory_ids=tuple(member.id for member in members),
         recalls=sum(recalls[member.id] for member in members),
     )
+
+
+def _spelling(memories: Sequence[Memory]) -> Spelling:
+    """How what some memories have in common is written in them."""
+    spelling = Spelling()
+    for memory in memories:
+        spelling.read(memory.content)
+        for tag in memory.tags:
+            spelling.note(tag.casefold(), tag)
+    return spelling
 
 
 def _vectors(memories: Sequence[Memory]) -> dict[str, _Vector]:

@@ -26,7 +26,8 @@ from holdfast.naming import about, recalled, so_far
 from holdfast.opening import opened
 from holdfast.replying import append_reply, text_of_reply
 from holdfast.session import STEP, Entry, as_sent
-from holdfast.tooling import Progress, Shown, not_run, run_tools
+from holdfast.showing import Progress, Shown
+from holdfast.tooling import not_run, run_tools
 from holdfast.turning import Turn
 from holdfast.wire.openai import message_from, message_to
 from holdfast.workflow import handed_over, performed

@@ -29,9 +29,9 @@ from holdfast.models import closing
 from holdfast.queueing import Hold
 from holdfast.reconcile import Plan
 from holdfast.session import HAND_OVER, STEP
+from holdfast.showing import Progress, Shown, summed
 from holdfast.state import TEMP
 from holdfast.stores.walk import entries_to
-from holdfast.tooling import Progress, Shown, summed
 from holdfast.tools.tool import relaxed
 from holdfast.turning import Turn
 

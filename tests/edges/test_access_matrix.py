@@ -15,7 +15,7 @@ from starlette.routing import Route
 from holdfast.memories import Memory, MemoryDelta, Owner
 from holdfast.server.app import make_app
 from holdfast.server.http import Call
-from holdfast.server.openapi import OPERATIONS
+from holdfast.server.operations import OPERATIONS
 from holdfast.server.permissions import METHODS, PERMISSIONS, REST
 from holdfast.session import NewCompaction, SessionRef
 from holdfast.stores.base import Append

@@ -91,7 +91,10 @@ def test_a_forgotten_memory_is_not_told(store: str) -> None:
 
 def test_where_there_is_nothing_that_is_said(store: str) -> None:
     assert said(store, "dream", "--app") == "Nothing was recalled.\n"
-    assert memories(store, "diary", "--app").stderr == "There was no sweep that wrote something.\n"
+    assert (
+        memories(store, "diary", "--app").stderr
+        == "There was no sweep over memories of the app that wrote something.\n"
+    )
 
 
 @pytest.mark.parametrize("whose", [("--user", "ann"), ("--agent", "desk"), ("--app",)])

@@ -158,7 +158,15 @@ def test_an_embedder_that_is_not_there_is_told_with_those_that_are() -> None:
     Path("holdfast.yaml").write_text("embedders: {mine: {provider: local}}", encoding="utf-8")
     result = run("check", "other")
     assert result.exit_code == 2
-    assert "no embedder 'other'; known: mine, default, main" in result.stderr
+    assert "no embedder 'other'; known: mine, default, main, local" in result.stderr
+
+
+async def test_the_one_that_the_index_has_is_checked_where_none_is_named() -> None:
+    async with serving() as stub:
+        one = f"{{base_url: {stub.url}, model: m}}"
+        text = f"embedders: {{mine: {one}, other: {one}}}\nstorage: {{memory: {{backend: hybrid, embedder: other}}}}\n"
+        await anyio.Path("holdfast.yaml").write_text(text, encoding="utf-8")
+        assert "other: openai/m makes" in (await anyio.to_thread.run_sync(run, "check")).output
 
 
 def test_its_help_imports_nothing_slow() -> None:

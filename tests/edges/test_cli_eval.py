@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,43 @@ def test_json_holds_every_figure() -> None:
     assert keyword["without_adversarial"]
 
 
+def two(folder: Path) -> Path:
+    """A set of two conversations that have a word in common."""
+    path = folder / "two.jsonl"
+    talks = {"ann": ["I paint quiet lakes", "Which ones?"], "bob": ["I ride quiet trains", "How far?"]}
+    questions = {"ann": ["Who paints lakes?", "Who paints what is quiet?"], "bob": ["Who rides trains?"]}
+    lines = [
+        {
+            "sessions": [{"id": name, "messages": [{"role": "user", "content": text} for text in said]}],
+            "questions": [{"question": text, "evidence": [f"{name}:0"]} for text in questions[name]],
+        }
+        for name, said in talks.items()
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def test_what_is_unrelated_is_counted_on_demand(tmp_path: Path) -> None:
+    result = run(two(tmp_path), "--unrelated")
+    assert result.exit_code == 0, result.output
+    _, _, table = result.output.partition("what questions get")
+    kinds = ("answered here", "of the wrong one", "answered elsewhere")
+    found = [kind for line in table.splitlines() for kind in kinds if line.startswith(f"keyword  {kind} ")]
+    assert found == ["answered here", "answered elsewhere"]
+    assert "what questions get" not in run(two(tmp_path)).output
+
+
+def test_json_tells_what_each_kind_of_questions_gets(tmp_path: Path) -> None:
+    told = json.loads(run(two(tmp_path), "--unrelated", "--json").output)
+    here, elsewhere = told["unrelated"]
+    assert [one["kind"] for one in (here, elsewhere)] == ["here", "elsewhere"]
+    assert here["questions"] == elsewhere["questions"] == told["questions"] == 3
+    assert (here["nothing"], here["untold"], here["found"]) == (0, 0, 1)
+    assert elsewhere["nothing"] == elsewhere["untold"] == pytest.approx(2 / 3, abs=1e-4)
+    assert elsewhere["found"] is None
+    assert json.loads(run(two(tmp_path), "--json").output)["unrelated"] == []
+
+
 def test_a_folder_is_all_its_files() -> None:
     told = json.loads(run(CONVERSATIONS / "dev", "--json").output)
     assert told["samples"] == 4
@@ -64,6 +102,7 @@ def test_captions_can_be_left_out() -> None:
         ([ONE, "--k", "ten"], "is no number from 1"),
         ([ONE, "--k", ","], "nothing is named"),
         ([ONE, "--mode", "magic"], "'magic' is not one of"),
+        ([ONE, "--unrelated"], "no other to ask"),
         ([ONE, "--mode", "hybrid", "--path", "nowhere"], "nowhere"),
         ([], "Missing argument"),
     ],
@@ -73,6 +112,16 @@ def test_wrong_calls_say_what_is_wrong(arguments: list[str | Path], says: str) -
     assert result.exit_code in {1, 2}
     assert says in result.output
     assert "Traceback" not in result.output
+
+
+def test_the_documents_example_is_found(tmp_path: Path) -> None:
+    """Asked a day later; the message that answers has no time of its own, so it is of the time of the one before."""
+    page = (CONVERSATIONS.parents[1] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```json\n(.+?)```", page, re.DOTALL)
+    path = tmp_path / "mine.json"
+    path.write_text(example, encoding="utf-8")
+    told = json.loads(run(path, "--json").output)
+    assert (told["questions"], told["unknown_evidence"], told["modes"][1]["turns"]["5"]) == (1, 0, 1.0)
 
 
 def test_a_file_that_is_no_set_fails_and_says_where(tmp_path: Path) -> None:

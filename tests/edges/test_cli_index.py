@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 
 import holdfast
 from holdfast.cli import commands
+from holdfast.indexes.report import IndexReport, LastError
+from holdfast.indexes.service import IndexService
 from tests.edges.keys import bearer, made
 from tests.edges.server import gateway
 
@@ -51,7 +53,7 @@ def told(*args: str) -> dict[str, Any]:
 def test_status_tells_what_is_missing_and_a_rebuild_makes_it() -> None:
     assert "2 sessions behind, by 2 messages" in said("status")
     assert said("rebuild") == "Rebuilt 2 sessions, 2 messages.\n"
-    assert "2 messages of 2 sources, searched by keyword\nnothing is behind\n" in said("status")
+    assert "2 texts of 2 sources, searched by keyword\nnothing is behind\n" in said("status")
     status = told("status")
     assert (status["documents"], status["behind"], status["last_error"]) == (2, 0, None)
 
@@ -67,6 +69,33 @@ def test_a_rebuild_of_a_user_or_a_session_makes_only_that() -> None:
     assert told("status")["documents"] == 1
     assert told("rebuild", "--user", "ada", "--session", "s")["sessions"] == 1
     assert told("status")["documents"] == 2
+
+
+def test_a_user_without_sessions_is_told() -> None:
+    """It is no failure: whose sessions are all deleted has none."""
+    result = index("rebuild", "--user", "bab")
+    assert (result.exit_code, result.stderr) == (0, "User bab has no sessions.\n")
+
+
+def test_status_tells_what_has_no_vector_and_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = IndexReport(
+        mode="hybrid",
+        sources=2,
+        incomplete=0,
+        documents=1200,
+        pending=1000,
+        unembedded=3,
+        last_error=LastError(1_700_000_000_000, "embedding", "EmbeddingFailed"),
+    )
+
+    async def status(_: IndexService) -> IndexReport:
+        return report
+
+    monkeypatch.setattr(IndexService, "status", status)
+    shown = said("status")
+    assert "1,000+ wait for a vector: a server makes them; `holdfast embeddings check` tries" in shown
+    assert "3 texts cannot be embedded" in shown
+    assert "embedding failed at 2023-11-14" in shown
 
 
 @pytest.mark.parametrize(

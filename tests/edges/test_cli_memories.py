@@ -158,6 +158,79 @@ def test_a_list_of_nobody_says_whose_it_is(store: str) -> None:
     assert memories(store, "review", "--app").stderr == "There are none of the app.\n"
 
 
+def test_what_nobody_has_says_whose_was_looked_at(store: str) -> None:
+    """A typo looks like that, too."""
+    said(store, "remember", "Ann likes tea", *ANN)
+    assert memories(store, "recall", "tea", "--user", "an").stderr == "No memory of user an or the app answers that.\n"
+    assert memories(store, "recall", "tea", "--app").stderr == "No memory of the app answers that.\n"
+    none = "Nothing comes from session s of user an alone.\n"
+    assert memories(store, "forget", "--session", "s", "--user", "an").stderr == none
+    result = memories(store, "remember", "x", "--app", *ANN)
+    assert result.stderr.endswith("--app is everybody's: leave out --user\n")
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration with one agent."""
+    monkeypatch.chdir(tmp_path)
+    Path("holdfast.yaml").write_text("agents: {writer: {memory: {enabled: true}}}\n", encoding="utf-8")
+
+
+@pytest.mark.usefixtures("configured")
+def test_an_agent_that_the_configuration_does_not_have_is_told(store: str) -> None:
+    """Where it would be remembered for nobody, and where nothing is found; a program may have it all the same."""
+    doubt = "The configuration has no agent writr; did you mean writer?\n"
+    assert memories(store, "remember", "short sentences", "--agent", "writr").stderr == doubt
+    assert memories(store, "list", "--agent", "writr").stderr == ""
+    said(store, "forget", told(store, "list", "--agent", "writr")[0]["id"])
+    assert memories(store, "list", "--agent", "writr", "--json").stderr == doubt
+    for args in (("list",), ("review",), ("recall", "tea"), ("dream",), ("diary",)):
+        assert doubt in memories(store, *args, "--agent", "writr").stderr, args
+        assert "The configuration" not in memories(store, *args, "--agent", "writer").stderr, args
+    assert memories(store, "list", "--agent", "zebra").stderr.startswith(
+        "The configuration has no agent zebra; it has writer\n"
+    )
+
+
+def test_a_list_is_of_what_the_agent_remembered_for_the_user(store: str) -> None:
+    said(store, "remember", "Ann likes tea", "--agent", "desk", *ANN)
+    said(store, "remember", "Ann lives in Porto", *ANN)
+    assert [one["content"] for one in told(store, "list", "--agent", "desk", *ANN)] == ["Ann likes tea"]
+    assert told(store, "list", "--agent", "else", *ANN) == []
+    assert len(told(store, "list", *ANN)) == 2
+
+
+def test_what_holds_no_more_is_remembered_and_said_to_be_so(store: str) -> None:
+    result = memories(store, "remember", "Ann flies to Oslo", "--until", "2020-01-02", *ANN)
+    assert (result.exit_code, "no recall has it" in result.stderr) == (0, True)
+    assert told(store, "recall", "oslo", *ANN) == []
+    assert memories(store, "remember", "Ann flies to Rome", "--until", "2999-01-02", *ANN).stderr == ""
+
+
+@pytest.mark.usefixtures("configured")
+def test_what_is_changed_here_is_what_the_workspace_says(store: str, tmp_path: Path) -> None:
+    """No server is needed for that: what is superseded or rejected leaves the file at once, as what is forgotten does."""
+    settings = "hooks: {workspace_git: true}\ndreaming: {min_recalls: 1, min_queries: 1, min_score: 0.1}\n"
+    Path("holdfast.yaml").write_text(settings, encoding="utf-8")
+    file = tmp_path / "workspaces" / "writer" / "MEMORY.ann.md"
+    mine = ("--agent", "writer", *ANN)
+    for text in ("My favourite colour is blue", "Sentences are short", "My favourite food is soup"):
+        said(store, "remember", text, *mine)
+
+    async def asked() -> None:
+        async with Holdfast(store) as hf:
+            for query in ("colour", "sentences", "food"):
+                await hf.memories.recall(query, user_id="ann")
+
+    anyio.run(asked)
+    said(store, "dream", *mine)
+    assert [word in file.read_text() for word in ("blue", "short", "soup")] == [True, True, True]
+    ids = {one["content"]: one["id"] for one in told(store, "list", *mine)}
+    said(store, "update", ids["My favourite colour is blue"], "--content", "My favourite colour is green")
+    said(store, "remember", "My favourite food is bread", *mine)
+    assert [word in file.read_text() for word in ("blue", "short", "soup")] == [False, True, False]
+
+
 async def test_what_is_remembered_without_a_server_is_found_by_what_it_means(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

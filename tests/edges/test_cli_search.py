@@ -119,6 +119,37 @@ def test_nothing_found_says_whose(store: str) -> None:
     assert found(store, "gate")["hits"] == []
 
 
+def test_which_time_was_searched_is_told(store: str) -> None:
+    """What a word of the query was taken for, in the zone that was asked for; nothing where all times were."""
+    result = search(store, "what did I say on 2023-11-14", "--user", "ada", "--tz", "Asia/Tokyo")
+    told = "only what was said from 2023-11-14 00:00:00 until 2023-11-15 00:00:00 (Asia/Tokyo)\n"
+    assert (result.stdout, result.stderr) == ("Nothing was found in the sessions of user ada.\n", told)
+    assert search(store, "gate", "--user", "ada", "--since", "2023-11-01").stderr == (
+        "only what was said from 2023-11-01 00:00:00 (UTC)\n"
+    )
+    assert search(store, "gate", "--user", "ada").stderr == ""
+
+
+def test_a_query_without_a_word_to_look_up_is_told(store: str) -> None:
+    assert search(store, "what is the", "--user", "ada").stderr == "nothing of the query is a word to look up\n"
+
+
+def test_an_agent_that_the_configuration_does_not_have_is_told(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing is found: it may be a typo."""
+    monkeypatch.chdir(tmp_path)
+    Path("holdfast.yaml").write_text("agents: {writer: {instruction: Write.}}\n", encoding="utf-8")
+    doubt = "The configuration has no agent writr; did you mean writer?\n"
+    assert search(store, "gate", "--user", "ada", "--agent", "writr").stderr == doubt
+    assert search(store, "gate", "--user", "ada", "--agent", "writer").stderr == ""
+
+
+def test_what_is_not_taken_in_in_time_is_told(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.cli.search._WALK_SECONDS", 0.0)
+    assert "not everything is in the index yet" in search(store, "gate", "--user", "ada").stderr
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [

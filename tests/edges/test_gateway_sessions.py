@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.session import SessionRef
 from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
 
 
@@ -80,6 +81,30 @@ async def test_users_have_sessions_of_their_own() -> None:
         await served.chat("from bob", user="bob")
         assert await served.log("s", "ada") == [("user", "from ada"), ("assistant", "re: from ada")]
         assert upstream.requests[1].body["messages"] == [user("from bob")]
+
+
+async def test_user_id_names_the_user_as_at_all_other_routes() -> None:
+    """Nobody's words come into another one's session of that id for the sake of a name; the model's server is not told of it."""
+    async with gateway(numbered) as (served, upstream):
+        await served.chat("from ada", user="ada")
+        await served.chat("from bob", user_id="bob")
+        await served.chat("more of ada", user="ada", user_id="ada")
+        assert await served.log("s", "bob") == [("user", "from bob"), ("assistant", "re: from bob")]
+        assert [text for _, text in await served.log("s", "ada")][::2] == ["from ada", "more of ada"]
+        assert all("user_id" not in request.body for request in upstream.requests)
+        answer = await served.chat("whose?", user="ada", user_id="bob")
+        assert (answer["status"], answer["error"]["param"]) == (400, "user_id")
+        answer = await served.chat("whose?", user_id=7)
+        assert (answer["status"], answer["error"]["param"]) == (400, "user_id")
+
+
+async def test_with_a_users_key_user_id_names_nobody_else() -> None:
+    async with gateway(numbered) as (served, _):
+        served.http.headers.update(bearer(await made(served.hf, user_id="ada")))
+        await served.chat("mine", user_id="ada", user="whatever OpenAI is told")
+        answer = await served.chat("not mine", user_id="bob")
+        assert (answer["status"], answer["error"]["code"]) == (404, "user_not_found")
+        assert [text for _, text in await served.log("s", "ada")] == ["mine", "re: mine"]
 
 
 async def test_a_session_made_for_a_user_is_found_by_its_id() -> None:

@@ -70,16 +70,21 @@ async def test_an_agents_and_the_apps_memories_dream_too(owner: Owner, asked: di
 
 
 async def test_a_users_key_sweeps_that_users_alone() -> None:
-    async with gateway("auth: {required: true}") as (served, _):
-        await good(served)
+    async with gateway((), "auth: {required: true}") as (served, _):
+        anns, bobs = await good(served), await good(served, Owner("user", "bob"))
         mine, others = bearer(await made(served.hf, user_id="ann")), bearer(await made(served.hf, user_id="bob"))
+        assert (await dream(served, {"user_id": "ann"})).status_code == 401
+        assert (await served.http.get("/v1/memories/diary", params={"user_id": "ann"})).status_code == 401
         assert (await dream(served, {"user_id": "ann"}, **others)).status_code == 404
         for asked in ({"scope": "app"}, {"agent": "desk", "scope": "agent"}):
             assert (await dream(served, asked, **mine)).status_code == 403
         diary = await served.http.get("/v1/memories/diary", params={"user_id": "ann"}, headers=others)
         assert diary.status_code == 404
-        assert (await dream(served, {}, **mine)).json()["user_id"] == "ann"
-        assert (await dream(served, {}, **others)).json()["candidates"] == []
+        done = (await dream(served, {}, **mine)).json()
+        assert (done["user_id"], [one["memory_id"] for one in done["candidates"]]) == ("ann", [anns])
+        assert (await served.hf.store.find_memory(bobs)).promoted_at is None
+        done = (await dream(served, {}, **others)).json()
+        assert (done["user_id"], [one["memory_id"] for one in done["candidates"]]) == ("bob", [bobs])
 
 
 @pytest.mark.parametrize(

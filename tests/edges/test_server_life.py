@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -94,6 +95,17 @@ async def test_it_says_which_model_answers_and_why(tmp_path: Path, text: str, fl
     settings = settings_from({"config": str(tmp_path / "holdfast.yaml"), **flags}, env={})
     async with Holdfast("sqlite://:memory:", roster=roster_of(settings.config)) as hf:
         assert told in banner(settings, hf, 1, asks=False)
+
+
+async def test_where_there_are_agents_it_says_so_and_tries_one(tmp_path: Path) -> None:
+    """Who asks without a name asks none of them, and nothing is recalled."""
+    (tmp_path / "holdfast.yaml").write_text('agents: {"ada\'s": {}, desk: {memory: {enabled: true}}}')
+    settings = settings_from({"config": str(tmp_path / "holdfast.yaml")}, env={})
+    async with Holdfast("sqlite://:memory:", roster=roster_of(settings.config)) as hf:
+        told = banner(settings, hf, 1, asks=False)
+    assert "\n  agents  ada's, desk  (asked by their names, as `model`)\n" in told
+    sent = json.loads(shlex.split(told.splitlines()[-1])[-1])
+    assert (sent["model"], sent["messages"][0]["role"]) == ("ada's", "user")
 
 
 # -- request ids and logs ----------------------------------------------------

@@ -17,7 +17,7 @@ from holdfast.context.dialects import DIALECTS
 from holdfast.context.settings import STRATEGIES
 from holdfast.limits import Limits
 from holdfast.server.app import make_app
-from holdfast.server.openapi import OPERATIONS, Operation
+from holdfast.server.operations import OPERATIONS, Operation
 from holdfast.server.schemas import COMPONENTS
 from holdfast.testing import Reply
 from tests.edges.schema import Schemas

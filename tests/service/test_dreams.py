@@ -191,7 +191,6 @@ async def test_all_owners_of_all_tenants_dream() -> None:
     async with opened("memory", clock=clock, life=LifeSettings(all_tenants=True)) as (hf,):
         kept = []
         async with hf.serving("acme") as other:
-            await other.session("s")
             for server in (hf, other):
                 days = Days(server, clock)
                 for user in ("ann", "bob"):

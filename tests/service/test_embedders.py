@@ -408,6 +408,21 @@ async def test_functions_and_objects_of_any_kind_are_embedders() -> None:
     assert embedder_of(own).name == f"{__name__}/own"
 
 
+@pytest.mark.parametrize(
+    ("floor", "taken"), [(None, 0.0), (0.4, 0.4), (1, 1), (1.1, None), (-1, None), (True, None), ("0.4", None)]
+)
+def test_an_object_may_say_what_is_near(floor: Any, taken: float | None) -> None:
+    """By the fifth name, which it need not have."""
+    mine = Own()
+    if floor is not None:
+        mine.min_similarity = floor  # type: ignore[attr-defined]  # none of the four
+    if taken is not None:
+        assert embedder_of(mine).min_similarity == taken
+        return
+    with pytest.raises(InvalidRequest, match="min_similarity"):
+        embedder_of(mine)
+
+
 async def test_numpy_arrays_and_vectors_are_taken_as_they_are() -> None:
     numpy = pytest.importorskip("numpy")
     matrix = numpy.array([[3.0, 4.0], [0.0, 2.0]])

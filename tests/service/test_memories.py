@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import reviewing
 from holdfast.errors import InvalidRequest, MemoryNotFound, SecretBlocked, StaleMemories, StoreUnavailable, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import MEMORY_CHARS
@@ -244,6 +245,43 @@ async def test_a_content_of_a_tools_makes_it_the_tools(memories: Memories) -> No
     (one,) = await remembered(memories, "Ann pays to account 1")
     made = await memories.update(one.id, content="Ann pays to account 2", origin="tool")
     assert (made.memory.status, made.memory.trust) == ("quarantined", 0.2)
+    assert (made.outcome, made.memory.supersedes) == ("new", ())
+    assert await memories.get(one.id) == one
+
+
+async def test_what_is_held_does_not_take_the_place_of_what_it_names(memories: Memories) -> None:
+    (one,) = await remembered(memories, "Ann pays to account 1")
+    made = await memories.remember("the other account", user_id="ann", origin="web", supersedes=[one.id])
+    assert (made.outcome, made.memory.status, made.memory.supersedes) == ("new", "quarantined", ())
+    assert await memories.get(one.id) == one
+
+
+async def test_a_program_holds_what_it_doubts(memories: Memories) -> None:
+    one = (await memories.remember("Ann likes rum", user_id="ann", origin="assistant", held=True)).memory
+    assert (one.status, one.trust) == ("quarantined", 0.7)
+    assert (await memories.recall("rum", user_id="ann", include_quarantined=False)).found == ()
+    (again,) = await remembered(memories, "Ann likes rum!", origin="assistant")
+    assert (again.id, again.status) == (one.id, "quarantined")
+    (mine,) = await remembered(memories, "Ann likes rum")
+    assert (mine.status, mine.supersedes) == ("active", (one.id,))
+
+
+async def test_what_was_rejected_stays_away_however_long_ago_and_whoever_else_says_it(
+    memories: Memories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reviewing, "AT_ONCE", 2)
+    held = await remembered(memories, *(f"Ann pays to account {n}" for n in range(7)), origin="tool")
+    for one in held:
+        await memories.review(one.id, "reject")
+    (mine,) = await remembered(memories, "Ann likes tea", origin="assistant")
+    for origin in ("tool", "assistant", "summary"):
+        again = await memories.remember("Ann pays to account 0", user_id="ann", origin=origin)
+        changed = await memories.update(mine.id, content="Ann pays to account 1", origin=origin)
+        assert [again.memory.id, changed.memory.id] == [held[0].id, held[1].id]
+    changed = await memories.update(held[2].id, content="Ann pays to account 2, as she said")
+    assert (changed.outcome, changed.memory.status) == ("new", "active")
+    there = (await memories.page(ANN, status="rejected")).memories
+    assert [one.id for one in there] == [one.id for one in held]
 
 
 async def test_a_review_takes_it_out_of_quarantine_and_trust_stays(memories: Memories) -> None:

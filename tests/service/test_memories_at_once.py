@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.holdfast import Holdfast
+from holdfast.indexes.settings import IndexSettings
 from holdfast.memories import Memory, Owner
+from tests.service.recallbench import Letters
 
 ANN = Owner("user", "ann")
 WRITER = """
@@ -89,3 +92,26 @@ async def test_forgetting_races_with_remembering_and_leaves_no_trace_in_the_inde
         assert [kept.content for kept in await all_of(one) if "boat" in kept.content] == []
         assert (await other.memories.recall("boat3 boat7 owns", user_id="ann")).found == ()
         assert len((await other.memories.recall("Ann sails", user_id="ann", limit=50)).found) == 12
+
+
+@pytest.mark.parametrize("mode", ["keyword", "hybrid"])
+async def test_an_index_that_others_write_to_all_the_time_keeps_nobody_from_remembering_or_recalling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    settings = IndexSettings(mode=mode, embedder=Letters() if mode == "hybrid" else None)
+    async with Holdfast(f"sqlite:///{tmp_path}/chat.db", index=settings) as hf:
+        first = (await hf.memories.remember("Ann likes green tea", user_id="ann")).memory
+        assert hf.engine.index is not None
+        await hf.engine.index.settled()
+
+        async def others_were_faster(*_: Any) -> bool:
+            return False
+
+        monkeypatch.setattr(hf.engine.index.index, "write", others_were_faster)
+        second = (await hf.memories.remember("Ann sails at noon", user_id="ann")).memory
+        assert (await hf.memories.remember("Ann sails at noon.", user_id="ann")).outcome == "merged"
+        found = await hf.memories.recall("who sails at noon?", user_id="ann")
+        assert found.found[0].memory.id == second.id
+        await hf.memories.forget(first.id)
+        found = await hf.memories.recall("green tea", user_id="ann")
+        assert first.id not in [hit.memory.id for hit in found.found]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
 from holdfast.agents import Agent
 from holdfast.context.recalled import OPENING, RecallSettings
+from holdfast.errors import EmbeddingFailed
+from holdfast.indexes.settings import IndexSettings
 from holdfast.memories import Memory, MemoryDelta, Owner
 from holdfast.remembering import random_id
 from holdfast.session import SessionRef
@@ -21,6 +24,27 @@ AGENTS = {
     "quiet": Agent(name="quiet", recalls={"memory": RecallSettings(inject=False)}),
     "b": Agent(name="b"),
 }
+
+
+class Away:
+    """An embedder that has never made a vector."""
+
+    name = "test/away"
+    dimension = 2
+
+    def __init__(self, *, hangs: bool) -> None:
+        self._hangs = hangs
+        self.asked = 0
+
+    async def embed(self, texts: list[str]) -> list[bytes]:
+        """See `Embedder.embed`."""
+        self.asked += 1
+        if self._hangs:
+            await anyio.sleep_forever()
+        raise EmbeddingFailed(f"no vectors for {len(texts)} texts", again=True)
+
+    async def close(self) -> None:
+        """See `Embedder.close`."""
 
 
 def recalled(made: Bench) -> list[dict[str, Any]]:
@@ -98,6 +122,19 @@ async def test_a_turn_goes_on_where_memories_fail(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(made.hf.engine.memories, "recall", fails)
         assert await asked(made, "peanuts?") == []
         assert (await made.hf.store.get(SessionRef("default", "s"))).tail is not None
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_an_embedder_that_does_not_answer_leaves_those_that_words_find(
+    monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """In time for the prompt: a memory is not late for the sake of a vector that never comes."""
+    monkeypatch.setattr("holdfast.memory_injection.RECALL_VECTOR_SECONDS", 0.01)
+    away = Away(hangs=hangs)
+    async with bench(lambda _: "ok", agents=AGENTS, index=IndexSettings(embedder=away, mode="hybrid")) as made:
+        await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")
+        assert await asked(made, "peanuts?") == ["The user is allergic to peanuts"]
+        assert away.asked > 0
 
 
 async def test_a_forgotten_memory_does_not_come_in_any_more() -> None:

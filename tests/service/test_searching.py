@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.asking import Asked
-from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra
+from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, StoreUnavailable
 from holdfast.indexes.settings import IndexSettings
 from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
 from holdfast.paging import Place, cursor_of, place_in
@@ -499,6 +499,24 @@ async def test_a_configured_vector_mode_outlives_its_embedder() -> None:
         assert ([one.memory.content for one in recalled.found], recalled.mode) == (["Ada eats kelp"], "keyword")
         assert recalled.note == "the embedder did not answer"
         with pytest.raises(EmbeddingFailed):
+            await at.hf.memories.recall("any kelp?", user_id="ada", mode="vector")
+
+
+async def test_an_index_that_fails_leaves_memories_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By both they are looked up without it, and that is told; by vectors alone it is an error."""
+    async with talks(index=IndexSettings(embedder=Sea(), mode="hybrid")) as at:
+        await at.hf.memories.remember("Ada eats kelp", user_id="ada")
+
+        async def fails(*_: Any, **__: Any) -> Any:
+            raise StoreUnavailable("the index is away")
+
+        assert at.hf.engine.index is not None
+        for name in ("lookup", "similar", "progress"):
+            monkeypatch.setattr(at.hf.engine.index.index, name, fails)
+        recalled = await at.hf.memories.recall("any kelp?", user_id="ada")
+        assert [one.memory.content for one in recalled.found] == ["Ada eats kelp"]
+        assert (recalled.mode, recalled.note) == ("keyword", "the index did not answer")
+        with pytest.raises(StoreUnavailable):
             await at.hf.memories.recall("any kelp?", user_id="ada", mode="vector")
 
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from holdfast.errors import ModelUnavailable, TurnInterrupted
+from holdfast.showing import Progress
 from holdfast.stores.base import Append
-from holdfast.tooling import Progress
 from holdfast.tools.running import NOT_RUN
 from holdfast.turn import respond
 from tests.service.test_turn import REF

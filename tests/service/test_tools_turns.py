@@ -14,7 +14,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.messages import chain
 from holdfast.session import as_sent
-from holdfast.tooling import STOPPED, Progress
+from holdfast.showing import STOPPED, Progress
 from holdfast.tools.functions import tool_from
 from holdfast.tools.tool import ToolLimits
 from holdfast.turn import respond

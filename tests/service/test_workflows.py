@@ -14,7 +14,7 @@ from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import Collector
 from holdfast.session import HAND_OVER, TRANSFER
-from holdfast.tooling import Progress
+from holdfast.showing import Progress
 from holdfast.turn import respond
 from holdfast.workflow import HANDED_OVER
 from tests.service.stage import SHARED, place

@@ -57,6 +57,8 @@ def day(text: str, first: str, last: str) -> tuple[str, tuple[str, str]]:
         day("what did you tell me last month about taxes?", "2023-04-01", "2023-05-01"),
         day("What did we decide last year?", "2022-01-01", "2023-01-01"),
         day("what did I ask 3 days ago", "2023-05-14", "2023-05-15"),
+        ("what did we discuss in the last hour?", ("2023-05-17 14:30", "2023-05-17 15:30")),
+        ("what did I say in the past minute?", ("2023-05-17 15:29", "2023-05-17 15:30")),
         day("Show me yesterday's questions", "2023-05-16", "2023-05-17"),
         day("What did we decide at 3 p.m. yesterday? I forgot.", "2023-05-16", "2023-05-17"),
         day("Fix the bug I told you about yesterday. It is in the parser.", "2023-05-16", "2023-05-17"),

@@ -26,9 +26,9 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 def doctor(ctx: click.Context, store: str | None, config: str | None, *, as_json: bool) -> None:
     """Check what Holdfast stands on, and say what to do about each finding.
 
-    Python and libraries, configuration, tokenizer, store and its durability, disk, models, limits, clock, sandbox. Nothing is
-    changed, except that a database of an older schema is brought up to date, as every use of it does. Ends with 1 when
-    something is broken; warnings are none.
+    Python and libraries, configuration, tokenizer, store and its durability, disk, index, embedder, workspaces, models, limits,
+    clock, sandbox. Nothing is changed, except that a database of an older schema is brought up to date, as every use of it does.
+    Ends with 1 when something is broken; warnings are none.
     """
     from holdfast.cli.checkup import findings
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli.frame import Misuse
-from holdfast.cli.owners import owner_of_flags, place, whose
+from holdfast.cli.owners import doubt, named, owner_of_flags, place, whose
 from holdfast.cli.stores import work
 from holdfast.cli.terminal import line, moment, show_json
 
@@ -52,6 +52,8 @@ def dream(
         if everybody:
             click.echo(f"{one.owner.kind} {line(one.owner.id)}".rstrip() + ":")
         _show(_json(one), dry_run=dry_run)
+    if not any(one.report["candidates"] for one in found):
+        doubt(asked["agent"], config)
 
 
 @click.command
@@ -67,7 +69,10 @@ def diary(*, limit: int, store: str | None, config: str | None, as_json: bool, *
         show_json(found)
         return
     if not found:
-        click.echo("There was no sweep that wrote something.", err=True)
+        click.echo(
+            f"There was no sweep over memories of {named(owner_of_flags(asked))} that wrote something.", err=True
+        )
+        doubt(asked["agent"], config)
     for at, one in enumerate(found):
         if at:
             click.echo()

@@ -121,8 +121,8 @@ def _say_what_is_missing() -> None:
 def check(name: str | None, config: str | None, *, as_json: bool) -> None:
     """Have an embedder make vectors of three sentences, and see whether those alike in meaning are near each other.
 
-    NAME is an entry of `embedders`, or `local`; unless given, the only entry, else `default`. The weights of the local model
-    are compared with their hash.
+    NAME is an entry of `embedders`, or `local`; unless given, the one that the index has, else the only entry, else `default`.
+    The weights of the local model are compared with their hash.
     """
     from holdfast.config import settings_from
 
@@ -145,12 +145,17 @@ def check(name: str | None, config: str | None, *, as_json: bool) -> None:
 
 def _chosen(settings: ServerSettings, name: str | None) -> tuple[str, EmbedderSettings]:
     from holdfast.config import embedder_settings
+    from holdfast.config.resolve import BUILT_IN
     from holdfast.recall.embedders import EmbedderSettings
 
     known = list(settings.config.embedders)
-    chosen = name or (known[0] if len(known) == 1 else "default")
+    parts = (settings.config.storage.index, settings.config.storage.memory)
+    indexed = next((part.embedder for part in parts if part is not None and part.embedder is not None), None)
+    chosen = name or indexed or (known[0] if len(known) == 1 else "default")
     if chosen == "local" and chosen not in known:
         return chosen, EmbedderSettings(provider="local")
+    if chosen not in (*known, *BUILT_IN):
+        raise Misuse(f"no embedder {chosen!r}; known: {', '.join(dict.fromkeys([*known, *BUILT_IN, 'local']))}")
     return chosen, embedder_settings(settings.config, chosen)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.frame import Failure
+from holdfast.cli.owners import NAMED
 from holdfast.cli.stores import json_option, place_options, user_option, work
 from holdfast.cli.terminal import counted, line, moment, progress, show_json
 
@@ -41,21 +42,32 @@ def status(store: str | None, config: str | None, *, as_json: bool) -> None:
 
 def _told(report: IndexReport) -> list[str]:
     told = [
-        f"{counted(report.documents, 'message')} of {counted(report.sources, 'source')}, searched by {report.mode}",
+        f"{_held(report)}, searched by {report.mode}",
     ]
     for model, number in report.vectors.items():
         told.append(f"{counted(number, 'vector')} of {model}, searched by {report.vector_engine}")
     if report.pending:
-        told.append(f"{report.pending:,}{'+' if report.pending >= 1000 else ''} wait for a vector")
+        waiting = f"{report.pending:,}{'+' if report.pending >= 1000 else ''} wait for a vector"
+        told.append(f"{waiting}: a server makes them; `holdfast embeddings check` tries whether that works")
+    if report.unembedded:
+        told.append(f"{counted(report.unembedded, 'text')} cannot be embedded, and are found by their words alone")
     if report.behind:
         behind = f"{counted(report.behind, 'session')} behind, by {counted(report.entries_behind, 'message')}"
         told.append(f"{behind}; the oldest has waited for {report.lag / 1000:,.1f} s")
     else:
         told.append("nothing is behind")
+    if report.last_error is not None:
+        failed = f"{report.last_error.doing} failed at {moment(report.last_error.at)}"
+        told.append(f"{failed} ({report.last_error.error}); it is tried again")
     if report.rebuilding is not None:
         told.append("a rebuild was begun and is not over: `holdfast index rebuild` goes on with it")
     told.append("never looked over" if report.walked_at is None else f"looked over at {moment(report.walked_at)}")
     return told
+
+
+def _held(report: IndexReport) -> str:
+    """What it has. A memory is a text, too, and its owner a source; messages without words are none."""
+    return f"{counted(report.documents, 'text')} of {counted(report.sources, 'source')}"
 
 
 @index.command
@@ -80,6 +92,8 @@ def rebuild(user: str | None, session: str | None, store: str | None, config: st
         return
     went_on = "; went on with one that had been cut off" if rebuilt.resumed else ""
     click.echo(f"Rebuilt {counted(rebuilt.sessions, 'session')}, {counted(rebuilt.entries, 'message')}{went_on}.")
+    if user is not None and not rebuilt.sessions:
+        click.echo(f"User {line(user, NAMED)} has no sessions.", err=True)
     if rebuilt.dropped:
         click.echo(f"Dropped {counted(rebuilt.dropped, 'source')} whose session is gone.")
     if pending:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.cli.dreams import diary, dream
 from holdfast.cli.frame import Failure, Misuse
-from holdfast.cli.owners import owner_of_flags, place, settled, whose
+from holdfast.cli.owners import doubt, named, owner_of_flags, place, settled, whose
 from holdfast.cli.stores import work
 from holdfast.cli.terminal import Column, counted, line, moment, plain, show_json, show_table
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
-    from holdfast.memories import Memory, Owner
+    from holdfast.memories import Memory
     from holdfast.recalling import RecalledMemories
     from holdfast.remembering import Remembered
 
@@ -48,6 +49,7 @@ for further in (dream, diary):
 @place
 def remember(text: Sequence[str], *, store: str | None, config: str | None, as_json: bool, **asked: Any) -> None:
     """Remember TEXT, one fact. What says the same is merged; a new value for the same supersedes the old one."""
+    owner_of_flags(asked)  # flags that go not together are told before anything is opened
 
     async def done(hf: Holdfast) -> Remembered:
         from holdfast.wire.times import moment_of
@@ -65,7 +67,8 @@ def remember(text: Sequence[str], *, store: str | None, config: str | None, as_j
         await settled(hf)
         return made
 
-    _show_made(work(done, store=store, config=config, makes=True, still=True), as_json=as_json)
+    _show_made(work(done, store=store, config=config, makes=True, ends=True, still=True), as_json=as_json)
+    doubt(asked["agent"], config)
 
 
 @memories.command
@@ -78,13 +81,12 @@ def remember(text: Sequence[str], *, store: str | None, config: str | None, as_j
 @place
 def recall(query: Sequence[str], *, store: str | None, config: str | None, as_json: bool, **asked: Any) -> None:
     """Show what answers QUERY, plain words, of the user, the agent and everybody. Dreams do not count it as a recall."""
+    from holdfast.memory_checks import seen_by
+
+    first = owner_of_flags(asked)
+    owners = (first,) if asked["app"] else seen_by(first.id if first.kind == "user" else None, asked["agent"])
 
     async def done(hf: Holdfast) -> RecalledMemories:
-        from holdfast.memories import Owner
-        from holdfast.memory_checks import DEFAULT_USER, seen_by
-
-        user = asked["user"] or (None if asked["agent"] else DEFAULT_USER)
-        owners = [Owner("app")] if asked["app"] else seen_by(user, asked["agent"])
         await settled(hf)
         return await hf.memories.recall(
             " ".join(query),
@@ -103,7 +105,8 @@ def recall(query: Sequence[str], *, store: str | None, config: str | None, as_js
     if found.note:
         click.echo(f"By words alone: {line(found.note)}.", err=True)
     if not found.found:
-        click.echo("No memory answers that.", err=True)
+        click.echo(f"No memory of {' or '.join(named(one) for one in owners)} answers that.", err=True)
+        doubt(asked["agent"], config)
     for one in found.found:
         held = "  held for review" if one.memory.status == "quarantined" else ""
         click.echo(f"{one.score:.2f}  {one.memory.id}  {one.memory.origin}{held}")
@@ -123,7 +126,7 @@ def recall(query: Sequence[str], *, store: str | None, config: str | None, as_js
 def list_(*, store: str | None, config: str | None, as_json: bool, **asked: Any) -> None:
     """List memories, oldest first."""
     page = work(lambda hf: _page(hf, asked), store=store, config=config, still=True)
-    _show_list(page.memories, owner_of_flags(asked), as_json=as_json)
+    _show_list(page.memories, asked, config, as_json=as_json)
     if page.has_more and not as_json:
         click.echo(f"There are more: --after {page.memories[-1].id}", err=True)
 
@@ -134,6 +137,7 @@ async def _page(hf: Holdfast, asked: dict[str, Any]) -> Any:
         status=asked["status"],
         types=[asked["kind"]] if asked["kind"] else (),
         tags=asked["tags"],
+        agent=asked["agent"],
         after=asked["after"],
         limit=asked["limit"],
     )
@@ -176,7 +180,7 @@ def update(memory_id: str, *, store: str | None, config: str | None, as_json: bo
         await settled(hf)
         return made
 
-    _show_made(work(done, store=store, config=config, still=True), as_json=as_json)
+    _show_made(work(done, store=store, config=config, ends=True, still=True), as_json=as_json)
 
 
 @memories.command
@@ -201,6 +205,8 @@ def forget(
         show_json({"forgotten": list(gone)})
     else:
         click.echo(f"Forgot {counted(len(gone), 'memory') if len(gone) == 1 else f'{len(gone)} memories'}.")
+    if session is not None and not gone:
+        click.echo(f"Nothing comes from session {line(session, _SHOWN)} of user {line(user, _SHOWN)} alone.", err=True)
 
 
 @memories.command
@@ -218,11 +224,11 @@ def review(
     if memory_id is None:
         asked |= {"status": "quarantined", "kind": None, "tags": (), "after": None}
         page = work(lambda hf: _page(hf, asked), store=store, config=config, still=True)
-        _show_list(page.memories, owner_of_flags(asked), as_json=as_json, sources=True)
+        _show_list(page.memories, asked, config, as_json=as_json, sources=True)
         return
     if decision is None:
         raise Misuse(f"say what becomes of {memory_id}: accept or reject")
-    one = work(lambda hf: hf.memories.review(memory_id, decision), store=store, config=config, still=True)
+    one = work(lambda hf: hf.memories.review(memory_id, decision), store=store, config=config, ends=True, still=True)
     if as_json:
         show_json(_json(one))
     else:
@@ -247,15 +253,21 @@ def _show_made(made: Remembered, *, as_json: bool) -> None:
         raise Failure(f"{one.id}: a review has rejected it, and it is not kept")
     words = {"new": "Remembered", "merged": "It is there as", "superseded": f"In place of {', '.join(one.supersedes)}:"}
     click.echo(f"{words[made.outcome]} {one.id}.")
+    if one.valid_until is not None and one.valid_until <= time.time() * 1000:
+        click.echo(f"It held until {moment(one.valid_until)}: no recall has it.", err=True)
     for other in made.others:
         click.echo(f"Alike: {other.id}  {line(other.content, _SHOWN)}")
 
 
-def _show_list(found: Sequence[Memory], owner: Owner, *, as_json: bool, sources: bool = False) -> None:
+def _show_list(
+    found: Sequence[Memory], asked: Mapping[str, Any], config: str | None, *, as_json: bool, sources: bool = False
+) -> None:
+    if not found:
+        doubt(asked["agent"], config)
     if as_json:
         show_json([_json(one) for one in found])
     elif not found:
-        click.echo(f"There are none of {_named(owner)}.", err=True)
+        click.echo(f"There are none of {named(owner_of_flags(asked))}.", err=True)
     else:
         told = [
             Column("id"),
@@ -265,10 +277,6 @@ def _show_list(found: Sequence[Memory], owner: Owner, *, as_json: bool, sources:
             Column("content"),
         ]
         show_table(told, [_row(one, sources=sources) for one in found])
-
-
-def _named(owner: Owner) -> str:
-    return "the app" if owner.kind == "app" else f"{owner.kind} {line(owner.id, _SHOWN)}"
 
 
 def _row(one: Memory, *, sources: bool) -> list[str]:
@@ -285,7 +293,7 @@ def _sources(one: Memory) -> str:
 def _about(one: Memory) -> list[tuple[str, str]]:
     told = {
         "id": one.id,
-        "whose": _named(one.owner),
+        "whose": named(one.owner),
         "status": one.status,
         "type": one.type,
         "tags": ", ".join(one.tags),

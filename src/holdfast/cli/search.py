@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.owners import doubt
 from holdfast.cli.stores import json_option, place_options, work
 from holdfast.cli.terminal import line, moment, plain, show_json
 
@@ -46,28 +47,34 @@ _WALK_SECONDS = 10.0
 def search(query: tuple[str, ...], store: str | None, config: str | None, *, as_json: bool, **asked: Any) -> None:
     """Search what was said in a user's sessions. QUERY is plain words: "what did I ask about yesterday" asks for yesterday."""
     found = work(lambda hf: _found(hf, " ".join(query), asked), store=store, config=config)
+    if not found.hits:
+        doubt(asked["agent"], config)
     if as_json:
         show_json(_told(found))
         return
     for text in _shown(found, asked["user"]):
         click.echo(text)
-    for note in found.notes:
+    for note in (*_times(found, asked["tz"]), *found.notes):
         click.echo(note, err=True)
 
 
 async def _found(hf: Holdfast, query: str, asked: dict[str, Any]) -> SearchResults:
     import anyio
+    import msgspec
 
     from holdfast.asking import zone_named
     from holdfast.wire.times import moment_of
 
     zone = zone_named(asked["tz"])
     since, until = (None if asked[name] is None else moment_of(asked[name], name, zone) for name in ("since", "until"))
+    behind: tuple[str, ...] = ()
     if hf.engine.index is not None:
-        with anyio.move_on_after(_WALK_SECONDS):
+        with anyio.move_on_after(_WALK_SECONDS) as looking:
             await hf.engine.index.walk()
             await hf.engine.index.settled()
-    return await hf.search(
+        if looking.cancelled_caught:
+            behind = ("not everything is in the index yet: a server, or `holdfast index rebuild`, takes in the rest",)
+    found = await hf.search(
         query,
         asked["user"],
         mode=asked["mode"],
@@ -83,6 +90,17 @@ async def _found(hf: Holdfast, query: str, asked: dict[str, Any]) -> SearchResul
         neighbours=asked["neighbours"],
         session_level=asked["sessions"],
     )
+    return msgspec.structs.replace(found, notes=(*behind, *found.notes))
+
+
+def _times(found: SearchResults, zone: str) -> Iterator[str]:
+    """Which time was searched, where not all was: what "yesterday" in a query was taken for."""
+    from zoneinfo import ZoneInfo
+
+    ends = zip(("from", "until"), found.range, strict=True)
+    words = [f"{word} {moment(at, ZoneInfo(zone))}" for word, at in ends if at is not None]
+    if words:
+        yield f"only what was said {' '.join(words)} ({zone})"
 
 
 def _told(found: SearchResults) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -48,10 +48,10 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def moment(timestamp: int) -> str:
-    """Milliseconds since the epoch as this place's date and time."""
+def moment(timestamp: int, zone: tzinfo | None = None) -> str:
+    """Milliseconds since the epoch as date and time of a zone; None: of this place."""
     try:
-        return datetime.fromtimestamp(timestamp / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return datetime.fromtimestamp(timestamp / 1000, UTC).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):  # imported from somewhere: any number may stand there
         return f"{timestamp} ms"
 

@@ -22,10 +22,11 @@ from holdfast.config.auth import Auth
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import KEYS_REMEMBERED, TOKEN_CHARS
-from holdfast.server.http import Caller, failure, not_handed, response_of
+from holdfast.server.http import Caller, not_handed
 from holdfast.server.intake import Refused, declared
 from holdfast.server.jwks import BadToken, Tokens
 from holdfast.server.permissions import PUBLIC
+from holdfast.server.replies import failure, response_of
 from holdfast.stores.keys import ApiKey, KeyStore
 
 _log = logging.getLogger("holdfast.access")

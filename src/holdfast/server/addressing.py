@@ -73,7 +73,7 @@ async def addressed(call: Call, body: Mapping[str, Any], asked: Asked, matching:
     """
     if body.get("session_user") is not None:
         return Addressed(await _joined(call, body))
-    hf, user = call.hf, call.user(body.get("user"))
+    hf, user = call.hf, call.user(said_user(call, body))
     session_id, matches = _session_id(call, body), _matches(call, body, matching)
     keyed = session_id is None and asked.key is not None
     if keyed:
@@ -111,11 +111,28 @@ async def _joined(call: Call, body: Mapping[str, Any]) -> Session:
 
 
 def speaker_in(call: Call, body: Mapping[str, Any], session: Session) -> str | None:
-    """Whose the messages of a chat request are: see `Call.speaker`. Where the key is nobody's, `user` says it beside `session_user`."""
-    known = call.speaker(session)
+    """Whose the messages of a chat request are: see `Call.speaker`. Where the key is nobody's, its user says it beside `session_user`."""
+    known, said = call.speaker(session), said_user(call, body)
     if known is None and body.get("session_user") is not None and call.user(None) is None:
-        return body.get("user") or None
+        return said or None
     return known
+
+
+def said_user(call: Call, body: Mapping[str, Any]) -> str | None:
+    """The user that a chat request names: by `user`, which is OpenAI's, or by `user_id`, as at all other routes.
+
+    Raises:
+        InvalidRequest: they name two.
+        UserNotFound: `user_id` is another one than the key's.
+    """
+    user: str | None = body.get("user") or None
+    named: str | None = body.get("user_id") or None
+    if named is None:
+        return user
+    call.owner(named)
+    if user not in (None, named) and call.user(None) is None:
+        raise errors.InvalidRequest("user and user_id name two users: leave out one", param="user_id")
+    return named
 
 
 async def _recognised(hf: Holdfast, user: str, asked: Asked, matching: Matching) -> Addressed | None:

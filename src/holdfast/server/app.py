@@ -34,12 +34,14 @@ from holdfast.server.counting import count_tokens
 from holdfast.server.doors.base import Door
 from holdfast.server.doors.messages import Messages, Spoken
 from holdfast.server.doors.openai import ChatCompletions
-from holdfast.server.http import Call, Endpoint, Handler, Reply, SentPath, no_route
+from holdfast.server.http import Call, Endpoint, Handler, SentPath, no_route
 from holdfast.server.intake import Intake
 from holdfast.server.observe import Hosts, Metrics, Observed
-from holdfast.server.openapi import describe, parameters_of
+from holdfast.server.openapi import describe
+from holdfast.server.operations import parameters_of
 from holdfast.server.permissions import METHODS, REST
 from holdfast.server.relay import Relays
+from holdfast.server.replies import Reply
 
 ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/messages/count_tokens": {"POST": count_tokens},

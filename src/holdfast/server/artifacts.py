@@ -10,7 +10,8 @@ from urllib.parse import quote
 from holdfast import errors
 from holdfast.artifact import NOTHING, USER, Artifact, artifact_to, checked_name
 from holdfast.limits import PAGE as MAX_PAGE
-from holdfast.server.http import Call, Reply, error_body
+from holdfast.server.http import Call
+from holdfast.server.replies import Reply, error_body
 from holdfast.server.sessions import PAGE
 from holdfast.server.streams import arriving, begun
 from holdfast.server.strict import decoded

@@ -19,16 +19,26 @@ from holdfast.queueing import QueueMode, checked_mode
 from holdfast.reconcile import Mode
 from holdfast.server.addressing import MATCHES, Asked, Matching, addressed, speaker_in
 from holdfast.server.doors.base import Door, Said
-from holdfast.server.http import Call, failure, respond, without_secrets
+from holdfast.server.http import Call, without_secrets
 from holdfast.server.intake import Intake
 from holdfast.server.relay import ON_DISCONNECT, Asker, Client, Relays, relayed
+from holdfast.server.replies import failure, respond
 from holdfast.session import Session
 from holdfast.stores.checks import check_id
 from holdfast.turning import Turn, TurnRequest
 from holdfast.wire.openai import split_system
 
 OWN_FIELDS = frozenset(
-    {"session_id", "session_mode", "session_match", "session_queue", "session_user", "on_disconnect", "agent"}
+    {
+        "session_id",
+        "session_mode",
+        "session_match",
+        "session_queue",
+        "session_user",
+        "user_id",
+        "on_disconnect",
+        "agent",
+    }
 )
 """Fields of the body that are Holdfast's own and do not travel upstream."""
 MODES: tuple[str, ...] = get_args(Mode)
@@ -152,6 +162,7 @@ def check(body: Mapping[str, Any]) -> None:
         ("model", str, "a string"),
         ("stream", bool, "true or false"),
         ("user", str, "a string"),
+        ("user_id", str, "a string"),
         ("session_id", str, "a string"),
         ("session_user", str, "a string"),
         ("agent", str, "a string"),

@@ -8,7 +8,8 @@ from typing import Any
 from holdfast import errors
 from holdfast.handles import SessionHandle
 from holdfast.limits import PAGE as MAX_PAGE
-from holdfast.server.http import Call, Reply, error_body
+from holdfast.server.http import Call
+from holdfast.server.replies import Reply, error_body
 from holdfast.server.sessions import PAGE, known, listed, optional
 from holdfast.session import NewCompaction, StoredCompaction
 

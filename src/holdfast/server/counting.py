@@ -17,7 +17,8 @@ from holdfast.media.parts import seen
 from holdfast.messages import Message
 from holdfast.server.chat import check
 from holdfast.server.doors.messages import Messages
-from holdfast.server.http import Call, Reply
+from holdfast.server.http import Call
+from holdfast.server.replies import Reply
 from holdfast.wire.anthropic_others import fields_for_others, without_anthropics
 from holdfast.wire.media import chat
 from holdfast.wire.openai import message_to, split_system

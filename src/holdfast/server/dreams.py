@@ -7,8 +7,9 @@ from typing import Any, Final
 from holdfast.dreams import shown
 from holdfast.limits import DIARY_PAGE
 from holdfast.memories import Owner
-from holdfast.server.http import Call, Reply
+from holdfast.server.http import Call
 from holdfast.server.memories import SCOPES, check_writes, owner_in
+from holdfast.server.replies import Reply
 from holdfast.server.sessions import known, optional
 
 USUAL: Final = 20

@@ -1,47 +1,29 @@
-"""What every endpoint is made of: a call comes in, a reply goes out, and errors have OpenAI's shape."""
+"""What every endpoint is made of: a call comes in, a handler answers it, a reply goes out (`holdfast.server.replies`)."""
 
 from __future__ import annotations
 
 import difflib
-import logging
-import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import errors
 from holdfast.access import Handed, Principal, upstream_user
 from holdfast.guarded import masked
 from holdfast.holdfast import Holdfast
-from holdfast.limits import ERROR_CHARS, PARAMETERS
+from holdfast.limits import PARAMETERS
 from holdfast.messages import Message
 from holdfast.participants import participants_of
-from holdfast.secrets import Guard
 from holdfast.server.intake import Held, Intake, Refused
 from holdfast.server.permissions import permit
-from holdfast.server.streams import Streamed
+from holdfast.server.replies import Reply, error_body, failure, response_of
 from holdfast.session import Session, SessionRef
 from holdfast.sessions import DEFAULT_USER
 from holdfast.wire.openai import message_to
-
-_log = logging.getLogger("holdfast.server")
-_PARAM_CHARS = 200
-"""Longest `param` of an error."""
-_encoder = msgspec.json.Encoder()
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """What an endpoint answers: something that JSON can say, bytes or chunks of them, a status, headers."""
-
-    body: Any
-    status: int = 200
-    headers: Mapping[str, str] = {}
 
 
 class Caller:
@@ -363,24 +345,6 @@ class Endpoint:
             call.release()
 
 
-def respond(reply: Reply) -> Response:
-    """A reply as a response; a body of bytes leaves as it is, one of chunks as they come, None as no body."""
-    headers = dict(reply.headers)
-    if reply.body is None:
-        return Response(status_code=reply.status, headers=headers)
-    if isinstance(reply.body, AsyncGenerator):
-        return Streamed(reply.body, reply.status, headers)
-    if isinstance(reply.body, bytes):
-        return Response(reply.body, reply.status, headers)
-    return Response(_encoder.encode(reply.body), reply.status, headers, media_type="application/json")
-
-
-def response_of(reply: Reply, scope: Scope) -> Response:
-    """A reply as a response, in the shape that errors have for whoever asked; see `holdfast.server.doors.messages.Spoken`."""
-    shape = scope.get("state", {}).get("shaped")
-    return respond(reply if shape is None else shape(reply))
-
-
 def _not_allowed(method: str, methods: Iterable[str]) -> Reply:
     known = ", ".join(sorted(methods))
     body = error_body(
@@ -407,95 +371,3 @@ async def no_route(call: Call) -> Reply:
     path = call.request.url.path
     message = f"there is no {call.request.method} {path}; GET /openapi.json lists what there is"
     return Reply(error_body(message, kind="invalid_request_error", code="not_found"), 404)
-
-
-# -- errors ------------------------------------------------------------------
-
-
-def error_body(message: str, *, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
-    """An error in OpenAI's shape. What it quotes of the request does not make it long."""
-    if len(message) > ERROR_CHARS:
-        message = message[:ERROR_CHARS] + "…"
-    param = param[:_PARAM_CHARS] if param else param
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-
-_STATUS: tuple[tuple[type[errors.HoldfastError], int, str], ...] = (
-    (errors.TooLarge, 413, "invalid_request_error"),
-    (errors.SecretBlocked, 422, "invalid_request_error"),
-    (errors.InvalidMetadata, 422, "invalid_request_error"),
-    (errors.HeardMismatch, 422, "invalid_request_error"),
-    (errors.UnsupportedType, 415, "invalid_request_error"),
-    (errors.UsageError, 400, "invalid_request_error"),
-    (errors.NotFound, 404, "invalid_request_error"),
-    (errors.IdempotencyConflict, 422, "invalid_request_error"),
-    (errors.StaleSession, 412, "invalid_request_error"),
-    (errors.StaleArtifact, 412, "invalid_request_error"),
-    (errors.StaleMemories, 412, "invalid_request_error"),
-    (errors.StaleState, 412, "invalid_request_error"),
-    (errors.Conflict, 409, "invalid_request_error"),
-    (errors.BudgetTooSmall, 400, "invalid_request_error"),
-    (errors.EmbeddingFailed, 502, "server_error"),
-    (errors.StoreUnavailable, 503, "server_error"),
-    (errors.WorkspaceUnavailable, 503, "server_error"),
-    (errors.StoreClosed, 503, "server_error"),
-    (errors.StoreCorrupt, 500, "server_error"),
-)
-"""The first that fits holds."""
-
-
-def failure(exc: Exception, guard: Guard | None = None) -> Reply:
-    """The reply that tells of `exc`, without the secrets that it may quote.
-
-    What nobody expected is logged whole and told without its words.
-    """
-    reply = _failure(exc)
-    return reply if guard is None else msgspec.structs.replace(reply, body=guard.told_value(reply.body))
-
-
-def _failure(exc: Exception) -> Reply:
-    if isinstance(exc, errors.ModelError):
-        return _model_failure(exc)
-    if isinstance(exc, Refused):
-        kind = "server_error" if exc.status >= 500 else "invalid_request_error"
-        kind = "rate_limit_error" if exc.status == _TOO_MANY else kind
-        return Reply(error_body(str(exc), kind=kind, code=exc.code), exc.status, exc.headers)
-    for error, status, kind in _STATUS:
-        if isinstance(exc, error):
-            if status >= 500:  # not the caller's fault: whoever owns the server has to know
-                _log.error("%s: %s", exc.code, exc)
-            param = getattr(exc, "param", None)
-            return Reply(error_body(str(exc), kind=kind, code=exc.code, param=param), status, _retrying(exc))
-    _log.error("a request failed unexpectedly", exc_info=exc)
-    return Reply(error_body("the server failed; its log says how", kind="server_error", code="internal_error"), 500)
-
-
-def _retrying(exc: errors.HoldfastError) -> dict[str, str]:
-    """When to try again: whose turn it is not soon; whoever was interrupted never, for it would interrupt in its turn."""
-    if isinstance(exc, errors.SessionBusy):
-        return {"retry-after": "1"}
-    if isinstance(exc, errors.TurnInterrupted | errors.TurnLost):
-        return {"x-should-retry": "false"}
-    return {}
-
-
-_TOO_MANY = 429
-
-
-def _model_failure(exc: errors.ModelError) -> Reply:
-    """The upstream's own words and status where the caller can mend it; 502 where only the server's owner can."""
-    told = exc.body.get("error", exc.body) if exc.body else {}
-    param = told.get("param") if isinstance(told, dict) else None
-    code = told.get("code") if isinstance(told, dict) else None
-    headers = {"retry-after": str(math.ceil(exc.retry_after))} if exc.retry_after is not None else {}
-    mine = (407,) if exc.handed else (401, 403, 407)
-    if isinstance(exc, errors.ModelRejected) and exc.status not in mine:
-        body = error_body(str(exc), kind="invalid_request_error", code=_text(code) or exc.code, param=_text(param))
-        return Reply(body, exc.status or 400, headers)
-    status = {429: 429, 503: 503, 504: 504}.get(exc.status or 0, 502)
-    kind = "rate_limit_error" if status == 429 else "server_error"
-    return Reply(error_body(str(exc), kind=kind, code=exc.code), status, headers)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.server.http import Call, Reply
+from holdfast.server.http import Call
+from holdfast.server.replies import Reply
 
 
 async def status(call: Call) -> Reply:

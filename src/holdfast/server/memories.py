@@ -14,8 +14,9 @@ from holdfast.memories import ORIGINS, STATUSES, TYPES, Memory, MemorySource, Ow
 from holdfast.memory_checks import DEFAULT_USER, owner_of, seen_by
 from holdfast.recollecting import MODES
 from holdfast.remembering import Remembered
-from holdfast.server.http import Call, Reply, refuse_unknown
+from holdfast.server.http import Call, refuse_unknown
 from holdfast.server.permissions import check_shared
+from holdfast.server.replies import Reply
 from holdfast.server.sessions import PAGE, if_match, known, optional
 from holdfast.wire.memories import memory_to
 

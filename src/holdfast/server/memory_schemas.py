@@ -110,7 +110,10 @@ MEMORY_COMPONENTS: Final[dict[str, Schema]] = {
             "scope": _SCOPE,
             "origin": _ORIGIN,
             "sources": _SOURCES,
-            "supersedes": array(_ID, description="memories of the same owner in whose place it stands"),
+            "supersedes": array(
+                _ID,
+                description="memories of the same owner in whose place it stands; beside them where it is held for review, or trusted less",
+            ),
         },
         "content",
     ),

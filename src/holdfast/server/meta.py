@@ -12,8 +12,9 @@ from holdfast.agents import Agent, Roster
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.server import page
 from holdfast.server.doors.messages import model_list
-from holdfast.server.http import Call, Reply
+from holdfast.server.http import Call
 from holdfast.server.observe import Metrics
+from holdfast.server.replies import Reply
 
 PAGE = 20
 """Models of a page unless the request says otherwise."""

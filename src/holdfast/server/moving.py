@@ -9,7 +9,8 @@ from msgspec import UNSET
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.moving import forked, rewound
 from holdfast.participants import check_participants
-from holdfast.server.http import Call, Reply
+from holdfast.server.http import Call
+from holdfast.server.replies import Reply
 from holdfast.server.sessions import if_match, known, optional
 from holdfast.session import SessionRef
 from holdfast.sessions import DEFAULT_USER

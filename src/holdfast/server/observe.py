@@ -25,9 +25,9 @@ from holdfast.indexes.service import IndexService
 from holdfast.models import Limited
 from holdfast.scoring import Scoring
 from holdfast.secrets import Guard
-from holdfast.server.http import Reply as _Reply
-from holdfast.server.http import error_body, response_of
 from holdfast.server.relay import Relays
+from holdfast.server.replies import Reply as _Reply
+from holdfast.server.replies import error_body, response_of
 
 _log = logging.getLogger("holdfast.access")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")

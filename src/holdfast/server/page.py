@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, Final
 
-from holdfast.server.http import Reply
+from holdfast.server.replies import Reply
 
 Schema = Mapping[str, Any]
 _STYLE: Final = """

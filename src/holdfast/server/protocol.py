@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from holdfast.limits import HEAD_BYTES, READ_BYTES
 from holdfast.server.backlog import Backlog
-from holdfast.server.http import error_body
+from holdfast.server.replies import error_body
 
 HEAD_SECONDS: Final = 30.0
 """Seconds until a connection has said what it wants."""

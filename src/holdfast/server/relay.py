@@ -24,9 +24,9 @@ from holdfast import errors
 from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
 from holdfast.server.doors.base import Door, Telling
-from holdfast.server.http import Reply, error_body, failure, respond
+from holdfast.server.replies import Reply, error_body, failure, respond
 from holdfast.session import Session
-from holdfast.tooling import Progress
+from holdfast.showing import Progress
 from holdfast.turn import respond as answer
 from holdfast.turning import Turn
 

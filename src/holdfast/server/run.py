@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import shlex
 import signal
 import socket
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio.to_thread
+import msgspec
 import uvicorn
 
 from holdfast.agents import DEFAULT
@@ -286,16 +288,20 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
     llm = hf.roster.llm(None)
     where = _built_in(settings.config) if llm.model == "offline" else f" at {upstream_of(settings.config).base_url}"
     key = ' -H "authorization: Bearer $HOLDFAST_KEY"' if asks else ""
-    body = '{"session_id":"try-it","messages":[{"role":"user","content":"What do you see?"}]}'
+    agents = list(settings.config.agents)  # without the name of one, none of them is asked
+    spoken_to = f'"model":{msgspec.json.encode(agents[0]).decode()},' if agents else ""
+    body = f'{{{spoken_to}"session_id":"try-it","messages":[{{"role":"user","content":"What do you see?"}}]}}'
     return "\n".join(
         [
             f"Holdfast listens on {address}",
             f"  model   {llm.model}{where}",
+            *([f"  agents  {', '.join(agents)}  (asked by their names, as `model`)"] if agents else []),
             f"  data    {mask_url(settings.store)}",
             f"  config  {settings.file or 'none, defaults'}",
             f"  access  {'whoever has a key' if asks else 'anybody on this machine; `holdfast keys create` makes a key'}",
             f"  base    {address}/v1  (any OpenAI client)",
-            "  try     " + f"curl {address}/v1/chat/completions -H 'content-type: application/json'{key} -d '{body}'",
+            "  try     "
+            f"curl {address}/v1/chat/completions -H 'content-type: application/json'{key} -d {shlex.quote(body)}",
         ]
     )
 

@@ -36,7 +36,8 @@ SEARCH_COMPONENTS: Final[dict[str, Schema]] = {
             "parts": {
                 "type": "object",
                 "additionalProperties": _NUMBER,
-                "description": "what the score is made of: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`",
+                "description": "what the score is made of: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`;"
+                " `similarity` is the cosine of the message and the question",
             },
             "snippet": text("the part of the message that answers best, white space made single"),
             "highlights": array(

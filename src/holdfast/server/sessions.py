@@ -20,8 +20,9 @@ from holdfast.looking import Look, looked, told
 from holdfast.media.leaving import whole_entries
 from holdfast.messages import Message
 from holdfast.participants import check_participants, said_by
-from holdfast.server.http import Call, Reply, named_session, refuse_unknown, without_secrets
+from holdfast.server.http import Call, named_session, refuse_unknown, without_secrets
 from holdfast.server.permissions import check_shared
+from holdfast.server.replies import Reply
 from holdfast.session import Session, erased
 from holdfast.sessions import DEFAULT_USER
 from holdfast.state import scope_of

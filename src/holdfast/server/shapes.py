@@ -85,6 +85,9 @@ SESSION_ASKED: Final[dict[str, Schema]] = {
     "session_id": nullable(
         text("also as header X-Session-Id; without one the messages tell which session they continue")
     ),
+    "user_id": nullable(
+        text("whose session it is, as `user` says in OpenAI's form; with neither the user is `default`")
+    ),
     "session_user": nullable(
         text(
             "with a session_id: whose session it is, where that is another user's in which the key's user takes part",

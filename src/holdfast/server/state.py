@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_CHANGES
-from holdfast.server.http import Call, Handler, Reply, refuse_unknown
+from holdfast.server.http import Call, Handler, refuse_unknown
+from holdfast.server.replies import Reply
 from holdfast.server.sessions import check_app, if_match, known
 from holdfast.state import Change, Extend, Increment, Scope, combined, prefixed
 

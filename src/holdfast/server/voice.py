@@ -10,7 +10,8 @@ import msgspec
 from holdfast.errors import InvalidRequest
 from holdfast.heard import heard_from
 from holdfast.media.leaving import whole_entries
-from holdfast.server.http import Call, Reply
+from holdfast.server.http import Call
+from holdfast.server.replies import Reply
 from holdfast.server.sessions import known
 from holdfast.session import Entry, Session
 from holdfast.voicing import Speech, interrupted, spoken

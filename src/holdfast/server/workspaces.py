@@ -8,7 +8,8 @@ import msgspec
 
 from holdfast.errors import WorkspaceNotFound
 from holdfast.limits import WORKSPACE_HISTORY
-from holdfast.server.http import Call, Reply
+from holdfast.server.http import Call
+from holdfast.server.replies import Reply
 from holdfast.server.sessions import known, optional
 from holdfast.tools.checkpoint import told_of
 from holdfast.workspace import Workspace

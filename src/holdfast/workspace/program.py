@@ -67,6 +67,12 @@ class Git:
     def __init__(self, *, seconds: float = GIT_SECONDS) -> None:
         self.seconds = seconds
         self._checked: str | None = None
+        self._version = ""
+
+    async def version(self) -> str:
+        """Which one it is, and where. Raises as `run` does."""
+        program = await self._program()
+        return f"git {self._version}, {program}"
 
     async def run(
         self,
@@ -102,7 +108,7 @@ class Git:
                 raise GitMissing(f"{found} does not say which version of git it is: {_INSTALL}")
             if (int(version[1]), int(version[2])) < LEAST:
                 raise GitMissing(f"{found} is git {version[0].decode()}: {_INSTALL}")
-            self._checked = found
+            self._checked, self._version = found, version[0].decode()
         return found
 
     async def _run(

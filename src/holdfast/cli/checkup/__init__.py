@@ -2,7 +2,8 @@
 
 machine   Python, libraries, tokenizer, open files, clock, sandbox     store   the database and what it lies on
 upstream  the models that are configured                               config  the file, and where the server listens
-index     what search looks things up in
+index     what search looks things up in                               embedder  what makes its vectors
+workspaces  git, where agents have workspaces
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.checkup import config, index, machine, store, upstream
+from holdfast.cli.checkup import config, embedder, index, machine, store, upstream, workspaces
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,4 +45,6 @@ def findings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Findi
     yield from about_store
     if not any(one.check == "store" and one.level == "fail" for one in about_store):
         yield from index.findings(settings.config, settings.store)
+    yield from embedder.findings(settings.config)
+    yield from workspaces.findings(settings.config)
     yield from upstream.findings(settings.config)

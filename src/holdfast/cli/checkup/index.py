@@ -69,7 +69,7 @@ async def _looked(settings: IndexSettings, url: str) -> IndexReport:
 
 def _told(report: IndexReport, place: Path | None) -> Finding:
     where = "" if place is None else f"{place}: "
-    held = f"{where}{counted(report.documents, 'message')} of {counted(report.sources, 'source')}"
+    held = f"{where}{counted(report.documents, 'text')} of {counted(report.sources, 'source')}"
     if report.rebuilding is not None:
         return warn(
             "index",

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.context.dialects import Dialect
 from holdfast.messages import Message
-from holdfast.server.http import Reply
-from holdfast.tooling import Progress
+from holdfast.server.replies import Reply
+from holdfast.showing import Progress
 
 
 class Said(NamedTuple):

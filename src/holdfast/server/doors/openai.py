@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.calling import PROGRESS
 from holdfast.server.doors.base import Said
-from holdfast.server.http import Reply
-from holdfast.tooling import Progress
+from holdfast.server.replies import Reply
+from holdfast.showing import Progress
 from holdfast.wire.openai import messages_from
 
 _encoder = msgspec.json.Encoder()

@@ -1,0 +1,219 @@
+"""What a process without this index erases or deletes is shown by nobody, and leaves the index with the next walk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.errors import StoreUnavailable
+from holdfast.indexes import departures
+from holdfast.indexes.departures import MARK, Departures, unindexed
+from holdfast.life import LifeSettings
+from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN
+from holdfast.memories import Owner
+from holdfast.recall.base import Lookup, Space
+from holdfast.recall.terms import terms_of
+from holdfast.session import SessionRef
+from holdfast.stores import open_store
+from holdfast.stores.indexes import open_index
+from tests.service.indexbench import TENANT, Bench, bench
+from tests.stores.conftest import _place
+
+STILL = LifeSettings(session_ttl=0, sweep=False)
+REFS = [SessionRef("ada", f"s{number}") for number in range(4)]
+LATER = INDEX_DEPARTED_WALK + 2 * INDEX_MARGIN
+
+
+@pytest.fixture(params=["sqlite-file", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A place that several processes share."""
+    yield from _place(request.param, tmp_path)
+
+
+async def held(hf: holdfast.Holdfast, words: str, space: Space) -> int:
+    """How many documents of the index have one of these words."""
+    index = hf.engine.index
+    assert index is not None
+    lookup = Lookup(space=space, terms=tuple(terms_of(words).counts))
+    return len((await index.index.lookup(lookup)).found)
+
+
+TALK, KEPT = Space("talk", "ada"), Space("user", "ada")
+
+
+async def test_what_was_erased_elsewhere_is_not_shown_and_leaves_the_index(url: str) -> None:
+    """Not a word of it, by no way to search; it leaves the index as soon as somebody comes upon it, else with a walk."""
+    now = 1_700_000_000_000
+    async with (
+        holdfast.open(url, life=STILL, clock=lambda: now) as here,
+        holdfast.open(url, life=STILL, clock=lambda: now, index=None) as elsewhere,
+    ):
+        said = {"s": ["The gate code is 4711.", "The gate is green."], "gone": ["The gate code was 1234."]}
+        for name, texts in said.items():
+            session = await here.session(name, user_id="ada")
+            await session.append([{"role": "user", "content": text} for text in texts])
+        kept = await here.memories.remember("The code of the safe is 9876", user_id="ada")
+        index = here.engine.index
+        assert index is not None
+        await index.walk()
+        assert {hit.id for hit in (await here.search("gate code", "ada")).hits} == {"s#0", "s#1", "gone#0"}
+        now += LATER
+        await index.walk()
+        await elsewhere.erase(SessionRef("ada", "s"), 0)
+        await elsewhere.delete(SessionRef("ada", "gone"))
+        assert await elsewhere.memories.forget(kept.memory.id)
+        assert (await held(here, "4711", TALK), await held(here, "1234", TALK), await held(here, "9876", KEPT)) == (
+            *(1, 1, 1),
+        )
+        for asked in ({}, {"neighbours": 2}, {"session_level": True}, {"limit": 1}, {"session_id": "s"}):
+            found: Any = await here.search("gate code 4711 1234", "ada", **asked)
+            assert [hit.id for hit in found.hits] == ["s#1"], asked
+            assert "4711" not in str(found), asked
+            assert "1234" not in str(found), asked
+        assert (await here.memories.recall("code of the safe", user_id="ada")).found == ()
+        await index.settled()
+        assert (await held(here, "4711", TALK), await held(here, "1234", TALK), await held(here, "9876", KEPT)) == (
+            *(0, 0, 0),
+        )
+
+
+async def test_a_walk_takes_out_what_nobody_came_upon(url: str) -> None:
+    """The one of five minutes later does, where an hour has passed since everything was looked at."""
+    now = 1_700_000_000_000
+    async with (
+        holdfast.open(url, life=STILL, clock=lambda: now) as here,
+        holdfast.open(url, life=STILL, clock=lambda: now, index=None) as elsewhere,
+    ):
+        for name in ("s", "gone"):
+            session = await here.session(name, user_id="ada")
+            await session.append([{"role": "user", "content": "The gate code is 4711."}])
+        kept = await here.memories.remember("The code of the safe is 9876", user_id="ada")
+        index = here.engine.index
+        assert index is not None
+        await index.walk()
+        now += LATER
+        await elsewhere.erase(SessionRef("ada", "s"), 0)
+        await elsewhere.delete(SessionRef("ada", "gone"))
+        assert await elsewhere.memories.forget(kept.memory.id)
+        assert (await held(here, "4711", TALK), await held(here, "9876", KEPT)) == (2, 1)
+        assert (await index.walk()).whole
+        assert (await held(here, "4711", TALK), await held(here, "9876", KEPT)) == (0, 0)
+        now += LATER
+        assert (await index.walk()).whole, "the other's clock may be behind"
+        now += LATER
+        assert not (await index.walk()).whole
+
+
+# -- the mark --------------------------------------------------------------------
+
+
+async def gone_elsewhere(one: Bench) -> None:
+    """Two sessions, one of which is deleted and one of which loses an entry by a process without an index."""
+    for ref in REFS:
+        await one.make(ref, f"tea for {ref.id}", "yes")
+    await one.service.settled()
+    await one.service.walk()
+    one.time += LATER
+    outside = unindexed(one.elsewhere, lambda: one.time)
+    await outside.delete(REFS[0])
+    await outside.erase(REFS[1], 0)
+
+
+async def test_everything_is_looked_at_once_an_hour_at_most() -> None:
+    """Often enough for what went, and not with each walk of a process beside which much is deleted."""
+    async with bench() as one:
+        await gone_elsewhere(one)
+        assert (await one.service.walk()).whole
+        await one.check(REFS)
+        await unindexed(one.elsewhere, lambda: one.time).delete(REFS[2])
+        one.time += INDEX_DEPARTED_WALK - 1
+        assert not (await one.service.walk()).whole
+        one.time += 1
+        assert (await one.service.walk()).whole
+        await one.check(REFS)
+
+
+async def test_what_its_own_processes_take_away_has_an_index_look_at_nothing() -> None:
+    """They have told it; another index of the same store, as servers beside a Redis have, looks."""
+    async with bench() as one:
+        for ref in REFS:
+            await one.make(ref, f"tea for {ref.id}", "yes")
+        await one.service.settled()
+        other = Bench(one.elsewhere, await open_index("sqlite://:memory:", tenant=TENANT))
+        other.time = one.time
+        await other.service.walk()
+        await one.service.walk()
+        one.time = other.time = one.time + LATER
+        await one.here.delete(REFS[0])
+        await one.here.erase(REFS[1], 0)
+        assert not (await one.service.walk()).whole
+        await one.check(REFS)
+        assert (await other.service.walk()).whole
+        await other.check(REFS)
+        await other.service.close()
+        await other.index.close()
+
+
+async def test_the_mark_names_nobody_and_is_written_once_a_minute() -> None:
+    """So that what is deleted in numbers costs one small write, and leaves nothing of whom it was."""
+    async with bench() as one:
+        await gone_elsewhere(one)
+        stored = await one.elsewhere.learned(MARK)
+        assert stored is not None
+        assert stored == b'{"":%d}' % one.time or b'"":%d' % one.time in stored
+        assert not [name for name in (b"ada", b"s0", b"s1") if name in stored]
+        writes: list[bytes] = []
+        learn = one.elsewhere.learn
+
+        async def noted(model: str, data: bytes, **more: Any) -> bool:
+            writes.append(data)
+            return await learn(model, data, **more)
+
+        one.elsewhere.learn = noted  # type: ignore[method-assign]
+        outside = unindexed(one.elsewhere, lambda: one.time)
+        for ref in REFS:
+            await outside.delete(ref)
+        assert writes == []
+        one.time += departures._FRESH
+        for ref in REFS:
+            await outside.delete(ref)
+        assert len(writes) == 1
+
+
+async def test_marks_are_few_and_forgotten_after_a_week() -> None:
+    """Each index has one, those of the last ones are kept."""
+    async with bench() as one:
+        for number in range(40):
+            one.time += 1
+
+            async def name(number: int = number) -> str:
+                return f"index-{number}"
+
+            await Departures(one.elsewhere, lambda: one.time, name).tell()
+        stored = await one.elsewhere.learned(MARK)
+        assert stored is not None
+        assert sorted(departures._marks(stored)) == sorted(f"index-{number}" for number in range(8, 40))
+        one.time += 8 * 86_400_000
+        await Departures(one.elsewhere, lambda: one.time).tell()
+        assert departures._marks(await one.elsewhere.learned(MARK)) == {"": one.time}
+
+
+async def test_what_cannot_be_told_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a mark that somebody else has written meanwhile, or that a later release wrote otherwise."""
+    store = await open_store("sqlite://:memory:", tenant=TENANT)
+    outside = unindexed(store, lambda: 1)
+
+    async def away(*_: Any, **__: Any) -> bool:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as then:
+        then.setattr(store, "learn", away)
+        assert await outside.delete(REFS[0]) is False
+    assert await store.learn(MARK, b"[7]", timestamp=1, expect=None)
+    assert await outside.drop_memories(Owner("user", "ada")) == 0
+    assert departures._marks(await store.learned(MARK)) == {"": 1}
+    await store.close()

@@ -1,0 +1,102 @@
+"""A slip of the pen in a query: where none of its words was ever said, words that differ in one letter are searched for, and that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.recall.base import Lookup
+from holdfast.searching import SearchResults
+from tests.service.memorybench import DAY, START, Talks, talks
+from tests.stores.conftest import _place
+
+NOTE = "no word of the query was ever said: words that differ in one letter were searched for"
+
+
+@pytest.fixture(params=["sqlite-file", "postgres", "mysql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Each database whose engine makes an index."""
+    yield from _place(request.param, tmp_path)
+
+
+async def asked(at: Talks, query: str, **more: Any) -> SearchResults:
+    return await at.hf.search(query, "ada", **more)
+
+
+async def test_a_slip_finds_what_was_meant_on_every_engine(url: str) -> None:
+    """With its words marked, page by page; another user's words are none that it may have been."""
+    async with talks(url=url) as at:
+        await at.said(
+            "s", "The ferry leaves at nine.", "Noted.", "The harbour is closed.", "Ferry tickets are sold there."
+        )
+        await at.said("b", "lobster soup", user="bob")
+        found = await asked(at, "ferrry")
+        assert [hit.id for hit in found.hits] == await at.found("ferry")
+        assert [hit.id for hit in found.hits][:2] == ["s#0", "s#3"]
+        assert found.notes == (NOTE,)
+        (hit,) = [one for one in found.hits if one.seq == 0]
+        assert [hit.snippet[start:stop] for start, stop in hit.highlights] == ["ferry"]
+        first = await asked(at, "frery habrour", limit=1)
+        rest = await asked(at, "frery habrour", after=first.cursor)
+        assert [hit.id for hit in (*first.hits, *rest.hits)] == await at.found("ferry harbour")
+        assert ((await asked(at, "lobtser")).hits, (await asked(at, "lobtser")).notes) == ((), ())
+
+
+async def test_filters_hold_for_what_was_meant() -> None:
+    async with talks() as at:
+        await at.said("a", "The ferry leaves at nine.")
+        at.clock.now += DAY
+        await at.said("b", "The ferry is late.")
+        for filters, wanted in (
+            ({"session_id": "a"}, {"a"}),
+            ({"since": START + DAY}, {"b"}),
+            ({"agent": "nobody"}, set()),
+            ({"session_id": "nowhere"}, set()),
+        ):
+            assert {hit.session_id for hit in (await asked(at, "ferrry", **filters)).hits} == wanted
+
+
+async def test_a_word_that_was_said_is_never_taken_for_another() -> None:
+    """Also where a filter leaves nothing of it, or another word of the query is not known."""
+    async with talks() as at:
+        await at.said("a", "The ferry leaves at nine.", "Her name is Kerry.")
+        await at.said("b", "Fetty came by.")
+        for query, filters in (("ferry", {"session_id": "b"}), ("ferry lobtser", {}), ("Kerry", {"session_id": "b"})):
+            found = await asked(at, query, **filters)
+            assert NOTE not in found.notes
+            assert all("Fetty" not in hit.snippet for hit in found.hits)
+
+
+async def test_what_comes_into_a_prompt_is_what_was_said_and_no_guess() -> None:
+    """A message of words that the user has never said recalls nothing."""
+    async with talks() as at:
+        await at.said("a", "The ferry leaves at nine.")
+        session = await at.hf.session("now", user_id="ada", agent="finder")
+        await session.send("ferrry")
+        assert "leaves at nine" not in str(at.model.bodies[-1]["messages"])
+        await session.send("And the ferry?")
+        assert "leaves at nine" in str(at.model.bodies[-1]["messages"])
+
+
+async def test_it_costs_two_looks_and_only_where_nothing_is_known() -> None:
+    """However many words the query has, and whatever the user has said."""
+    async with talks() as at:
+        await at.said("a", *(f"The ferry{number} leaves at nine." for number in range(30)))
+        index = at.hf.engine.index
+        assert index is not None
+        looked: list[Lookup] = []
+        look = index.index.lookup
+
+        async def noted(lookup: Lookup) -> Any:
+            looked.append(lookup)
+            return await look(lookup)
+
+        index.index.lookup = noted  # type: ignore[method-assign]
+        await asked(at, "nine lobtser")
+        assert len(looked) == 1
+        await asked(at, " ".join(f"lobtser{letter}" for letter in "abcdefghijkl"))
+        assert len(looked) == 3
+        assert max(len(one.terms) for one in looked) < 2_500

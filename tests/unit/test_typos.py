@@ -1,0 +1,66 @@
+"""Slips of the pen: what a word may have been is one letter away, and was said."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.recall.questions import question_of
+from holdfast.recall.terms import terms_of
+from holdfast.recall.typos import KEPT, MOST, corrected, guesses
+
+SAID = terms_of(
+    "The ferry to the harbour leaves at nine. I received the bicycle and a lobster soup. Паром в гавани"
+).counts
+
+
+@pytest.mark.parametrize(
+    ("slip", "term"),
+    [
+        ("ferrry", "ferri"),
+        ("fery", "ferri"),
+        ("fetry", "ferri"),
+        ("frery", "ferri"),
+        ("harbuor", "harbour"),
+        ("recieved", "receiv"),
+        ("lobtser", "lobster"),
+        ("гавонь", "гаван"),
+    ],
+)
+def test_a_word_with_a_slip_is_the_one_that_was_said(slip: str, term: str) -> None:
+    question = question_of(slip, now=0)
+    assert not set(question.terms) & set(SAID), "else there is nothing to look for"
+    assert term in guesses(question)
+    found = corrected(question, SAID)
+    assert found is not None
+    assert (found.terms, found.text) == ((term,), slip)
+
+
+@pytest.mark.parametrize(
+    "text", ["help", "jerry", "4712", "sup", "ORD-12345", "日本語の質問", "ferry" * 10, "what is this", ""]
+)
+def test_what_is_no_slip_of_a_word_that_was_said(text: str) -> None:
+    """Another first letter, codes, scripts of their own, words that are too short or too long."""
+    question = question_of(text, now=0)
+    known = dict.fromkeys(("ferri", "harbour", "receiv", "kelp", "soup", "ORD-12346", "ord12346", "su"), 1)
+    assert corrected(question, known) is None
+
+
+def test_of_several_those_that_were_said_most() -> None:
+    said = {"booking": 1, "book": 2, "cook": 9, "boot": 4, "bool": 4, "boom": 1}
+    found = corrected(question_of("boox", now=0), said)
+    assert found is not None
+    assert found.terms == ("bool", "boot", "book")
+    assert len(found.terms) == KEPT
+
+
+@given(st.text(max_size=300))
+def test_there_are_bounds_whatever_is_asked(text: str) -> None:
+    """So that one question costs one look at a few thousand terms, each once and none of the question's own words."""
+    question = question_of(text, now=0)
+    found = guesses(question)
+    assert len(found) == len(set(found)) <= MOST * 24 * 80
+    assert all(found)
+    first = {concept.variants[0][0] for concept in question.concepts}
+    assert len(first) > 1 or not first & set(found)
