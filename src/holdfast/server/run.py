@@ -300,8 +300,10 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
             f"  config  {settings.file or 'none, defaults'}",
             f"  access  {'whoever has a key' if asks else 'anybody on this machine; `holdfast keys create` makes a key'}",
             f"  base    {address}/v1  (any OpenAI client)",
-            "  try     "
-            f"curl {address}/v1/chat/completions -H 'content-type: application/json'{key} -d {shlex.quote(body)}",
+            (
+                f"  try     curl {address}/v1/chat/completions"
+                f" -H 'content-type: application/json'{key} -d {shlex.quote(body)}"
+            ),
         ]
     )
 
