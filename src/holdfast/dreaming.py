@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.limits import MEMORIES_AT_ONCE
-from holdfast.memories import HELD, Memory, Signal
+from holdfast.memories import HELD, Memory, Signal, is_held
 
 DAY: Final = 86_400_000
 """Milliseconds."""
@@ -219,14 +219,6 @@ def findings_of(
 def promoted(memory: Memory, finding: Finding, now: int) -> Memory:
     """A memory as it is when a sweep has promoted it."""
     return msgspec.structs.replace(memory, promoted_at=now, score=round(finding.score, 4), updated_at=now)
-
-
-def is_held(memory: Memory) -> bool:
-    """Whether it waits for a review instead of being promoted: by its status, or by where it or any of its sources comes from."""
-    if memory.status == "quarantined":
-        return True
-    origins = {memory.origin, *(source.origin for source in memory.sources)}
-    return memory.reviewed_at is None and bool(origins & HELD)
 
 
 def _finding(memory: Memory, figures: Figures, settings: DreamSettings) -> Finding:

@@ -167,3 +167,11 @@ def digest_of(content: str) -> bytes:
 def origin_of(origins: Iterable[Origin]) -> Origin:
     """The least trusted of some origins; of none `import`: nobody knows."""
     return min(origins, key=lambda one: TRUST[one], default="import")
+
+
+def is_held(memory: Memory) -> bool:
+    """Whether it waits for a review instead of being promoted: by its status, or by where it or any of its sources comes from."""
+    if memory.status == "quarantined":
+        return True
+    origins = {memory.origin, *(source.origin for source in memory.sources)}
+    return memory.reviewed_at is None and bool(origins & HELD)

@@ -20,9 +20,8 @@ from holdfast.context.recalled import as_line, enveloped, moment
 from holdfast.context.summaries import identifiers
 from holdfast.context.summarizing import cleaned
 from holdfast.dream_files import one_line
-from holdfast.dreaming import is_held
 from holdfast.limits import MEMORY_BYTES, MEMORY_CHARS, MEMORY_TAGS, MERGE_CHARS, MERGE_MEMORIES, MERGES
-from holdfast.memories import TRUST, Memory, MemorySource
+from holdfast.memories import TRUST, Memory, MemorySource, is_held
 from holdfast.merging import united
 from holdfast.recall.terms import terms_of
 

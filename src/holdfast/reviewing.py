@@ -8,11 +8,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.dreaming import is_held
 from holdfast.errors import InvalidRequest
 from holdfast.likeness import same
 from holdfast.limits import PAGE
-from holdfast.memories import Memory, Owner
+from holdfast.memories import Memory, Owner, is_held
 from holdfast.stores.memories import MemoryStore
 
 Decide = Literal["accept", "reject"]

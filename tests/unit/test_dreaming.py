@@ -18,11 +18,10 @@ from holdfast.dreaming import (
     counted,
     figures_of,
     findings_of,
-    is_held,
     promoted,
 )
 from holdfast.errors import InvalidRequest
-from holdfast.memories import HELD, ORIGINS, Memory, MemorySource, Origin, Owner, Signal
+from holdfast.memories import HELD, ORIGINS, Memory, MemorySource, Origin, Owner, Signal, is_held
 
 NOW = 1_800_000_000_000 - 1_800_000_000_000 % DAY + DAY // 2
 """The middle of a day (UTC)."""
