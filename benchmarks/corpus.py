@@ -18,9 +18,9 @@ from holdfast.context.build import Request, build
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings, parse
 from holdfast.context.view import ViewState, encode_state
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail, extend
 from holdfast.holdfast import Holdfast
-from holdfast.messages import Message, ToolCall
-from holdfast.session import Entry, NewEntry, SessionRef, Tail, extend
 from holdfast.stores.base import Append, NewSession, SavedView
 from holdfast.tokens import STORED
 

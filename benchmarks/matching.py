@@ -9,11 +9,11 @@ from benchmarks.places import PLACES, reached
 from benchmarks.run import Run, clear
 from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import Samples, clock, settle, told
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NewEntry
 from holdfast.entrance import open_holdfast
 from holdfast.holdfast import Holdfast
-from holdfast.messages import Message
-from holdfast.recognising import recognised
-from holdfast.session import NewEntry
+from holdfast.recognition.recognising import recognised
 from holdfast.stores.base import NewSession
 
 MANY = {"SQLite file": 1_000_000}

@@ -12,7 +12,7 @@ from typing import Any
 from agents import SQLiteSession
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage, trim_messages
 
-from holdfast.messages import Message
+from holdfast.domain.messages import Message
 from holdfast.tokens import STORED
 from holdfast.wire.openai import message_to
 

@@ -8,9 +8,9 @@ from benchmarks.run import Run
 from benchmarks.tables import Column, Figure, Table, duration
 from benchmarks.timing import Samples, clock, settle
 from holdfast.artifacts import SessionArtifacts
+from holdfast.domain.messages import ToolCall
+from holdfast.domain.session import Entry, Session
 from holdfast.holdfast import Holdfast
-from holdfast.messages import ToolCall
-from holdfast.session import Entry, Session
 from holdfast.tools.context import Call, Standing, State, ToolContext
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.running import Outcome, run

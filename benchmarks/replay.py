@@ -18,7 +18,7 @@ from benchmarks.run import Run
 from benchmarks.tables import Column, Figure, Table, duration, share, two, whole
 from benchmarks.timing import told
 from holdfast.context.build import PRIMING, WorkingSet
-from holdfast.messages import Message
+from holdfast.domain.messages import Message
 from holdfast.replay import SCRIPTED, Result, Scribe, Spec, Tally, chained, play_each, read, spec_of, stand_in
 from holdfast.replay.judging import Said
 from holdfast.replay.playing import Player, play_call

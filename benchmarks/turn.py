@@ -13,8 +13,8 @@ from benchmarks.peers import BUDGET, LIMIT, Plain, agents_turn, items, session
 from benchmarks.run import Run, clear
 from benchmarks.tables import Column, Figure, Table, duration
 from benchmarks.timing import Ask, Block, Samples, clock, in_turn, repeated, repeated_async, told
-from holdfast.handles import SessionHandle
 from holdfast.holdfast import Holdfast
+from holdfast.sessions.handle import SessionHandle
 
 LENGTHS = (10, 100, 1_000, 10_000, 100_000)
 MOST = 10

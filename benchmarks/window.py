@@ -20,10 +20,10 @@ from holdfast.context import settings
 from holdfast.context.build import Request, build, build_on
 from holdfast.context.summaries import compaction_of, summarized
 from holdfast.context.view import ViewState, decode_state, encode_state
-from holdfast.handles import SessionHandle
+from holdfast.domain.session import Entry, NewCompaction, NewEntry, SessionRef, extend
 from holdfast.holdfast import Holdfast
 from holdfast.replay import spec_of
-from holdfast.session import Entry, NewCompaction, NewEntry, SessionRef, extend
+from holdfast.sessions.handle import SessionHandle
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, SavedView
 from holdfast.tokens import STORED

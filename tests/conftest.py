@@ -44,7 +44,7 @@ def no_index_here(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Temp
 def time_to_recall(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn waits a moment for what it recalls, and goes on without: on a busy machine that would be any test's result."""
     for name in ("RECALL_SECONDS", "RECALL_VECTOR_SECONDS", "RECALL_FRESH_SECONDS"):
-        monkeypatch.setattr(f"holdfast.reminding.{name}", 60.0)
+        monkeypatch.setattr(f"holdfast.turns.reminding.{name}", 60.0)
 
 
 @pytest.fixture(scope="session")

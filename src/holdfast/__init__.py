@@ -15,26 +15,26 @@ from holdfast._version import __version__
 
 if TYPE_CHECKING:
     from holdfast.agents import Agent, Llm, Roster
-    from holdfast.budget import Budget
-    from holdfast.carrying import CarryOver
     from holdfast.config.opening import from_config
     from holdfast.context.settings import ContextSettings
+    from holdfast.domain.budget import Budget
+    from holdfast.domain.messages import Message
     from holdfast.entrance import open_holdfast as open  # noqa: A004  # `holdfast.open`, as the design has it
     from holdfast.errors import HoldfastError
-    from holdfast.handles import SessionHandle
     from holdfast.holdfast import Holdfast
     from holdfast.hooks import EndedSession
     from holdfast.hooks.transcripts import Transcripts
     from holdfast.hooks.webhook import Webhook
-    from holdfast.life import LifeSettings
-    from holdfast.looking import Context
-    from holdfast.messages import Message
+    from holdfast.life.ending import LifeSettings
     from holdfast.models import AnthropicModel, OpenAIModel
-    from holdfast.open_turn import OpenTurn
+    from holdfast.sessions.carrying import CarryOver
+    from holdfast.sessions.handle import SessionHandle
+    from holdfast.sessions.looking import Context
     from holdfast.tools.context import ToolContext
     from holdfast.tools.functions import tool_from
     from holdfast.tools.python.settings import PythonSettings
     from holdfast.tools.tool import Tool, ToolLimits
+    from holdfast.turns.open_turn import OpenTurn
     from holdfast.workspace import WorkspaceSettings
 
 __all__ = [
@@ -70,21 +70,21 @@ __all__ = [
 _HOMES = {
     "Agent": "holdfast.agents",
     "AnthropicModel": "holdfast.models",
-    "Budget": "holdfast.budget",
-    "CarryOver": "holdfast.carrying",
-    "Context": "holdfast.looking",
+    "Budget": "holdfast.domain.budget",
+    "CarryOver": "holdfast.sessions.carrying",
+    "Context": "holdfast.sessions.looking",
     "ContextSettings": "holdfast.context.settings",
     "EndedSession": "holdfast.hooks",
     "Holdfast": "holdfast.holdfast",
     "HoldfastError": "holdfast.errors",
-    "LifeSettings": "holdfast.life",
+    "LifeSettings": "holdfast.life.ending",
     "Llm": "holdfast.agents",
-    "Message": "holdfast.messages",
+    "Message": "holdfast.domain.messages",
     "OpenAIModel": "holdfast.models",
-    "OpenTurn": "holdfast.open_turn",
+    "OpenTurn": "holdfast.turns.open_turn",
     "PythonSettings": "holdfast.tools.python.settings",
     "Roster": "holdfast.agents",
-    "SessionHandle": "holdfast.handles",
+    "SessionHandle": "holdfast.sessions.handle",
     "Tool": "holdfast.tools.tool",
     "ToolContext": "holdfast.tools.context",
     "ToolLimits": "holdfast.tools.tool",

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import DEFAULT_URL, Holdfast
-from holdfast.life import SETTINGS as LIFE_SETTINGS
-from holdfast.life import LifeSettings
-from holdfast.sendable import text
+from holdfast.life.ending import SETTINGS as LIFE_SETTINGS
+from holdfast.life.ending import LifeSettings
+from holdfast.wire.sendable import text
 
 MEMORY_URL: Final = "sqlite://:memory:"
 
@@ -22,7 +22,7 @@ def open_holdfast(url: str | None = None, *, preset: str | None = None, **settin
         url: the store; None: `sqlite:///holdfast.db`, of a preset in memory.
         preset: `mistralrs`: 128 sessions, half an hour, in memory; what is given beside it wins.
         settings: those of `Holdfast`, and how long sessions live: `session_ttl` (24h) and `retention` (0, for ever) as `24h`,
-            `90s` or seconds, `max_sessions` (10000) and `max_history_turns` (0, all); see `holdfast.life.LifeSettings`.
+            `90s` or seconds, `max_sessions` (10000) and `max_history_turns` (0, all); see `holdfast.life.ending.LifeSettings`.
 
     Raises:
         InvalidRequest: a setting that cannot be.

@@ -11,14 +11,16 @@ from typing import Any, Self, overload
 
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService, ArtifactSettings, opened_blobs
-from holdfast.compacting import Compactor
 from holdfast.context.policies import WITHOUT_MODEL
-from holdfast.delegating import delegated
-from holdfast.dream_proposals import Proposer
-from holdfast.dream_sweeps import Dreaming, DreamingSettings
-from holdfast.engine import Engine, random_id
+from holdfast.domain.session import EndReason
+from holdfast.dreams.proposing import Proposer
+from holdfast.dreams.schedule import Dreaming, DreamingSettings
+from holdfast.engine.engine import Engine, random_id
+from holdfast.engine.guarded import guarded
+from holdfast.engine.indexing import Indexer
+from holdfast.engine.queueing import QueueMode, QueueSettings
+from holdfast.engine.tenancy import Tenants
 from holdfast.errors import InvalidRequest
-from holdfast.guarded import guarded
 from holdfast.hooks.base import Hook
 from holdfast.hooks.callbacks import ENDS, F, Hooks
 from holdfast.hooks.callbacks import callback as as_hook
@@ -27,30 +29,28 @@ from holdfast.hooks.workspace import WorkspaceGit
 from holdfast.indexes.departures import unindexed
 from holdfast.indexes.opened import Indexes
 from holdfast.indexes.settings import IndexSettings, index_settings
-from holdfast.indexing import Indexer
-from holdfast.life import LifeSettings
+from holdfast.life.ending import LifeSettings
+from holdfast.life.sweeping import Swept
 from holdfast.media.store import referring
-from holdfast.memory_injection import memories
+from holdfast.memory.lookup import MemorySettings
 from holdfast.models import Model, PromptCounter
-from holdfast.queueing import QueueMode, QueueSettings
-from holdfast.recalling import MemorySettings
-from holdfast.reminding import conversations
-from holdfast.scoring import Scoring
+from holdfast.overlays.compacting import Compactor
+from holdfast.overlays.scoring import Scoring
 from holdfast.secrets import Guard
-from holdfast.sendable import text
-from holdfast.session import EndReason
-from holdfast.sessions import Sessions
-from holdfast.state_handles import SharedState
+from holdfast.sessions.catalogue import Sessions
+from holdfast.sessions.state import SharedState
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.elsewhere import with_memories
 from holdfast.stores.memories import MemoryStore
-from holdfast.sweeping import Swept
-from holdfast.tenancy import Tenants
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
 from holdfast.tools.workshop import Workshop
+from holdfast.turns.delegating import delegated
+from holdfast.turns.memory_injection import memories
+from holdfast.turns.reminding import conversations
+from holdfast.wire.sendable import text
 from holdfast.workspace import Workspaces, WorkspaceSettings
 
 DEFAULT_URL = "sqlite:///holdfast.db"
@@ -76,7 +76,7 @@ class Holdfast(Sessions):
             `holdfast.agents.Summarizer`.
         artifacts: where the contents of artifacts are kept, and what is taken; by default on disk beside an SQLite file, else
             in the store.
-        life: how long sessions live, and how many there may be; see `holdfast.life.LifeSettings`.
+        life: how long sessions live, and how many there may be; see `holdfast.life.ending.LifeSettings`.
         hooks: who is told of ends, as by `add_hook`; a `Transcripts` also follows what is written.
         guard: what happens to secrets before anything is stored; see `holdfast.secrets`. None: nothing.
         scorers: functions that rate messages, by the name that `scorer` may have: given a list of Chat Completions
@@ -92,7 +92,7 @@ class Holdfast(Sessions):
         artifact_tools: whether everybody has the tools for artifacts; else agents that name them. See docs/artifacts.md.
         index: in which what was said is found: by default by words, and beside the store (docs/indexing.md). A URL says where, like
             a store's; None: there is none, and nothing can be searched.
-        indexer: who else is told what turns wrote, behind them; see `holdfast.indexing.Indexer`.
+        indexer: who else is told what turns wrote, behind them; see `holdfast.engine.indexing.Indexer`.
         mcp_servers: servers of the Model Context Protocol, whose tools agents may name (extra `mcp`); see docs/tools.md.
         workspaces: turns on a folder with a git repository for each agent; see docs/workspace.md. None: there are none.
         memory: how memories are found; see docs/memories.md. None: as the index has it.

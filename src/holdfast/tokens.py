@@ -6,7 +6,7 @@ and the vocabularies are loaded by the first count, not by the import (0.2 s and
 
 How a message is counted, in the way OpenAI's chat format does it: its texts, plus fixed amounts for what surrounds them
 (the constants below). Fields that Holdfast does not know travel upstream too, so they are counted, as JSON. Pictures
-cost what the model's provider publishes (`holdfast.images`); in stored counts they all cost the same.
+cost what the model's provider publishes (`holdfast.domain.images`); in stored counts they all cost the same.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from holdfast.domain.images import Flat, Pricing, pricing_of
+from holdfast.domain.media.parts import picture_in, seen
+from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.errors import HoldfastError
-from holdfast.images import Flat, Pricing, pricing_of
-from holdfast.media.parts import picture_in, seen
-from holdfast.messages import Message, Part, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

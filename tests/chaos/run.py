@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from holdfast.session import Entry, SessionRef
+from holdfast.domain.session import Entry, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import NewSession, Store
 from holdfast.stores.verify import verify

@@ -10,7 +10,7 @@ from typing import Any
 
 from anthropic import AsyncAnthropic
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.testing import ScriptedUpstream
 from holdfast.testing.anthropic_upstream import AnthropicUpstream
 from tests.edges.server import CLIENT_KEY, UPSTREAM_KEY, Served, serving

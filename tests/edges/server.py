@@ -28,6 +28,7 @@ from holdfast.config.dreaming import dreaming_of
 from holdfast.config.opening import memory_of
 from holdfast.config.roster import roster_of
 from holdfast.config.workspace import workspaces_of
+from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
 from holdfast.models import Limited
@@ -36,7 +37,6 @@ from holdfast.server.app import make_app
 from holdfast.server.protocol import protocol_of
 from holdfast.server.relay import Relays
 from holdfast.server.run import access_of
-from holdfast.session import SessionRef
 from holdfast.testing import ScriptedUpstream
 
 UPSTREAM_KEY = "sk-upstream-0123456789abcdef"

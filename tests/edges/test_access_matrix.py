@@ -12,12 +12,12 @@ from typing import Any, Final
 import pytest
 from starlette.routing import Route
 
-from holdfast.memories import Memory, MemoryDelta, Owner
+from holdfast.domain.memory import Memory, MemoryDelta, Owner
+from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.server.app import make_app
 from holdfast.server.http import Call
 from holdfast.server.operations import OPERATIONS
 from holdfast.server.permissions import METHODS, PERMISSIONS, REST
-from holdfast.session import NewCompaction, SessionRef
 from holdfast.stores.base import Append
 from tests.edges.keys import AUDIENCE, ISSUER, NOW, Stopped, bearer, key_set, made, token
 from tests.edges.server import Served, gateway

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.testing import AnthropicUpstream, PromptCache, Reply, ScriptedUpstream, Tokenizer
 from tests.edges.keys import bearer
 from tests.edges.server import Served, serving

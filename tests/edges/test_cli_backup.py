@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
+from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
-from holdfast.session import SessionRef
 from holdfast.stores import backup as copying
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, Store

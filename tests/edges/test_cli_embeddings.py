@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands, embeddings
+from holdfast.embedders import weights
 from holdfast.errors import EmbeddingFailed
-from holdfast.recall.embedders import weights
 from tests.service.embeddings_stub import Stub, refusal, serving
 
 

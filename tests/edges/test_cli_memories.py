@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
+from holdfast.domain.memory import MemorySource
 from holdfast.holdfast import Holdfast
-from holdfast.memories import MemorySource
 from tests.service.embeddings_stub import serving
 
 ANN = ("--user", "ann")
@@ -71,7 +71,7 @@ def test_a_recall_from_here_is_none_that_dreams_go_by(store: str) -> None:
     said(store, "recall", "tea", *ANN)
 
     async def signals() -> int:
-        from holdfast.memories import Owner
+        from holdfast.domain.memory import Owner
 
         async with Holdfast(store) as hf:
             return len(await hf.store.signals(Owner("user", "ann")))

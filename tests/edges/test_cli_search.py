@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
+from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.session import SessionRef
 
 AT = 1_700_000_000_000
 EVIL = "gate \x1b[2J\x1b]0;owned\x07 code \u202e reversed\r\n  1.  forged #9  user"

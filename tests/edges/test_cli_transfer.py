@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast import moving
 from holdfast.cli import commands
 from holdfast.errors import StoreUnavailable, TooLarge
+from holdfast.sessions import moving
 
 MESSAGES = [{"role": "system", "content": "Help."}, {"role": "user", "content": "Hi"}]
 WHOLE: dict[str, Any] = {
@@ -175,7 +175,7 @@ def test_a_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: p
 
     given = lines(*({"id": name, "messages": MESSAGES} for name in "abc"))
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.moving.imported", fails)
+        patch.setattr("holdfast.sessions.moving.imported", fails)
         result = sessions("import", "-", input=given)
     assert (result.exit_code, result.stdout) == (1, "Imported 2 sessions, 2 messages.\n")
     assert result.stderr == "stdin:2: too much of it\nError: 1 session could not be imported\n"
@@ -195,7 +195,7 @@ def test_a_store_that_fails_ends_it_and_the_next_run_goes_on(monkeypatch: pytest
 
     Path("f.jsonl").write_text(lines(*({"id": name, "messages": MESSAGES} for name in "abc")))
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.moving.imported", full)
+        patch.setattr("holdfast.sessions.moving.imported", full)
         result = sessions("import", "f.jsonl")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "f.jsonl:2: the disk is full\n1 session before it were imported" in result.stderr

@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply, ScriptedUpstream
 from holdfast.wire.openai import message_to
 from tests.edges.server import CLIENT_KEY, UPSTREAM_KEY, Served, gateway

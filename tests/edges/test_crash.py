@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx2
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.verify import verify

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import openai
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
 from tests.edges.server import UPSTREAM_KEY, Served, serving
 

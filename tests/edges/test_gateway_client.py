@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
 from tests.edges.server import CLIENT_KEY, UPSTREAM_KEY, Served, config_text, gateway, serving
 

@@ -10,7 +10,7 @@ import httpx2
 import openai
 import pytest
 
-from holdfast.session import Entry, SessionRef
+from holdfast.domain.session import Entry, SessionRef
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.server import Served, gateway
 

@@ -12,8 +12,8 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from holdfast.claiming import LEASE
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
+from holdfast.engine.claiming import LEASE
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.server import CLIENT_KEY, Clock, Process, Served, config_text, gateway, serving
 from tests.service.stage import line_of, looked, place

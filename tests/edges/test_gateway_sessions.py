@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.session import SessionRef
 from holdfast.server.app import DOORS
 from holdfast.server.relay import Client
-from holdfast.session import SessionRef
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from holdfast.turning import Turn
+from holdfast.turns.turn import Turn
 from tests.edges.raw import Line, drop_all
 from tests.edges.server import Served, config_text, serving
 from tests.edges.test_streams import metric, until

@@ -8,8 +8,8 @@ from typing import Any
 import anthropic
 import pytest
 
+from holdfast.domain.session import SessionRef
 from holdfast.limits import Limits
-from holdfast.session import SessionRef
 from holdfast.testing import Gate, Reply
 from tests.edges.doors import CLAUDE, doors
 from tests.edges.keys import bearer, made

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.session import SessionRef
 from holdfast.limits import PARTICIPANTS
-from holdfast.session import SessionRef
 from holdfast.stores.base import SessionPatch
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served

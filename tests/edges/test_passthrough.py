@@ -13,10 +13,10 @@ import pytest
 
 from holdfast.access import Handed, upstream_user
 from holdfast.agents import Roster
+from holdfast.domain.session import SessionRef
 from holdfast.server.observe import JsonLines
-from holdfast.session import SessionRef
 from holdfast.testing import Reply, ScriptedUpstream
-from holdfast.turning import TurnRequest
+from holdfast.turns.turn import TurnRequest
 from tests.edges.keys import bearer, made
 from tests.edges.server import UPSTREAM_KEY, Served, gateway
 

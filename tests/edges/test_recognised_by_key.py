@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from tests.edges.server import Served
 from tests.edges.test_access_matrix import callers, server
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from tests.edges.server import Served, gateway
 
 IDS = [

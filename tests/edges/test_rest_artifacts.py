@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.artifact import Artifact
 from holdfast.artifacts import ArtifactSettings
+from holdfast.domain.artifact import Artifact
 from holdfast.limits import Limits
 from holdfast.server.artifacts import _disposition, _span
 from tests.edges.server import Served, gateway

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Llm
+from holdfast.domain.memory import Owner
 from holdfast.errors import StaleMemories
-from holdfast.memories import Owner
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
 from tests.service.test_dream_proposals import Merging, merging

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from holdfast.domain.session import SessionRef
 from holdfast.limits import ID_BYTES
-from holdfast.session import SessionRef
 from tests.edges.server import Served, gateway
 from tests.edges.test_rest_bad_input import HI, is_error
 

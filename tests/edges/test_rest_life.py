@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from tests.edges.server import Clock, Served, gateway
 from tests.edges.test_cli_sessions import said, sessions, store
 from tests.edges.test_rest import appended, created, path, user

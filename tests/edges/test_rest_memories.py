@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.memories import Owner
+from holdfast.domain.memory import Owner
 from tests.edges.keys import Stopped, bearer, made
 from tests.edges.server import Served, gateway
 

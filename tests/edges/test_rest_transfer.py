@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.receipts import Receipt
-from holdfast.session import ModelCall, SessionRef
+from holdfast.life.receipts import Receipt
 from holdfast.stores.base import Append
 from holdfast.wire.exports import SCHEMA
 from tests.edges.server import Served, gateway

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.context.recalled import OPENING
+from holdfast.domain.memory import Memory, Owner
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
-from holdfast.memories import Memory, Owner
-from holdfast.searching import SearchResults
-from holdfast.session import SessionRef
+from holdfast.search.searching import SearchResults
 from holdfast.testing import Reply, ScriptedUpstream
 from tests.edges.keys import NOW, Stopped, bearer, made
 from tests.edges.server import Served, gateway

@@ -20,12 +20,12 @@ import pytest
 
 from holdfast.config import settings_from
 from holdfast.config.roster import roster_of
+from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.server.app import make_app
 from holdfast.server.observe import JsonLines
 from holdfast.server.run import banner
-from holdfast.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream

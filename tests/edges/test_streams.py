@@ -12,9 +12,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from holdfast.domain.session import SessionRef
 from holdfast.limits import READ_BYTES, UNREAD_BYTES
 from holdfast.server.protocol import protocol_of
-from holdfast.session import SessionRef
 from holdfast.testing import Gate, Reply
 from tests.edges.raw import Line, drop_all
 from tests.edges.server import Served, gateway

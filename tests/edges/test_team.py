@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from holdfast.config import check, load
+from holdfast.domain.session import TRANSFER
 from holdfast.errors import ConfigError
-from holdfast.session import TRANSFER
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.doors import doors
 from tests.edges.server import Process, Served, config_text, gateway

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import commands
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.hooks.webhook import Webhook
-from holdfast.messages import Message
-from holdfast.session import NewEntry, SessionRef
 from holdfast.stores.base import Append
 from holdfast.testing import Gate, Reply
 from tests.edges.server import Clock, Served, gateway

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from holdfast.tools.functions import toolset
 from holdfast.tools.tool import ToolLimits

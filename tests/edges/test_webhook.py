@@ -22,11 +22,11 @@ from aiohttp import web
 
 import holdfast
 from holdfast import limits
+from holdfast.domain.session import Ending, NewEntry, Session, SessionRef
 from holdfast.errors import HookFailed, InvalidRequest
 from holdfast.hooks import EndedSession
 from holdfast.hooks.webhook import Webhook
 from holdfast.secrets import Pattern, make_redactor
-from holdfast.session import Ending, NewEntry, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.testing.contract.kit import assistant, calls, result, user

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.session import HAND_OVER
+from holdfast.domain.session import HAND_OVER
 from holdfast.testing import Gate, Reply
 from tests.edges.doors import doors
 

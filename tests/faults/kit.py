@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.errors import StoreError
-from holdfast.messages import Message
-from holdfast.session import Entry, NewEntry, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.stores.verify import verify

@@ -12,7 +12,7 @@ import apsw
 import httpx2
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from tests.edges.server import Process, gateway

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.messages import Message
-from holdfast.session import ModelCall, NewCompaction, NewEntry, SessionRef
+from holdfast.domain.messages import Message
+from holdfast.domain.session import ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
 from tests.faults.vfs import Death, FaultVFS

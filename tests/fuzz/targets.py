@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from holdfast.config import load
+from holdfast.domain.history import OldEntry, relived
+from holdfast.domain.messages import Message, canonical, decode_payload, encode_payload
+from holdfast.domain.session import Tail
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.history import OldEntry, relived
-from holdfast.messages import Message, canonical, decode_payload, encode_payload
 from holdfast.models.sse import Event, EventReader, EventTooLong
 from holdfast.server.strict import decoded
-from holdfast.session import Tail
 from holdfast.wire.exports import import_from
 from holdfast.wire.exports import same as imports_same
 from holdfast.wire.openai import OWN_FIELDS, message_from, message_to, messages_from

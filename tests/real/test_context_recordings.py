@@ -13,10 +13,10 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.view import ViewState, decode_state, encode_state
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry, Tail, extend
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import Message
 from holdfast.replay import chained, has_orphan, has_task
-from holdfast.session import Entry, NewEntry, Tail, extend
 from holdfast.tokens import STORED, TokenCounter, counter_for
 from holdfast.wire.openai import messages_from, split_system
 from holdfast.wire.transcripts import Recording

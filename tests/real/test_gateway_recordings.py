@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
 from holdfast.tokens import counter_for
 from holdfast.wire.openai import message_from, message_to

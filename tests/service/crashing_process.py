@@ -16,12 +16,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.indexes import opened, sources, vectors
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.base import Batch, Space
-from holdfast.session import SessionRef
 from holdfast.stores import mysql, postgres, sqlite  # noqa: F401  # loaded here, once for all jobs
 from holdfast.stores.redis import store as redis  # noqa: F401
 from tests.service.indexbench import TENANT

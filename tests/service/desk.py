@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.agents import Llm, Roster
-from holdfast.compacting import Compactor, Pace
 from holdfast.context.settings import ContextSettings
-from holdfast.handles import SessionHandle
+from holdfast.domain.session import StoredCompaction
 from holdfast.holdfast import Holdfast
-from holdfast.session import StoredCompaction
+from holdfast.overlays.compacting import Compactor, Pace
+from holdfast.sessions.handle import SessionHandle
 from tests.service.test_turn import REF, ToldModel
 
 LABEL = "[Summary of messages "

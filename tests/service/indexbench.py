@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.indexes.feeding import channel_of, said_in
 from holdfast.indexes.following import followed
 from holdfast.indexes.service import IndexService
-from holdfast.messages import Message
 from holdfast.recall.base import Index, Lookup, Space
 from holdfast.recall.terms import terms_of
-from holdfast.session import NewEntry, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.stores.indexes import open_index

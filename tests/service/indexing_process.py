@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
-from holdfast.session import SessionRef
 
 
 async def feed(hf: Holdfast, number: int) -> None:

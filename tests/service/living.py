@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
+from holdfast.domain.session import EndReason, Session, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
 from holdfast.hooks.callbacks import ENDS
-from holdfast.life import LifeSettings
-from holdfast.session import EndReason, Session, SessionRef
-from holdfast.telling import Patience
+from holdfast.life.ending import LifeSettings
+from holdfast.life.telling import Patience
 from tests.service.desk import Clock
 
 MEMORY = "sqlite://:memory:"

@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.context.recalled import RecallSettings
+from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.session import SessionRef
 from tests.service.test_turn import ToldModel
 
 DAY = 86_400_000
@@ -84,6 +84,6 @@ async def talks(
 
 def lasting() -> Any:
     """Sessions that end by nothing, however the clock goes."""
-    from holdfast.life import LifeSettings
+    from holdfast.life.ending import LifeSettings
 
     return LifeSettings(session_ttl=0)

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from holdfast.agents import Llm, Roster
+from holdfast.domain.memory import Memory
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
-from holdfast.memories import Memory
 from holdfast.recall.vectors import vector_of
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index

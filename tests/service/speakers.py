@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.agents import Agent, Llm, Roster
+from holdfast.domain.session import SessionRef
 from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
-from holdfast.session import SessionRef
-from holdfast.turn import respond
-from holdfast.turning import Turn, TurnRequest
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.stage import Clock
 

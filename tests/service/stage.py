@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Llm, Roster
+from holdfast.domain.session import Claim, SessionRef
+from holdfast.engine.queueing import Hold
 from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
-from holdfast.queueing import Hold
-from holdfast.session import Claim, SessionRef
 from tests.stores.servers import reached
 
 REF = SessionRef("default", "s")

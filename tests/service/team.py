@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.session import TRANSFER, Entry
 from holdfast.holdfast import Holdfast
-from holdfast.session import TRANSFER, Entry
 from tests.service.test_turn import ToldModel
 from tests.service.toolbench import Bench, Call
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.engine import random_id
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, Session, SessionRef, child_id, is_child
+from holdfast.domain.state import Increment
+from holdfast.engine.engine import random_id
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.limits import AGENT_DEPTH
-from holdfast.messages import Message
-from holdfast.recognising import recognised
-from holdfast.session import Entry, Session, SessionRef, child_id, is_child
-from holdfast.state import Increment
+from holdfast.recognition.recognising import recognised
 from holdfast.tools.context import ToolContext
-from holdfast.turn import respond
+from holdfast.turns.flow import respond
 from tests.service.test_turn import REF
 from tests.service.toolbench import Bench, content, said, short, shout
 from tests.service.workflowbench import DOWN, agents, asked_as, benched, who

@@ -21,7 +21,7 @@ from holdfast.tools.artifacts import ArtifactTools
 from holdfast.tools.context import Standing, State, ToolContext
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import ToolLimits
-from holdfast.turn import respond
+from holdfast.turns.flow import respond
 from tests.service.test_turn import REF
 from tests.service.toolbench import Bench, bench, said
 from tests.service.workflowbench import agents, benched

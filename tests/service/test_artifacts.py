@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.artifact import UserRef, artifact_to
 from holdfast.artifacts import ArtifactService, ArtifactSettings, Forgotten
 from holdfast.artifacts.blobs import CHUNK
 from holdfast.artifacts.database import DatabaseBlobs
+from holdfast.domain.artifact import UserRef, artifact_to
+from holdfast.domain.session import SessionRef
 from holdfast.errors import (
     ArtifactNotFound,
     Conflict,
@@ -27,9 +28,8 @@ from holdfast.errors import (
     TooLarge,
     UnsupportedType,
 )
-from holdfast.handles import SessionHandle
 from holdfast.holdfast import Holdfast
-from holdfast.session import SessionRef
+from holdfast.sessions.handle import SessionHandle
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 HOUR = 3_600_000

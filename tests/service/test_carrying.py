@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast import carrying
 from holdfast.agents import Agent, Llm, Roster
-from holdfast.carrying import CarryOver, carry_over_from
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Session, SessionRef, StoredCompaction
 from holdfast.errors import InvalidRequest, ModelUnavailable, SecretBlocked, SessionExists, SessionNotFound, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import CARRIED_TOKENS, CARRIED_TOKENS_LEAST
-from holdfast.messages import Message
 from holdfast.secrets import Guard, make_redactor
-from holdfast.session import Session, SessionRef, StoredCompaction
+from holdfast.sessions import carrying
+from holdfast.sessions.carrying import CarryOver, carry_over_from
 from holdfast.tokens import STORED
 from tests.service.test_turn import ToldModel
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.claiming import LEASE, RENEWED
+from holdfast.domain.session import SessionRef
+from holdfast.engine.claiming import LEASE, RENEWED
 from holdfast.errors import (
     BudgetTooSmall,
     ModelUnavailable,
@@ -21,10 +22,9 @@ from holdfast.errors import (
     TurnLost,
 )
 from holdfast.holdfast import Holdfast
-from holdfast.session import SessionRef
 from holdfast.stores.base import Append
-from holdfast.turn import respond
-from holdfast.turning import Turn, TurnRequest
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.stage import (
     REF,
@@ -181,9 +181,9 @@ async def test_a_claim_is_renewed_while_a_model_is_thinking(tmp_path: Path) -> N
 
 async def test_renewing_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And goes on when the store fails once; and ends with the turn."""
-    monkeypatch.setattr("holdfast.claiming.RENEWED", 1)
-    monkeypatch.setattr("holdfast.queueing.RENEWED", 1)
-    monkeypatch.setattr("holdfast.claiming.AGAIN", 1)
+    monkeypatch.setattr("holdfast.engine.claiming.RENEWED", 1)
+    monkeypatch.setattr("holdfast.engine.queueing.RENEWED", 1)
+    monkeypatch.setattr("holdfast.engine.claiming.AGAIN", 1)
     clock = Clock()
     async with on_stage(f"sqlite:///{tmp_path}/s.db", clock=clock) as ([hf], stage):
         store, renewals, renewed = hf.engine.life.store, list[Append](), asyncio.Event()

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Llm
-from holdfast.compacting import Pace
 from holdfast.context.summarizing import CUT
+from holdfast.domain.session import StoredCompaction
 from holdfast.errors import ContextTooLong, ModelUnavailable
-from holdfast.session import StoredCompaction
+from holdfast.overlays.compacting import Pace
 from tests.service.desk import LABEL, TELLING, Clock, desk, source
 from tests.service.test_turn import REF, chunks_of
 

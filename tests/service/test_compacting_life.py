@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Roster
-from holdfast.compacting import Pace, _lease_name
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.session import StoredCompaction
 from holdfast.errors import CompactionNotFound, Conflict, InvalidRequest
 from holdfast.holdfast import Holdfast
-from holdfast.looking import Look, looked
 from holdfast.models import OfflineModel
-from holdfast.session import StoredCompaction
+from holdfast.overlays.compacting import Pace, _lease_name
+from holdfast.sessions.looking import Look, looked
 from tests.service.desk import LABEL, TELLING, Clock, desk, source
 from tests.service.test_turn import REF
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.indexes import departures
 from holdfast.indexes.departures import MARK, Departures, unindexed
-from holdfast.life import LifeSettings
+from holdfast.life.ending import LifeSettings
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN
-from holdfast.memories import Owner
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.terms import terms_of
-from holdfast.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
 from tests.service.indexbench import TENANT, Bench, bench

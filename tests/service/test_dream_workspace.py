@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.dream_files import items_of
-from holdfast.dream_workspace import NIGHTS
-from holdfast.dreaming import DAY
+from holdfast.domain.memory import Owner
+from holdfast.dreams.files import NIGHTS
+from holdfast.dreams.gates import DAY
+from holdfast.dreams.rendering import items_of
 from holdfast.holdfast import Holdfast
-from holdfast.memories import Owner
 from holdfast.workspace import Workspace, WorkspaceSettings
 from tests.service.stage import Clock
 from tests.service.test_dreams import Days

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.dream_sweeps import DreamingSettings
-from holdfast.dreaming import DAY, DreamSettings
+from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, Owner, Signal
+from holdfast.dreams.gates import DAY, DreamSettings
+from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.life import LifeSettings
-from holdfast.memories import Memory, MemoryDelta, MemorySource, Owner, Signal
+from holdfast.life.ending import LifeSettings
 from tests.service.stage import Clock
 from tests.service.test_memories import opened
 

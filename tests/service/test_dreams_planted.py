@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.context.recalled import RecallSettings
-from holdfast.dreaming import DAY
-from holdfast.memories import HELD, Memory, Owner
+from holdfast.domain.memory import HELD, Memory, Owner
+from holdfast.dreams.gates import DAY
 from tests.service.stage import Clock
 from tests.service.test_memory_tool import CORPUS, PLANTED, gives, remember, script
 from tests.service.toolbench import bench, said

@@ -16,11 +16,11 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.embedders import EmbedderSettings, GivenEmbedder, embedder_of, text_key
+from holdfast.embedders.caching import CachingEmbedder
+from holdfast.embedders.endpoint import EndpointEmbedder, shortened
 from holdfast.errors import EmbeddingFailed, InvalidRequest
 from holdfast.limits import EMBEDDING_BATCH_BYTES
-from holdfast.recall.embedders import EmbedderSettings, GivenEmbedder, embedder_of, text_key
-from holdfast.recall.embedders.caching import CachingEmbedder
-from holdfast.recall.embedders.endpoint import EndpointEmbedder, shortened
 from holdfast.recall.vectors import Vector, vector_of
 from holdfast.tokens import counter_for
 from tests.service.embeddings_stub import Stub, numbers, refusal, serving

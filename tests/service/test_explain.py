@@ -10,9 +10,9 @@ from holdfast.agents import Roster
 from holdfast.context import explain
 from holdfast.context.policies import policy
 from holdfast.context.settings import STRATEGIES, ContextSettings, parse
+from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.looking import Look, looked
-from holdfast.session import SessionRef
+from holdfast.sessions.looking import Look, looked
 
 SETTINGS = [
     ContextSettings("digest", {"budget": 400}),

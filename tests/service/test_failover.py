@@ -23,8 +23,8 @@ from holdfast.errors import (
 )
 from holdfast.holdfast import Holdfast
 from holdfast.limits import COOL_DOWN_FIRST_SECONDS
-from holdfast.turn import respond
-from holdfast.turning import Turn, TurnRequest
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.speakers import DOWN, REF, Spoken, ask, chunks_of, house, log, long_talk
 from tests.service.stage import Clock

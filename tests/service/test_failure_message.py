@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Agent
+from holdfast.domain.session import Entry
 from holdfast.errors import (
     BudgetTooSmall,
     ContextTooLong,
@@ -22,9 +23,8 @@ from holdfast.errors import (
 )
 from holdfast.models import Collector
 from holdfast.secrets import Guard, make_redactor
-from holdfast.session import Entry
-from holdfast.turn import respond
-from holdfast.turning import Turn
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn
 from tests.service.toolbench import THEIRS, USAGE, Bench, bench, called, content, said, shout
 
 SORRY = "I am sorry, I cannot answer right now."
@@ -124,7 +124,7 @@ async def test_the_library_says_it_too() -> None:
 async def test_it_is_logged_as_an_error_without_the_upstreams_words(caplog: pytest.LogCaptureFixture) -> None:
     """Whoever owns the server has to know; what the upstream said may quote the conversation."""
     async with benched(DOWN) as made:
-        with caplog.at_level(logging.ERROR, "holdfast.turn"):
+        with caplog.at_level(logging.ERROR, "holdfast.turns.flow"):
             await asked(made)
         (record,) = [one for one in caplog.records if one.name == "holdfast.turn"]
         assert vars(record)["fields"] == {"session_id": "s", "agent": "a", "code": "upstream_unavailable"}

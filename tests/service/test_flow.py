@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import afterwards, indexing, prompting
 from holdfast.agents import Agent, Llm, Roster
-from holdfast.compacting import Compactor
+from holdfast.domain.session import Session, SessionRef
+from holdfast.engine import indexing
+from holdfast.engine.queueing import Hold
 from holdfast.errors import HoldfastError, MissingState, ModelUnavailable, StoreUnavailable, TurnInterrupted
 from holdfast.holdfast import Holdfast
-from holdfast.queueing import Hold
-from holdfast.session import Session, SessionRef
+from holdfast.overlays.compacting import Compactor
 from holdfast.tools.context import ToolContext
-from holdfast.turn import respond
-from holdfast.turning import Turn
+from holdfast.turns import afterwards, prompting
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn
 from tests.service.stage import begun, on_stage, say
 from tests.service.test_turn import REF, ToldModel
 from tests.service.toolbench import Bench, bench, content, said

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, StaleSession
-from holdfast.handles import SessionHandle
-from holdfast.session import SessionRef
+from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.base import Append
 
 

@@ -18,17 +18,17 @@ from msgspec.structs import replace
 from holdfast.agents import Llm, Roster
 from holdfast.config import load
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.memory import DiaryEntry, MemoryDelta
+from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.session import NewCompaction, NewEntry, SessionRef
+from holdfast.domain.state import Extend, Increment
+from holdfast.engine.guarded import TEXTLESS, GuardedStore
 from holdfast.errors import InvalidMessage, ModelUnavailable, SecretBlocked, StaleSession, StaleState
-from holdfast.guarded import TEXTLESS, GuardedStore
 from holdfast.holdfast import Holdfast
-from holdfast.memories import DiaryEntry, MemoryDelta
-from holdfast.messages import Message, Part, ToolCall
 from holdfast.models import as_chunks
 from holdfast.secrets import CREDENTIALS, Guard, Pattern, guard_of, make_redactor
 from holdfast.server.app import make_app
 from holdfast.server.observe import JsonLines
-from holdfast.session import NewCompaction, NewEntry, SessionRef
-from holdfast.state import Extend, Increment
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.testing.contract.memory_kit import ANN, memory, put, signal

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 import holdfast
+from holdfast.domain.messages import Message, Part
+from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.feeding import words_of
 from holdfast.indexes.settings import IndexSettings, place_of
 from holdfast.limits import INDEX_PAGE
-from holdfast.messages import Message, Part
 from holdfast.recall.base import Batch, Index, Source, Space
-from holdfast.session import Entry, SessionRef
 from tests.service.indexbench import MEMORY, Bench, bench, said
 
 ADA = SessionRef("ada", "s")

@@ -8,8 +8,8 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.domain.session import Ending, SessionRef
 from holdfast.errors import HoldfastError
-from holdfast.session import Ending, SessionRef
 from holdfast.stores.base import Append, NewSession, Store
 from tests.service.indexbench import Bench, bench, said
 

@@ -11,13 +11,13 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.asking import Asked
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.indexes import later
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.walking import Walker
-from holdfast.searching import searched
+from holdfast.search.asking import Asked
+from holdfast.search.searching import searched
 
 WHOLE = ("", "-wal", "-shm")
 """What an open SQLite file is made of."""

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.memory import Memory, MemoryDelta, Owner
+from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
 from holdfast.indexes import vectors
 from holdfast.indexes.leasing import Leases
-from holdfast.memories import Memory, MemoryDelta, Owner
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.vectors import vector_of
-from holdfast.session import SessionRef
 from tests.service.indexbench import bench, soon
 
 ADA = SessionRef("ada", "s")

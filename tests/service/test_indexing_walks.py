@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.memory import Memory, MemoryDelta, Owner
+from holdfast.domain.session import SessionRef
 from holdfast.indexes import rebuilding
 from holdfast.indexes.leasing import Leases
 from holdfast.indexes.sources import marked
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
-from holdfast.memories import Memory, MemoryDelta, Owner
 from holdfast.recall import terms
 from holdfast.recall.base import Batch, Lookup, Source, Space
-from holdfast.session import SessionRef
 from tests.service.indexbench import TENANT, Bench, bench, soon
 
 REFS = [SessionRef("ada", f"s{number}") for number in range(5)]

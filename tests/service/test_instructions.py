@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.agents import Agent
+from holdfast.domain.session import SessionRef
 from holdfast.errors import (
     HoldfastError,
     InvalidRequest,
@@ -19,11 +20,10 @@ from holdfast.errors import (
 )
 from holdfast.limits import INSTRUCTED_ARTIFACT_BYTES
 from holdfast.secrets import Guard, make_redactor
-from holdfast.session import SessionRef
 from holdfast.stores.base import Append
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tools.context import ToolContext
-from holdfast.turn import respond
+from holdfast.turns.flow import respond
 from tests.service.test_turn import REF
 from tests.service.toolbench import Bench, bench, content, said
 

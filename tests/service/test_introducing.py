@@ -11,10 +11,10 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.context.introduced import CLOSING, OPENING
 from holdfast.context.recalled import RecallSettings
-from holdfast.dream_sweeps import DreamingSettings
+from holdfast.domain.memory import Memory, MemoryDelta, Owner
+from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import StoreUnavailable
-from holdfast.looking import Look, looked
-from holdfast.memories import Memory, MemoryDelta, Owner
+from holdfast.sessions.looking import Look, looked
 from tests.service.stage import START, Clock
 from tests.service.toolbench import Bench, bench
 

@@ -13,6 +13,7 @@ from openai import AsyncOpenAI
 
 import holdfast
 from holdfast.agents import Llm, Roster
+from holdfast.domain.messages import Message
 from holdfast.errors import (
     BudgetTooSmall,
     InvalidMessage,
@@ -22,7 +23,6 @@ from holdfast.errors import (
     StaleSession,
     StoreUnavailable,
 )
-from holdfast.messages import Message
 from holdfast.testing import Reply, ScriptedUpstream
 
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}]

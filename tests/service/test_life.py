@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.errors import AmbiguousSession, InvalidRequest, SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
-from holdfast.life import LifeSettings, touch_every
+from holdfast.life.ending import LifeSettings, touch_every
 from holdfast.stores.base import Append, NewSession, SessionPatch
 from tests.service.desk import Clock
 from tests.service.living import DAY, HOUR, MEMORY, Ear, file, life, ref, rows, state, talk

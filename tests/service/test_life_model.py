@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.holdfast import Holdfast
-from holdfast.life import LifeSettings, touch_every
+from holdfast.life.ending import LifeSettings, touch_every
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from tests.service.desk import Clock

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import life as life_module
-from holdfast.artifact import UserRef
+from holdfast.domain.artifact import UserRef
+from holdfast.domain.session import Ending, Session, SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest, SessionExists, SessionNotFound, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.life import LifeSettings
-from holdfast.session import Ending, Session, SessionRef
+from holdfast.life import ending as life_module
+from holdfast.life.ending import LifeSettings
 from holdfast.stores.base import Append, NewSession, SessionPatch, Store
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.testing.contract.kit import user

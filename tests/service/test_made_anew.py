@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.session import EndReason
 from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
-from holdfast.life import LifeSettings
-from holdfast.session import EndReason
+from holdfast.life.ending import LifeSettings
 
 CLOSED: tuple[EndReason, ...] = ("close",)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from tests.service.simulator.door import Door, opened
 from tests.service.simulator.notation import call, message, messages, words
 from tests.service.simulator.vectors import good, live, stored, whole

@@ -11,16 +11,16 @@ import pytest
 
 import holdfast
 from holdfast.agents import Llm, Roster
+from holdfast.domain.history import again
+from holdfast.domain.messages import GENESIS, Message, chain, former_chains
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage
-from holdfast.history import again
 from holdfast.hooks.callbacks import ENDS, callback
 from holdfast.hooks.transcripts_lines import entry_line
 from holdfast.limits import MEDIA_CACHE_BYTES
 from holdfast.media.store import Remembered
-from holdfast.messages import GENESIS, Message, chain, former_chains
 from holdfast.models import OpenAIModel
 from holdfast.secrets import Guard, make_redactor
-from holdfast.session import SessionRef
 from holdfast.stores.base import Append
 from holdfast.testing import ScriptedUpstream
 from holdfast.wire.openai import message_from, message_to
@@ -226,7 +226,7 @@ async def test_logs_from_before_are_what_they_say(monkeypatch: pytest.MonkeyPatc
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         with monkeypatch.context() as patched:
-            patched.setattr("holdfast.session.chain", once)
+            patched.setattr("holdfast.domain.session.chain", once)
             await session.append([small, ALL[1], small])
         assert (await session.entries())[0].digest != chain(GENESIS, message_from(small))
         await session.append([small, ALL[1]])

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import reviewing
+from holdfast.domain.memory import Memory, MemorySource, Owner
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, MemoryNotFound, SecretBlocked, StaleMemories, StoreUnavailable, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import MEMORY_CHARS
-from holdfast.memories import Memory, MemorySource, Owner
-from holdfast.memory_checks import owner_of
-from holdfast.recalling import RecalledMemories
-from holdfast.recollecting import DAY
-from holdfast.remembering import Memories
+from holdfast.memory import reviewing
+from holdfast.memory.checks import owner_of
+from holdfast.memory.lookup import RecalledMemories
+from holdfast.memory.ranking import DAY
+from holdfast.memory.remembering import Memories
 from holdfast.secrets import Guard, make_redactor
-from holdfast.session import SessionRef
 from tests.service.stage import Clock
 from tests.service.test_artifact_tools import KEY
 from tests.stores.servers import reached

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.memory import Memory, Owner
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
-from holdfast.memories import Memory, Owner
 from tests.service.recallbench import Letters
 
 ANN = Owner("user", "ann")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.memory import Owner
+from holdfast.embedders import EmbedderSettings, embedder_of, weights
 from holdfast.errors import EmbeddingFailed
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
-from holdfast.memories import Owner
+from holdfast.memory.lookup import RecalledMemories
 from holdfast.recall.base import Lookup, Space
-from holdfast.recall.embedders import EmbedderSettings, embedder_of, weights
-from holdfast.recalling import RecalledMemories
 
 pytest.importorskip("numpy", reason="NumPy is not installed")
 FACTS = {

@@ -10,11 +10,11 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.context.recalled import OPENING, RecallSettings
+from holdfast.domain.memory import Memory, MemoryDelta, Owner
+from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
 from holdfast.indexes.settings import IndexSettings
-from holdfast.memories import Memory, MemoryDelta, Owner
-from holdfast.remembering import random_id
-from holdfast.session import SessionRef
+from holdfast.memory.remembering import random_id
 from tests.service.toolbench import Bench, bench, said
 
 DEFAULT = Owner("user", "default")
@@ -129,7 +129,7 @@ async def test_an_embedder_that_does_not_answer_leaves_those_that_words_find(
     monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
     """In time for the prompt: a memory is not late for the sake of a vector that never comes."""
-    monkeypatch.setattr("holdfast.memory_injection.RECALL_VECTOR_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.turns.memory_injection.RECALL_VECTOR_SECONDS", 0.01)
     away = Away(hangs=hangs)
     async with bench(lambda _: "ok", agents=AGENTS, index=IndexSettings(embedder=away, mode="hybrid")) as made:
         await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.context.recalled import RecallSettings
+from holdfast.domain.memory import Memory, MemorySource
 from holdfast.limits import LOOKED_BACK
-from holdfast.memories import Memory, MemorySource
-from holdfast.provenance import forms_of, heard, traced
+from holdfast.memory.provenance import forms_of, heard, traced
 from tests.service.test_memory_tool import DEFAULT, PLANTED, gives, kept, ok, planted, remember, results, script
 from tests.service.toolbench import Bench, bench, said
 

@@ -12,10 +12,10 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.context.recalled import RecallSettings
+from holdfast.domain.memory import Memory
+from holdfast.domain.messages import Part
+from holdfast.domain.session import SessionRef
 from holdfast.limits import LOOKED_BACK, LOOKED_OVER
-from holdfast.memories import Memory
-from holdfast.messages import Part
-from holdfast.session import SessionRef
 from tests.service.test_explain import ONE_BY_ONE
 from tests.service.test_memory_tool import gives, kept, ok, remember, results, script
 from tests.service.test_turn import REF

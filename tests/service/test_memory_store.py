@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import holdfast
-from holdfast.memories import Owner
+from holdfast.domain.memory import Owner
 from holdfast.stores import open_store
 from holdfast.stores.base import MAX_PAGE
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.context.recalled import RecallSettings
-from holdfast.memories import HELD, Memory, Owner
+from holdfast.domain.memory import HELD, Memory, Owner
 from holdfast.secrets import Guard, make_redactor
 from tests.service.test_artifact_tools import KEY
 from tests.service.toolbench import Bench, bench, said

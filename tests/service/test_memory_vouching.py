@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.memories import Memory
+from holdfast.domain.memory import Memory
 from tests.service.test_memory_tool import PLANTED, gives, kept, remember, results, script
 from tests.service.toolbench import bench
 

@@ -11,6 +11,9 @@ import pytest
 
 import holdfast
 from holdfast.agents import Agent, Roster
+from holdfast.domain.media.parts import hashes_of
+from holdfast.domain.messages import Message
+from holdfast.domain.session import CHILD, PARENT, Claim, ModelCall, NewEntry, SessionRef
 from holdfast.errors import (
     Conflict,
     InvalidRequest,
@@ -19,14 +22,11 @@ from holdfast.errors import (
     SessionNotFound,
     StoreUnavailable,
 )
-from holdfast.handles import SessionHandle
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.life import LifeSettings
-from holdfast.media.parts import hashes_of
-from holdfast.messages import Message
-from holdfast.owning import CLAIMED
-from holdfast.recognising import recognised
-from holdfast.session import CHILD, PARENT, Claim, ModelCall, NewEntry, SessionRef
+from holdfast.life.ending import LifeSettings
+from holdfast.recognition.recognising import recognised
+from holdfast.sessions.handle import SessionHandle
+from holdfast.sessions.owning import CLAIMED
 from holdfast.stores.base import Append, SessionPatch
 from holdfast.testing.contract.kit import compaction
 from tests.service.stage import REF as STAGE_REF

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.agents import Agent, Llm, Roster, Voice
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.looking import Look, looked
-from holdfast.session import SessionRef
+from holdfast.sessions.looking import Look, looked
 from holdfast.tools.tool import ToolLimits
 from tests.service.team import TEAM, TeamBench, by, over, team
 from tests.service.test_turn import REF, ToldModel

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.artifact import Artifact
 from holdfast.artifacts import ArtifactSettings
 from holdfast.config import load
+from holdfast.domain.artifact import Artifact
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreCorrupt
 from holdfast.holdfast import Holdfast
-from holdfast.life import LifeSettings
+from holdfast.life.ending import LifeSettings
 from holdfast.limits import PYTHON_CODE_BYTES, PYTHON_RESTORED, PYTHON_RESTORED_BYTES
 from holdfast.secrets import guard_of
-from holdfast.session import SessionRef
 from holdfast.tools.python import files
 from holdfast.tools.python.tool import ELSEWHERE, FRESH, longest
 from holdfast.tools.tool import ToolLimits

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, ModelUnavailable, SessionBusy, TurnInterrupted
 from holdfast.limits import TURNS_WAITING
-from holdfast.session import SessionRef
 from tests.service.stage import REF, Stage, begun, claim_of, line_of, log, on_stage, say, waiting
 
 MEMORY = "sqlite://:memory:"
@@ -65,7 +65,7 @@ async def test_waiting_has_an_end() -> None:
 
 async def test_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Further ones are refused at once; so are none of other sessions."""
-    monkeypatch.setattr("holdfast.queueing.TURNS_WAITING", 2)
+    monkeypatch.setattr("holdfast.engine.queueing.TURNS_WAITING", 2)
     assert TURNS_WAITING > 2
     async with on_stage(MEMORY) as ([hf], stage):
         tasks = [await begun(hf, stage, "a")]

@@ -14,12 +14,12 @@ import anyio
 import msgspec
 import pytest
 
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import Entry
 from holdfast.holdfast import Holdfast
 from holdfast.indexes import sources
-from holdfast.memories import Owner
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.terms import terms_of
-from holdfast.session import Entry
 from tests.service.crashing_process import USER, WORD
 from tests.service.recallbench import Letters, Place, answers, everywhere, recalled, service, talked
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INDEX_MARGIN
-from holdfast.memories import Owner
 from holdfast.recall.base import Space
-from holdfast.session import SessionRef
 from holdfast.stores.sql import pgvector
 from tests.service.indexbench import TENANT
 from tests.service.memorybench import lasting

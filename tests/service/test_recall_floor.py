@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.asking import Asked
 from holdfast.context.recalled import OPENING
+from holdfast.embedders import EmbedderSettings, embedder_of, weights
 from holdfast.errors import EmbeddingFailed
 from holdfast.evaluation import Direct, Evaluator, read
 from holdfast.indexes.settings import IndexSettings
-from holdfast.recall.embedders import EmbedderSettings, embedder_of, weights
 from holdfast.recall.vectors import vector_of
-from holdfast.searching import searched
+from holdfast.search.asking import Asked
+from holdfast.search.searching import searched
 from holdfast.tools.search import NOTHING
 from tests.service.memorybench import DAY, Talks, talks
 from tests.service.toolbench import said

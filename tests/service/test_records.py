@@ -19,13 +19,13 @@ from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.units import NO_RESULT
 from holdfast.context.view import decode_state, encode_state
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry
 from holdfast.errors import BudgetTooSmall, InvalidRequest, ModelUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.messages import Message
 from holdfast.models import OfflineModel
-from holdfast.records import addressed
-from holdfast.session import Entry, NewEntry
 from holdfast.tokens import STORED
+from holdfast.turns.records import addressed
 from tests.service.test_turn import ToldModel, talking, texts
 from tests.unit.strategies import STRATEGIES, UNLIMITED, Log, events, log_of, logs, requests
 

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agents import Roster
-from holdfast.engine import Engine
+from holdfast.domain.messages import Message, Part, ToolCall, canonical
+from holdfast.domain.reconcile import Mode
+from holdfast.domain.session import Entry, NewEntry, SessionRef
+from holdfast.engine.engine import Engine
 from holdfast.limits import SIGHTINGS
-from holdfast.messages import Message, Part, ToolCall, canonical
-from holdfast.recognising import recognised
-from holdfast.reconcile import Mode
-from holdfast.relating import reconcile
-from holdfast.session import Entry, NewEntry, SessionRef
+from holdfast.recognition.recognising import recognised
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.stores.verify import verify
-from holdfast.turning import Turn, TurnRequest
+from holdfast.turns.relating import reconcile
+from holdfast.turns.turn import Turn, TurnRequest
 
 T = TypeVar("T")
 REF = SessionRef("ada", "s")

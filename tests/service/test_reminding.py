@@ -13,13 +13,13 @@ from holdfast.agents import Agent
 from holdfast.context.explain import decode_record
 from holdfast.context.recalled import CLOSING, OPENING, RecalledItem, RecallSettings
 from holdfast.context.settings import parse
-from holdfast.looking import Look, looked
+from holdfast.domain.session import SessionRef
 from holdfast.recall.base import Candidates, Lookup
-from holdfast.session import SessionRef
+from holdfast.sessions.looking import Look, looked
 from holdfast.tools.search import CLOSING as FOUND_END
 from holdfast.tools.search import NOTHING
 from holdfast.tools.search import OPENING as FOUND
-from holdfast.turning import Turn
+from holdfast.turns.turn import Turn
 from tests.service.memorybench import DAY, Talks, talks
 from tests.service.toolbench import said
 
@@ -164,7 +164,7 @@ async def test_messages_that_ask_nothing_recall_nothing(text: str, missed: tuple
 
 async def test_who_is_late_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The turn goes on; the record, the response and the explanation say so."""
-    monkeypatch.setattr("holdfast.reminding.RECALL_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.turns.reminding.RECALL_SECONDS", 0.01)
     async with talks() as at:
         await at.said("harbour", SECRET)
 

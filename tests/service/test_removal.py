@@ -12,14 +12,14 @@ import pytest
 
 import holdfast
 from holdfast.artifacts.disk import DiskBlobs
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from holdfast.hooks.base import EndedSession
 from holdfast.hooks.callbacks import ENDS
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.life import LifeSettings
-from holdfast.memories import Owner
-from holdfast.receipts import Receipt
-from holdfast.session import SessionRef
+from holdfast.life.ending import LifeSettings
+from holdfast.life.receipts import Receipt
 from holdfast.stores.base import Append, SessionPatch
 from holdfast.testing.contract.memory_kit import memory, put
 
@@ -95,7 +95,7 @@ async def _prune(hf: holdfast.Holdfast) -> None:
 
 def holdfast_user(user_id: str) -> Any:
     """Whose shared artifacts."""
-    from holdfast.artifact import UserRef
+    from holdfast.domain.artifact import UserRef
 
     return UserRef(user_id)
 

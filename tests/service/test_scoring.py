@@ -15,11 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agents import Llm
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.errors import ModelRejected, ModelUnavailable
-from holdfast.messages import Message, ToolCall
 from holdfast.models import as_chunks
-from holdfast.scoring import BATCH, LOOK_BACK, PAUSE, PROMPT_TOKENS, TRIES, WORTH_ASKING, Scorer, Scoring, ratings_in
-from holdfast.session import Entry, NewEntry, SessionRef
+from holdfast.overlays.scoring import (
+    BATCH,
+    LOOK_BACK,
+    PAUSE,
+    PROMPT_TOKENS,
+    TRIES,
+    WORTH_ASKING,
+    Scorer,
+    Scoring,
+    ratings_in,
+)
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.tokens import STORED

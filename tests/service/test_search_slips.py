@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.recall.base import Lookup
-from holdfast.searching import SearchResults
+from holdfast.search.searching import SearchResults
 from tests.service.memorybench import DAY, START, Talks, talks
 from tests.stores.conftest import _place
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.asking import Asked
+from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, StoreUnavailable
 from holdfast.indexes.settings import IndexSettings
 from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
-from holdfast.paging import Place, cursor_of, place_in
-from holdfast.searching import SearchResults, searched
-from holdfast.session import Session, SessionRef
+from holdfast.search.asking import Asked
+from holdfast.search.paging import Place, cursor_of, place_in
+from holdfast.search.searching import SearchResults, searched
 from tests.service.memorybench import DAY, START, Talks, talks
 
 # -- what is found -------------------------------------------------------------

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.life import LifeSettings
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
+from holdfast.life.ending import LifeSettings
 from tests.service.simulator.door import Door, opened
 from tests.service.simulator.notation import message, messages, words
 from tests.service.simulator.vectors import URLS, good, live, pictures, shown, stored, whole, with_picture

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
+from holdfast.domain.state import Increment
+from holdfast.engine.scoped import Scopes
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession, StaleState, StoreUnavailable, TooLarge
 from holdfast.limits import STATE_REMEMBERED, STATE_VALUE_BYTES
-from holdfast.open_turn import OpenTurn
-from holdfast.scoped import Scopes
-from holdfast.state import Increment
+from holdfast.overlays.warm import Warm
 from holdfast.stores.state import ScopedState
-from holdfast.warm import Warm
+from holdfast.turns.open_turn import OpenTurn
 
 USER = "ada"
 

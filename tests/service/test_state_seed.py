@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.tools.context import ToolContext
 from tests.service.stage import place
 from tests.service.toolbench import Bench, bench, said

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from holdfast.agents import Agent
+from holdfast.agents.team import transfer_tool
+from holdfast.domain.session import TRANSFER
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.limits import TRANSFERS
-from holdfast.session import TRANSFER
-from holdfast.team import transfer_tool
 from holdfast.tools.tool import ToolLimits
-from holdfast.turn import respond
+from holdfast.turns.flow import respond
 from tests.service.team import TEAM, by, over, team
 from tests.service.test_turn import REF
 from tests.service.toolbench import THEIRS, content, said, shout

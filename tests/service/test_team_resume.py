@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from holdfast.agents import Agent
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.limits import SPEAKER_BEHIND
 from holdfast.models import Collector
-from holdfast.session import SessionRef
-from holdfast.turn import respond
+from holdfast.turns.flow import respond
 from holdfast.wire.openai import message_from
 from tests.service.stage import SHARED, place
 from tests.service.team import TEAM, TeamBench, over, team

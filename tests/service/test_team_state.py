@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Agent
+from holdfast.domain.session import SessionRef
 from holdfast.errors import ModelUnavailable
-from holdfast.life import LifeSettings
+from holdfast.life.ending import LifeSettings
 from holdfast.limits import STATE_VALUE_BYTES
 from holdfast.models import Collector
-from holdfast.session import SessionRef
-from holdfast.turn import respond
+from holdfast.turns.flow import respond
 from tests.service.stage import SHARED, place
 from tests.service.team import over, team
 from tests.service.toolbench import THEIRS, content, said
@@ -91,7 +91,7 @@ async def test_a_reply_under_a_temporary_key_is_the_turns() -> None:
 async def test_a_reply_too_long_for_the_state_is_in_the_log_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
     long = "x" * (STATE_VALUE_BYTES + 1)
     async with team({"coordinator": [said(long), said("short")]}, agents=KEPT) as bench:
-        with caplog.at_level(logging.WARNING, "holdfast.turn"):
+        with caplog.at_level(logging.WARNING, "holdfast.turns.flow"):
             assert content(await bench.ask("x")) == long
         assert [record.message for record in caplog.records] == [
             "a reply could not be kept under its agent's output_key"

@@ -12,17 +12,17 @@ from typing import Any
 import anyio.from_thread
 import pytest
 
+from holdfast.domain.session import EndReason
 from holdfast.errors import HookFailed, InvalidRequest, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
 from holdfast.hooks.callbacks import Hooks
-from holdfast.life import LifeSettings
+from holdfast.life.ending import LifeSettings
+from holdfast.life.telling import Patience
 from holdfast.limits import HOOKS
-from holdfast.session import EndReason
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper
-from holdfast.telling import Patience
 from tests.service.desk import Clock
 from tests.service.living import DAY, MEMORY, Ear, file, life, patience, ref, rows, state, talk
 from tests.stores.servers import reached

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.engine import Engine
+from holdfast.domain.session import SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.engine.tenancy import Tenants
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.holdfast import Holdfast
-from holdfast.session import SessionRef
-from holdfast.tenancy import Tenants
 
 REF = SessionRef("default", "s")
 

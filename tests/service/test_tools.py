@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from holdfast.artifacts import SessionArtifacts
 from holdfast.config.gateway import Gateway
 from holdfast.config.opening import tool_limits_of
+from holdfast.domain.messages import ToolCall
+from holdfast.domain.state import Extend, Increment, applied, joined, prefixed
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_VALUE_BYTES
-from holdfast.messages import ToolCall
-from holdfast.state import Extend, Increment, applied, joined, prefixed
 from holdfast.tools.context import Standing, State, ToolContext
 from holdfast.tools.functions import tool_from
 from holdfast.tools.running import Outcome, cut, run

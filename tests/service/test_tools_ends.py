@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from holdfast.errors import ModelUnavailable, TurnInterrupted
-from holdfast.showing import Progress
 from holdfast.stores.base import Append
 from holdfast.tools.running import NOT_RUN
-from holdfast.turn import respond
+from holdfast.turns.flow import respond
+from holdfast.turns.showing import Progress
 from tests.service.test_turn import REF
 from tests.service.toolbench import THEIRS, bench, content, said, shout
 

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError, ModelUnavailable
-from holdfast.session import Entry
 from holdfast.tools.context import ToolContext
 from holdfast.tools.tool import ToolLimits
-from holdfast.turn import respond
+from holdfast.turns.flow import respond
 from tests.service.test_turn import REF
 from tests.service.toolbench import THEIRS, Bench, bench, said
 from tests.unit.dialect_rules import anthropic, gemini, openai

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from holdfast.agents import Agent
+from holdfast.domain.messages import chain
+from holdfast.domain.session import as_sent
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
-from holdfast.messages import chain
-from holdfast.session import as_sent
-from holdfast.showing import STOPPED, Progress
 from holdfast.tools.functions import tool_from
 from holdfast.tools.tool import ToolLimits
-from holdfast.turn import respond
+from holdfast.turns.flow import respond
+from holdfast.turns.showing import STOPPED, Progress
 from tests.service.test_turn import REF
 from tests.service.toolbench import THEIRS, Call, bench, content, said, shout
 

@@ -19,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
+from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.session import Ending, EndReason, Entry, NewEntry, Session, SessionRef
 from holdfast.errors import HookFailed, InvalidRequest, StoreUnavailable
 from holdfast.hooks import EndedSession
 from holdfast.hooks.observing import observed
@@ -26,9 +28,7 @@ from holdfast.hooks.transcripts import Transcripts
 from holdfast.hooks.transcripts_lines import Read, session_from
 from holdfast.hooks.transcripts_names import earlier_name, file_name
 from holdfast.hooks.transcripts_update import held, off_loop
-from holdfast.messages import Message, Part, ToolCall
 from holdfast.secrets import Pattern, make_redactor
-from holdfast.session import Ending, EndReason, Entry, NewEntry, Session, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.stores.wrapper import StoreWrapper
@@ -337,7 +337,7 @@ import asyncio, sys
 from pathlib import Path
 from holdfast.hooks.observing import observed
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append
 from holdfast.testing.contract.kit import user

@@ -13,13 +13,13 @@ import pytest
 
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.messages import Message
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, ModelProtocolError, ModelUnavailable, StaleSession, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.messages import Message
 from holdfast.models import as_chunks
-from holdfast.session import SessionRef
-from holdfast.turn import respond
-from holdfast.turning import Turn, TurnRequest
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn, TurnRequest
 
 REF = SessionRef("default", "s")
 

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.messages import Message
 from holdfast.models import OfflineModel
-from holdfast.session import NewEntry, SessionRef
 from holdfast.stores.base import NewSession
 from holdfast.stores.logic.steps import Many, Steps
 from holdfast.tokens import STORED

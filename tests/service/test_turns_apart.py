@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.claiming import LEASE
+from holdfast.engine.claiming import LEASE
 from holdfast.errors import SessionBusy, TurnInterrupted, TurnLost
 from holdfast.holdfast import Holdfast
 from tests.service.stage import REF, Clock, Stage, at_once, claim_of, line_of, on_stage, say

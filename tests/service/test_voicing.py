@@ -25,15 +25,15 @@ from holdfast.errors import (
     TooLarge,
     TurnInterrupted,
 )
-from holdfast.handles import SessionHandle
 from holdfast.holdfast import Holdfast
 from holdfast.secrets import guard_of
 from holdfast.secrets.rules import RULES
+from holdfast.sessions.handle import SessionHandle
+from holdfast.sessions.voicing import Speech
 from holdfast.stores.base import MAX_PAGE
 from holdfast.stores.verify import verify
-from holdfast.turn import respond
-from holdfast.turning import Turn, TurnRequest
-from holdfast.voicing import Speech
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.stage import REF, SHARED, START, at_once, begun, claim_of, log, looked, on_stage, place, say, waiting
 from tests.unit.seed_voice import CONTENTS, JOKE, PLAIN
@@ -356,8 +356,8 @@ async def test_a_client_goes_on_whatever_it_knows_of_it(knows: str, more: int) -
 
 
 async def test_a_client_that_names_no_session_is_known_again() -> None:
-    from holdfast.messages import Message
-    from holdfast.recognising import recognised
+    from holdfast.domain.messages import Message
+    from holdfast.recognition.recognising import recognised
 
     async with opened(user("joke?"), said(JOKE)) as session:
         await session.interrupt(HEARD)

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from holdfast.agents import Llm, Roster
 from holdfast.context.settings import parse
+from holdfast.domain.session import Entry
 from holdfast.errors import NoReply, TurnInterrupted
-from holdfast.handles import SessionHandle
 from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
-from holdfast.session import Entry
+from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.verify import verify
 from holdfast.testing import anthropic_rules
-from holdfast.turn import respond
-from holdfast.turning import Turn, TurnRequest
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.stage import REF, SHARED, Clock, at_once, line_of, looked, place
 from tests.unit import dialect_rules

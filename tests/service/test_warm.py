@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.session import SessionRef
 from holdfast.errors import BudgetTooSmall
 from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
-from holdfast.session import SessionRef
+from holdfast.overlays.warm import LAST, MOST
 from holdfast.stores.base import Append
-from holdfast.warm import LAST, MOST
 
 REF = SessionRef("ada", "s")
 SETTINGS = {

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Agent, Llm, Roster
+from holdfast.domain.session import HAND_OVER, TRANSFER
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import Collector
-from holdfast.session import HAND_OVER, TRANSFER
-from holdfast.showing import Progress
-from holdfast.turn import respond
-from holdfast.workflow import HANDED_OVER
+from holdfast.turns.flow import respond
+from holdfast.turns.showing import Progress
+from holdfast.turns.workflow import HANDED_OVER
 from tests.service.stage import SHARED, place
 from tests.service.test_turn import REF
 from tests.service.toolbench import THEIRS, content, said, short, shout

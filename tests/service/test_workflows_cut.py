@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent, Llm, Roster
+from holdfast.domain.session import HAND_OVER
 from holdfast.errors import ModelUnavailable, TurnInterrupted
 from holdfast.holdfast import Holdfast
-from holdfast.session import HAND_OVER
 from tests.service.test_turn import REF
 from tests.service.toolbench import content, said
 from tests.service.workflowbench import DOWN, PANEL, PIPELINE, agents, asked_as, benched, check_units, who

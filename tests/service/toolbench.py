@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from holdfast.agents import Agent, Llm, Roster
-from holdfast.handles import SessionHandle
+from holdfast.domain.session import Entry
 from holdfast.holdfast import Holdfast
 from holdfast.models import Collector, as_chunks
-from holdfast.session import Entry
+from holdfast.sessions.handle import SessionHandle
 from holdfast.tools.tool import ToolLimits
-from holdfast.turn import respond
-from holdfast.turning import Turn, TurnRequest
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.test_turn import REF, ToldModel
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.agents import Agent
+from holdfast.domain.session import Entry
 from holdfast.errors import ModelUnavailable
-from holdfast.session import Entry
 from tests.service.toolbench import Bench, bench, short
 
 DOWN = ModelUnavailable("http://model answered 503: down", status=503)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from holdfast.domain.session import ModelCall, SessionRef, erased
 from holdfast.holdfast import Holdfast
-from holdfast.session import ModelCall, SessionRef, erased
 from holdfast.stores.base import Append, SessionPatch
 from holdfast.tokens import STORED
 from holdfast.wire.exports import system_messages_from

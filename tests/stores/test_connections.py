@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from holdfast.domain.session import SessionRef
 from holdfast.errors import MissingExtra, StoreError, StoreUnavailable
-from holdfast.session import SessionRef
 from holdfast.stores import STORES, open_store
 from holdfast.stores.base import Append, Store
 from holdfast.stores.verify import verify

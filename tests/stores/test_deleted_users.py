@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast.life import LifeSettings
-from holdfast.memories import Owner
+from holdfast.domain.memory import Owner
+from holdfast.life.ending import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.redis.store import RedisStore
 from tests.stores.servers import reached

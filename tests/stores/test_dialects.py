@@ -11,7 +11,7 @@ import apsw
 import asyncpg
 import pytest
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append
 from holdfast.stores.mysql import rendered

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.session import SessionRef
 from holdfast.stores.base import Store
 from tests.unit.test_media_parts import anthropic, b64, image_url, png
 

@@ -12,7 +12,7 @@ import apsw
 import asyncpg
 import pytest
 
-from holdfast.memories import STATUSES, Memory, MemoryDelta, Owner
+from holdfast.domain.memory import STATUSES, Memory, MemoryDelta, Owner
 from holdfast.stores import open_store
 from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.sql import statements

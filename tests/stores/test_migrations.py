@@ -8,8 +8,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from holdfast.domain.session import ModelCall
 from holdfast.errors import StoreUnavailable
-from holdfast.session import ModelCall
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.sql import migrations

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.session import Ending, SessionRef
 from holdfast.errors import InvalidRequest, SessionExists
 from holdfast.holdfast import Holdfast
-from holdfast.session import Ending, SessionRef
 from holdfast.stores.base import Store
 from holdfast.stores.verify import verify
 from tests.stores.histories import grown

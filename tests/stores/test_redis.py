@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, StoreCorrupt, StoreUnavailable
-from holdfast.session import SessionRef
 from holdfast.stores import open_store, schema_of
 from holdfast.stores.base import Append
 from holdfast.stores.redis.database import HANDLERS

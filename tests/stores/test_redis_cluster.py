@@ -15,10 +15,10 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.artifact import NewArtifact
+from holdfast.domain.artifact import NewArtifact
+from holdfast.domain.session import Ending, ModelCall, SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.limits import ID_BYTES
-from holdfast.session import Ending, ModelCall, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.redis.keys import tag_of

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.messages import GENESIS, chain
-from holdfast.session import Claim, Ending, SessionRef
+from holdfast.domain.messages import GENESIS, chain
+from holdfast.domain.session import Claim, Ending, SessionRef
 from holdfast.stores import schema_of
 from holdfast.stores.base import Append
 from holdfast.stores.redis.matching import score_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from holdfast.domain.memory import DiaryEntry, MemoryDelta, Owner
 from holdfast.errors import InvalidRequest, MemoryNotFound, StoreUnavailable
-from holdfast.memories import DiaryEntry, MemoryDelta, Owner
 from holdfast.stores.redis.keys import tag_of
 from holdfast.stores.redis.records import packed
 from holdfast.stores.redis.store import RedisStore

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.artifact import NewArtifact, Scope, UserRef
+from holdfast.domain.artifact import NewArtifact, Scope, UserRef
+from holdfast.domain.messages import GENESIS, Message, alias, chain
+from holdfast.domain.session import Claim, Ending, ModelCall, Session, SessionRef
+from holdfast.domain.state import Extend, Increment
 from holdfast.errors import HoldfastError, SessionNotFound
 from holdfast.limits import SIGHTINGS
-from holdfast.messages import GENESIS, Message, alias, chain
-from holdfast.session import Claim, Ending, ModelCall, Session, SessionRef
-from holdfast.state import Extend, Increment
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
 from holdfast.stores.verify import verify

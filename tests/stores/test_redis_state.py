@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.session import SessionRef
+from holdfast.domain.state import Extend, Increment
 from holdfast.errors import HoldfastError, InvalidRequest, StoreUnavailable, TooLarge
 from holdfast.limits import STATE_BYTES, STATE_VALUE_BYTES
-from holdfast.session import SessionRef
-from holdfast.state import Extend, Increment
 from holdfast.stores.base import Append
 from holdfast.stores.redis.database import Database
 from holdfast.stores.redis.lanes import Unsure

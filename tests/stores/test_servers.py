@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 import holdfast
+from holdfast.domain.session import SessionRef
+from holdfast.domain.state import Increment
 from holdfast.errors import InvalidRequest, StoreError, StoreUnavailable, TooLarge
-from holdfast.session import SessionRef
-from holdfast.state import Increment
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, SessionPatch
 from holdfast.stores.verify import verify

@@ -15,9 +15,9 @@ import anyio.to_thread
 import apsw
 import pytest
 
+from holdfast.domain.messages import encode_payload
+from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
-from holdfast.messages import encode_payload
-from holdfast.session import ModelCall, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.sql import migrations, statements

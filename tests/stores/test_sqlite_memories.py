@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.memories import DiaryEntry
+from holdfast.domain.memory import DiaryEntry
 from holdfast.stores import open_store
 from holdfast.testing.contract.memory_kit import ANN, forget, memory, put, recalled, signal
 

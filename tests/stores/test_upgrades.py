@@ -7,9 +7,9 @@ import asyncio
 import anyio
 import pytest
 
+from holdfast.domain.messages import alias
+from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.messages import alias
-from holdfast.session import ModelCall, SessionRef
 from holdfast.stores import STORES, SchemaStep, mysql, open_store, schema_of
 from holdfast.stores.base import Append, SavedView, SessionPatch, Store
 from holdfast.stores.matching import key_of
@@ -47,7 +47,7 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
 
     async def fill(store: Store) -> None:
         with monkeypatch.context() as then:
-            then.setattr("holdfast.state.scope_of", lambda _: "session")
+            then.setattr("holdfast.domain.state.scope_of", lambda _: "session")
             await store.create(session(state={"k": 1, "a:b": 2, "user:k": "old", "app:k": "old"}))
         await store.update(REF, SessionPatch(metadata={"m": 1}), timestamp=2)
 

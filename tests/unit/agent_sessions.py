@@ -12,7 +12,7 @@ import json
 from itertools import count
 from typing import Any
 
-from holdfast.messages import Message, ToolCall
+from holdfast.domain.messages import Message, ToolCall
 from holdfast.wire.transcripts import Recording
 
 _numbers = count()

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.context.perspective import Perspective
-from holdfast.session import Entry
+from holdfast.domain.session import Entry
 from tests.unit.context_rules import anchor_of, current_of, groups_of
 from tests.unit.perspective_reference import Group, told
 

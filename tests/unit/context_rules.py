@@ -16,9 +16,9 @@ from holdfast.context.cut import MIN_CUT, least
 from holdfast.context.dialects import CLOSING, EMPTY, OPENING, SYSTEM_NOTE
 from holdfast.context.explain import UNSEEN
 from holdfast.context.units import LATE_RESULT, NO_RESULT
+from holdfast.domain.messages import SYSTEM_ROLES, Message, Part, ToolCall
+from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import SYSTEM_ROLES, Message, Part, ToolCall
-from holdfast.session import Entry
 from tests.unit.perspective_reference import Group, Seen, is_seen, told
 
 GONE = {"evicted", "compacted"}

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.context.perspective import Perspective
-from holdfast.messages import UNSPOKEN_PARTS, Message, Part
-from holdfast.session import Entry
+from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part
+from holdfast.domain.session import Entry
 
 Group = list[Entry]
 """A unit, as the log shows it."""

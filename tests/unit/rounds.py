@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.messages import Message, ToolCall
+from holdfast.domain.messages import Message, ToolCall
 
 
 def user(text: str) -> list[Message]:

@@ -21,8 +21,8 @@ from holdfast.context.perspective import Perspective
 from holdfast.context.policies import Policy, policy
 from holdfast.context.recalled import CLOSING, OPENING, RECALLED_KINDS, Recall, RecalledItem
 from holdfast.context.settings import CLEARING, ContextSettings
-from holdfast.messages import GENESIS, Content, Message, Part, ToolCall
-from holdfast.session import Entry, NewEntry, Tail, erased, extend, rewind
+from holdfast.domain.messages import GENESIS, Content, Message, Part, ToolCall
+from holdfast.domain.session import Entry, NewEntry, Tail, erased, extend, rewind
 from holdfast.tokens import STORED, TokenCounter, counter_for
 
 COUNTERS: dict[str, TokenCounter] = {"o200k": STORED, "cl100k": counter_for("gpt-4"), "estimate": counter_for("claude")}

@@ -14,9 +14,9 @@ from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.view import ViewState
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.session import Entry, NewEntry, Tail, extend
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import Message, ToolCall
-from holdfast.session import Entry, NewEntry, Tail, extend
 from holdfast.testing import PromptCache
 from holdfast.testing.anthropic_rules import request as violations_of
 from holdfast.testing.anthropic_upstream import CacheUse

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.artifact import checked_name, folded
 from holdfast.artifacts.content import checked_type, type_of
+from holdfast.domain.artifact import checked_name, folded
 from holdfast.errors import InvalidRequest
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.budget import UNKNOWN_WINDOW, Budget, window_note, window_of
+from holdfast.domain.budget import UNKNOWN_WINDOW, Budget, window_note, window_of
 from holdfast.errors import InvalidRequest
 
 

@@ -14,9 +14,9 @@ from holdfast.context.explain import OUTSIDE
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.view import decode_state, encode_state
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import Message, ToolCall
-from holdfast.session import Entry
 from holdfast.tokens import STORED
 from tests.unit.context_rules import anchor_of, current_of, groups_of
 from tests.unit.strategies import STRATEGIES, UNLIMITED, Log, events, log_of, requests

@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agents import Llm
-from holdfast.budget import Budget
-from holdfast.calibration import (
+from holdfast.context.build import Request, build
+from holdfast.context.policies import policy
+from holdfast.context.settings import ContextSettings
+from holdfast.domain.budget import Budget
+from holdfast.domain.calibration import (
     HIGHEST,
     NEWEST,
     Calibration,
@@ -22,12 +25,9 @@ from holdfast.calibration import (
     decode_learned,
     encode_learned,
 )
-from holdfast.context.build import Request, build
-from holdfast.context.policies import policy
-from holdfast.context.settings import ContextSettings
-from holdfast.messages import Message
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NewEntry, Tail, extend
 from holdfast.models import OfflineModel
-from holdfast.session import NewEntry, Tail, extend
 from holdfast.tokens import STORED
 
 AT = 1_700_000_000_000

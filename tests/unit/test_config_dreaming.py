@@ -7,8 +7,8 @@ import pytest
 from holdfast import config
 from holdfast.config.dreaming import dreaming_of
 from holdfast.config.opening import memory_of
-from holdfast.dream_sweeps import DreamingSettings
-from holdfast.dreaming import DAY, HALF_LIVES, DreamSettings, Weights
+from holdfast.dreams.gates import DAY, HALF_LIVES, DreamSettings, Weights
+from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import ConfigError
 
 

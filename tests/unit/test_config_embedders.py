@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import config
 from holdfast.config import embedder_settings
+from holdfast.embedders import EmbedderSettings, embedder_of
 from holdfast.errors import ConfigError
-from holdfast.recall.embedders import EmbedderSettings, embedder_of
 
 OPENAI = "https://api.openai.com/v1"
 

@@ -16,9 +16,9 @@ from holdfast.context.settings import ContextSettings
 from holdfast.context.units import units_of
 from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.context.window import Room, Window
+from holdfast.domain.messages import Message, Part
+from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import Message, Part
-from holdfast.session import Entry
 from holdfast.tokens import STORED
 from tests.unit.context_rules import (
     anchor_of,

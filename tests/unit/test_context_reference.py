@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import Message
-from holdfast.session import Entry
 from holdfast.tokens import STORED
 from tests.unit import context_reference as reference
 from tests.unit.context_rules import GONE

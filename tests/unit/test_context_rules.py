@@ -17,9 +17,9 @@ from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.view import Carried, ViewState, decode_state, encode_state
 from holdfast.context.window import Compaction
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import Message
-from holdfast.session import Entry
 from holdfast.tokens import STORED
 from tests.unit.context_rules import (
     callable_behind,

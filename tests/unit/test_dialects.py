@@ -18,9 +18,9 @@ from holdfast.context.dialects import EMPTY, RESERVE, Dialect, adapted, argument
 from holdfast.context.policies import policy
 from holdfast.context.reasoning import thoughts
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import Message, Part, ToolCall
-from holdfast.session import Entry
 from holdfast.tokens import STORED
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import message_to

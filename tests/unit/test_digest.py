@@ -18,9 +18,9 @@ from holdfast.context.digest import EMPTY, fold, render
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.units import Unit, units_of
-from holdfast.messages import Message
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NewEntry, Tail, extend
 from holdfast.replay import play
-from holdfast.session import NewEntry, Tail, extend
 from holdfast.tokens import STORED
 from holdfast.wire.transcripts import Recording
 from tests.unit.agent_sessions import sessions

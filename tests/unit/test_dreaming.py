@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.dreaming import (
+from holdfast.domain.memory import HELD, ORIGINS, Memory, MemorySource, Origin, Owner, Signal, is_held
+from holdfast.dreams.gates import (
     DAY,
     DreamSettings,
     Figures,
@@ -21,7 +22,6 @@ from holdfast.dreaming import (
     promoted,
 )
 from holdfast.errors import InvalidRequest
-from holdfast.memories import HELD, ORIGINS, Memory, MemorySource, Origin, Owner, Signal, is_held
 
 NOW = 1_800_000_000_000 - 1_800_000_000_000 % DAY + DAY // 2
 """The middle of a day (UTC)."""

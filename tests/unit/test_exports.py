@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.domain.history import OldEntry, Past, old_entry, relived
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, ModelCall, NewEntry, Session, Tail, Usage, extend, rewind
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.history import OldEntry, Past, old_entry, relived
-from holdfast.messages import Message
-from holdfast.session import Entry, ModelCall, NewEntry, Session, Tail, Usage, extend, rewind
 from holdfast.wire.exports import SCHEMA, export_to, import_from, same
 from holdfast.wire.past import call_to
 from tests.unit.test_session import some_message

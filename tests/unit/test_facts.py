@@ -15,8 +15,8 @@ from holdfast.context.facts import MAX_LEAVES, lines_of
 from holdfast.context.lines import Line
 from holdfast.context.units import Unit, units_of
 from holdfast.context.values import MAX_VALUE, weight_of, words_of
-from holdfast.messages import Message, ToolCall
-from holdfast.session import NewEntry, Tail, extend
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.session import NewEntry, Tail, extend
 
 
 def units(*messages: Message) -> list[Unit]:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.domain.heard import SPEAKING_RATE, Cut, Heard, cut_at, heard_from, place_in, rounds_of, text_of
+from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.session import Entry, NewEntry, Tail, as_sent, extend
 from holdfast.errors import HeardMismatch, InvalidRequest
-from holdfast.heard import SPEAKING_RATE, Cut, Heard, cut_at, heard_from, place_in, rounds_of, text_of
 from holdfast.limits import METADATA_BYTES
-from holdfast.messages import Message, Part, ToolCall
-from holdfast.session import Entry, NewEntry, Tail, as_sent, extend
 from tests.unit.seed_voice import JOKE
 
 HEARD = "Why did the scarecrow "

@@ -11,8 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.images import UNKNOWN, Area, Crops, Flat, Patches, Picture, Size, Tiles, picture_of, pricing_of, size_of
-from holdfast.messages import Message, Part
+from holdfast.domain.images import (
+    UNKNOWN,
+    Area,
+    Crops,
+    Flat,
+    Patches,
+    Picture,
+    Size,
+    Tiles,
+    picture_of,
+    pricing_of,
+    size_of,
+)
+from holdfast.domain.messages import Message, Part
 from holdfast.tokens import IMAGE, MESSAGE_OVERHEAD, STORED, counter_for
 
 

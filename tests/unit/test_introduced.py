@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.context.build import build, build_on
 from holdfast.context.introduced import CLOSING, OPENING, Introduction, introduction_of
+from holdfast.domain.memory import Memory, Owner
 from holdfast.errors import BudgetTooSmall
-from holdfast.memories import Memory, Owner
 from holdfast.tokens import STORED
 from tests.unit.strategies import log_of
 from tests.unit.test_dream_files import HOSTILE

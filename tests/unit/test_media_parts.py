@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from holdfast.domain.media.checks import check_media, without_data
+from holdfast.domain.media.parts import hashes_of, marked, moved, put_back, readable, seen
+from holdfast.domain.media.placing import placed
+from holdfast.domain.messages import Message, Part, canonical, chain, decode_payload, encode_payload, former_chains
+from holdfast.domain.shapes import decoded
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import MEDIA_INLINE, Limits
-from holdfast.media.checks import check_media, without_data
-from holdfast.media.parts import hashes_of, marked, moved, put_back, readable, seen
-from holdfast.media.placing import placed
-from holdfast.media.shapes import decoded
-from holdfast.messages import Message, Part, canonical, chain, decode_payload, encode_payload, former_chains
 from holdfast.tokens import STORED, counter_for, partial_counter
 from holdfast.wire.media import chat
 from holdfast.wire.openai import message_from, message_to

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from holdfast.messages import (
+from holdfast.domain.messages import (
     DIGEST_SIZE,
     GENESIS,
     ROLES,

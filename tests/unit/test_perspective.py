@@ -22,8 +22,8 @@ from holdfast.context.settings import ContextSettings
 from holdfast.context.summaries import texts_of
 from holdfast.context.summarizing import records
 from holdfast.context.units import Unit, units_of
-from holdfast.messages import Message, Part, ToolCall
-from holdfast.session import Entry, NewEntry, Tail, extend
+from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.session import Entry, NewEntry, Tail, extend
 from holdfast.tokens import STORED, counter_for
 from holdfast.wire import anthropic, gemini
 from tests.unit.strategies import IMAGE, UNLIMITED, seen_by

@@ -19,9 +19,9 @@ from holdfast.context.dialects import CLOSING
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.view import encode_state
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import Message
-from holdfast.session import Entry
 from holdfast.tokens import STORED
 from tests.unit import context_reference as reference
 from tests.unit.context_rules import GONE, check_refusal, check_rules, groups_of, visible_of

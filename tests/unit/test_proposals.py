@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.domain.memory import HELD, TRUST, Memory, MemorySource, Origin, Owner
+from holdfast.dreams.proposals import CLOSING, OPENING, Merge, mergeable, merges_in, proposed, question, seen
 from holdfast.limits import MERGE_CHARS, MERGE_MEMORIES, MERGES
-from holdfast.memories import HELD, TRUST, Memory, MemorySource, Origin, Owner
-from holdfast.proposals import CLOSING, OPENING, Merge, mergeable, merges_in, proposed, question, seen
 
 NOW = 1_700_000_000_000
 ANN = Owner("user", "ann")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.artifact import checked_name
 from holdfast.config import check, load, python_of
+from holdfast.domain.artifact import checked_name
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.tools.python.calls import Ran
 from holdfast.tools.python.files import Kept, artifact_name

@@ -28,8 +28,8 @@ from holdfast.context.recalled import (
     moment,
 )
 from holdfast.context.settings import ContextSettings
-from holdfast.messages import Message
-from holdfast.session import Entry
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry
 from holdfast.tokens import STORED
 from holdfast.wire.anthropic import request_to
 from holdfast.wire.anthropic_cache import MARK

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memories import TYPES, Memory, MemoryType, Owner
+from holdfast.domain.memory import TYPES, Memory, MemoryType, Owner
+from holdfast.memory.ranking import DAY, HALF_LIVES, asked, matches, recency, standing
 from holdfast.recall.base import Candidate, Candidates, Similar
 from holdfast.recall.questions import question_of
 from holdfast.recall.terms import terms_of
-from holdfast.recollecting import DAY, HALF_LIVES, asked, matches, recency, standing
 
 NOW = 1_700_000_000_000
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.context.build import PRIMING
+from holdfast.domain.messages import Message, ToolCall
 from holdfast.errors import InvalidMessage, InvalidRequest, MissingExtra
-from holdfast.messages import Message, ToolCall
 from holdfast.replay import (
     CACHE_LEAST,
     Played,

@@ -14,9 +14,10 @@ from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.context.summarizing import Answer, Task, flaw, records
 from holdfast.context.units import units_of
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NewEntry, Tail, extend
 from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.messages import Message
 from holdfast.models import as_chunks
 from holdfast.replay import (
     CACHE_WRITE,
@@ -32,7 +33,6 @@ from holdfast.replay import (
 from holdfast.replay.playing import Player
 from holdfast.replay.scripted import summary_of
 from holdfast.replay.summaries import Desk
-from holdfast.session import NewEntry, Tail, extend
 from holdfast.tokens import STORED
 from tests.unit.test_replay import rounds, user
 

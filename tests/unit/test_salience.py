@@ -24,9 +24,9 @@ from holdfast.context.settings import ContextSettings
 from holdfast.context.signals import Signals
 from holdfast.context.units import Unit, units_of
 from holdfast.context.window import Room, Window
-from holdfast.messages import Message
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry, Tail, extend
 from holdfast.replay.playing import play
-from holdfast.session import Entry, NewEntry, Tail, extend
 from holdfast.tokens import STORED
 from tests.unit.agent_sessions import sessions
 from tests.unit.rounds import call, reply, user

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.config import config_check, load
+from holdfast.domain.messages import Message, Part, ToolCall, canonical, encode_payload
 from holdfast.errors import InvalidRequest, SecretBlocked
-from holdfast.messages import Message, Part, ToolCall, canonical, encode_payload
 from holdfast.secrets import CREDENTIALS, RULES, Guard, Pattern, Redactor, guard_of, make_redactor, redactor_of
 from tests.unit.test_secrets import BUILT_IN, planted
 

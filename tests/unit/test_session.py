@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.messages import GENESIS, Message, Part, ToolCall, canonical
-from holdfast.reconcile import Plan, mode_of, reconcile_delta
-from holdfast.session import (
+from holdfast.domain.messages import GENESIS, Message, Part, ToolCall, canonical
+from holdfast.domain.reconcile import Plan, mode_of, reconcile_delta
+from holdfast.domain.session import (
     ERASED,
     Entry,
     Kind,

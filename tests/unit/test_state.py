@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidRequest, TooLarge
-from holdfast.limits import STATE_BYTES, STATE_DEPTH, STATE_KEY_BYTES, STATE_KEYS, STATE_VALUE_BYTES
-from holdfast.state import (
+from holdfast.domain.state import (
     MOST_NUMBER,
     Extend,
     Increment,
@@ -32,6 +30,8 @@ from holdfast.state import (
     split,
     weight,
 )
+from holdfast.errors import InvalidRequest, TooLarge
+from holdfast.limits import STATE_BYTES, STATE_DEPTH, STATE_KEY_BYTES, STATE_KEYS, STATE_VALUE_BYTES
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 prefixes = st.sampled_from(["", "user:", "app:", "temp:", "User:", "other:", ":"])

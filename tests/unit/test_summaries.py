@@ -23,8 +23,8 @@ from holdfast.context.summarizing import CUT, PROMPT, Answer, Flaw, Task, chunks
 from holdfast.context.units import units_of
 from holdfast.context.view import Carried, ViewState, decode_state, encode_state
 from holdfast.context.window import Compaction, Room, Window
-from holdfast.messages import Message, Part, ToolCall
-from holdfast.session import Entry, NewEntry, StoredCompaction, Tail, extend
+from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.session import Entry, NewEntry, StoredCompaction, Tail, extend
 from holdfast.tokens import STORED
 
 

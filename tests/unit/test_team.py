@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent, Roster
+from holdfast.agents.team import BELOW, CALLED, Team, transfer_tool, wrong_relations
+from holdfast.domain.session import TRANSFER
 from holdfast.errors import InvalidRequest
 from holdfast.limits import STATE_KEY_BYTES
-from holdfast.session import TRANSFER
-from holdfast.team import BELOW, CALLED, Team, transfer_tool, wrong_relations
 from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.tool import ToolLimits, Toolset
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from holdfast.domain.templates import ARTIFACT, parsed
 from holdfast.errors import InvalidRequest, MissingState
-from holdfast.templates import ARTIFACT, parsed
 
 PARTS = st.sampled_from(
     ["{", "}", "{{", "}}", "{a}", "{a?}", "{user:a}", "{artifact.a}", "a", "?", ":", " ", '"', "user:", "artifact."]

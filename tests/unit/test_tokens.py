@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import tokens
+from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.errors import HoldfastError
-from holdfast.messages import Message, Part, ToolCall
 from holdfast.tokens import STORED, TokenCounter, counter_for
 
 CL100K = counter_for("gpt-4")

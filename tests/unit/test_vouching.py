@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.memory.vouching import voiced
 from holdfast.recall.terms import terms_of
-from holdfast.vouching import voiced
 
 STATED = {
     "a fact": ("I live in Porto.", "Porto"),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from holdfast.context.dialects import adapted
+from holdfast.domain.messages import Message, Part, ToolCall, canonical, decode_payload, encode_payload
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.messages import Message, Part, ToolCall, canonical, decode_payload, encode_payload
 from holdfast.testing import anthropic_rules as rules
 from holdfast.wire.anthropic import messages_from, request_to, system_from, tools_to
 from holdfast.wire.openai import message_from

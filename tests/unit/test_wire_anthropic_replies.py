@@ -10,8 +10,8 @@ from anthropic.lib.streaming._messages import accumulate_event
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.domain.messages import GENESIS, canonical, chain, former_chains, heard_chain
 from holdfast.errors import InvalidRequest
-from holdfast.messages import GENESIS, canonical, chain, former_chains, heard_chain
 from holdfast.models import Collector
 from holdfast.models.anthropic_stream import ReplyChunks
 from holdfast.models.collect import as_chunks

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.messages import Message, Part
+from holdfast.domain.messages import Message, Part
 from holdfast.wire.media import FROM_RESULT, SHOWN_BEHIND, behind_results
 
 IMAGE = Part("image_url", None, {"image_url": {"url": "data:image/png;base64,AA=="}})

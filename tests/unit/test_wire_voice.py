@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.session import NewEntry, Tail, erased, extend
 from holdfast.errors import InvalidMessage, InvalidMetadata
-from holdfast.messages import Message, Part, ToolCall
-from holdfast.session import NewEntry, Tail, erased, extend
 from holdfast.wire.exports import import_from, own_fields
 from holdfast.wire.openai import message_from
 from holdfast.wire.voice import SOURCES, checked_metadata, contents, plain

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.embedders import weights
+from holdfast.embedders.wordpiece import WORD_CHARS, WordPiece, vocabulary, words
 from holdfast.errors import EmbeddingFailed
-from holdfast.recall.embedders import weights
-from holdfast.recall.embedders.wordpiece import WORD_CHARS, WordPiece, vocabulary, words
 
 SMALL = [
     "[PAD]",

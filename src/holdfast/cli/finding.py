@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage
 from holdfast.hooks.transcripts_lines import RETIRED, line_from, lines_of, message_of
-from holdfast.messages import Message
 from holdfast.wire.openai import message_from
 
 AROUND: Final = 60

@@ -15,8 +15,8 @@ from holdfast.errors import Conflict, InvalidRequest, StoreError, UsageError
 
 if TYPE_CHECKING:
     from holdfast.cli.lines import Sent, Source
+    from holdfast.domain.session import SessionRef
     from holdfast.holdfast import Holdfast
-    from holdfast.session import SessionRef
 
 NAMED = 5
 """Sessions that are named where there are many."""
@@ -95,7 +95,7 @@ class Plan:
 
 async def _checked(hf: Holdfast, opened: Sequence[Source], user: str | None) -> Plan:
     """Read everything; a mistake is told with its place, and nothing has been written yet."""
-    from holdfast.moving import check, there
+    from holdfast.sessions.moving import check, there
 
     plan = Plan()
     places: dict[SessionRef, str] = {}
@@ -124,7 +124,7 @@ async def _checked(hf: Holdfast, opened: Sequence[Source], user: str | None) -> 
 
 async def _imported(hf: Holdfast, opened: Sequence[Source], user: str | None, plan: Plan, *, keep: bool) -> Told:
     """Write what is to be written; one session that cannot be does not keep the others from it."""
-    from holdfast.moving import imported
+    from holdfast.sessions.moving import imported
 
     told = Told()
     with progress(plan.count) as bar:
@@ -160,8 +160,8 @@ def _all(hf: Holdfast, opened: Sequence[Source]) -> Any:
 
 def _ref(item: Sent, user: str | None) -> SessionRef:
     """Whose session it becomes, and what it is called."""
-    from holdfast.session import SessionRef
-    from holdfast.sessions import DEFAULT_USER
+    from holdfast.domain.session import SessionRef
+    from holdfast.sessions.catalogue import DEFAULT_USER
 
     said = DEFAULT_USER if item.session.user_id is None else item.session.user_id
     return SessionRef(said if user is None else user, item.id)

@@ -15,10 +15,10 @@ from holdfast.cli.stores import work
 from holdfast.cli.terminal import Column, counted, line, moment, plain, show_json, show_table
 
 if TYPE_CHECKING:
+    from holdfast.domain.memory import Memory
     from holdfast.holdfast import Holdfast
-    from holdfast.memories import Memory
-    from holdfast.recalling import RecalledMemories
-    from holdfast.remembering import Remembered
+    from holdfast.memory.lookup import RecalledMemories
+    from holdfast.memory.remembering import Remembered
 
 T = TypeVar("T")
 _SHOWN = 100
@@ -81,7 +81,7 @@ def remember(text: Sequence[str], *, store: str | None, config: str | None, as_j
 @place
 def recall(query: Sequence[str], *, store: str | None, config: str | None, as_json: bool, **asked: Any) -> None:
     """Show what answers QUERY, plain words, of the user, the agent and everybody. Dreams do not count it as a recall."""
-    from holdfast.memory_checks import seen_by
+    from holdfast.memory.checks import seen_by
 
     first = owner_of_flags(asked)
     owners = (first,) if asked["app"] else seen_by(first.id if first.kind == "user" else None, asked["agent"])

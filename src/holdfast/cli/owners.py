@@ -13,8 +13,8 @@ from holdfast.cli.stores import json_option, place_options
 from holdfast.cli.terminal import line
 
 if TYPE_CHECKING:
+    from holdfast.domain.memory import Owner
     from holdfast.holdfast import Holdfast
-    from holdfast.memories import Owner
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SETTLE_SECONDS: Final = 10.0
@@ -40,7 +40,7 @@ def place(command: F) -> F:
 
 def owner_of_flags(asked: Mapping[str, Any]) -> Owner:
     """Whose memories the options of `whose` mean."""
-    from holdfast.memory_checks import owner_of
+    from holdfast.memory.checks import owner_of
 
     if asked["app"] and asked["user"] is not None:
         raise Misuse("--app is everybody's: leave out --user")

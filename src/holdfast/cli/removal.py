@@ -15,9 +15,9 @@ from holdfast.cli.terminal import counted, line, moment, progress, show_json
 from holdfast.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
-    from holdfast.receipts import Receipt
-    from holdfast.session import Session
+    from holdfast.life.receipts import Receipt
 
 
 # -- delete ------------------------------------------------------------------
@@ -182,7 +182,7 @@ def _row(session: Session, receipt: Receipt) -> dict[str, Any]:
 
 def _sum(receipts: Sequence[Receipt]) -> str:
     """Receipts in words: what there is always, and what else there was."""
-    from holdfast.receipts import Receipt
+    from holdfast.life.receipts import Receipt
 
     total = sum(receipts, start=Receipt())
     said = [counted(total.sessions, "session"), counted(total.messages + total.retired, "message")]

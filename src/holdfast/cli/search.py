@@ -13,7 +13,7 @@ from holdfast.cli.terminal import line, moment, plain, show_json
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
-    from holdfast.searching import SearchHit, SearchNeighbour, SearchResults
+    from holdfast.search.searching import SearchHit, SearchNeighbour, SearchResults
 
 _NAME = 60
 """Characters of a name that are shown."""
@@ -62,7 +62,7 @@ async def _found(hf: Holdfast, query: str, asked: dict[str, Any]) -> SearchResul
     import anyio
     import msgspec
 
-    from holdfast.asking import zone_named
+    from holdfast.search.asking import zone_named
     from holdfast.wire.times import moment_of
 
     zone = zone_named(asked["tz"])

@@ -16,8 +16,8 @@ from holdfast.cli.turns import fork, move, rewind
 from holdfast.cli.verify import verify
 
 if TYPE_CHECKING:
+    from holdfast.domain.session import Entry, Session, StoredCompaction
     from holdfast.holdfast import Holdfast
-    from holdfast.session import Entry, Session, StoredCompaction
     from holdfast.stores.base import SessionPage, WindowRows
 
 MAX_LISTED = 1000

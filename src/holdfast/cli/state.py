@@ -13,7 +13,7 @@ from holdfast.cli.terminal import Column, counted, line, plain, show_json, show_
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
-    from holdfast.state_handles import StateHandle
+    from holdfast.sessions.state import StateHandle
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class _Whose(NamedTuple):
         return work(opened, store=self.store, config=self.config, ends=writes)
 
     async def _state(self, hf: Holdfast) -> StateHandle:
-        from holdfast.state_handles import SessionState
+        from holdfast.sessions.state import SessionState
 
         if self.app:
             return hf.app_state()
@@ -52,7 +52,7 @@ class _Whose(NamedTuple):
 
 def _lasting(*keys: str) -> None:
     """Raises `Misuse` for a key under which nothing can stand outside of a turn: its write would be dropped without a word."""
-    from holdfast.state import scope_of
+    from holdfast.domain.state import scope_of
 
     for key in keys:
         if scope_of(key) == "temp":

@@ -13,8 +13,8 @@ from holdfast.cli.frame import Failure
 from holdfast.errors import AmbiguousSession, StoreUnavailable
 
 if TYPE_CHECKING:
+    from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
-    from holdfast.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -124,7 +124,7 @@ def require(url: str) -> None:
 
 async def found(hf: Holdfast, session_id: str, user: str | None) -> Session:
     """The session of that id: the user's, else the only one."""
-    from holdfast.session import SessionRef
+    from holdfast.domain.session import SessionRef
 
     if user is not None:
         return await hf.store.get(SessionRef(user, session_id))

@@ -11,12 +11,12 @@ import click
 from holdfast.cli.terminal import counted, line, plain
 from holdfast.context.build import WorkingSet
 from holdfast.context.explain import Run
+from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
-from holdfast.handles import SessionHandle
-from holdfast.messages import Message
 from holdfast.models import Collector, closing
-from holdfast.turn import respond
-from holdfast.turning import Turn, TurnRequest
+from holdfast.sessions.handle import SessionHandle
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn, TurnRequest
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import click
 
 from holdfast.cli.terminal import counted, line, moment, plain
-from holdfast.messages import Message
-from holdfast.session import Entry, Session, StoredCompaction
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, Session, StoredCompaction
 
 LONGEST = 600
 """Characters of a text that are shown, unless all of it is wanted."""

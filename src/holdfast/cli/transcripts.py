@@ -319,11 +319,11 @@ _LEFT = {
 
 
 async def _imported(hf: Holdfast, file: Path, user: str | None, before: int) -> _Done:
+    from holdfast.domain.session import SessionRef
     from holdfast.hooks.transcripts_lines import lines_of, session_from
     from holdfast.hooks.transcripts_names import earlier_id
-    from holdfast.moving import imported
-    from holdfast.session import SessionRef
-    from holdfast.sessions import DEFAULT_USER
+    from holdfast.sessions.catalogue import DEFAULT_USER
+    from holdfast.sessions.moving import imported
 
     try:
         with file.open("rb") as opened:

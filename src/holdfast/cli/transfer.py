@@ -18,8 +18,8 @@ from holdfast.cli.terminal import counted, json_line, line, progress
 from holdfast.errors import SessionNotFound
 
 if TYPE_CHECKING:
+    from holdfast.domain.session import SessionRef
     from holdfast.holdfast import Holdfast
-    from holdfast.session import SessionRef
 
 STDIO = "-"
 

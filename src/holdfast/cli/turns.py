@@ -10,8 +10,8 @@ from holdfast.cli.stores import found, json_option, place_options, user_option, 
 from holdfast.cli.terminal import counted, line, show_json
 
 if TYPE_CHECKING:
+    from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
-    from holdfast.session import Session
 
 
 @click.command
@@ -34,7 +34,7 @@ def fork(
     """Make a new session out of another one's turns, from the first one on. The other one stays as it is."""
 
     async def do(hf: Holdfast) -> Session:
-        from holdfast.moving import forked
+        from holdfast.sessions.moving import forked
 
         return await forked(hf.engine, (await found(hf, session_id, user)).ref, at_turn=at_turn, new_id=new_id)
 
@@ -89,7 +89,7 @@ def rewind(
     """Go back to a turn of a session: what came after it is kept, and no longer sent."""
 
     async def do(hf: Holdfast) -> Session:
-        from holdfast.moving import rewound
+        from holdfast.sessions.moving import rewound
 
         return (await rewound(hf.engine, (await found(hf, session_id, user)).ref, at_turn))[0]
 

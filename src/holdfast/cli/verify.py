@@ -14,8 +14,8 @@ from holdfast.cli.transfer import each_ref
 from holdfast.errors import SessionNotFound, StoreCorrupt
 
 if TYPE_CHECKING:
+    from holdfast.domain.session import SessionRef
     from holdfast.holdfast import Holdfast
-    from holdfast.session import SessionRef
 
 
 @click.command

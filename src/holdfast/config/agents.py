@@ -20,9 +20,9 @@ from holdfast.config.kinds import (
     url_mistakes,
 )
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.recall.times import zone_of
-from holdfast.state import TEMP, check_delta, check_key
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]*")
 _OF_A_MODEL: Final = (

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.config.kinds import Duration, Mistake, Settings
-from holdfast.dream_sweeps import LEAST_INTERVAL, DreamingSettings
-from holdfast.dreaming import DAY, DreamSettings, Weights
+from holdfast.dreams.gates import DAY, DreamSettings, Weights
+from holdfast.dreams.schedule import LEAST_INTERVAL, DreamingSettings
 from holdfast.limits import MEMORIES_AT_ONCE
 
 _Share = Annotated[float, Meta(ge=0, le=1)]

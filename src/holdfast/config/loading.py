@@ -16,7 +16,7 @@ from holdfast.config.overrides import overridden
 from holdfast.config.relations import check_relations
 from holdfast.config.spelling import respelt
 from holdfast.errors import ConfigError
-from holdfast.life import PRESETS
+from holdfast.life.ending import PRESETS
 
 if TYPE_CHECKING:
     import os

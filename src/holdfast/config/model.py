@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from holdfast.budget import Budget
 from holdfast.config.agents import Agent, Artifacts, McpServer
 from holdfast.config.auth import Auth
 from holdfast.config.dreaming import Dreaming
@@ -38,9 +37,10 @@ from holdfast.config.kinds import (
 from holdfast.config.python import Python
 from holdfast.config.secrets import Redaction, SecretGuard
 from holdfast.context.settings import ContextSettings
+from holdfast.domain.budget import Budget
+from holdfast.domain.memory import MemoryType
 from holdfast.errors import InvalidRequest
 from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES, FALLBACKS, HISTORY_TURNS, VECTOR_NUMBERS
-from holdfast.memories import MemoryType
 
 NOT_USED_YET: Final = ("telemetry",)
 """Keys that load, and do nothing yet; `*` is any name."""

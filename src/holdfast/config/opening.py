@@ -22,10 +22,10 @@ from holdfast.config.resolve import (
 )
 from holdfast.config.roster import roster_of
 from holdfast.config.workspace import workspaces_of
+from holdfast.engine.queueing import QueueSettings
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.queueing import QueueSettings
-from holdfast.recalling import MemorySettings
+from holdfast.memory.lookup import MemorySettings
 from holdfast.secrets import guard_of
 from holdfast.stores.sqlite import MEMORY, path_of
 from holdfast.tools.tool import ToolLimits

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.agents.team import BELOW, CALLED, wrong_relations
 from holdfast.config.convert import nearest
-from holdfast.team import BELOW, CALLED, wrong_relations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from holdfast.budget import window_note, window_of
 from holdfast.config.convert import nearest
 from holdfast.config.model import NOT_USED_YET, Config
 from holdfast.config.relations import unknown_agents
@@ -28,6 +27,7 @@ from holdfast.config.shown import describe
 from holdfast.config.values import mask_url
 from holdfast.config.workspace import workspaces_of
 from holdfast.context.policies import WITHOUT_MODEL
+from holdfast.domain.budget import window_note, window_of
 from holdfast.errors import InvalidRequest, MissingExtra
 from holdfast.secrets.patterns import chosen, unknown
 from holdfast.secrets.rules import EXTRA, installed

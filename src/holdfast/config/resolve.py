@@ -16,9 +16,9 @@ from holdfast.config.kinds import Mistake
 from holdfast.config.loading import DEFAULT_FILE, examined, examined_file
 from holdfast.config.model import EMBEDDER_URLS, LLM, LOCAL_EMBEDDER, SCHEMES, Config, Database, Embedder, LLMSettings
 from holdfast.context.settings import ContextSettings
+from holdfast.embedders.settings import LOCAL_MODEL, EmbedderSettings
 from holdfast.errors import ConfigError
-from holdfast.life import LifeSettings
-from holdfast.recall.embedders.settings import LOCAL_MODEL, EmbedderSettings
+from holdfast.life.ending import LifeSettings
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 

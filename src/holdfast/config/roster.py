@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
-from holdfast.budget import Budget
 from holdfast.config.agents import Agent as AgentSettings
 from holdfast.config.agents import AgentMemory, Search
 from holdfast.config.model import Config, LLMSettings
 from holdfast.config.resolve import context_of, is_loopback, upstream_of
 from holdfast.context.recalled import RecalledKind, RecallSettings
+from holdfast.domain.budget import Budget
 from holdfast.models import AnthropicModel, Limited, Model, OpenAIModel, ProviderCounter, endpoint_of
 from holdfast.models.client import Options
 

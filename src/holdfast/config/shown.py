@@ -14,7 +14,7 @@ from holdfast.config.model import Config, Document
 from holdfast.config.resolve import ServerSettings, settings_from, upstream_of
 from holdfast.config.values import MASK, format_duration, format_size, is_secret_name, mask_url
 from holdfast.context.settings import ContextSettings
-from holdfast.life import PRESETS
+from holdfast.life.ending import PRESETS
 
 DEFAULT: Final = "default"
 

@@ -14,7 +14,7 @@ from holdfast.context.policies import Policy
 from holdfast.context.units import Unit, units_of
 from holdfast.context.view import Carried, ViewState
 from holdfast.context.window import Compaction, Outside, Room, Window
-from holdfast.session import Entry
+from holdfast.domain.session import Entry
 
 LONG = 200
 """Messages from which making a window takes milliseconds."""

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.budget import Budget
-from holdfast.calibration import Counted, Measure
 from holdfast.context import explain
 from holdfast.context.buffer import carried as carried_on
 from holdfast.context.cut import MIN_CUT, Count
@@ -21,10 +19,12 @@ from holdfast.context.recalled import Block, Held, Recall, block_of
 from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.context.view import Carried, ViewState
 from holdfast.context.window import Room, Window
+from holdfast.domain.budget import Budget
+from holdfast.domain.calibration import Counted, Measure
+from holdfast.domain.media.parts import picture_in
+from holdfast.domain.messages import Message, Part
+from holdfast.domain.session import Entry, StoredCompaction
 from holdfast.errors import BudgetTooSmall
-from holdfast.media.parts import picture_in
-from holdfast.messages import Message, Part
-from holdfast.session import Entry, StoredCompaction
 
 PRIMING = 3
 """Tokens that a provider adds to every prompt to begin the reply."""

@@ -9,8 +9,8 @@ import msgspec
 from holdfast.context.cut import loadable
 from holdfast.context.units import Unit, spoken
 from holdfast.context.window import Window
-from holdfast.messages import Message
-from holdfast.session import Entry
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry
 
 MARKER = "[result of {tool} cleared: {tokens} tokens, message {seq} of the log]"
 """Stands for a cleared result: which tool, how large it was, and which entry holds it."""

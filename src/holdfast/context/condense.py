@@ -10,7 +10,7 @@ from holdfast.context.facts import asked_of
 from holdfast.context.squeeze import all_of
 from holdfast.context.units import Unit, spoken
 from holdfast.context.window import Compaction, Window
-from holdfast.messages import Message
+from holdfast.domain.messages import Message
 
 SHARE, SMALL, MORE = 0.85, 512, 0.25
 """Part of the room that a digest may take: of its first tokens, how many those are, and of all others. What has to be told

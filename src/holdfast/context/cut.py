@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.artifact import LOADER, result_name
-from holdfast.messages import Content, Message, Part, ToolCall
+from holdfast.domain.artifact import LOADER, result_name
+from holdfast.domain.messages import Content, Message, Part, ToolCall
 
 MIN_CUT = 128
 """Tokens below which no message is cut; see `least` for where there are fewer."""

@@ -18,9 +18,9 @@ import msgspec
 
 from holdfast.context.reasoning import THINKING, thoughts
 from holdfast.context.units import distinct_id, labelled
+from holdfast.domain.messages import SERVER_TOOL_PARTS, SYSTEM_ROLES, Content, Message, Part, ToolCall
+from holdfast.domain.shapes import KINDS
 from holdfast.errors import InvalidRequest
-from holdfast.media.shapes import KINDS
-from holdfast.messages import SERVER_TOOL_PARTS, SYSTEM_ROLES, Content, Message, Part, ToolCall
 
 Dialect = Literal["openai", "anthropic", "gemini"]
 DIALECTS: tuple[str, ...] = get_args(Dialect)

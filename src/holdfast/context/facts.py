@@ -39,8 +39,8 @@ from holdfast.context.values import (
     weight_of,
     weight_under,
 )
-from holdfast.messages import Message, ToolCall
-from holdfast.session import TRANSFER
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.session import TRANSFER
 
 MAX_LEAVES = 400
 """Most facts read out of one source: the first ones of a longer one."""

@@ -26,8 +26,8 @@ import msgspec
 
 from holdfast.context.cut import Count, cut
 from holdfast.context.units import Told, Unit
-from holdfast.messages import UNSPOKEN_PARTS, Content, Message, Part, ToolCall
-from holdfast.session import BRANCH, HAND_OVER, JOINED, STEP, TRANSFER, TRANSFERRED, Entry
+from holdfast.domain.messages import UNSPOKEN_PARTS, Content, Message, Part, ToolCall
+from holdfast.domain.session import BRANCH, HAND_OVER, JOINED, STEP, TRANSFER, TRANSFERRED, Entry
 
 INDENT: Final = "  "
 """Before each further line of what is quoted."""

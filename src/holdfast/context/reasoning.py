@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.messages import REASONING_PARTS, Message, Part, ToolCall
+from holdfast.domain.messages import REASONING_PARTS, Message, Part, ToolCall
 
 THINKING = REASONING_PARTS
 """Types of the parts that hold reasoning."""

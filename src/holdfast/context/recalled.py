@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import msgspec
 
 from holdfast.context.cut import Count
-from holdfast.messages import Message
+from holdfast.domain.messages import Message
 
 RecalledKind = Literal["memory", "conversation"]
 RECALLED_KINDS: Final[tuple[RecalledKind, ...]] = get_args(RecalledKind)

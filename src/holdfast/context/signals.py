@@ -20,7 +20,7 @@ from functools import lru_cache
 from holdfast.context.facts import MAX_TEXT, asked_of
 from holdfast.context.units import Unit
 from holdfast.context.values import DATE, DIGITS, IDENTIFIER, NAME, NUMBERED, SHORT, WORD, weight_of, words_of
-from holdfast.messages import Message
+from holdfast.domain.messages import Message
 
 FORMS = {IDENTIFIER: 2.0, NUMBERED: 2.0, DATE: 2.0, DIGITS: 1.3, NAME: 0.65, SHORT: 0.5, WORD: 0.12}
 """What a value promises, by the weight that its form has in a digest; other forms promise what they weigh there. A whole

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.context.cut import Count
 from holdfast.context.summaries import identifiers
 from holdfast.context.units import Told, Unit, spoken
-from holdfast.messages import Message
+from holdfast.domain.messages import Message
 
 PROMPT: Final = """\
 You keep the memory of a conversation between a user and an assistant that uses tools. The part of it that you are given \

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.messages import Message, encode_payload
+from holdfast.domain.messages import Message, encode_payload
 
 HASH_SIZE = 16
 """Bytes of a prompt's hash."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.messages import Content, Message, Part, ToolCall
-from holdfast.session import Entry
+from holdfast.domain.messages import Content, Message, Part, ToolCall
+from holdfast.domain.session import Entry
 
 NO_RESULT = "[no result was recorded for this call]"
 """What stands for the result of a call that never got one."""

@@ -17,7 +17,7 @@ from holdfast.context.policies import Policy
 from holdfast.context.trail import Trail
 from holdfast.context.units import Unit, units_of
 from holdfast.context.window import Compaction, Cut, Room, Window
-from holdfast.session import Entry
+from holdfast.domain.session import Entry
 
 if TYPE_CHECKING:
     from holdfast.context.explain import Mark

@@ -18,8 +18,8 @@ from holdfast.context.cut import MIN_CUT, Count, cut, stub
 from holdfast.context.digest import EMPTY
 from holdfast.context.perspective import shortened
 from holdfast.context.units import Told, Unit, spoken
-from holdfast.messages import Message
-from holdfast.session import Entry
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry
 
 ANCHOR_SHARE = 0.25
 """Part of the room that the task anchor may take."""

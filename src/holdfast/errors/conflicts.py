@@ -46,7 +46,7 @@ class SessionExpired(Conflict):
     """The session has been idle for longer than its ttl, and nobody has ended it yet: what is written to it has to wait.
 
     Args:
-        session: as it stands, a `holdfast.session.Session`.
+        session: as it stands, a `holdfast.domain.session.Session`.
     """
 
     code = "session_expired"

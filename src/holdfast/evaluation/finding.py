@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from holdfast.asking import SearchMode
 from holdfast.evaluation.dataset import Query
+from holdfast.search.asking import SearchMode
 
 
 class Found(NamedTuple):

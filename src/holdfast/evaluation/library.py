@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from holdfast.asking import Asked, SearchMode
 from holdfast.context.recalled import RecallSettings
 from holdfast.errors import EmbeddingFailed
 from holdfast.evaluation.dataset import Dataset, Query, Sample
@@ -14,8 +13,9 @@ from holdfast.evaluation.finding import Found
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
 from holdfast.limits import SEARCH_RESULTS
-from holdfast.reminding import LEAST_SHARE
-from holdfast.searching import SearchResults, searched
+from holdfast.search.asking import Asked, SearchMode
+from holdfast.search.searching import SearchResults, searched
+from holdfast.turns.reminding import LEAST_SHARE
 
 _ROLES: Final = ("user", "assistant")
 _DAY: Final = 86_400_000
@@ -26,7 +26,7 @@ class Library:
 
     Args:
         dataset: the set. What has another role than `user` and `assistant` counts as the user's.
-        embedder: for the modes `vector` and `hybrid`; see `holdfast.recall.embedders.embedder_of`.
+        embedder: for the modes `vector` and `hybrid`; see `holdfast.embedders.embedder_of`.
         on_session: called behind each session that is imported.
     """
 
@@ -83,7 +83,7 @@ class Library:
         return self._turns(number, await self._search(mode, number, query, limit=limit))
 
     async def recalled(self, mode: SearchMode, number: int, query: Query) -> Sequence[int]:
-        """The turns that would come into a prompt of the sample's user by themselves: see `holdfast.reminding`. Raises like `find`."""
+        """The turns that would come into a prompt of the sample's user by themselves: see `holdfast.turns.reminding`. Raises like `find`."""
         most = RecallSettings().max_results
         asked = Asked(mode=mode, limit=most, time=_time(query), bare=True, least=LEAST_SHARE, sure=True)
         self._set_clock(number, query)

@@ -7,10 +7,10 @@ from typing import Final, Literal, Protocol, get_args
 
 import msgspec
 
-from holdfast.asking import SearchMode
 from holdfast.errors import InvalidRequest
 from holdfast.evaluation.dataset import Dataset, Query
 from holdfast.evaluation.measures import mean, share_of
+from holdfast.search.asking import SearchMode
 
 Kind = Literal["here", "wrong", "elsewhere"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from holdfast.domain.session import Ending, EndReason, Entry, Session, SessionRef
 from holdfast.media.leaving import whole_entries
-from holdfast.session import Ending, EndReason, Entry, Session, SessionRef
 from holdfast.stores.base import MAX_PAGE, Appended, Store
 
 Change = Literal["annotated", "erased", "replaced", "deleted"]

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar, get_args
 
 import anyio.to_thread
 
+from holdfast.domain.session import EndReason
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.hooks.base import EndedSession, Hook, Keeper, Observer
 from holdfast.limits import HOOKS, ID_BYTES
-from holdfast.session import EndReason
 
 Told = Callable[[EndedSession, EndReason], Any]
 """A function that is told: `callback(session, reason)`, plain or async."""

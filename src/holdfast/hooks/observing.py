@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from msgspec import UNSET, UnsetType
 
+from holdfast.domain.session import Entry, NewEntry, Removed, SessionRef
 from holdfast.hooks.base import Change, Observer
-from holdfast.session import Entry, NewEntry, Removed, SessionRef
 from holdfast.stores.base import Append, Appended, NewSession, Store
 from holdfast.stores.wrapper import StoreWrapper
 

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from holdfast.domain.session import EndReason, Entry, Session, SessionRef
 from holdfast.errors import HookFailed, InvalidRequest, SessionNotFound, StoreUnavailable
 from holdfast.hooks.base import Change, EndedSession
 from holdfast.hooks.transcripts_file import PART, Strange, TranscriptFile, sync_folder
@@ -29,7 +30,6 @@ from holdfast.hooks.transcripts_lines import header_start
 from holdfast.hooks.transcripts_names import SUFFIX, earlier_name, earlier_names, file_name
 from holdfast.hooks.transcripts_update import go_on, held, log_of, off_loop, owner_of, revise
 from holdfast.secrets import Redactor
-from holdfast.session import EndReason, Entry, Session, SessionRef
 from holdfast.stores.base import Appended, Store
 
 _log = logging.getLogger("holdfast.transcripts")

@@ -17,9 +17,9 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
+from holdfast.domain.session import Entry, Session
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.secrets import Redactor
-from holdfast.session import Entry, Session
 from holdfast.wire.exports import Imported, import_from, own_fields
 from holdfast.wire.openai import entry_to, message_from, message_to
 from holdfast.wire.past import old_fields

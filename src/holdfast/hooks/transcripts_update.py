@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import anyio.to_thread
 import msgspec
 
+from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import HookFailed
 from holdfast.hooks.transcripts_file import End, Revision, Strange, TranscriptFile
 from holdfast.hooks.transcripts_lines import (
@@ -25,7 +26,6 @@ from holdfast.hooks.transcripts_lines import (
     retired_line,
 )
 from holdfast.secrets import Redactor
-from holdfast.session import Entry, Session, SessionRef
 from holdfast.stores.base import Store
 
 T = TypeVar("T")

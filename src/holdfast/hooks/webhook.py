@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 import msgspec
 
+from holdfast.domain.session import EndReason, Entry, Session
 from holdfast.errors import HookFailed, InvalidRequest
 from holdfast.hooks.base import EndedSession
 from holdfast.hooks.callbacks import ENDS
@@ -30,7 +31,6 @@ from holdfast.limits import WEBHOOK_BYTES
 from holdfast.models.failures import retry_after
 from holdfast.models.http import checked_headers, proxy_for
 from holdfast.secrets import Redactor
-from holdfast.session import EndReason, Entry, Session
 from holdfast.wire.voice import contents
 
 _log = logging.getLogger("holdfast.webhook")

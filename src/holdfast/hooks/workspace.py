@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from holdfast.domain.session import EndReason
 from holdfast.errors import (
     GitMissing,
     HookFailed,
@@ -14,7 +15,6 @@ from holdfast.errors import (
     WorkspaceUnusable,
 )
 from holdfast.hooks.base import EndedSession
-from holdfast.session import EndReason
 from holdfast.workspace import Workspaces
 from holdfast.workspace.service import fields
 

@@ -14,10 +14,10 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from holdfast.domain.memory import MemoryDelta, Owner
+from holdfast.domain.session import Ending, Entry, NewEntry, Removed, SessionRef
 from holdfast.errors import HoldfastError
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
-from holdfast.memories import MemoryDelta, Owner
-from holdfast.session import Ending, Entry, NewEntry, Removed, SessionRef
 from holdfast.stores.base import Appended, NewSession, Store
 from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.wrapper import StoreWrapper

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import SessionRef
+from holdfast.embedders import Embedder
 from holdfast.errors import EmbeddingFailed, SessionNotFound
 from holdfast.indexes.feeding import digest_of, words_of, words_of_memory
 from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_TRIES, UNEMBEDDED
-from holdfast.memories import Owner
 from holdfast.recall.base import Index, Pending, Source, Space, Vectored
-from holdfast.recall.embedders import Embedder
-from holdfast.session import SessionRef
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 

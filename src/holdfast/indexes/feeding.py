@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from holdfast.memories import Memory
-from holdfast.messages import UNSPOKEN_PARTS, Message, Part
-from holdfast.participants import SPEAKER
+from holdfast.domain.memory import Memory
+from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part
+from holdfast.domain.participants import SPEAKER
+from holdfast.domain.session import JOINED, Entry
 from holdfast.recall.base import Channel, Document
 from holdfast.recall.terms import terms_of
-from holdfast.session import JOINED, Entry
 
 DIGEST_BYTES: Final = 16
 _TOLD: Final = ("transcript", "caption", "alt_text")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from holdfast.domain.session import Ending, Entry, NewEntry, Removed, SessionRef
 from holdfast.indexes.service import IndexService
-from holdfast.session import Ending, Entry, NewEntry, Removed, SessionRef
 from holdfast.stores.base import Append, Appended, NewSession, Store
 from holdfast.stores.wrapper import StoreWrapper
 

@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
+from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.indexes.sources import INVALID, marked, space_of
 from holdfast.recall.base import Batch, Index, Progress, Source
-from holdfast.session import Session, SessionRef
 from holdfast.stores.base import Store
 
 _TRIES: Final = 8

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from holdfast.embedders import Embedder, embedder_of
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.indexes.following import followed
 from holdfast.indexes.later import LaterIndex, Opening
@@ -18,7 +19,6 @@ from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, file_of, lasting, place_of
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
 from holdfast.recall.base import Index
-from holdfast.recall.embedders import Embedder, embedder_of
 from holdfast.stores.base import MAX_PAGE, Store
 from holdfast.stores.indexes import open_index
 from holdfast.stores.memories import MemoryStore

@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.indexes.remembered import brought
 from holdfast.indexes.report import Rebuilding
 from holdfast.indexes.sources import Feeder
 from holdfast.indexes.walking import Walker
-from holdfast.memories import Owner
 from holdfast.recall.base import Index
 from holdfast.recall.terms import VERSION
-from holdfast.session import Session, SessionRef, is_child
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import pages

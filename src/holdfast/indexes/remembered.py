@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 
+from holdfast.domain.memory import Memory, Owner
 from holdfast.errors import Conflict
 from holdfast.indexes.feeding import document_of_memory
-from holdfast.memories import Memory, Owner
 from holdfast.recall.base import Batch, Document, Index, Progress, Source, Space
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 

@@ -14,6 +14,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import Session, SessionRef, is_child
+from holdfast.embedders import Embedder
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.indexes.departures import Departures
 from holdfast.indexes.embedding import Embedding
@@ -40,10 +43,7 @@ from holdfast.limits import (
     INDEX_WAIT_SECONDS,
     INDEX_WAITING,
 )
-from holdfast.memories import Owner
 from holdfast.recall.base import Index, Space
-from holdfast.recall.embedders import Embedder
-from holdfast.session import Session, SessionRef, is_child
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 

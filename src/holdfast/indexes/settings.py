@@ -31,7 +31,7 @@ class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = "keyword"
     """What is searched by where a search does not say."""
     embedder: Any = None
-    """Makes vectors: see `holdfast.recall.embedders.embedder_of`. None: there are none."""
+    """Makes vectors: see `holdfast.embedders.embedder_of`. None: there are none."""
     compress: bool = False
     """Whether vectors are kept in half the space, where the index is SQLite's."""
 

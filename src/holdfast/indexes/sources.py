@@ -18,11 +18,11 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.indexes.feeding import Places, Said, channel_of, documents_of, said_in
 from holdfast.limits import INDEX_INLINE_CHARS, INDEX_PAGE, INDEX_TERMS
 from holdfast.recall.base import Batch, Channel, Document, Index, Progress, Source, Space
-from holdfast.session import Entry, Session, SessionRef
 from holdfast.stores.base import Store
 
 INVALID: Final = -1

@@ -7,8 +7,8 @@ import heapq
 from collections.abc import Callable, Iterator
 from itertools import count
 
+from holdfast.domain.session import Session, SessionRef
 from holdfast.indexes.sources import Seen
-from holdfast.session import Session, SessionRef
 
 
 class Told:

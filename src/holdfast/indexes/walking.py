@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.errors import SessionNotFound
 from holdfast.indexes.departures import Departures
 from holdfast.indexes.remembered import brought
 from holdfast.indexes.sources import Feeder, space_of
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
-from holdfast.memories import Owner
 from holdfast.recall.base import Index, Progress, Space
-from holdfast.session import Session, SessionRef, is_child
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import pages

@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 import anyio.to_thread
 import msgspec
 
+from holdfast.domain.media.parts import hashes_of, put_back, seen
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreCorrupt
-from holdfast.media.parts import hashes_of, put_back, seen
 from holdfast.media.store import THREAD_CHARS
-from holdfast.messages import Message
-from holdfast.session import Entry, SessionRef
 from holdfast.stores.base import Store
 from holdfast.wire.media import chat
 

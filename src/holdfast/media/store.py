@@ -10,10 +10,10 @@ from typing import Any, Final, Self
 import anyio.to_thread
 import msgspec
 
+from holdfast.domain.media.parts import chars_of, hashes_of, moved
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry, Removed, SessionRef
 from holdfast.limits import MEDIA_CACHE_BYTES
-from holdfast.media.parts import chars_of, hashes_of, moved
-from holdfast.messages import Message
-from holdfast.session import Entry, NewEntry, Removed, SessionRef
 from holdfast.stores.base import Append, Appended, NewSession, Store
 from holdfast.stores.wrapper import StoreWrapper
 
@@ -73,7 +73,7 @@ async def taken_apart(
 
     Args:
         messages: as they came.
-        plain: see `holdfast.media.shapes.apart`; False where somebody has yet to look for secrets.
+        plain: see `holdfast.domain.shapes.apart`; False where somebody has yet to look for secrets.
     """
     contents: dict[bytes, bytes] = {}
     if not any(message.media for message in messages):
@@ -84,7 +84,7 @@ async def taken_apart(
 
 
 class ReferringStore(StoreWrapper):
-    """A store whose messages refer to their media; see `holdfast.media.parts`.
+    """A store whose messages refer to their media; see `holdfast.domain.media.parts`.
 
     Args:
         inner: keeps both.

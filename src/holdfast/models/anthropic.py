@@ -37,7 +37,7 @@ class AnthropicModel(UpstreamClient):
         api_key: sent as `x-api-key`, to other hosts as bearer token too; a login's token (`sk-ant-oat…`) as bearer alone. None
             sends none.
         model: what the upstream calls the model. It replaces the request's own; None leaves that in place.
-        max_tokens: of a reply whose request does not say, which the API wants to know; None: what `holdfast.budget` keeps free.
+        max_tokens: of a reply whose request does not say, which the API wants to know; None: what `holdfast.domain.budget` keeps free.
         headers: sent with every call, and stronger than the client's own; `anthropic-beta` is added to that of a request.
         clock: Unix seconds, which chunks tell as `created`.
         options: timeouts, retries and limits; see `UpstreamClient`.

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.context.dialects import Dialect, adapted
+from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
-from holdfast.messages import Message
 from holdfast.models.http import ANTHROPIC_HOST, anthropic_headers, anthropic_path, key_of
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import messages_from, split_system

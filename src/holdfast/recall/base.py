@@ -57,7 +57,7 @@ class Space(NamedTuple):
     """Whose documents: a tenant's user, or an owner of memories."""
 
     kind: Literal["talk", "user", "agent", "app"]
-    """`talk`: a user's conversations; the others: memories of such an owner, see `holdfast.memories.Owner`."""
+    """`talk`: a user's conversations; the others: memories of such an owner, see `holdfast.domain.memory.Owner`."""
     name: str
     """The user's id, or the owner's."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.context.build import WorkingSet
-from holdfast.messages import SYSTEM_ROLES, Message, ToolCall
+from holdfast.domain.messages import SYSTEM_ROLES, Message, ToolCall
 
 
 class Said:

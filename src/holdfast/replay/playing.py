@@ -10,12 +10,12 @@ import msgspec
 from holdfast.context.build import PRIMING, Request, WorkingSet, build
 from holdfast.context.policies import Policy
 from holdfast.context.view import ViewState
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry, Tail, extend
 from holdfast.errors import BudgetTooSmall
-from holdfast.messages import Message
 from holdfast.replay.judging import Said, blocks_of, has_orphan, has_task, is_bound, values_of
 from holdfast.replay.specs import Spec
 from holdfast.replay.summaries import Desk, Scribe
-from holdfast.session import Entry, NewEntry, Tail, extend
 from holdfast.tokens import STORED, TokenCounter
 from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording

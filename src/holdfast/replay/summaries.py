@@ -23,9 +23,9 @@ from holdfast.context.summarizing import PROMPT
 from holdfast.context.units import units_of
 from holdfast.context.view import Carried, ViewState
 from holdfast.context.window import Room
+from holdfast.domain.session import Entry
 from holdfast.models import Collector, Model, closing
-from holdfast.session import Entry
-from holdfast.summarizers import Reading, Spent, Unwritten, allowed, capacity, write
+from holdfast.overlays.summarizers import Reading, Spent, Unwritten, allowed, capacity, write
 from holdfast.tokens import STORED
 from holdfast.wire.openai import message_from
 

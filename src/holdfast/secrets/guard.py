@@ -18,8 +18,8 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import HoldfastError, SecretBlocked
-from holdfast.messages import Content, Message, Part, ToolCall
 from holdfast.secrets.redactor import Redactor, make_redactor, redactor_of
 from holdfast.secrets.redactor import Settings as RedactionSettings
 from holdfast.secrets.rules import CREDENTIALS

@@ -11,18 +11,18 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast import errors
-from holdfast.guarded import masked
+from holdfast.domain.messages import Message
+from holdfast.domain.reconcile import Mode
+from holdfast.domain.session import Session, SessionRef
+from holdfast.engine.guarded import masked
 from holdfast.holdfast import Holdfast
-from holdfast.matching import Landing, behind
-from holdfast.messages import Message
-from holdfast.moving import copied
-from holdfast.prompting import check_body
-from holdfast.recognising import recognised
-from holdfast.reconcile import Mode
-from holdfast.relating import NOTHING
+from holdfast.recognition.matching import Landing, behind
+from holdfast.recognition.recognising import recognised
 from holdfast.server.http import Call, named_session
-from holdfast.session import Session, SessionRef
-from holdfast.sessions import DEFAULT_USER
+from holdfast.sessions.catalogue import DEFAULT_USER
+from holdfast.sessions.moving import copied
+from holdfast.turns.prompting import check_body
+from holdfast.turns.relating import NOTHING
 
 MATCHES: Final = ("on", "off")
 """What `session_match` may say."""

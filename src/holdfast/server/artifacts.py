@@ -8,14 +8,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from holdfast import errors
-from holdfast.artifact import NOTHING, USER, Artifact, artifact_to, checked_name
+from holdfast.domain.artifact import NOTHING, USER, Artifact, artifact_to, checked_name
+from holdfast.domain.session import SessionRef
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.server.http import Call
 from holdfast.server.replies import Reply, error_body
 from holdfast.server.sessions import PAGE
 from holdfast.server.streams import arriving, begun
 from holdfast.server.strict import decoded
-from holdfast.session import SessionRef
 
 _ETAG: Final = re.compile(r'"?([0-9]{1,18})(?:-([0-9a-f]{32}))?"?')
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)

@@ -12,20 +12,20 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from holdfast import errors
+from holdfast.domain.messages import Message
+from holdfast.domain.reconcile import Mode
+from holdfast.domain.session import Session
+from holdfast.engine.queueing import QueueMode, checked_mode
 from holdfast.holdfast import Holdfast
 from holdfast.media.store import taken_apart
-from holdfast.messages import Message
-from holdfast.queueing import QueueMode, checked_mode
-from holdfast.reconcile import Mode
 from holdfast.server.addressing import MATCHES, Asked, Matching, addressed, speaker_in
 from holdfast.server.doors.base import Door, Said
 from holdfast.server.http import Call, without_secrets
 from holdfast.server.intake import Intake
 from holdfast.server.relay import ON_DISCONNECT, Asker, Client, Relays, relayed
 from holdfast.server.replies import failure, respond
-from holdfast.session import Session
 from holdfast.stores.checks import check_id
-from holdfast.turning import Turn, TurnRequest
+from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import split_system
 
 OWN_FIELDS = frozenset(

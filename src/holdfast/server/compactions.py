@@ -6,12 +6,12 @@ import re
 from typing import Any
 
 from holdfast import errors
-from holdfast.handles import SessionHandle
+from holdfast.domain.session import NewCompaction, StoredCompaction
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.server.http import Call
 from holdfast.server.replies import Reply, error_body
 from holdfast.server.sessions import PAGE, known, listed, optional
-from holdfast.session import NewCompaction, StoredCompaction
+from holdfast.sessions.handle import SessionHandle
 
 OPTIONS = ("strategy", "budget", "threshold", "target", "summarizer_llm", "prompt")
 """Keys of `summary_buffer` that may hold for one compaction."""

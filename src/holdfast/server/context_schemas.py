@@ -6,6 +6,7 @@ from typing import Final, get_args
 
 from holdfast.context.dialects import DIALECTS
 from holdfast.context.settings import CLEARING, STRATEGIES, Key
+from holdfast.domain.session import CompactionKind, CompactionStatus
 from holdfast.server.shapes import (
     ID,
     SYSTEM,
@@ -23,7 +24,6 @@ from holdfast.server.shapes import (
     text,
     whole,
 )
-from holdfast.session import CompactionKind, CompactionStatus
 
 
 def _strategy_key(key: Key) -> Schema:

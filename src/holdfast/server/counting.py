@@ -8,13 +8,13 @@ from typing import Any, Final
 import anyio.to_thread
 
 from holdfast.agents import Llm
-from holdfast.calibration import Counted
 from holdfast.context.dialects import adapted
+from holdfast.domain.calibration import Counted
+from holdfast.domain.media.parts import seen
+from holdfast.domain.messages import Message
+from holdfast.engine.guarded import masked
 from holdfast.errors import InvalidRequest
-from holdfast.guarded import masked
 from holdfast.holdfast import Holdfast
-from holdfast.media.parts import seen
-from holdfast.messages import Message
 from holdfast.server.chat import check
 from holdfast.server.doors.messages import Messages
 from holdfast.server.http import Call

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
-from holdfast.dream_proposals import Status
-from holdfast.dreaming import Verdict
+from holdfast.dreams.gates import Verdict
+from holdfast.dreams.proposing import Status
 from holdfast.limits import DIARY_PAGE
 from holdfast.server.shapes import ID, TIME, Schema, array, asked, boolean, nullable, page, record, text, whole
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.dreams import shown
+from holdfast.domain.memory import Owner
+from holdfast.dreams.sweep import shown
 from holdfast.limits import DIARY_PAGE
-from holdfast.memories import Owner
 from holdfast.server.http import Call
 from holdfast.server.memories import SCOPES, check_writes, owner_in
 from holdfast.server.replies import Reply

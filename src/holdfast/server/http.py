@@ -13,16 +13,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import errors
 from holdfast.access import Handed, Principal, upstream_user
-from holdfast.guarded import masked
+from holdfast.domain.messages import Message
+from holdfast.domain.participants import participants_of
+from holdfast.domain.session import Session, SessionRef
+from holdfast.engine.guarded import masked
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PARAMETERS
-from holdfast.messages import Message
-from holdfast.participants import participants_of
 from holdfast.server.intake import Held, Intake, Refused
 from holdfast.server.permissions import permit
 from holdfast.server.replies import Reply, error_body, failure, response_of
-from holdfast.session import Session, SessionRef
-from holdfast.sessions import DEFAULT_USER
+from holdfast.sessions.catalogue import DEFAULT_USER
 from holdfast.wire.openai import message_to
 
 

@@ -12,9 +12,9 @@ import anyio.to_thread
 import msgspec
 from starlette.requests import Request
 
+from holdfast.domain.media.checks import check_media, without_data
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.limits import BODIES, MESSAGE_BYTES, Limits
-from holdfast.media.checks import check_media, without_data
 from holdfast.server.strict import decoded
 
 _SMALL: Final = 64 * 1024

@@ -7,13 +7,13 @@ from typing import Any, Final, Literal
 
 from msgspec import UNSET
 
+from holdfast.domain.memory import ORIGINS, STATUSES, TYPES, Memory, MemorySource, Owner
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import MEMORY_SOURCES, RECALLED_MEMORIES
 from holdfast.limits import PAGE as MAX_PAGE
-from holdfast.memories import ORIGINS, STATUSES, TYPES, Memory, MemorySource, Owner
-from holdfast.memory_checks import DEFAULT_USER, owner_of, seen_by
-from holdfast.recollecting import MODES
-from holdfast.remembering import Remembered
+from holdfast.memory.checks import DEFAULT_USER, owner_of, seen_by
+from holdfast.memory.ranking import MODES
+from holdfast.memory.remembering import Remembered
 from holdfast.server.http import Call, refuse_unknown
 from holdfast.server.permissions import check_shared
 from holdfast.server.replies import Reply

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from holdfast.domain.memory import ORIGINS, STATUSES, TYPES
 from holdfast.limits import (
     MEMORY_CHARS,
     MEMORY_SOURCES,
@@ -12,8 +13,7 @@ from holdfast.limits import (
     PAGE,
     RECALLED_MEMORIES,
 )
-from holdfast.memories import ORIGINS, STATUSES, TYPES
-from holdfast.recollecting import MODES
+from holdfast.memory.ranking import MODES
 from holdfast.server.shapes import ID, TIME, Schema, array, asked, free, nullable, page, record, ref, text, whole
 
 _ID: Final = text("`mem_` and 32 hexadecimal digits")

@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec import UNSET
 
+from holdfast.domain.participants import check_participants
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound
-from holdfast.moving import forked, rewound
-from holdfast.participants import check_participants
 from holdfast.server.http import Call
 from holdfast.server.replies import Reply
 from holdfast.server.sessions import if_match, known, optional
-from holdfast.session import SessionRef
-from holdfast.sessions import DEFAULT_USER
+from holdfast.sessions.catalogue import DEFAULT_USER
+from holdfast.sessions.moving import forked, rewound
 from holdfast.stores.checks import check_id
 from holdfast.wire.exports import session_to
 

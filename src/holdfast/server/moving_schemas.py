@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-from holdfast.receipts import Receipt
+from holdfast.domain.session import EndReason
+from holdfast.life.receipts import Receipt
 from holdfast.server.shapes import ID, TIME, Schema, array, asked, free, nullable, record, ref, text, whole
-from holdfast.session import EndReason
 from holdfast.wire.past import MEDIA_LISTS
 
 _MEDIUM: Final = record(

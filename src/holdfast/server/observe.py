@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import json
 import logging
 import re
@@ -18,21 +17,19 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.agents import Roster
-from holdfast.compacting import Compactor
 from holdfast.config import is_loopback
-from holdfast.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.indexes.service import IndexService
 from holdfast.models import Limited
-from holdfast.scoring import Scoring
+from holdfast.overlays.compacting import Compactor
+from holdfast.overlays.scoring import Scoring
 from holdfast.secrets import Guard
 from holdfast.server.relay import Relays
 from holdfast.server.replies import Reply as _Reply
-from holdfast.server.replies import error_body, response_of
+from holdfast.server.replies import error_body, request_id, response_of
 
 _log = logging.getLogger("holdfast.access")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-request_id: contextvars.ContextVar[str | None] = contextvars.ContextVar("request_id", default=None)
-"""The id of the request that is being answered."""
 
 
 class Metrics:

@@ -21,14 +21,14 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from starlette.types import Receive, Scope, Send
 
 from holdfast import errors
+from holdfast.domain.session import Session
 from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
 from holdfast.server.doors.base import Door, Telling
 from holdfast.server.replies import Reply, error_body, failure, respond
-from holdfast.session import Session
-from holdfast.showing import Progress
-from holdfast.turn import respond as answer
-from holdfast.turning import Turn
+from holdfast.turns.flow import respond as answer
+from holdfast.turns.showing import Progress
+from holdfast.turns.turn import Turn
 
 OnDisconnect = Literal["cut", "finish"]
 ON_DISCONNECT: Final[tuple[str, ...]] = get_args(OnDisconnect)

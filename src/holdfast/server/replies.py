@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import AsyncGenerator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ from holdfast.server.streams import Streamed
 _log = logging.getLogger("holdfast.server")
 _PARAM_CHARS = 200
 """Longest `param` of an error."""
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""The id of the request that is being answered."""
 _encoder = msgspec.json.Encoder()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast import limits
-from holdfast.messages import ROLES
+from holdfast.domain.messages import ROLES
 from holdfast.server.artifact_schemas import ARTIFACT_COMPONENTS
 from holdfast.server.context_schemas import CONTEXT_COMPONENTS, KEPT, RECALLED, WORKING_SET
 from holdfast.server.dream_schemas import DREAM_COMPONENTS

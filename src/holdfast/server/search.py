@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.asking import SEARCH_MODES, SEARCH_ROLES, zone_named
 from holdfast.errors import InvalidRequest
 from holdfast.limits import QUERY_CHARS, SEARCH_NEIGHBOURS, SEARCH_RESULTS
-from holdfast.searching import SearchHit
+from holdfast.search.asking import SEARCH_MODES, SEARCH_ROLES, zone_named
+from holdfast.search.searching import SearchHit
 from holdfast.server.http import Call
 from holdfast.server.replies import Reply
-from holdfast.sessions import DEFAULT_USER
+from holdfast.sessions.catalogue import DEFAULT_USER
 from holdfast.wire.times import moment_of
 
 PAGE: Final = 10

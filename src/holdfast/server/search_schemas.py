@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.asking import SEARCH_MODES, SEARCH_ROLES
 from holdfast.limits import QUERY_CHARS, SEARCH_NEIGHBOURS, SEARCH_RESULTS
+from holdfast.search.asking import SEARCH_MODES, SEARCH_ROLES
 from holdfast.server.shapes import ID, TIME, Schema, array, boolean, nullable, record, ref, text, whole
 
 _ROLE: Final[Schema] = {"type": "string", "enum": list(SEARCH_ROLES)}

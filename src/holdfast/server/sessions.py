@@ -12,22 +12,22 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast import errors
-from holdfast.carrying import CarryOver, carry_over_from
 from holdfast.context.dialects import checked
 from holdfast.context.settings import parse
-from holdfast.handles import SessionHandle
-from holdfast.looking import Look, looked, told
+from holdfast.domain.messages import Message
+from holdfast.domain.participants import check_participants, said_by
+from holdfast.domain.session import Session, erased
+from holdfast.domain.state import scope_of
 from holdfast.media.leaving import whole_entries
-from holdfast.messages import Message
-from holdfast.participants import check_participants, said_by
 from holdfast.server.http import Call, named_session, refuse_unknown, without_secrets
 from holdfast.server.permissions import check_shared
 from holdfast.server.replies import Reply
-from holdfast.session import Session, erased
-from holdfast.sessions import DEFAULT_USER
-from holdfast.state import scope_of
+from holdfast.sessions.carrying import CarryOver, carry_over_from
+from holdfast.sessions.catalogue import DEFAULT_USER
+from holdfast.sessions.handle import SessionHandle
+from holdfast.sessions.looking import Look, looked, told
 from holdfast.stores.base import MAX_PAGE, Append, SessionPatch
-from holdfast.turning import counted
+from holdfast.turns.turn import counted
 from holdfast.wire.exports import milliseconds, own_fields, session_to, system_messages_from
 from holdfast.wire.openai import entry_to, message_to, messages_from
 

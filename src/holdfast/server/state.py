@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from holdfast.domain.state import Change, Extend, Increment, Scope, combined, prefixed
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_CHANGES
 from holdfast.server.http import Call, Handler, refuse_unknown
 from holdfast.server.replies import Reply
 from holdfast.server.sessions import check_app, if_match, known
-from holdfast.state import Change, Extend, Increment, Scope, combined, prefixed
 
 _FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "set": ("value",),

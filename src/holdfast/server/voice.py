@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
+from holdfast.domain.heard import heard_from
+from holdfast.domain.session import Entry, Session
 from holdfast.errors import InvalidRequest
-from holdfast.heard import heard_from
 from holdfast.media.leaving import whole_entries
 from holdfast.server.http import Call
 from holdfast.server.replies import Reply
 from holdfast.server.sessions import known
-from holdfast.session import Entry, Session
-from holdfast.voicing import Speech, interrupted, spoken
-from holdfast.voicing import history as told_history
+from holdfast.sessions.voicing import Speech, interrupted, spoken
+from holdfast.sessions.voicing import history as told_history
 from holdfast.wire.openai import entry_to
 from holdfast.wire.voice import attributed, plain
 

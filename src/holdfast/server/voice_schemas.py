@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.heard import SPEAKING_RATE
+from holdfast.domain.heard import SPEAKING_RATE
 from holdfast.server.shapes import ID, TIME, Schema, array, asked, boolean, nullable, record, ref, text, whole
 from holdfast.wire.voice import SOURCES
 

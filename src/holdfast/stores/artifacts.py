@@ -2,7 +2,7 @@
 
 A name means one artifact in its scope: a session, or all sessions of a user. Its versions count from 0; the next one gets the
 next number, also when the newest was deleted, until none is left. Names come in Unicode's form NFC; two that fold to the same
-(`holdfast.artifact.folded`) are not there at a time.
+(`holdfast.domain.artifact.folded`) are not there at a time.
 
 The content is stored before, under a key of its own, by whoever calls. That of what went with its session, was dropped, or was
 never named, is found by `blobs_in_use`.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.artifact import Artifact, ArtifactPage, NewArtifact, Scope
+from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope
 
 
 class ArtifactStore(Protocol):

@@ -15,7 +15,7 @@ to the session's `version`.
 
 **Retiring.** `retire_from=n` retires the live entries with `seq >= n`: they stay in the log, `retired_by` the `seq`
 that the first appended entry gets. The live path is what is not retired. Running totals, digests, units and turns of
-what is appended follow the live path (`holdfast.session.extend` after `rewind`).
+what is appended follow the live path (`holdfast.domain.session.extend` after `rewind`).
 
 **Idempotency.** `append` with an `idempotency_key` that the session has seen writes nothing and answers what the first
 call answered, with `replayed` true; with another `fingerprint` it raises `IdempotencyConflict`. Keys live as long as
@@ -101,9 +101,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast import limits
-from holdfast.history import Past
-from holdfast.messages import Message
-from holdfast.session import (
+from holdfast.domain.history import Past
+from holdfast.domain.messages import Message
+from holdfast.domain.session import (
     Claim,
     Ending,
     Entry,
@@ -192,7 +192,7 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The session it is meant for; another one of its name is `SessionNotFound`. None: whichever has the name."""
     retire_from: int | None = None
     state_delta: Mapping[str, Any] | None = None
-    """Changes of the state, by key with the prefix of its scope, in order; see `holdfast.state.Change` and
+    """Changes of the state, by key with the prefix of its scope, in order; see `holdfast.domain.state.Change` and
     `holdfast.stores.state`."""
     state_expect: Mapping[str, Any] | None = None
     """What must stand under some keys of the session's own state (None: nothing), else `StaleState`: compare-and-set."""
@@ -357,7 +357,7 @@ class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, Memor
         ...
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Replace an entry's content by `holdfast.session.erased`. Its digest stays, so the chain holds.
+        """Replace an entry's content by `holdfast.domain.session.erased`. Its digest stays, so the chain holds.
 
         SQLite takes it out of its files at once; a server's own disk keeps dead rows until it cleans up (docs/storage.md).
 

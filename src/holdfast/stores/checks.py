@@ -10,9 +10,14 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UnsetType
 
-from holdfast.artifact import USER, NewArtifact, Scope, UserRef, checked_name
+from holdfast.domain.artifact import USER, NewArtifact, Scope, UserRef, checked_name
+from holdfast.domain.history import OldEntry
+from holdfast.domain.messages import DIGEST_SIZE, ROLES, UNWRITABLE, Message, encode_payload
+from holdfast.domain.session import CompactionKind, Ending, EndReason, ModelCall, NewCompaction, NewEntry, SessionRef
+from holdfast.domain.state import APP, TEMP, Change, check_delta, encoded, scope_of
+from holdfast.domain.state import USER as USER_STATE
+from holdfast.domain.state import check_key as check_state_key
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
-from holdfast.history import OldEntry
 from holdfast.limits import (
     ARTIFACT_METADATA_BYTES,
     CALL_BUILD_BYTES,
@@ -27,11 +32,6 @@ from holdfast.limits import (
     STATE_KEYS,
     SYSTEM_BYTES,
 )
-from holdfast.messages import DIGEST_SIZE, ROLES, UNWRITABLE, Message, encode_payload
-from holdfast.session import CompactionKind, Ending, EndReason, ModelCall, NewCompaction, NewEntry, SessionRef
-from holdfast.state import APP, TEMP, Change, check_delta, encoded, scope_of
-from holdfast.state import USER as USER_STATE
-from holdfast.state import check_key as check_state_key
 from holdfast.stores.base import MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_PAGE, Append, NewSession, SessionPatch
 from holdfast.stores.keys import ApiKey, Role
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.session import Ending, Session, SessionRef
+from holdfast.domain.session import Ending, Session, SessionRef
 
 
 class LifeStore(Protocol):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 
 _SIZE = 8
 """Bytes of a key: what a B-tree holds best. Places whose keys meet by chance are told apart by the owner of their session."""

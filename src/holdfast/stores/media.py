@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 
 
 class MediaStore(Protocol):

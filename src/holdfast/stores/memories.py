@@ -31,7 +31,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.memories import DiaryEntry, Memory, MemoryDelta, Owner, Signal
+from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 
 
 class OwnedMemories(msgspec.Struct, frozen=True):

@@ -9,6 +9,8 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, OwnerKind, Signal, Status
+from holdfast.domain.messages import UNWRITABLE
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import (
     DIARY_KEPT,
@@ -19,8 +21,6 @@ from holdfast.limits import (
     METADATA_BYTES,
     PAGE,
 )
-from holdfast.memories import DiaryEntry, Memory, MemoryDelta, Owner, OwnerKind, Signal, Status
-from holdfast.messages import UNWRITABLE
 from holdfast.stores.checks import check_id, check_json, check_limit, check_size
 from holdfast.stores.memories import MemoriesAsked
 

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.state import Change
+from holdfast.domain.state import Change
 
 
 class ScopedState(msgspec.Struct, frozen=True):
@@ -67,10 +67,10 @@ class StateStore(Protocol):
 
         Args:
             user_id: whose; None: the tenant's.
-            delta: by key, without prefix, in order; see `holdfast.state.Change`.
+            delta: by key, without prefix, in order; see `holdfast.domain.state.Change`.
             timestamp: milliseconds since the epoch.
             expect: the version that the scope must be at; None: any.
-            values: what must stand under some keys (None: nothing), by `holdfast.state.same`: compare-and-set.
+            values: what must stand under some keys (None: nothing), by `holdfast.domain.state.same`: compare-and-set.
 
         Raises:
             StaleState: the scope is at another version, or something else stands under one of `values`.

@@ -6,10 +6,10 @@ import math
 
 import msgspec
 
+from holdfast.domain.history import LivePath
+from holdfast.domain.messages import former_chains
+from holdfast.domain.session import Entry, NewEntry, Session, SessionRef, Tail, as_sent, extend
 from holdfast.errors import StoreCorrupt
-from holdfast.history import LivePath
-from holdfast.messages import former_chains
-from holdfast.session import Entry, NewEntry, Session, SessionRef, Tail, as_sent, extend
 from holdfast.stores.base import MAX_PAGE, Store
 
 

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
+from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.session import Entry, Session, SessionRef
 from holdfast.stores.base import MAX_PAGE, SessionPage, Store
 
 ENTRIES: Final = 32

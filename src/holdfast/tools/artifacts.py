@@ -11,11 +11,11 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from holdfast.artifact import LOADER, Artifact, result_seq
 from holdfast.artifacts.content import UNKNOWN, charset_of, is_text, text_in, type_of
+from holdfast.domain.artifact import LOADER, Artifact, result_seq
+from holdfast.domain.messages import Part
 from holdfast.errors import ArtifactNotFound, InvalidRequest
 from holdfast.limits import LISTED_ARTIFACTS, LOADED_IMAGE_BYTES
-from holdfast.messages import Part
 from holdfast.secrets import Guard
 from holdfast.tools.context import ToolContext
 from holdfast.tools.functions import tool_from

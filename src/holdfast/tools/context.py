@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.artifacts import SessionArtifacts
-from holdfast.errors import InvalidRequest
-from holdfast.session import Entry
-from holdfast.state import (
+from holdfast.domain.session import Entry
+from holdfast.domain.state import (
     Change,
     Extend,
     Increment,
@@ -26,6 +25,7 @@ from holdfast.state import (
     prefixed,
     scope_of,
 )
+from holdfast.errors import InvalidRequest
 
 _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 
@@ -260,7 +260,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     search: Callable[[Wanted], Awaitable[Sequence[Found]]] | None = None
     """What the user's conversations have; None: nothing can be searched here."""
     memories: Any = None
-    """The `holdfast.session_memories.SessionMemories` of the session; None: there are none here."""
+    """The `holdfast.memory.of_session.SessionMemories` of the session; None: there are none here."""
     most: int = 64 * 1024
     """Bytes of a result, as `ToolLimits` says."""
 

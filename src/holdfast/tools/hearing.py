@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.context.recalled import RECALLERS
-from holdfast.memories import MemorySource, Origin, origin_of
-from holdfast.messages import SERVER_TOOL_PARTS, Part
-from holdfast.participants import SPEAKER
-from holdfast.provenance import ANALYSED_CHARS, Heard, forms_of, heard, tool_origin
+from holdfast.domain.memory import MemorySource, Origin, origin_of
+from holdfast.domain.messages import SERVER_TOOL_PARTS, Part
+from holdfast.domain.participants import SPEAKER
+from holdfast.domain.session import HAND_OVER, TRANSFER, Entry, SessionRef, is_child
+from holdfast.memory.provenance import ANALYSED_CHARS, Heard, forms_of, heard, tool_origin
 from holdfast.recall.terms import terms_of
-from holdfast.session import HAND_OVER, TRANSFER, Entry, SessionRef, is_child
 from holdfast.tools.search import NOTHING, OPENING
 
 HELD_MARK: Final = '"held for review":true'

@@ -1,6 +1,6 @@
 """The built-in tool `memory`: the model remembers, recalls and forgets what is to outlast the conversation, for its user alone.
 
-What it remembers is trusted as the words are that it comes from: see `holdfast.provenance`. What a tool, a page or another person said
+What it remembers is trusted as the words are that it comes from: see `holdfast.memory.provenance`. What a tool, a page or another person said
 is held for review.
 """
 
@@ -15,11 +15,11 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.context.recalled import as_line, enveloped
+from holdfast.domain.memory import Memory, MemorySource, MemoryType
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import LOOKED_BACK, LOOKED_OVER, MEMORY_CHARS, MEMORY_TAGS
-from holdfast.memories import Memory, MemorySource, MemoryType
-from holdfast.recollecting import Mode
-from holdfast.session_memories import SessionMemories
+from holdfast.memory.of_session import SessionMemories
+from holdfast.memory.ranking import Mode
 from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.functions import tool_from
 from holdfast.tools.hearing import heard_in, is_outside

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.domain.messages import UNWRITABLE, Message, Part, ToolCall
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ERROR_CHARS, TOOL_GRACE_SECONDS
-from holdfast.messages import UNWRITABLE, Message, Part, ToolCall
 from holdfast.tools.context import ToolContext
 from holdfast.tools.tool import Tool, Toolset
 

@@ -16,8 +16,8 @@ import msgspec
 
 from holdfast.context.dialects import NATIVE_PARTS, arguments_of
 from holdfast.context.reasoning import THINKING, Thought, beside, thought_of
+from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.messages import Content, Message, Part, ToolCall
 from holdfast.wire.anthropic_cache import mark
 from holdfast.wire.media import Media, media_of
 from holdfast.wire.openai import message_from, split_system

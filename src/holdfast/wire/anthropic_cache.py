@@ -17,7 +17,7 @@ from typing import Any, Final
 from holdfast.context.dialects import CLOSING
 from holdfast.context.reasoning import THINKING
 from holdfast.context.recalled import is_recalled
-from holdfast.messages import Message
+from holdfast.domain.messages import Message
 
 Block = dict[str, Any]
 CACHE_MARKS: Final = 4

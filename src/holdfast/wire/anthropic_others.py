@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.messages import UNSPOKEN_PARTS, Message, Part, ToolCall
+from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part, ToolCall
 
 _IN_MESSAGES: Final = frozenset({"thinking_blocks", "content_blocks", "is_error", "cache_control", "toolset_name"})
 """Fields beside a message's own."""

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.context.dialects import arguments_of
 from holdfast.context.reasoning import THINKING, Thought, beside
-from holdfast.messages import UNSPOKEN_PARTS
+from holdfast.domain.messages import UNSPOKEN_PARTS
 from holdfast.wire.anthropic import BLOCKS
 from holdfast.wire.openai import call_continued, message_from
 

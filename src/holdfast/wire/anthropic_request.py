@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.budget import Budget
 from holdfast.context.dialects import adapted
 from holdfast.context.reasoning import THINKING
+from holdfast.domain.budget import Budget
 from holdfast.errors import InvalidRequest
 from holdfast.wire.anthropic import request_to, tool_name, tools_to
 from holdfast.wire.anthropic_cache import MARK

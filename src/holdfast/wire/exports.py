@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.artifact import Artifact, artifact_to
+from holdfast.domain.artifact import Artifact, artifact_to
+from holdfast.domain.history import Past
+from holdfast.domain.media.placing import placed
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, ModelCall, Session
+from holdfast.domain.session import erased as erased_message
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.history import Past
-from holdfast.media.placing import placed
-from holdfast.messages import Message
-from holdfast.session import Entry, ModelCall, Session
-from holdfast.session import erased as erased_message
 from holdfast.wire.openai import message_from, message_to, messages_from, split_system
 from holdfast.wire.past import (
     MEDIA_LISTS,

@@ -15,8 +15,8 @@ from typing import Any
 
 from holdfast.context.dialects import arguments_of
 from holdfast.context.reasoning import THINKING, Thought, call_signature, signature_of, thoughts
+from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
-from holdfast.messages import Content, Message, Part, ToolCall
 from holdfast.wire.media import Media, media_of
 from holdfast.wire.openai import split_system
 

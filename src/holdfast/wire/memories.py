@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.memories import Memory
+from holdfast.domain.memory import Memory
 
 
 def memory_to(memory: Memory) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.domain.media.parts import marked
+from holdfast.domain.messages import ROLES, SYSTEM_ROLES, TEXT_PARTS, Content, Message, Part, ToolCall
+from holdfast.domain.session import Entry
 from holdfast.errors import InvalidMessage
-from holdfast.media.parts import marked
-from holdfast.messages import ROLES, SYSTEM_ROLES, TEXT_PARTS, Content, Message, Part, ToolCall
-from holdfast.session import Entry
 
 OWN_FIELDS = frozenset(
     {

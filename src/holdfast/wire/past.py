@@ -8,11 +8,11 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast, get_args
 
+from holdfast.domain.history import Past
+from holdfast.domain.messages import DIGEST_SIZE, Part
+from holdfast.domain.session import EndReason, Entry, ModelCall, Usage
+from holdfast.domain.shapes import KINDS, Kind
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.history import Past
-from holdfast.media.shapes import KINDS, Kind
-from holdfast.messages import DIGEST_SIZE, Part
-from holdfast.session import EndReason, Entry, ModelCall, Usage
 from holdfast.wire.media import media_of
 from holdfast.wire.openai import entry_to
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage
-from holdfast.messages import Message
 from holdfast.wire.openai import message_from, messages_from
 
 MAX_LINE = 64 * 1024 * 1024

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.domain.session import BRANCH, JOINED, STEP, Entry
 from holdfast.errors import InvalidMetadata
-from holdfast.session import BRANCH, JOINED, STEP, Entry
 from holdfast.wire.past import whole
 
 SOURCES: Final[Mapping[str, tuple[str, ...]]] = {

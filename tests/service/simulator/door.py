@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.agents import Llm, Roster
+from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import Collector, as_chunks
 from holdfast.server.app import make_app
-from holdfast.session import Entry, SessionRef
 
 Data = dict[str, Any]
 CHAT = "/v1/chat/completions"

@@ -43,7 +43,7 @@ async def _tried(settings: Any) -> tuple[str, int]:
     """Its name, and how many numbers its vectors have."""
     import anyio
 
-    from holdfast.recall.embedders import embedder_of
+    from holdfast.embedders import embedder_of
 
     embedder = embedder_of(settings)
     try:

@@ -15,7 +15,7 @@ from holdfast.cli.terminal import moment
 from holdfast.errors import HoldfastError, InvalidRequest, MissingExtra, StoreCorrupt
 
 if TYPE_CHECKING:
-    from holdfast.session import Session
+    from holdfast.domain.session import Session
 
 PATIENCE = 5.0
 """Seconds to wait for another program that holds the file."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.context.dialects import Dialect
-from holdfast.messages import Message
+from holdfast.domain.messages import Message
 from holdfast.server.replies import Reply
-from holdfast.showing import Progress
+from holdfast.turns.showing import Progress
 
 
 class Said(NamedTuple):

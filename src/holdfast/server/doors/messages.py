@@ -10,9 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.server.doors.base import Said
-from holdfast.server.observe import request_id
-from holdfast.server.replies import Reply
-from holdfast.showing import Progress
+from holdfast.server.replies import Reply, request_id
+from holdfast.turns.showing import Progress
 from holdfast.wire.anthropic import messages_from, system_from
 from holdfast.wire.anthropic_inbound import fields_from
 from holdfast.wire.anthropic_replies import Event, ReplyEvents, message_of

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.calling import PROGRESS
 from holdfast.server.doors.base import Said
 from holdfast.server.replies import Reply
-from holdfast.showing import Progress
+from holdfast.turns.calling import PROGRESS
+from holdfast.turns.showing import Progress
 from holdfast.wire.openai import messages_from
 
 _encoder = msgspec.json.Encoder()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.domain.session import Claim, Session, SessionRef
 from holdfast.errors import SessionBusy
-from holdfast.session import Claim, Session, SessionRef
 from holdfast.stores.base import Append
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.steps import Query, Steps

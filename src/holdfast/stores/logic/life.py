@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace as evolve
 
+from holdfast.domain.session import Ending, Session, SessionRef
 from holdfast.errors import EndingNotFound
-from holdfast.session import Ending, Session, SessionRef
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import ending_of, ending_row, session_of, text_of
 from holdfast.stores.logic.steps import Query, Steps

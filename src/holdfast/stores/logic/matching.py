@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.session import SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.stores.logic.rows import array_of, sighting_of
 from holdfast.stores.logic.steps import Query, Steps
 from holdfast.stores.matching import Sighting, key_of, scope_of

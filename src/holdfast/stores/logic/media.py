@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from holdfast.domain.history import OldEntry
+from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.errors import InvalidMessage
-from holdfast.history import OldEntry
-from holdfast.session import Entry, NewEntry, SessionRef
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import array_of
 from holdfast.stores.logic.steps import Many, Query, Steps

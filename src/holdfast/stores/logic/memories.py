@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
+from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories, TooLarge
 from holdfast.limits import DIARY_KEPT, MEMORIES, PAGE, SIGNALS_KEPT
-from holdfast.memories import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.stores.logic.rows import (
     ENDLESS,
     array_of,

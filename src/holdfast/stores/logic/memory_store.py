@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Hashable
 from functools import partial
 from typing import TypeVar
 
-from holdfast.memories import DiaryEntry, Memory, MemoryDelta, Owner, Signal
+from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.stores import checks, memory_checks
 from holdfast.stores.logic import memories
 from holdfast.stores.logic.steps import Steps

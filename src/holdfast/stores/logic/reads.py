@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.errors import AmbiguousSession, SessionNotFound
-from holdfast.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.stores.base import SavedView, SessionPage, WindowRows
 from holdfast.stores.logic.rows import (
     ENDLESS,

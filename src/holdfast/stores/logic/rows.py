@@ -7,10 +7,10 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from holdfast.artifact import Artifact, NewArtifact
-from holdfast.memories import DiaryEntry, Memory, Owner, OwnerKind, Signal
-from holdfast.messages import Message, decode_payload
-from holdfast.session import (
+from holdfast.domain.artifact import Artifact, NewArtifact
+from holdfast.domain.memory import DiaryEntry, Memory, Owner, OwnerKind, Signal
+from holdfast.domain.messages import Message, decode_payload
+from holdfast.domain.session import (
     Claim,
     Ending,
     EndReason,
@@ -24,7 +24,7 @@ from holdfast.session import (
     Usage,
     kind_of,
 )
-from holdfast.state import own_of
+from holdfast.domain.state import own_of
 from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.logic.steps import Row
 from holdfast.stores.matching import Sighting, key_of

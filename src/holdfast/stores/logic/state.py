@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast.domain.state import Change, Scope, changed, check_room, encoded, prefixed, same, scope_of, split, weight
 from holdfast.errors import StaleState
-from holdfast.state import Change, Scope, changed, check_room, encoded, prefixed, same, scope_of, split, weight
 from holdfast.stores.logic.rows import array_of, text_of
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.state import ScopedState
@@ -98,7 +98,7 @@ def planned(tenant: str, user_id: str, delta: Mapping[str, Change] | None) -> St
     """What the changes of `delta` come to that are of shared scopes; those are locked.
 
     Raises:
-        InvalidRequest: see `holdfast.state.changed`.
+        InvalidRequest: see `holdfast.domain.state.changed`.
         TooLarge: a limit would be passed.
     """
     if not delta:

@@ -10,10 +10,8 @@ from typing import Any, Self, TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
-from holdfast.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef
-from holdfast.errors import StoreClosed
-from holdfast.limits import BLOB_PART_BYTES, ENDING_ERROR_CHARS, LEARNED_BYTES, SIGHTINGS
-from holdfast.session import (
+from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef
+from holdfast.domain.session import (
     Ending,
     Entry,
     ModelCall,
@@ -23,7 +21,9 @@ from holdfast.session import (
     SessionRef,
     StoredCompaction,
 )
-from holdfast.state import Change
+from holdfast.domain.state import Change
+from holdfast.errors import StoreClosed
+from holdfast.limits import BLOB_PART_BYTES, ENDING_ERROR_CHARS, LEARNED_BYTES, SIGHTINGS
 from holdfast.stores import checks
 from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, WindowRows
 from holdfast.stores.keys import ApiKey

@@ -11,18 +11,9 @@ from typing import Any
 from msgspec import UnsetType
 from msgspec.structs import replace as evolve
 
-from holdfast.errors import (
-    Conflict,
-    EntryNotFound,
-    IdempotencyConflict,
-    SessionExists,
-    SessionExpired,
-    SessionNotFound,
-    StaleSession,
-)
-from holdfast.history import Past, continued, relived
-from holdfast.messages import GENESIS, encode_payload
-from holdfast.session import (
+from holdfast.domain.history import Past, continued, relived
+from holdfast.domain.messages import GENESIS, encode_payload
+from holdfast.domain.session import (
     Claim,
     Ending,
     Entry,
@@ -34,8 +25,17 @@ from holdfast.session import (
     Tail,
     rewind,
 )
-from holdfast.session import erased as erased_message
-from holdfast.state import merged
+from holdfast.domain.session import erased as erased_message
+from holdfast.domain.state import merged
+from holdfast.errors import (
+    Conflict,
+    EntryNotFound,
+    IdempotencyConflict,
+    SessionExists,
+    SessionExpired,
+    SessionNotFound,
+    StaleSession,
+)
 from holdfast.stores.base import Append, Appended, NewSession, SessionPatch
 from holdfast.stores.logic import media as media_steps
 from holdfast.stores.logic import state as state_steps

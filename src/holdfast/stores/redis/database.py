@@ -21,8 +21,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from holdfast.domain.memory import Owner
 from holdfast.errors import HoldfastError, InvalidRequest, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
-from holdfast.memories import Owner
 from holdfast.stores.logic.serving import NAME, PATIENCE, Remembered, Turnstile, unknown
 from holdfast.stores.logic.steps import Steps
 from holdfast.stores.redis import (

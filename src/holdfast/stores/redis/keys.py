@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
-from holdfast.memories import Owner
+from holdfast.domain.memory import Owner
 
 _OFFSET: Final = 1 << 63
 _END: Final = b"\0\1"

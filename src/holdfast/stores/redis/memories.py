@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.memories import Owner, OwnerKind
+from holdfast.domain.memory import Owner, OwnerKind
 from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.redis.keys import OwnerKeys, name_part, names_of, number_of, number_part

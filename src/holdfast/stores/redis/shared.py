@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.domain.state import Change, Extend, Increment, encoded, weight
 from holdfast.limits import STATE_BYTES, STATE_KEYS, STATE_VALUE_BYTES
-from holdfast.state import Change, Extend, Increment, encoded, weight
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.redis.keys import ScopeKeys, SessionKeys
 from holdfast.stores.redis.lanes import Command

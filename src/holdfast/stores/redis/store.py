@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
+from holdfast.domain.session import Ending, Entry, Session, SessionRef
+from holdfast.domain.state import Change
 from holdfast.errors import StoreClosed
-from holdfast.session import Ending, Entry, Session, SessionRef
-from holdfast.state import Change
 from holdfast.stores import checks
 from holdfast.stores.base import SessionPage, WindowRows
 from holdfast.stores.logic import reads

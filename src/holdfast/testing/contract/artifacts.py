@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import asdict
 
 from holdfast import limits
-from holdfast.artifact import NOTHING, Artifact, NewArtifact, Scope, UserRef
+from holdfast.domain.artifact import NOTHING, Artifact, NewArtifact, Scope, UserRef
+from holdfast.domain.session import SessionRef
 from holdfast.errors import (
     ArtifactNotFound,
     Conflict,
@@ -22,7 +23,6 @@ from holdfast.errors import (
     StaleArtifact,
     TooLarge,
 )
-from holdfast.session import SessionRef
 from holdfast.stores.base import Store
 from holdfast.testing.contract.kit import REF, session
 from holdfast.testing.contract.plugin import OpenStore

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.session import SessionRef
 from holdfast.stores.base import Append, SessionPatch, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import assistant, compaction, session, texts, user

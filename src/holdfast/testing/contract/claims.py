@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.session import Claim, Ending, Session, SessionRef
 from holdfast.errors import InvalidRequest, SessionBusy, SessionNotFound, StaleSession
-from holdfast.session import Claim, Ending, Session, SessionRef
 from holdfast.stores.base import Append, Appended, SavedView, SessionPatch, Store
 from holdfast.testing.contract.kit import REF, live, session, user
 

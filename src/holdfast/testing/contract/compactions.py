@@ -9,8 +9,8 @@ from msgspec.structs import asdict
 from msgspec.structs import replace as evolve
 
 from holdfast import limits
+from holdfast.domain.session import ERASED, ModelCall, NewCompaction, SessionRef
 from holdfast.errors import CompactionNotFound, InvalidRequest, NotFound, SessionNotFound, StaleSession, TooLarge
-from holdfast.session import ERASED, ModelCall, NewCompaction, SessionRef
 from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, compaction, failed, fates, lay, seqs, session, user

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.errors import CompactionNotFound
-from holdfast.session import NewCompaction, SessionRef
 from holdfast.stores.base import Append, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import compaction, lay, session, user

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as evolve
 
+from holdfast.domain.messages import encode_payload
+from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail, erased, extend
 from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession, TooLarge
-from holdfast.messages import encode_payload
-from holdfast.session import Entry, NewEntry, SessionRef, Tail, erased, extend
 from holdfast.stores.base import MAX_PAGE, Append, SavedView, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, calls, live, result, seqs, session, texts, user

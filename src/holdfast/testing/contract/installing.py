@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as evolve
 
-from holdfast.artifact import NewArtifact
+from holdfast.domain.artifact import NewArtifact
+from holdfast.domain.history import OldEntry, Past, old_entry
+from holdfast.domain.session import ModelCall, NewEntry, Removed, SessionRef, Usage
 from holdfast.errors import Conflict, InvalidMessage, InvalidRequest, SessionExists, SessionNotFound, StaleSession
-from holdfast.history import OldEntry, Past, old_entry
-from holdfast.session import ModelCall, NewEntry, Removed, SessionRef, Usage
 from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, calls, compaction, live, result, session, texts, user

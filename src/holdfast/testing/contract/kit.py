@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.messages import Message, ToolCall
-from holdfast.session import Entry, NewCompaction, NewEntry, SessionRef, StoredCompaction
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.session import Entry, NewCompaction, NewEntry, SessionRef, StoredCompaction
 from holdfast.stores.base import Append, NewSession, Store
 
 REF = SessionRef("ann", "s1")

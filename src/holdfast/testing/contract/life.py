@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import Ending, SessionRef
 from holdfast.errors import EndingNotFound, InvalidRequest, SessionExists, SessionExpired, SessionNotFound, StaleSession
-from holdfast.memories import Owner
-from holdfast.session import Ending, SessionRef
 from holdfast.stores.base import Append, SavedView, SessionPatch, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, live, session, texts, user

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as evolve
 
+from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.session import ModelCall, SessionRef, Usage
 from holdfast.errors import (
     IdempotencyConflict,
     InvalidMessage,
@@ -16,8 +18,6 @@ from holdfast.errors import (
     TooLarge,
 )
 from holdfast.limits import CALL_BUILD_BYTES
-from holdfast.messages import Message, Part, ToolCall
-from holdfast.session import ModelCall, SessionRef, Usage
 from holdfast.stores.base import MAX_MESSAGE_BYTES, Append, SavedView, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, calls, live, new, result, seqs, session, texts, user

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import limits
+from holdfast.domain.history import OldEntry
+from holdfast.domain.messages import DIGEST_SIZE, GENESIS, Message, Part, alias, bare, chain
+from holdfast.domain.session import Ending, Entry, NewEntry, SessionRef
 from holdfast.errors import InvalidRequest, TooLarge
-from holdfast.history import OldEntry
-from holdfast.messages import DIGEST_SIZE, GENESIS, Message, Part, alias, bare, chain
-from holdfast.session import Ending, Entry, NewEntry, SessionRef
 from holdfast.stores.base import Append, Store
 from holdfast.stores.matching import Sighting
 from holdfast.testing.contract.kit import REF, assistant, calls, new, result, session, user

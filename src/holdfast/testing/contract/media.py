@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import limits
+from holdfast.domain.history import OldEntry
+from holdfast.domain.messages import DIGEST_SIZE, Message
+from holdfast.domain.session import Ending, SessionRef
 from holdfast.errors import InvalidMessage, InvalidRequest, SessionNotFound, StaleSession, TooLarge
-from holdfast.history import OldEntry
-from holdfast.messages import DIGEST_SIZE, Message
-from holdfast.session import Ending, SessionRef
 from holdfast.stores.base import Append, Store
 from holdfast.testing.contract.kit import REF, live, session, user
 

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import limits
+from holdfast.domain.memory import STATUSES, Memory, MemoryDelta, MemorySource, Owner
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories
-from holdfast.memories import STATUSES, Memory, MemoryDelta, MemorySource, Owner
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 from holdfast.testing.contract.memory_kit import (
     ANN,

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import limits
+from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, MemorySource, Owner
 from holdfast.errors import InvalidRequest, TooLarge
-from holdfast.memories import DiaryEntry, Memory, MemoryDelta, MemorySource, Owner
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 from holdfast.testing.contract.memory_kit import ANN, NOTHING, all_of, entry, memory, put, recalled, signal
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner
 from holdfast.errors import MemoryNotFound, StaleMemories
-from holdfast.memories import DiaryEntry, Memory, MemoryDelta, Owner
 from holdfast.stores.memories import MemoryStore
 from holdfast.testing.contract.cancelling import MOST_AWAITS, cut
 from holdfast.testing.contract.memory_kit import ANN, all_of, forget, memory, memory_id, put, recalled, signal

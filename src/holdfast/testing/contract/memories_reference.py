@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from holdfast.domain.memory import STATUSES, DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories
 from holdfast.limits import SIGNALS_KEPT
-from holdfast.memories import STATUSES, DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 from holdfast.testing.contract.memory_kit import memory, memory_id, signal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from holdfast.memories import DiaryEntry, Memory, MemoryDelta, Owner, Signal
+from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 
 ANN = Owner("user", "ann")

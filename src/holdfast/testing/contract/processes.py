@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from holdfast.session import StoredCompaction
+from holdfast.domain.session import StoredCompaction
 from holdfast.stores.base import Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, session

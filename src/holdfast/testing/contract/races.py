@@ -7,8 +7,8 @@ from collections import Counter
 
 import anyio
 
+from holdfast.domain.session import SessionRef
 from holdfast.errors import HoldfastError, IdempotencyConflict, SessionExists, StaleSession
-from holdfast.session import SessionRef
 from holdfast.stores.base import Append, Appended, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, compaction, lay, live, seqs, session, texts, user

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.memory import MemorySource
+from holdfast.domain.messages import Message
+from holdfast.domain.session import ModelCall, SessionRef, Usage
 from holdfast.errors import (
     AmbiguousSession,
     EntryNotFound,
@@ -19,9 +22,6 @@ from holdfast.errors import (
     TooLarge,
 )
 from holdfast.limits import METADATA_BYTES, STATE_BYTES, STATE_VALUE_BYTES, SYSTEM_BYTES
-from holdfast.memories import MemorySource
-from holdfast.messages import Message
-from holdfast.session import ModelCall, SessionRef, Usage
 from holdfast.stores.base import MAX_ID_BYTES, MAX_PAGE, Append, SavedView, SessionPatch, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, live, session, texts, user

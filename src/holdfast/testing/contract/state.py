@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import limits
+from holdfast.domain.session import Claim, SessionRef
+from holdfast.domain.state import Extend, Increment
 from holdfast.errors import (
     HoldfastError,
     IdempotencyConflict,
@@ -19,8 +21,6 @@ from holdfast.errors import (
     StaleState,
     TooLarge,
 )
-from holdfast.session import Claim, SessionRef
-from holdfast.state import Extend, Increment
 from holdfast.stores.base import Append, NewSession, SessionPatch, Store
 from holdfast.stores.state import ScopedState
 from holdfast.testing.contract.kit import REF, live, session, user

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
+from holdfast.domain.session import SessionRef
+from holdfast.domain.state import Extend, Increment
 from holdfast.errors import SessionExists, StaleState
-from holdfast.session import SessionRef
-from holdfast.state import Extend, Increment
 from holdfast.stores.base import Append, SessionPatch, Store
 from holdfast.stores.state import ScopedState
 from holdfast.testing.contract.cancelling import at_every_await, with_neighbours

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.domain.session import SessionRef
+from holdfast.domain.state import Extend, Increment
 from holdfast.errors import InvalidRequest
-from holdfast.session import SessionRef
-from holdfast.state import Extend, Increment
 from holdfast.stores.base import Append, SessionPatch, Store
 from holdfast.stores.state import ScopedState
 from holdfast.testing.contract.kit import session, user

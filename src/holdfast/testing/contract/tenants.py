@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from holdfast.domain.memory import DiaryEntry, MemoryDelta
+from holdfast.domain.messages import GENESIS, chain
+from holdfast.domain.session import Claim, Ending, ModelCall, SessionRef
 from holdfast.errors import NotFound
-from holdfast.memories import DiaryEntry, MemoryDelta
-from holdfast.messages import GENESIS, chain
-from holdfast.session import Claim, Ending, ModelCall, SessionRef
 from holdfast.stores.base import Append, SavedView, SessionPatch, Store
 from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.state import ScopedState

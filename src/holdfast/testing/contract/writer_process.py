@@ -12,9 +12,9 @@ import sys
 import uuid
 from importlib import import_module
 
-from holdfast.memories import Memory, MemoryDelta, Owner, Signal
-from holdfast.messages import Message
-from holdfast.session import NewCompaction, NewEntry, SessionRef
+from holdfast.domain.memory import Memory, MemoryDelta, Owner, Signal
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NewCompaction, NewEntry, SessionRef
 from holdfast.stores.base import Append, Store
 
 TASKS = 4

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.domain.messages import UNWRITABLE
 from holdfast.errors import InvalidRequest, ToolFailed
 from holdfast.limits import MCP_DESCRIPTION_CHARS, MCP_SCHEMA_BYTES
-from holdfast.messages import UNWRITABLE
 from holdfast.tools.context import ToolContext
 from holdfast.tools.mcp.connection import Connection
 from holdfast.tools.mcp.naming import told_name

@@ -16,9 +16,9 @@ from typing import Any, Final
 import anyio.to_thread
 import msgspec
 
-from holdfast.artifact import USER, Artifact, checked_name
 from holdfast.artifacts import SessionArtifacts
 from holdfast.artifacts.blobs import CHUNK
+from holdfast.domain.artifact import USER, Artifact, checked_name
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ARTIFACT_NAME_BYTES, PYTHON_KEEP_SECONDS, PYTHON_RESTORED, PYTHON_RESTORED_BYTES
 from holdfast.tools.python.calls import Ran

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 
 import anyio.to_thread
 
+from holdfast.domain.session import Session
 from holdfast.errors import PythonUnavailable
 from holdfast.limits import PYTHON_CALLS_WAITING
 from holdfast.repeating import Repeated
-from holdfast.session import Session
 from holdfast.tools.python.calls import Limits, Ran
 from holdfast.tools.python.folders import Workshop, remove
 from holdfast.tools.python.process import PythonProcess, supported

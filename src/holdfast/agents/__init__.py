@@ -1,0 +1,5 @@
+"""Agents and models by name: who answers a turn, with which instruction and which view of the session."""
+
+from holdfast.agents.definitions import DEFAULT, Agent, Llm, Roster, Summarizer, Voice, offline
+
+__all__ = ["DEFAULT", "Agent", "Llm", "Roster", "Summarizer", "Voice", "offline"]

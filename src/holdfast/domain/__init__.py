@@ -1,0 +1,1 @@
+"""What things are: messages, a session and its log, state, artifacts, memories, budgets. No await, no clock, no randomness."""

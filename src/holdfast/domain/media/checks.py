@@ -1,0 +1,161 @@
+"""What media a request may bring: how many, how large, how many pixels. Looked at before anything is decoded.
+
+Bytes are told by the length of the base64, pixels by an image's header; base64 is read, and never turned into what it stands for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from holdfast.domain.images import size_of
+from holdfast.domain.media.parts import readable
+from holdfast.domain.shapes import DATA_FIELDS, DATA_URL, KINDS, Path, medium, replaced
+from holdfast.errors import InvalidMessage, TooLarge
+from holdfast.limits import Limits
+
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_\-\s]*+=?\s*+=?\s*+", re.ASCII)
+"""Of either alphabet, with line breaks: nothing is tried twice, so no text makes it slow."""
+_LISTS: Final = ("messages", "system_messages")
+_BESIDE: Final = ("images", "videos")
+"""Of an import: media in base64 that belong to placeholders."""
+
+
+def check_media(body: Mapping[str, Any], limits: Limits) -> None:
+    """Refuse media in a request's body that are too many, too large, or not what they say.
+
+    Raises:
+        TooLarge: more of them, or one of more bytes or pixels, than `limits` has; says which, and where.
+        InvalidMessage: base64 that is none; says where.
+    """
+    count = 0
+    for place, part in _parts(body):
+        count += 1
+        _check_part(part, place, limits)
+    for place, text in _beside(body):
+        count += 1
+        _check_text(text, place, limits, encoded=True)
+    if count > limits.media_count:
+        said = f"the request has {count} images, recordings, videos and files; "
+        raise TooLarge(f"{said}the server's gateway.max_media_count is {limits.media_count}", param="messages")
+
+
+def without_data(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message of a request without the data of its media: what counts as its own size."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    return {**message, "content": [_without(part) for part in content]}
+
+
+def _without(part: Any) -> Any:
+    if _is_media(part):
+        return _bare(part)
+    return without_data(part) if _is_result(part) else part
+
+
+def _bare(part: Mapping[str, Any]) -> Any:
+    bare: Any = part
+    for path, _, _ in _data(part):
+        bare = replaced(bare, path, "")
+    return bare
+
+
+def _parts(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name in _LISTS:
+        messages = body.get(name)
+        for at, message in enumerate(messages if isinstance(messages, list) else ()):
+            if isinstance(message, dict):
+                yield from _in_content(message.get("content"), f"{name}[{at}].content")
+
+
+def _in_content(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The media parts of a content, also those in Anthropic's blocks with results of tools."""
+    for at, part in enumerate(content if isinstance(content, list) else ()):
+        if _is_media(part):
+            yield f"{where}[{at}]", part
+        elif _is_result(part):
+            yield from _in_content(part.get("content"), f"{where}[{at}].content")
+
+
+def _is_result(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "tool_result"
+
+
+def _is_media(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("type"), str) and part["type"] in KINDS
+
+
+def _beside(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in _BESIDE:
+        given = body.get(name)
+        for at, item in enumerate(given if isinstance(given, list) else ()):
+            frames = item.get("frames") if isinstance(item, dict) else None
+            if isinstance(item, str):
+                yield f"{name}[{at}]", item
+            for frame, text in enumerate(frames if isinstance(frames, list) else ()):
+                if isinstance(text, str):
+                    yield f"{name}[{at}].frames[{frame}]", text
+
+
+def _check_part(part: Mapping[str, Any], place: str, limits: Limits) -> None:
+    for _, text, encoded in _data(part):
+        _check_text(text, place, limits, encoded=encoded)
+
+
+def _data(part: Mapping[str, Any]) -> Iterator[tuple[Path, str, bool]]:
+    """The texts of a part that hold data, where they stand, and whether they are in base64 or wrong.
+
+    What calls itself a URL and is no data URL may be another server's word for something.
+    """
+    found = medium(part["type"], part)
+    for path, text in _texts(part, ()):
+        own = found is not None and found.path == path
+        if own and found is not None and found.form == "plain":
+            continue
+        named = path[-1] in DATA_FIELDS
+        frame = len(path) > 1 and path[-2] == "frames"
+        if own or named or frame or DATA_URL.match(text):
+            yield path, text, (own and named) or frame
+
+
+def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        if path:
+            yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(item, (*path, key))
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from _texts(item, (*path, at))
+
+
+def _check_text(text: str, place: str, limits: Limits, *, encoded: bool) -> None:
+    """A data URL, or data in base64."""
+    url = DATA_URL.match(text)
+    start = url.end() if url else 0
+    if url is not None and "base64" not in url[2].lower():
+        _check_size(len(text) - start, place, limits)
+        return
+    _check_size((len(text) - start) * 3 // 4, place, limits)
+    if (encoded or url is not None) and not _is_base64(text, start):
+        raise InvalidMessage(f"{place} holds data that are not valid base64", param=place)
+    size = size_of(text)
+    if size is not None and size.width * size.height > limits.pixels:
+        said = f"{place} is an image of {size.width} x {size.height} pixels"
+        raise TooLarge(f"{said}; the server's gateway.max_pixels is {limits.pixels}", param=place)
+
+
+def _check_size(size: int, place: str, limits: Limits) -> None:
+    if size > limits.media:
+        said = f"{place} holds {readable(size)} ({size} bytes)"
+        raise TooLarge(f"{said}; the server's gateway.max_media is {limits.media}", param=place)
+
+
+def _is_base64(text: str, start: int) -> bool:
+    if _BASE64.fullmatch(text, start) is None:
+        return False
+    bare = len(text) - start - sum(text.count(space, start) for space in "= \t\r\n\v\f")
+    return bare % 4 != 1

@@ -1,0 +1,151 @@
+"""Part and reference: data taken out of messages, and put back exactly as they were.
+
+A part keeps its shape. The text that held its data keeps what stood before them, `data:image/png;base64,`, and `Part.held` says
+what was behind it, by its SHA-256. Only this module writes that field and no wire format has it: so nobody can refer to a content
+by what they send, and a content is looked for in the session of the message alone.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.images import Picture, picture_of
+from holdfast.domain.messages import Message, Part
+from holdfast.domain.shapes import KINDS, Held, Kind, apart, medium, replaced
+
+KINDS_OF_INPUT: tuple[str, ...] = ("text", "image", "audio", "video", "file")
+"""What a model may take."""
+_TAKES: dict[Kind, str] = {"image": "images", "audio": "audio", "video": "videos", "file": "files"}
+_URL_CHARS = 200
+"""Of a link, in a mark."""
+
+
+def moved(messages: Sequence[Message], contents: dict[bytes, bytes], *, plain: bool = True) -> tuple[Message, ...]:
+    """`messages` without their data; those that have none are the same objects.
+
+    Args:
+        messages: as they came, or moved before.
+        contents: takes what was taken out, by its SHA-256.
+        plain: see `holdfast.domain.shapes.apart`.
+    """
+    return tuple(_changed(message, lambda part: _moved(part, contents, plain=plain)) for message in messages)
+
+
+def _moved(part: Part, contents: dict[bytes, bytes], *, plain: bool) -> Part:
+    extra, held = apart(part.type, part.extra, part.held, contents, plain=plain)
+    return part if held is part.held else msgspec.structs.replace(part, extra=extra, held=held)
+
+
+def put_back(message: Message, contents: Mapping[bytes, bytes]) -> Message:
+    """`message` with its data where they were; data that are not among `contents` stay away."""
+    return _changed(message, lambda part: _put_back(part, contents))
+
+
+def _put_back(part: Part, contents: Mapping[bytes, bytes]) -> Part:
+    extra, left = part.extra, []
+    for one in part.held:
+        content = contents.get(one.hash)
+        if content is None:
+            left.append(one)
+        else:
+            extra = replaced(extra, one.path, _text(extra, one, content))
+    return part if extra is part.extra else msgspec.structs.replace(part, extra=extra, held=tuple(left))
+
+
+def _text(extra: Mapping[str, Any], one: Held, content: bytes) -> str:
+    return content.decode() if one.text else _before(extra, one) + base64.b64encode(content).decode()
+
+
+def _before(extra: Any, one: Held) -> str:
+    """What stands where the data were."""
+    for key in one.path:
+        extra = extra[key]
+    return str(extra)
+
+
+def hashes_of(messages: Iterable[Message]) -> tuple[bytes, ...]:
+    """SHA-256 of each content that they refer to, in order, each once."""
+    parts = (part for message in messages for part in message.media)
+    return tuple(dict.fromkeys(one.hash for part in parts for one in part.held))
+
+
+def chars_of(messages: Iterable[Message]) -> int:
+    """Characters of the media parts' texts, roughly: what taking them apart costs."""
+    return sum(_chars(part.extra) for message in messages for part in message.media if part.type in KINDS)
+
+
+def _chars(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return sum(map(_chars, inner))
+
+
+def _changed(message: Message, change: Any) -> Message:
+    """`message` with its media parts changed; the same where none of them is."""
+    if not isinstance(message.content, tuple):
+        return message
+    parts = tuple(change(part) if part.text is None else part for part in message.content)
+    same = all(new is old for new, old in zip(parts, message.content, strict=True))
+    return message if same else message.evolve(content=parts)
+
+
+def picture_in(part: Part) -> Picture:
+    """What is known of the picture in an image part, whether its data stand there or are kept apart."""
+    if not part.held:
+        return picture_of(part.extra)
+    return picture_of(part.extra, {one.path: one.pixels for one in part.held})
+
+
+# -- told without its data ---------------------------------------------------
+
+
+def marked(part: Part) -> dict[str, Any]:
+    """The fields of a part; where data are kept apart, a mark that tells what they are and cannot be taken for them."""
+    extra = part.extra
+    for one in part.held:
+        about = ", ".join(filter(None, [*_about(one.mime, one.pixels, one.length or one.size), f"sha256:{one.sha256}"]))
+        extra = replaced(extra, one.path, f"{_before(extra, one)}[{about}]")
+    return extra
+
+
+def seen(message: Message, inputs: Collection[str] | None) -> Message:
+    """`message` as a model sees it that takes `inputs`: other media are a text that says what is there. None: it takes all."""
+    if inputs is None:
+        return message
+    return _changed(message, lambda part: _seen(part, inputs))
+
+
+def _seen(part: Part, inputs: Collection[str]) -> Part:
+    kind = KINDS.get(part.type)
+    if kind is None or kind in inputs:
+        return part
+    return Part("text", f"[{kind}{_described(part)}: this model takes no {_TAKES[kind]}]")
+
+
+def _described(part: Part) -> str:
+    """What is known of a part's medium: `: image/png, 640x480, 31 kB`."""
+    found = medium(part.type, part.extra, part.held)
+    if found is None:
+        return ""
+    if found.url is not None:
+        return f": {found.url[:_URL_CHARS]}"
+    return ": " + ", ".join(filter(None, [found.name, *_about(found.mime, found.size, found.length)]))
+
+
+def _about(mime: str | None, size: tuple[int, int] | None, count: int | None) -> list[str | None]:
+    return [mime, f"{size[0]}x{size[1]}" if size else None, None if count is None else readable(count)]
+
+
+def readable(count: int) -> str:
+    """Bytes for people: `31 kB`."""
+    amount, unit = float(count), "bytes"
+    for larger in ("kB", "MB", "GB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1000, larger
+    return f"{amount:.0f} {unit}" if amount >= 10 or unit == "bytes" else f"{amount:.1f} {unit}"

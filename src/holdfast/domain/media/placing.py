@@ -1,0 +1,104 @@
+"""Sessions as mistral.rs exports them: media in lists beside the messages, and in these a placeholder for each, in order.
+
+`{"messages": […, {"type": "image"}, …], "images": [base64], "videos": [{"fps", "frames": [base64], …}]}`. Its results do not say
+which call they answer either: they stand in the order of the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.domain.shapes import decoded
+from holdfast.errors import InvalidMessage, InvalidRequest
+
+_LISTS: Final = {"images": "image", "videos": "video"}
+_MAGIC: Final = ((b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"RIFF", "image/webp"), (b"BM", "image/bmp"))
+_PNG: Final = "image/png"
+"""What mistral.rs writes, whatever it was given."""
+_HEAD: Final = 16
+
+
+def placed(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is imported with media in the places of their placeholders; the same object where there is nothing to place.
+
+    Raises:
+        InvalidRequest: there are more media than placeholders, or less, or one is not what it must be; says which.
+    """
+    messages = data.get("messages")
+    given = {name: data[name] for name in _LISTS if isinstance(data.get(name), list)}
+    if not isinstance(messages, list) or not given or any(map(_told, given.values())):
+        return data
+    made = _answering([_copied(message) for message in messages])
+    for name, kind in _LISTS.items():
+        _place(made, name, kind, given.get(name, []))
+    return {**data, "messages": made, **{name: [] for name in given}}
+
+
+def _told(items: Sequence[Any]) -> bool:
+    """Whether a list only tells of media that stand in their messages."""
+    return any(isinstance(item, Mapping) and "seq" in item for item in items)
+
+
+def _copied(message: Any) -> Any:
+    if not isinstance(message, Mapping):
+        return message
+    content = message.get("content")
+    return {**message, "content": list(content)} if isinstance(content, list) else dict(message)
+
+
+def _place(messages: list[Any], name: str, kind: str, items: Sequence[Any]) -> None:
+    places = list(_placeholders(messages, kind))
+    if len(places) != len(items):
+        said = f"{name} has {len(items)} items, and the messages have {len(places)} parts"
+        raise InvalidRequest(f'{said} {{"type": "{kind}"}} that stand for them: there must be one for each', param=name)
+    for at, ((content, place), item) in enumerate(zip(places, items, strict=True)):
+        where = f"{name}[{at}]"
+        content[place] = _image(item, where) if kind == "image" else _video(item, where)
+
+
+def _placeholders(messages: list[Any], kind: str) -> Iterator[tuple[list[Any], int]]:
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(content, list):
+            continue
+        for place, part in enumerate(content):
+            if isinstance(part, Mapping) and dict(part) == {"type": kind}:
+                yield content, place
+
+
+def _image(item: Any, where: str) -> dict[str, Any]:
+    head = _checked(item, where)
+    mime = next((mime for magic, mime in _MAGIC if head.startswith(magic)), _PNG)
+    return {"type": "image_url", "image_url": {"url": f"data:{mime};base64,{item}"}}
+
+
+def _video(item: Any, where: str) -> dict[str, Any]:
+    frames = item.get("frames") if isinstance(item, Mapping) else None
+    if not isinstance(frames, list):
+        raise InvalidMessage(f"{where} must be an object with frames, a list of images in base64", param=where)
+    for at, frame in enumerate(frames):
+        _checked(frame, f"{where}.frames[{at}]")
+    return {"type": "video", **item}
+
+
+def _checked(item: Any, where: str) -> bytes:
+    """The beginning of data in base64. Raises `InvalidMessage`."""
+    content = decoded(item) if isinstance(item, str) else None
+    if not content:
+        raise InvalidMessage(f"{where} must be an image in base64, and could not be decoded", param=where)
+    return content[:_HEAD]
+
+
+def _answering(messages: list[Any]) -> list[Any]:
+    """Results that name no call answer those before them, in order."""
+    left: list[Any] = []
+    for message in messages:
+        if not isinstance(message, dict):
+            continue
+        calls = message.get("tool_calls")
+        if isinstance(calls, list) and calls:
+            left = [call.get("id") for call in calls if isinstance(call, Mapping)]
+        elif message.get("role") == "tool" and not message.get("tool_call_id") and left:
+            message["tool_call_id"] = left.pop(0)
+    return messages

@@ -1,0 +1,204 @@
+"""How a transcript or a delta that somebody sent relates to a session's log (DESIGN.md, section 6). Pure functions.
+
+Where a transcript and a log go together is found by `holdfast.recognition.matching`; what follows from that is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from holdfast.domain.messages import Message, bare, calls_in, canonical
+from holdfast.domain.session import JOINED, Entry, as_sent
+
+Mode = Literal["auto", "transcript", "delta"]
+Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"]
+
+
+class Plan(msgspec.Struct, frozen=True, gc=False):
+    """What a request's messages do to the log (DESIGN.md, section 6)."""
+
+    relation: Relation
+    append: tuple[Message, ...] = ()
+    retire_from: int | None = None
+    """The first live `seq` that is retired, with all after it, told as `edited_at`; None: nothing is."""
+    restore: tuple[Entry, ...] = ()
+    """Retired entries that are written again before `append`: the branch that the request goes on with."""
+    renamed: Mapping[str, str] = {}
+    """Ids of tool calls as the request has them, and as the log has them, for the results that `append` begins with."""
+
+
+class Behind(NamedTuple):
+    """What a log has behind the last visible message that a request shares with it."""
+
+    tools: Sequence[Entry]
+    """Tool messages up to the next visible one."""
+    visible: int | None
+    """`seq` of that one; None: there is none."""
+
+
+def mode_of(incoming: Iterable[Message], mode: Mode) -> Literal["transcript", "delta"]:
+    """How `incoming` is to be read: without an assistant message it is a delta, unless the request decides."""
+    if mode != "auto":
+        return mode
+    return "transcript" if any(message.role == "assistant" for message in incoming) else "delta"
+
+
+def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
+    """Plan for messages that come after the log, even where they equal old ones.
+
+    A log that ends in just these messages, unanswered, has them already: the client tries again.
+
+    Args:
+        last: the last `len(incoming)` live entries, in order; fewer where the log has fewer.
+        incoming: the request's messages without the leading system messages.
+    """
+    unanswered = bool(incoming) and incoming[-1].role != "assistant" and len(last) == len(incoming)
+    if unanswered and all(canonical(e.message) == canonical(sent) for e, sent in zip(last, incoming, strict=True)):
+        return Plan("replayed")
+    return Plan("delta" if last else "new", tuple(incoming))
+
+
+def reconcile_behind(behind: Behind, rest: Sequence[Message]) -> Plan:
+    """Plan for what a request has behind the last visible message that it shares with the log.
+
+    Stored tool messages there stay, and the client's copies of them are not doubled; where the client brings others, those
+    take their place. What the log has behind them is retired, and the rest of the request follows.
+    """
+    kept, used, renamed = _aligned(behind.tools, rest)
+    rest = tuple(rest[used:])
+    if rest and not rest[0].visible and kept < len(behind.tools):
+        return Plan("edited", rest, retire_from=behind.tools[kept].seq, renamed=renamed)
+    open_from = _open_from(behind.tools, kept)
+    if not rest and open_from < len(behind.tools):
+        # Nobody answered these calls, and what they stand behind is asked without them: the client never got them.
+        return Plan("regenerated", retire_from=behind.tools[open_from].seq)
+    if behind.visible is None:
+        return Plan("continued" if rest else "replayed", rest, renamed=renamed)
+    return Plan("edited" if rest else "regenerated", rest, retire_from=_whole_reply(behind), renamed=renamed)
+
+
+def _whole_reply(behind: Behind) -> int | None:
+    """Where the reply begins that the log has next: with the texts that were joined to it, which are gone with it."""
+    joined = (tool.seq for tool in behind.tools if (tool.metadata or {}).get(JOINED))
+    return next(joined, behind.visible)
+
+
+def same(entry: Entry, message: Message) -> bool:
+    """Whether a client that was sent what `entry` holds may resend it as `message`.
+
+    Without its media, or, of a reply that was interrupted, only what it saw of it.
+    """
+    stored = as_sent(entry.message, entry.metadata)
+    if canonical(stored) == canonical(message):
+        return True
+    if stored.media and not message.media and stored.role != "assistant":
+        return canonical(bare(stored)) == canonical(bare(message))
+    return saw(entry, message)
+
+
+def saw(entry: Entry, message: Message) -> bool:
+    """Whether `message` is the beginning of the interrupted reply in `entry`."""
+    metadata = entry.metadata or {}
+    if entry.kind != "assistant" or message.role != "assistant" or not metadata.get("interrupted"):
+        return False
+    stored = as_sent(entry.message, metadata)
+    seen = message.text.rstrip()
+    whole, preface = metadata.get("original"), metadata.get("preface")
+    before = preface if isinstance(preface, str) else ""
+    texts = [stored.text, before + whole if isinstance(whole, str) else ""]
+    return bool(seen) and message.visible and any(text.startswith(seen) for text in texts)
+
+
+# -- tool messages ---------------------------------------------------------------
+
+
+def resent(behind: Behind, rest: Sequence[Message]) -> bool:
+    """Whether of the tool messages of both, up to the next visible one, all that one side has the other has, too."""
+    kept, used, _ = _aligned(behind.tools, rest)
+    return kept == len(behind.tools) or used == len(rest) or rest[used].visible
+
+
+def _aligned(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int, int, dict[str, str]]:
+    """How far tool messages go together on both sides, whatever ids the client gave the calls, and how it renamed them.
+
+    Returns:
+        How many of `stored` and of `sent` are the same, and the stored id of each call that the client calls otherwise.
+        What ran here counts with what stands before it: the client was never sent it.
+    """
+    shown = _shown(stored)
+    messages = [message for _, message in shown]
+    kept = used = 0
+    renamed: dict[str, str] = {}
+    while kept < len(messages) and used < len(sent) and _same_calls(messages[kept], sent[used]):
+        calls = zip(sent[used].tool_calls, messages[kept].tool_calls, strict=True)
+        renamed = {theirs.id: ours.id for theirs, ours in calls}  # of this round alone: clients use ids again
+        kept, used = kept + 1, used + 1
+        results = _run(messages[kept:])
+        told = _run(sent[used:])
+        found = _shared_results(results, told, renamed)
+        kept, used = kept + found, used + found
+        if found < len(results):
+            break
+    return shown[kept][0] if kept < len(shown) else len(stored), used, renamed
+
+
+def _shown(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
+    """Tool messages as the client was sent them, each with its index: without the calls that ran here, and their results."""
+    shown: list[tuple[int, Message]] = []
+    hidden: set[tuple[int, str | None]] = set()
+    for at, entry in enumerate(stored):
+        message, returned = entry.message, (entry.metadata or {}).get("returned")
+        if message.tool_calls and isinstance(returned, list):
+            ours = [call for number, call in enumerate(message.tool_calls) if number not in returned]
+            hidden |= {(entry.seq, call.id) for call in ours}
+            message = message.evolve(tool_calls=tuple(call for call in message.tool_calls if call not in ours))
+            if not message.tool_calls:
+                continue
+        elif (entry.unit, message.tool_call_id) in hidden:
+            continue
+        shown.append((at, message))
+    return shown
+
+
+def _open_from(tools: Sequence[Entry], kept: int) -> int:
+    """Where, behind the first `kept`, the calls begin that the tools end with and that have no result at all."""
+    at = len(tools)
+    while at > kept and tools[at - 1].kind == "calls":
+        at -= 1
+    return at
+
+
+def _shared_results(stored: Sequence[Message], sent: Sequence[Message], renamed: Mapping[str, str]) -> int:
+    """How many of the first stored results the client resends, in any order, before others of its own."""
+    said = [_result(message, renamed) for message in sent]
+    ours = [_result(message, {}) for message in stored]
+    if sorted(ours) == sorted(said[: len(ours)]):
+        return len(ours)
+    return next(
+        (at for at, (one, other) in enumerate(zip(ours, said, strict=False)) if one != other), min(len(ours), len(said))
+    )
+
+
+def _run(messages: Iterable[Message]) -> list[Message]:
+    """The tool results that `messages` begin with."""
+    found = []
+    for message in messages:
+        if message.role != "tool":
+            break
+        found.append(message)
+    return found
+
+
+def _result(message: Message, renamed: Mapping[str, str]) -> bytes:
+    call = message.tool_call_id
+    return canonical(message.evolve(tool_call_id=None if call is None else renamed.get(call, call)))
+
+
+def _same_calls(stored: Message, sent: Message) -> bool:
+    """Whether both ask for the same calls in the same order. Clients drop or change the text beside them."""
+    if not stored.tool_calls or len(stored.tool_calls) != len(sent.tool_calls):
+        return False
+    return calls_in(stored) == calls_in(sent)

@@ -1,0 +1,482 @@
+"""A session's log: its entries, how it grows, and how a transcript somebody sent relates to it.
+
+Pure functions. A store calls `extend` inside its transaction, so that `seq`, unit, turn, running total and digest are
+worked out in one place for all stores, from what is appended and the log's `Tail` alone: appending is O(appended).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.domain.messages import GENESIS, SYSTEM_ROLES, Message, Part, ToolCall, alias, chain
+
+Kind = Literal["system", "user", "assistant", "calls", "result"]
+"""What an entry is to its log: `calls` is an assistant message with tool calls, `result` a tool message."""
+CompactionKind = Literal["summary", "digest"]
+"""A summary is made by a model, a digest without one."""
+CompactionStatus = Literal["live", "superseded", "dropped", "dead", "failed"]
+"""`live`: the one its view sends; `superseded`: a later one includes it; `dropped`: taken away on request; `dead`: an entry
+of its range was retired or erased; `failed`: never was one."""
+EndReason = Literal["ttl", "cap", "delete", "close", "shutdown"]
+"""Why a session ended: idle for too long, more than may be active, removed, closed on request, or the server stopped."""
+ERASED = "[erased]"
+"""The content of an erased entry."""
+HAND_OVER: Final = "hand_over"
+"""The call with which the text of an agent ends that speaks in a workflow before others do: no model made it, no client sees it."""
+STEP: Final = "step"
+"""`metadata` of what such an agent writes: its name. The client was sent nothing of it."""
+BRANCH: Final = "branch"
+"""`metadata` of what is written side by side with others: the workflows and their agents down to whoever wrote it, by dots."""
+JOINED: Final = "joined"
+"""`metadata` of what is written in a branch, true where its text comes to stand in a reply that joins several: outside of
+the branch that reply is seen in its place. Each unit has it, not the last one alone: what a view sees of a unit is settled with
+that unit, see `holdfast.context.perspective`."""
+CHILD: Final = "child"
+"""`metadata` of the result of an agent that was called like a tool: id of the session in which it did what was asked."""
+PARENT: Final = "parent"
+"""`metadata` of such a session: where it was called from, `session_id`, `seq` of the message that calls, and `call_id`."""
+_CHILD_MARK: Final = "~call"
+TRANSFER: Final = "transfer_to_agent"
+"""The tool by which a model hands the conversation over to another agent."""
+TRANSFERRED: Final = "transfer"
+"""`metadata` of the result of a `TRANSFER` that took place: the agent who speaks from there on."""
+
+
+class SessionRef(msgspec.Struct, frozen=True, gc=False):
+    """Which session: owner and name. The tenant is the store handle's own."""
+
+    user_id: str
+    id: str
+    withdrawn: str = ""
+    """Id of the ending for which the session gave up its name: it waits to be told of, and then deleted. Empty: it has it."""
+
+
+def child_id(name: str) -> str:
+    """An id for the session of an agent that is called like a tool."""
+    return name + _CHILD_MARK
+
+
+def is_child(ref: SessionRef) -> bool:
+    """Whether it is such a session, by its id: no transcript that names no session is taken for one of it."""
+    return ref.id.endswith(_CHILD_MARK)
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One message in the log, with what was worked out once, when it was written."""
+
+    seq: int
+    """Place in the log: from 0, gapless, given by the store."""
+    turn_id: int
+    """Which turn it belongs to, from 0."""
+    unit: int
+    """`seq` of the first entry of its unit: its own, or that of the assistant message whose call it answers."""
+    timestamp: int
+    """Milliseconds since the epoch; never used for order."""
+    tokens: int
+    """The message's tokens, o200k."""
+    total: int
+    """Tokens of the live path up to and with this entry."""
+    digest: bytes
+    """Chained to the last visible message before it; see `extend`."""
+    message: Message
+    metadata: dict[str, Any] | None = None
+    agent: str | None = None
+    importance: float | None = None
+    pinned: bool = False
+    retired_by: int | None = None
+    """`seq` of the entry that took its place; None while it is live."""
+    erased: bool = False
+    """Its content was erased on request; the digest stands for it."""
+    alias: bytes | None = None
+    """See `holdfast.domain.messages.alias`; for whoever writes it: not read back."""
+
+    @property
+    def kind(self) -> Kind:
+        """What the entry is to its log."""
+        return kind_of(self.message)
+
+
+class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A message about to be appended."""
+
+    message: Message
+    tokens: int
+    """o200k tokens, counted by the caller: a store counts nothing."""
+    timestamp: int
+    metadata: dict[str, Any] | None = None
+    agent: str | None = None
+    importance: float | None = None
+    pinned: bool = False
+    turn_id: int | None = None
+    """None: derived; a user message after anything but a user message opens the next turn."""
+    media: tuple[bytes, ...] = ()
+    """SHA-256 of each content that the message refers to, in order; see `holdfast.stores.media`."""
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """Who has a turn of a session open, on whichever server."""
+
+    holder: str
+    """An identifier that nobody else uses."""
+    until: int
+    """Milliseconds since the epoch: then it is anybody's, whose holder did not renew it."""
+    wanted: bool = False
+    """Whether somebody asked the holder to stop."""
+
+
+class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What one call of a model was sent, and what it used, as the provider reported it."""
+
+    model: str
+    timestamp: int
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    """Part of `prompt_tokens` that the provider read from its cache."""
+    turn_id: int = 0
+    """The turn it was made in."""
+    through: int = -1
+    """`seq` of the last entry that its prompt was built from; -1: none."""
+    view: str = ""
+    """Key of the view that built its prompt; empty: none did."""
+    hash: bytes = b""
+    """Of the exact messages sent, 16 bytes; empty: not known."""
+    build: bytes = b""
+    """How its prompt was built: budget arithmetic, policy, prefix report. Opaque to a store; holds no content of messages."""
+
+
+class Laid(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to say of a compaction, whether it is about to be stored or was."""
+
+    view: str
+    """Key of the view that it belongs to."""
+    first: int
+    last: int
+    """`seq` of the first and the last entry of its range; `last` is on the live path when it is laid. Includes the range of
+    the one it follows."""
+    kind: CompactionKind
+    text: str
+    """What is told of the range; of an attempt that failed, what came of it, mostly nothing. Emptied, as `report` is, when an
+    entry of the range is erased."""
+    tokens: int
+    """Of the text."""
+    source_tokens: int
+    """Of what it was made from."""
+    total: int
+    """Running total of the live path through entry `last`."""
+    model: str | None = None
+    """What made it; None: no model."""
+    created_at: int
+    """Milliseconds since the epoch."""
+    through: int
+    """`seq` of the log's last entry when it was laid."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    """What making it took of the model."""
+    report: dict[str, Any] | None = None
+    """What is known of its quality. May quote content: it goes where the text goes."""
+    error: str | None = None
+    """Why there is none, in short, without secrets: then it is a failed attempt."""
+
+
+class NewCompaction(Laid, frozen=True, kw_only=True):
+    """A compaction about to be laid over a range of the log; or, with `error`, an attempt at one that failed."""
+
+    built_at: int | None = None
+    """The session's version when what it was made from was read; see `holdfast.stores.base`. None: it is made in the
+    write that lays it. Not read back."""
+
+
+class StoredCompaction(Laid, frozen=True, kw_only=True):
+    """A compaction as a store has it."""
+
+    id: int
+    """Per session, from 1, gapless as they are given; never given again."""
+    status: CompactionStatus
+
+
+class Usage(msgspec.Struct, frozen=True, gc=False):
+    """Sums over a session's model calls."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+    def plus(self, call: ModelCall) -> Usage:
+        """These sums with `call` added."""
+        return Usage(
+            self.calls + 1,
+            self.prompt_tokens + call.prompt_tokens,
+            self.completion_tokens + call.completion_tokens,
+            self.cached_tokens + call.cached_tokens,
+        )
+
+
+class Tail(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """All that appending needs to know of the log before it."""
+
+    next_seq: int = 0
+    turn_id: int = -1
+    total: int = 0
+    digest: bytes = GENESIS
+    """The chain up to the last live visible message."""
+    last_seq: int = -1
+    """The last live entry; -1 when there is none."""
+    last_kind: Kind | None = None
+    unit: int = -1
+    """The unit that may still get results: the last assistant message with tool calls; -1 when there is none."""
+    open_calls: tuple[str, ...] = ()
+    """Ids of that unit's calls without a result yet; an id may stand more than once."""
+    anchor: int | None = None
+    """`seq` of the first live user message: the task anchor."""
+
+
+class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A session without its log: what a store keeps in one row."""
+
+    tenant: str
+    user_id: str
+    id: str
+    agent: str | None = None
+    version: int = 0
+    """Grows by one with every write to the session."""
+    created_at: int
+    updated_at: int
+    """Milliseconds since the epoch."""
+    accessed_at: int = 0
+    """Milliseconds since the epoch: when it was written to last, or used without a write. Idleness counts from here."""
+    status: Literal["active", "closed"] = "active"
+    ended_at: int | None = None
+    """When it was closed, milliseconds since the epoch."""
+    end_reason: EndReason | None = None
+    system_messages: tuple[Message, ...] = ()
+    state: dict[str, Any] = msgspec.field(default_factory=dict)
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    ttl: int | None = None
+    """Milliseconds of idleness after which the session ends; 0: never; None: the server's setting."""
+    withdrawn: str = ""
+    """See `SessionRef.withdrawn`."""
+    identity: str = ""
+    """Given when it was made: another session of its name, made when this one was gone, has another one."""
+    reshaped: int = 0
+    """The version at which entries that were there were last retired, erased or pinned; since then others only came."""
+    claim: Claim | None = None
+    """Who has a turn of it open; it may have expired."""
+    messages: int = 0
+    """Live entries."""
+    bytes: int = 0
+    """Payload bytes of all entries, retired ones too."""
+    usage: Usage = Usage()
+    tail: Tail
+
+    @property
+    def ref(self) -> SessionRef:
+        """Which session this is."""
+        return SessionRef(self.user_id, self.id, self.withdrawn)
+
+    def expired(self, now: int, ttl: int | None) -> bool:
+        """Whether it is active by its row, and has been idle for too long all the same.
+
+        Args:
+            now: milliseconds since the epoch.
+            ttl: milliseconds for a session without one of its own; None or 0: such a session never expires.
+        """
+        own = ttl if self.ttl is None else self.ttl
+        return self.status == "active" and bool(own) and now - self.accessed_at >= (own or 0)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the live path, o200k."""
+        return self.tail.total
+
+
+class Removed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What went with a session, counted in the transaction that took it away."""
+
+    messages: int
+    """On the live path."""
+    retired: int
+    """Messages that had left it."""
+    bytes: int
+    """Payload bytes of all of them."""
+    compactions: int
+    """Whatever had become of them; with them go their texts."""
+    views: int
+    model_calls: int
+    idempotency_keys: int
+    state_keys: int
+    artifacts: int
+    """Versions; their contents are found by `blobs_in_use`."""
+    artifact_bytes: int
+    media: int = 0
+    media_bytes: int = 0
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a session, of which hooks are to be told."""
+
+    id: str
+    """Names the delivery: the same however often it is tried."""
+    user_id: str
+    session_id: str
+    identity: str = ""
+    """Of the session that ended, as `Session.identity`; noted by the store when the end is recorded."""
+    withdrawn: bool
+    """Whether the session gave up its name with it, and goes when all hooks were told."""
+    reason: EndReason
+    ended_at: int
+    """Milliseconds since the epoch."""
+    due_at: int
+    """When it is to be tried next."""
+    attempts: int = 0
+    """Times that a hook failed."""
+    hooks: tuple[str, ...] = ()
+    """Those that were not told yet, in order."""
+    error: str | None = None
+    """Why the last try failed."""
+
+    @property
+    def ref(self) -> SessionRef:
+        """Which session ended: where it is now."""
+        return SessionRef(self.user_id, self.session_id, self.id if self.withdrawn else "")
+
+
+def kind_of(message: Message) -> Kind:
+    """What `message` is to a log."""
+    if message.role == "tool":
+        return "result"
+    if message.tool_calls:
+        return "calls"
+    return "system" if message.role in SYSTEM_ROLES else message.role  # type: ignore[return-value]  # user, assistant
+
+
+def as_sent(message: Message, metadata: Mapping[str, Any] | None) -> Message:
+    """`message` as the client was sent it: with the texts that stood with tool calls earlier in the same reply before it.
+
+    A client cannot tell them from the reply's own text, and resends both as one. `metadata.preface` has them. Of calls those
+    alone that it was sent, by `metadata.returned`; where it was sent none, it has never seen the message.
+    """
+    returned = (metadata or {}).get("returned")
+    if returned and isinstance(returned, list):
+        message = message.evolve(tool_calls=tuple(call for at, call in enumerate(message.tool_calls) if at in returned))
+    preface = (metadata or {}).get("preface")
+    if not preface or not isinstance(preface, str):
+        return message
+    if isinstance(message.content, tuple):
+        return message.evolve(content=(Part("text", preface), *message.content))
+    return message.evolve(content=preface + message.text)
+
+
+def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
+    """The entries that `new` becomes after `tail`, and the tail after them.
+
+    A visible message's digest is chained to the visible message before it. Tool messages and assistant messages with
+    tool calls are chained to it too, but nothing is chained to them: clients do not resend them, and a transcript
+    without them has to lead to the same digests.
+    """
+    entries: list[Entry] = []
+    for item in new:
+        entry, tail = _extend_one(tail, item)
+        entries.append(entry)
+    return entries, tail
+
+
+def _extend_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
+    kind, seq = kind_of(new.message), tail.next_seq
+    answers = kind == "result" and new.message.tool_call_id in tail.open_calls
+    unit = tail.unit if answers else seq
+    turn_id = new.turn_id if new.turn_id is not None else _turn_of(tail, kind)
+    total = tail.total + new.tokens
+    sent = as_sent(new.message, new.metadata)
+    digest = chain(tail.digest, sent)
+    entry = Entry(
+        seq=seq,
+        turn_id=turn_id,
+        unit=unit,
+        timestamp=new.timestamp,
+        tokens=new.tokens,
+        total=total,
+        digest=digest,
+        message=new.message,
+        metadata=new.metadata,
+        agent=new.agent,
+        importance=new.importance,
+        pinned=new.pinned,
+        alias=alias(tail.digest, sent, cut=bool((new.metadata or {}).get("interrupted"))),
+    )
+    open_unit, open_calls = _open_after(tail, entry, kind, answers=answers)
+    return entry, Tail(
+        next_seq=seq + 1,
+        turn_id=turn_id,
+        total=total,
+        digest=digest if new.message.visible else tail.digest,
+        last_seq=seq,
+        last_kind=kind,
+        unit=open_unit,
+        open_calls=open_calls,
+        anchor=seq if tail.anchor is None and kind == "user" else tail.anchor,
+    )
+
+
+def _turn_of(tail: Tail, kind: Kind) -> int:
+    opens = kind == "user" and tail.last_kind != "user"
+    return tail.turn_id + 1 if opens or tail.turn_id < 0 else tail.turn_id
+
+
+def _open_after(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> tuple[int, tuple[str, ...]]:
+    """The unit that may still get results, and its unanswered calls, after `entry`.
+
+    Only what stands directly behind its call can be sent to a provider, so any other message closes the unit: a
+    result that comes later is an orphan.
+    """
+    if kind == "calls":
+        return entry.seq, tuple(call.id for call in entry.message.tool_calls)
+    if answers:
+        calls = list(tail.open_calls)
+        calls.remove(str(entry.message.tool_call_id))
+        return tail.unit, tuple(calls)
+    if kind == "result":
+        return tail.unit, tail.open_calls
+    return -1, ()
+
+
+def rewind(tail: Tail, before: Sequence[Entry], *, digest: bytes, anchor: int | None) -> Tail:
+    """The tail of a log whose live path ends with `before`; entries after it are retired.
+
+    Args:
+        tail: the tail before the rewind; `next_seq` stays, because a retired `seq` is not given again.
+        before: the live entries that stay, in order, from the last one on that is no tool result; empty when nothing
+            stays. (Not the last unit: an orphan result may stand inside one that is still open.)
+        digest: of the last visible entry that stays, `GENESIS` when there is none.
+        anchor: the first live user message that stays.
+    """
+    if not before:
+        return Tail(next_seq=tail.next_seq)
+    last = before[-1]
+    open_calls: list[str] = []
+    for entry in before:
+        open_calls.extend(call.id for call in entry.message.tool_calls)
+        if entry.kind == "result" and entry.message.tool_call_id in open_calls:
+            open_calls.remove(entry.message.tool_call_id)
+    return Tail(
+        next_seq=tail.next_seq,
+        turn_id=last.turn_id,
+        total=last.total,
+        digest=digest,
+        last_seq=last.seq,
+        last_kind=last.kind,
+        unit=before[0].seq if before[0].kind == "calls" else -1,
+        open_calls=tuple(open_calls),
+        anchor=anchor,
+    )
+
+
+def erased(message: Message) -> Message:
+    """What stays of `message` when its content is erased: enough that its unit is still legal."""
+    calls = tuple(ToolCall(call.id, call.name, "{}", call.type) for call in message.tool_calls)
+    content = None if calls else ERASED
+    return Message(role=message.role, content=content, tool_calls=calls, tool_call_id=message.tool_call_id)

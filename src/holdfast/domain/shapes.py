@@ -1,0 +1,445 @@
+"""Where media stand in the parts of messages, whichever client wrote them, and how their data are taken apart.
+
+OpenAI's parts of both its APIs, Anthropic's blocks, data URLs, bare base64. Pure, and knows a part by its fields alone. Nothing
+is fetched; data are decoded only to take them apart, and to tell what they say.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import msgspec
+
+from holdfast.domain.images import Size, size_of
+from holdfast.limits import MEDIA_INLINE
+
+Kind = Literal["image", "audio", "video", "file"]
+Path = tuple[str | int, ...]
+"""A place in a part: keys of objects, places in lists."""
+
+KINDS: Final[dict[str, Kind]] = {
+    "image": "image",
+    "image_url": "image",
+    "input_image": "image",
+    "audio": "audio",
+    "input_audio": "audio",
+    "video": "video",
+    "video_url": "video",
+    "document": "file",
+    "file": "file",
+    "input_file": "file",
+}
+"""Types of parts that hold media."""
+_MIME_BY_NAME: Final = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "heic": "image/heic",
+    "heif": "image/heif",
+    "pdf": "application/pdf",
+    "txt": "text/plain",
+    "md": "text/markdown",
+    "mp3": "audio/mp3",
+    "wav": "audio/wav",
+    "ogg": "audio/ogg",
+    "flac": "audio/flac",
+    "mp4": "video/mp4",
+    "mov": "video/mov",
+    "webm": "video/webm",
+}
+"""A table of its own: the one of the standard library also reads the machine's files, and differs from one to the next."""
+DATA_URL: Final = re.compile(r"data:([^;,]{0,200})((?:;[^;,]{0,200}){0,16}),", re.IGNORECASE)
+DATA_FIELDS: Final = frozenset({"data", "file_data", "b64_json"})
+"""Fields that hold data, and nothing else."""
+_HEAD: Final = re.compile(r"[A-Za-z0-9+/_\-\r\n]*={0,2}\s*")
+_HEAD_CHARS: Final = 64
+_URL_ALPHABET: Final = str.maketrans("-_", "+/")
+_SPACE: Final = re.compile(r"\s+")
+
+
+class Held(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Data that stood in a part and are kept apart from it: what was there is what is still there, and the data behind it."""
+
+    path: Path
+    sha256: str
+    """Of the content that is kept, hexadecimal."""
+    size: int
+    """Its bytes."""
+    chars: int
+    """Characters of the text that stood there."""
+    text: bool = False
+    """Whether the content is that whole text in UTF-8; else it is what was there in base64."""
+    says: str | None = None
+    """See `Medium.says`, where that is not `sha256`."""
+    length: int | None = None
+    """Bytes of the medium, where that is not `size`."""
+    mime: str | None = None
+    width: int | None = None
+    height: int | None = None
+    """Of a picture, pixels, by its header."""
+
+    @property
+    def hash(self) -> bytes:
+        """SHA-256 of the content."""
+        return bytes.fromhex(self.sha256)
+
+    @property
+    def pixels(self) -> Size | None:
+        """Of a picture whose header tells."""
+        return Size(self.width, self.height) if self.width and self.height else None
+
+
+class Medium(msgspec.Struct, frozen=True, gc=False):
+    """One medium of a part: its data, the `url` where it lies, or, `held`, where they are kept."""
+
+    kind: Kind
+    mime: str | None = None
+    url: str | None = None
+    name: str | None = None
+    path: Path = ()
+    """Where in the part its data stand."""
+    whole: str = ""
+    """The text that holds the data."""
+    start: int = 0
+    """Where in it they begin."""
+    form: Literal["base64", "percent", "plain"] = "base64"
+    held: Held | None = None
+
+    @property
+    def data(self) -> str | None:
+        """In base64, as they came where they came so; None for a link, and where they are kept apart."""
+        if self.url is not None or self.held is not None:
+            return None
+        if self.form == "base64":
+            return self.whole[self.start :]
+        return base64.b64encode(self.content() or b"").decode()
+
+    @property
+    def words(self) -> str | None:
+        """The text of a text file that stands in the part itself."""
+        if self.url is not None or self.held is not None or not (self.mime or "").startswith("text/"):
+            return None
+        try:
+            return base64.b64decode(self.data or "", validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+
+    @property
+    def says(self) -> str | None:
+        """What tells whether two media are the same: the SHA-256 of the decoded data; None for a link.
+
+        Of what cannot be decoded `raw:` and the SHA-256 of its text.
+        """
+        if self.held is not None:
+            return self.held.says or self.held.sha256
+        return None if self.url is not None else _says(self.content(), self.whole[self.start :])
+
+    @property
+    def length(self) -> int | None:
+        """Its bytes; None for a link."""
+        if self.held is not None:
+            return self.held.size if self.held.length is None else self.held.length
+        if self.url is not None:
+            return None
+        content = self.content()
+        return len(self.whole) - self.start if content is None else len(content)
+
+    @property
+    def size(self) -> Size | None:
+        """Of a picture, in pixels; None where its header does not tell."""
+        if self.kind != "image" or self.url is not None:
+            return None
+        return size_of(self.whole) if self.held is None else self.held.pixels
+
+    def content(self) -> bytes | None:
+        """The data decoded; None where they cannot be. Costs a copy."""
+        text = self.whole[self.start :] if self.start else self.whole
+        if self.form == "plain":
+            return text.encode(errors="surrogatepass")
+        return _unquoted(text) if self.form == "percent" else decoded(text)
+
+
+def _unquoted(text: str) -> bytes:
+    return unquote_to_bytes(text.encode(errors="surrogatepass"))
+
+
+def decoded(text: str) -> bytes | None:
+    """What `text` is in base64, of either alphabet, with line breaks, with padding or without; None when it is none."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    bare = _SPACE.sub("", text).translate(_URL_ALPHABET).rstrip("=")
+    try:
+        return base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+# -- what a part holds -------------------------------------------------------
+
+
+class _Text(NamedTuple):
+    value: str
+    path: Path
+    held: Held | None
+
+
+class _Fields:
+    """The fields of a part, or of an object in it, with what is kept of them elsewhere."""
+
+    def __init__(self, values: Mapping[str, Any], held: Mapping[Path, Held], path: Path = ()) -> None:
+        self._values = values
+        self._held = held
+        self._path = path
+
+    def text(self, key: str) -> _Text | None:
+        """A text that is not empty, or was none before it was taken apart."""
+        value, path = self._values.get(key), (*self._path, key)
+        held = self._held.get(path)
+        return _Text(value, path, held) if isinstance(value, str) and (value or held) else None
+
+    def word(self, key: str) -> str | None:
+        found = self.text(key)
+        return found.value if found else None
+
+    def inside(self, key: str) -> _Fields | None:
+        value = self._values.get(key)
+        return _Fields(value, self._held, (*self._path, key)) if isinstance(value, Mapping) else None
+
+
+def medium(part_type: str, extra: Mapping[str, Any], held: Iterable[Held] = ()) -> Medium | None:
+    """The medium in a part; None where it has none that can be read.
+
+    Args:
+        part_type: the part's type.
+        extra: its other fields.
+        held: what is kept of them elsewhere.
+    """
+    kind = KINDS.get(part_type)
+    if kind is None:
+        return None
+    fields = _Fields(extra, {one.path: one for one in held})
+    source = fields.inside("source")
+    if source is not None:
+        return _of_source(kind, source, fields.word("title"))
+    key = part_type.removeprefix("input_") if kind == "file" else part_type
+    if (url := fields.text(key)) is not None:
+        return _of_url(kind, url, None)
+    return _of_fields(kind, fields.inside(key) or fields)
+
+
+def _of_fields(kind: Kind, fields: _Fields) -> Medium | None:
+    name = fields.word("filename")
+    for key in ("url", "image_url", "file_url", "file_data"):
+        if (url := fields.text(key)) is not None:
+            return _of_url(kind, url, name)
+    if (data := fields.text("data")) is None:
+        return None
+    form = fields.word("format")
+    mime = f"{kind}/{form}" if form and kind == "audio" else None
+    return _of_data(kind, mime, data, name)
+
+
+def _of_data(kind: Kind, mime: str | None, data: _Text, name: str | None) -> Medium:
+    """What stands where base64 belongs; some clients put a whole data URL there."""
+    found = DATA_URL.match(data.value) if data.held is None else None
+    start, form = (found.end(), _form(found)) if found else (0, "base64")
+    return Medium(kind, mime, None, name, data.path, data.value, start, form, data.held)
+
+
+def _form(url: re.Match[str]) -> Literal["base64", "percent"]:
+    return "base64" if "base64" in url[2].lower() else "percent"
+
+
+def _of_source(kind: Kind, source: _Fields, name: str | None) -> Medium | None:
+    """Anthropic's `source` of an image or a document."""
+    mime, data, url = source.word("media_type"), source.text("data"), source.word("url")
+    match source.word("type"):
+        case "base64" if data:
+            return _of_data(kind, mime, data, name)
+        case "text" if data:
+            return Medium(kind, "text/plain", name=name, path=data.path, whole=data.value, form="plain")
+        case "url" if url:
+            return Medium(kind, _mime_of(url), url, name)
+    return None
+
+
+def _of_url(kind: Kind, url: _Text, name: str | None) -> Medium | None:
+    if url.held is not None:
+        return Medium(kind, url.held.mime, name=name, path=url.path, whole=url.value, held=url.held)
+    found = DATA_URL.match(url.value)
+    if found is not None:
+        mime = found[1].lower() or "text/plain"
+        return Medium(kind, mime, None, name, url.path, url.value, found.end(), _form(found))
+    if url.value[:5].lower() == "data:":
+        return None
+    if "://" in url.value[:16]:
+        return Medium(kind, _mime_of(url.value) or _mime_of(name or ""), url.value, name)
+    mime = _mime_of(name or "") or ("application/pdf" if kind == "file" else None)
+    return Medium(kind, mime, None, name, url.path, url.value)
+
+
+def _mime_of(name: str) -> str | None:
+    """By the ending of a file's name or of a URL's path."""
+    try:
+        path = urlsplit(name).path
+    except ValueError:
+        return None
+    return _MIME_BY_NAME.get(path.rpartition(".")[2].lower()) if "." in path else None
+
+
+# -- taking data out ---------------------------------------------------------
+
+
+def apart(
+    part_type: str,
+    extra: dict[str, Any],
+    held: tuple[Held, ...],
+    contents: dict[bytes, bytes],
+    *,
+    plain: bool = True,
+) -> tuple[dict[str, Any], tuple[Held, ...]]:
+    """The fields of a part without its data, and what says where they are; as they are where there are none to take out.
+
+    Args:
+        part_type: the part's type.
+        extra: its other fields; not changed.
+        held: what was taken out of them before.
+        contents: takes what was taken out, by its SHA-256.
+        plain: also what somebody who looks for secrets would read: data that are not in base64, or not where data stand.
+    """
+    if part_type not in KINDS:
+        return extra, held
+    known = medium(part_type, extra, held)
+    found = []
+    for path, text in list(_long(extra, ())):
+        own = known if known is not None and known.path == path else None
+        if own is not None and own.form == "plain":
+            continue
+        taken = _taken(path, text, own, contents, plain=plain)
+        if taken is not None:
+            left, one = taken
+            found.append(one)
+            extra = replaced(extra, path, left)
+    return extra, tuple(sorted((*held, *found), key=_place)) if found else held
+
+
+def _place(held: Held) -> list[str]:
+    """Puts what was taken out in an order that is the same whenever it was."""
+    return [f"{key:06}" if isinstance(key, int) else key for key in held.path]
+
+
+def _long(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        if len(value) >= MEDIA_INLINE:
+            yield path, value
+        return
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, item in items:
+        yield from _long(item, (*path, key))
+
+
+def _taken(
+    path: Path, text: str, own: Medium | None, contents: dict[bytes, bytes], *, plain: bool
+) -> tuple[str, Held] | None:
+    """What stays of `text`, and what says where the rest is; None when it holds no data that are to be taken."""
+    url, named = DATA_URL.match(text), _named(path)
+    if url is None and not ((named or (own and plain)) and _HEAD.fullmatch(text[:_HEAD_CHARS])):
+        return None
+    encoded = url is None or "base64" in url[2].lower()
+    start = url.end() if url else 0
+    content = _canonical(text[start:]) if encoded else None
+    size = size_of(text)
+    about: dict[str, Any] = {"path": path, "chars": len(text)}
+    about["mime"] = (url[1].lower() or "text/plain") if url else own.mime if own else None
+    if size is not None:
+        about |= {"width": size.width, "height": size.height}
+    if content is not None:
+        return text[:start], Held(sha256=_kept(content, contents), size=len(content), **about)
+    if not plain:
+        return None
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:
+        return None
+    raw = text[start:]
+    medium_ = decoded(raw) if encoded else _unquoted(raw)
+    count = len(raw) if medium_ is None else len(medium_)
+    sha256 = _kept(content, contents)
+    return "", Held(sha256=sha256, size=len(content), text=True, says=_says(medium_, raw), length=count, **about)
+
+
+def _named(path: Path) -> bool:
+    """Whether nothing but data stand there: also the frames of a video, each a picture."""
+    return path[-1] in DATA_FIELDS or (len(path) > 1 and path[-2] == "frames")
+
+
+def _canonical(text: str) -> bytes | None:
+    """What `text` is in base64, where encoding it again gives exactly `text`."""
+    if len(text) % 4 or not text.isascii():
+        return None
+    try:
+        content = binascii.a2b_base64(text, strict_mode=True)
+        end = base64.b64encode(binascii.a2b_base64(text[-4:], strict_mode=True)).decode()
+    except (binascii.Error, ValueError):
+        return None
+    # Strict decoding lets nothing in but the alphabet, and padding at the end: only the last four can be written otherwise.
+    return content if end == text[-4:] and len(text) == -(-len(content) // 3) * 4 else None
+
+
+def _kept(content: bytes, contents: dict[bytes, bytes]) -> str:
+    digest = hashlib.sha256(content)
+    contents.setdefault(digest.digest(), content)
+    return digest.hexdigest()
+
+
+def _says(content: bytes | None, raw: str) -> str:
+    if content is None:
+        return "raw:" + hashlib.sha256(raw.encode(errors="surrogatepass")).hexdigest()
+    return hashlib.sha256(content).hexdigest()
+
+
+def replaced(value: Any, path: Path, text: str) -> Any:
+    """`value` with `text` at `path`; what is on the way there is copied, the rest is shared."""
+    if not path:
+        return text
+    key, *behind = path
+    copy: Any = dict(value) if isinstance(value, Mapping) else list(value)
+    copy[key] = replaced(value[key], tuple(behind), text)
+    return copy
+
+
+# -- what a part says --------------------------------------------------------
+
+
+def said(part_type: str, extra: dict[str, Any], held: tuple[Held, ...]) -> dict[str, Any] | None:
+    """What a part of media says, as JSON: equal for equal content of one kind, whatever brought it, kept apart or not.
+
+    A link is what it is. Of what cannot be read, all of it counts. None for a part that is not of media.
+    """
+    kind = KINDS.get(part_type)
+    if kind is None:
+        return None
+    found = medium(part_type, extra, held)
+    if found is not None:
+        return {"media": kind, "url": found.url} if found.url is not None else {"media": kind, "sha256": found.says}
+    extra, held = apart(part_type, extra, held, {})
+    return {
+        "media": kind,
+        "type": part_type,
+        "part": extra,
+        "data": [[one.path, one.says or one.sha256] for one in held],
+    }

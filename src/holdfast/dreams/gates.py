@@ -1,0 +1,260 @@
+"""What a dream decides: how often, how well and how differently a memory was recalled, and whether that is enough. Pure.
+
+The score is that of DESIGN.md, section 10:
+
+    .24 frequency + .30 relevance + .15 recency + .15 diversity + .10 consolidation
+
+A memory cannot recommend itself. Recalls within one session and one day (UTC) count as one, whatever was asked; those in a session that
+the memory was made from count from the day after it was made on. So no session promotes anything by repeating it on a day.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.domain.memory import HELD, Memory, Signal, is_held
+from holdfast.errors import InvalidRequest
+from holdfast.limits import MEMORIES_AT_ONCE
+
+DAY: Final = 86_400_000
+"""Milliseconds."""
+HALF_LIVES: Final[Mapping[str, float]] = {
+    "user": 10_000.0,
+    "reference": 10_000.0,
+    "semantic": 10_000.0,
+    "procedural": 10_000.0,
+    "feedback": 365.0,
+    "project": 90.0,
+    "episodic": 90.0,
+}
+"""Days after which what was recalled last counts half, by type."""
+_ENOUGH_RECALLS: Final = 7
+_ENOUGH_QUERIES: Final = 5
+_ENOUGH_DAYS: Final = 5
+
+Verdict = Literal["promoted", "already", "held", "over", "gated"]
+"""`already`: it is promoted. `held`: for review, by where it comes from. `over`: good enough, but there were enough better ones in
+this sweep. `gated`: not good enough; the gates say why."""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_share(name: str, value: Any) -> None:
+    if not _is_number(value) or not 0 <= value <= 1:
+        raise InvalidRequest(f"{name} must be a number from 0 to 1, not {value!r:.80}", param=name)
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """How much each figure counts.
+
+    Raises:
+        InvalidRequest: a weight that is not a number from 0 to 1, or all are 0.
+    """
+
+    frequency: float = 0.24
+    relevance: float = 0.30
+    recency: float = 0.15
+    diversity: float = 0.15
+    consolidation: float = 0.10
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            _check_share(f"weights.{name}", getattr(self, name))
+        if not any(msgspec.structs.astuple(self)):
+            raise InvalidRequest("weights must not all be 0: then no memory has a score", param="weights")
+
+
+class DreamSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a memory needs to be promoted.
+
+    Raises:
+        InvalidRequest: a setting that cannot be.
+    """
+
+    weights: Weights = Weights()
+    min_recalls: int = 3
+    """Recalls that count."""
+    min_queries: int = 2
+    """Really distinct questions: by their terms."""
+    min_days: int = 1
+    """Distinct days, UTC."""
+    min_score: float = 0.35
+    """That much is enough."""
+    max_promotions: int = 20
+    """Most in one sweep, the best first."""
+    half_lives: Mapping[str, float] = msgspec.field(default_factory=lambda: HALF_LIVES)
+    """Days, by type of memory."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("min_recalls", 1), ("min_queries", 1), ("min_days", 1), ("max_promotions", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidRequest(f"{name} must be a whole number from {least}, not {value!r:.80}", param=name)
+        if self.max_promotions > MEMORIES_AT_ONCE:
+            message = f"max_promotions must be at most {MEMORIES_AT_ONCE}, not {self.max_promotions}"
+            raise InvalidRequest(message, param="max_promotions")
+        _check_share("min_score", self.min_score)
+        for kind, days in self.half_lives.items():
+            if kind not in HALF_LIVES or not _is_number(days) or not days > 0:
+                message = (
+                    f"half_lives: {kind!r:.80}: {days!r:.80} must be a type of memory and a number of days above 0"
+                )
+                raise InvalidRequest(message, param="half_lives")
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a memory's recalls; all but the counts from 0 to 1."""
+
+    recalls: int = 0
+    """Those that count."""
+    queries: int = 0
+    """Really distinct questions among them."""
+    days: int = 0
+    """Distinct days (UTC) among them."""
+    frequency: float = 0.0
+    relevance: float = 0.0
+    recency: float = 0.0
+    diversity: float = 0.0
+    consolidation: float = 0.0
+
+    def score(self, weights: Weights) -> float:
+        """What they come to."""
+        return float(sum(getattr(weights, name) * getattr(self, name) for name in weights.__struct_fields__))
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sweep makes of one memory."""
+
+    memory_id: str
+    number: int
+    figures: Figures
+    score: float
+    verdict: Verdict
+    gates: tuple[str, ...] = ()
+    """Why it is not promoted: what it has and what it needs."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """As the diary keeps it: it quotes nothing."""
+        figures = {
+            name: round(value, 4) if isinstance(value, float) else value
+            for name, value in msgspec.structs.asdict(self.figures).items()
+        }
+        return {
+            "memory_id": self.memory_id,
+            "verdict": self.verdict,
+            "score": round(self.score, 4),
+            "gates": list(self.gates),
+            **figures,
+        }
+
+
+def counted(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
+    """The recalls of a memory that count, oldest first: the best of each session and day, of no session that of each question and day."""
+    sources = {source.session_id for source in memory.sources}
+    best: dict[tuple[Any, ...], Signal] = {}
+    for signal in signals:
+        day = signal.at // DAY
+        if signal.session and signal.session in sources and day <= memory.created_at // DAY:
+            continue
+        key = (day, signal.session) if signal.session else (day, "", signal.query)
+        held = best.get(key)
+        if held is None or _better(signal, held):
+            best[key] = signal
+    return sorted(best.values(), key=lambda one: (one.at, one.query, one.session))
+
+
+def figures_of(
+    memory: Memory, signals: Iterable[Signal], now: int, half_lives: Mapping[str, float] = HALF_LIVES
+) -> Figures:
+    """What is known of a memory's recalls at `now`, milliseconds since the epoch; none: all zeros."""
+    own = counted(memory, signals)
+    if not own:
+        return Figures()
+    recalls, queries = len(own), len({signal.query for signal in own})
+    days = len({signal.at // DAY for signal in own})
+    age = max(0.0, (now - own[-1].at) / DAY)
+    half_life = half_lives.get(memory.type, HALF_LIVES[memory.type])
+    return Figures(
+        recalls=recalls,
+        queries=queries,
+        days=days,
+        frequency=min(math.log1p(recalls) / math.log(_ENOUGH_RECALLS), 1.0),
+        relevance=sum(_share(signal.score) for signal in own) / recalls,
+        recency=_share(2.0 ** (-age / half_life)),
+        diversity=min(queries / _ENOUGH_QUERIES, 1.0),
+        consolidation=min(days / _ENOUGH_DAYS, 1.0),
+    )
+
+
+def findings_of(
+    memories: Iterable[Memory], signals: Mapping[str, Sequence[Signal]], now: int, settings: DreamSettings
+) -> list[Finding]:
+    """What a sweep makes of memories that were recalled: the best first, ties by number.
+
+    Args:
+        memories: of one owner. Those that do not hold at `now` by their validity, or were superseded or rejected, are left out, and
+            those without signals.
+        signals: by id of the memory.
+        now: milliseconds since the epoch.
+        settings: weights and gates.
+    """
+    found = [
+        _finding(memory, figures_of(memory, signals[memory.id], now, settings.half_lives), settings)
+        for memory in memories
+        if memory.holds(now) and signals.get(memory.id)
+    ]
+    found.sort(key=lambda one: (-one.score, one.number))
+    good = [one for one in found if one.verdict == "promoted"]
+    over = {one.memory_id for one in good[settings.max_promotions :]}
+    why = (f"more than {settings.max_promotions} were good enough; it is next",)
+    return [msgspec.structs.replace(one, verdict="over", gates=why) if one.memory_id in over else one for one in found]
+
+
+def promoted(memory: Memory, finding: Finding, now: int) -> Memory:
+    """A memory as it is when a sweep has promoted it."""
+    return msgspec.structs.replace(memory, promoted_at=now, score=round(finding.score, 4), updated_at=now)
+
+
+def _finding(memory: Memory, figures: Figures, settings: DreamSettings) -> Finding:
+    score = figures.score(settings.weights)
+    gates = tuple(_failed(figures, score, settings))
+    verdict: Verdict = "gated" if gates else "promoted"
+    if memory.promoted_at is not None:
+        verdict, gates = "already", ()
+    elif is_held(memory):
+        verdict, gates = "held", (f"its origin is {_least(memory)}: it waits for a review", *gates)
+    return Finding(
+        memory_id=memory.id, number=memory.number, figures=figures, score=score, verdict=verdict, gates=gates
+    )
+
+
+def _failed(figures: Figures, score: float, settings: DreamSettings) -> Iterable[str]:
+    for name, has, needs in (
+        ("recalls", figures.recalls, settings.min_recalls),
+        ("different questions", figures.queries, settings.min_queries),
+        ("days", figures.days, settings.min_days),
+    ):
+        if has < needs:
+            yield f"{has} of {needs} {name}"
+    if not score >= settings.min_score:
+        yield f"score {score:.2f} of {settings.min_score:.2f}"
+
+
+def _least(memory: Memory) -> str:
+    origins = [memory.origin, *(source.origin for source in memory.sources)]
+    return next((origin for origin in origins if origin in HELD), memory.origin)
+
+
+def _better(one: Signal, other: Signal) -> bool:
+    return (_share(one.score), one.at, one.query) > (_share(other.score), other.at, other.query)
+
+
+def _share(value: float) -> float:
+    """A number between 0 and 1; what is none counts nothing."""
+    return min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0

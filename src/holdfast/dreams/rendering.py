@@ -1,0 +1,144 @@
+"""MEMORY.md and DREAMS.md, as text: rendered from the records each time, so that what is forgotten is in them no more. Pure.
+
+Whatever a memory says is one line of a list, written so that no reader, be it a Markdown program or a model that is given the file, takes a
+part of it for anything else: control characters and line ends become blanks, characters nobody sees go, and what Markdown or HTML would
+read is escaped. `items_of` reads the lines back.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from holdfast.domain.memory import DiaryEntry, Memory
+
+MEMORY_FILE: Final = "MEMORY.md"
+DIARY_FILE: Final = "DREAMS.md"
+MOST_ITEMS: Final = 200
+"""Memories in a file, the best; nights in a diary, the newest."""
+ITEM_CHARS: Final = 500
+"""Characters of a memory in a file, escapes not counted; a longer one is cut, and says so."""
+DIARY_BYTES: Final = 512 * 1024
+"""Of a diary that tells of several sweeps."""
+FORGOTTEN: Final = "(forgotten)"
+_CUT: Final = " … (cut)"
+_UNSEEN: Final = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~&=:@^$\"'])")
+_ESCAPED: Final = re.compile(r"\\(.)")
+_ITEM: Final = re.compile(r"^- \*\*(mem_[0-9a-f]{32})\*\* (.*?)(?: _\((.*)\)_)?$", re.MULTILINE)
+
+
+def one_line(text: str, limit: int = ITEM_CHARS) -> str:
+    """A text in one line, without characters that nobody sees, at most `limit` characters and the mark of a cut."""
+    seen = "".join(" " if char in "\t\n\r\v\f\x85\u2028\u2029" else char for char in unicodedata.normalize("NFC", text))
+    plain = " ".join("".join(char for char in seen if unicodedata.category(char) not in _UNSEEN).split())
+    return plain if len(plain) <= limit else plain[:limit].rstrip() + _CUT
+
+
+def escaped(text: str, limit: int = ITEM_CHARS) -> str:
+    """A text as one line of Markdown that says just that."""
+    return _SPECIAL.sub(r"\\\1", one_line(text, limit))
+
+
+def items_of(file: str) -> list[tuple[str, str]]:
+    """The memories of a rendered file: id and text, as `one_line` gives it."""
+    return [(found[1], _ESCAPED.sub(r"\1", found[2])) for found in _ITEM.finditer(file)]
+
+
+def memory_file(memories: Iterable[Memory], title: str = "Memories") -> str:
+    """The promoted memories, the best first; deterministic.
+
+    Args:
+        memories: those that are told of: promoted, and holding now. At most `MOST_ITEMS` are.
+        title: of the file.
+    """
+    ranked = sorted(memories, key=lambda one: (-(one.score or 0.0), one.owner, one.number))
+    lines = [f"# {escaped(title)}", "", *map(_memory_line, ranked[:MOST_ITEMS])]
+    if len(ranked) > MOST_ITEMS:
+        lines += ["", f"{len(ranked) - MOST_ITEMS} more are not listed here."]
+    return "\n".join(lines) + "\n"
+
+
+def diary_file(entries: Sequence[DiaryEntry], memories: Mapping[str, Memory], title: str = "Dream Diary") -> str:
+    """The diary: for each sweep what was promoted, what was held and what was left, and why.
+
+    Args:
+        entries: newest first; at most `MOST_ITEMS` are told, in at most `DIARY_BYTES` if they are several.
+        memories: by id, those that there still are.
+        title: of the file.
+    """
+    lines, size = [f"# {escaped(title)}"], 0
+    for entry in entries[:MOST_ITEMS]:
+        night = ["", f"## {_time(entry.at)}", "", *_night(entry.report, memories)]
+        size += sum(len(line.encode()) + 1 for line in night)
+        if size > DIARY_BYTES and len(lines) > 1:
+            break
+        lines += night
+    return "\n".join(lines) + "\n"
+
+
+def commit_lines(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> list[str]:
+    """What a commit of a sweep says of each promotion: id, score, and how it begins."""
+    return [
+        f"- {one['memory_id']} (score {one['score']:.2f}): {_said(one['memory_id'], memories, 80)}"
+        for one in report.get("candidates", ())
+        if one["verdict"] == "promoted"
+    ]
+
+
+def figures_of(candidate: Mapping[str, Any]) -> str:
+    """How often, by how many questions, and on how many days one was recalled."""
+    told = ((candidate["recalls"], "recall"), (candidate["queries"], "question"), (candidate["days"], "day"))
+    return ", ".join(f"{number} {name}{'s' * (number != 1)}" for number, name in told)
+
+
+def _memory_line(memory: Memory) -> str:
+    notes = [f"score {memory.score or 0.0:.2f}", memory.type, f"promoted {_day(memory.promoted_at or 0)}"]
+    return f"- **{memory.id}** {escaped(memory.content)} _({', '.join(notes)})_"
+
+
+def _night(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> Iterable[str]:
+    candidates = report.get("candidates", ())
+    of = {verdict: [one for one in candidates if one["verdict"] == verdict] for verdict in _HEADINGS}
+    counts = {verdict: len(ones) for verdict, ones in of.items()} | dict(report.get("verdicts", {}))
+    yield ", ".join(f"{counts[verdict]} {verdict}" for verdict in _HEADINGS) + "."
+    for verdict, heading in _HEADINGS.items():
+        if of[verdict] and heading:
+            yield from ("", f"### {heading}", "")
+            yield from (_candidate_line(one, memories) for one in of[verdict])
+    if report.get("themes"):
+        yield from ("", "### Themes", "")
+        yield from (
+            f"- {', '.join(escaped(word, 64) for word in theme['terms'])} ({theme['size']})"
+            for theme in report["themes"]
+        )
+
+
+_HEADINGS: Final = {
+    "promoted": "Promoted",
+    "held": "Held for review",
+    "over": "Good enough, for the next time",
+    "gated": "Not promoted",
+    "already": "",
+}
+
+
+def _candidate_line(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> str:
+    why = "; ".join([f"score {one['score']:.2f}, {figures_of(one)}", *one["gates"]])
+    return f"- **{one['memory_id']}** {_said(one['memory_id'], memories, 120)} _({escaped(why)})_"
+
+
+def _said(memory_id: str, memories: Mapping[str, Memory], limit: int) -> str:
+    memory = memories.get(memory_id)
+    return escaped(FORGOTTEN if memory is None else memory.content, limit)
+
+
+def _time(at: int) -> str:
+    return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _day(at: int) -> str:
+    return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d}"

@@ -1,0 +1,182 @@
+"""BERT's forward pass in NumPy, for sentence vectors: texts of any lengths in one go, without padding.
+
+As in Devlin et al. 2018 and in sentence-transformers' all-MiniLM-L6-v2 (Reimers and Gurevych 2019; Wang et al. 2020): layers of
+attention and of a feed-forward step with the exact GELU, the mean over all pieces, unit length. All that works on single pieces is
+done for all of them at once; only attention looks at texts, those of one length together. Imported only where NumPy is wanted.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.embedders.safetensors import Tensor, read
+from holdfast.errors import EmbeddingFailed
+from holdfast.recall.arrays import np
+
+LAYERS: Final = 6
+HEADS: Final = 12
+WIDTH: Final = 384
+INNER: Final = 1536
+POSITIONS: Final = 512
+_EPSILON: Final = 1e-12
+_ROWS: Final = 32
+"""Pieces whose GELU is computed at once: what is in between stays in the processor's cache."""
+
+Array = Any
+"""`numpy.ndarray` of float32."""
+_LAYER: Final = {
+    "attention.self.query": (WIDTH, WIDTH),
+    "attention.self.key": (WIDTH, WIDTH),
+    "attention.self.value": (WIDTH, WIDTH),
+    "attention.output.dense": (WIDTH, WIDTH),
+    "attention.output.LayerNorm": (WIDTH,),
+    "intermediate.dense": (INNER, WIDTH),
+    "output.dense": (WIDTH, INNER),
+    "output.LayerNorm": (WIDTH,),
+}
+
+
+class Network:
+    """The weights, mapped from their file, and what is computed with them.
+
+    Args:
+        path: `model.safetensors`.
+        vocabulary: how many pieces there are.
+
+    Raises:
+        EmbeddingFailed: it cannot be read, is damaged, or is another model.
+    """
+
+    def __init__(self, path: Path, vocabulary: int) -> None:
+        mapped, tensors = read(path)
+        shapes = dict(_shapes(vocabulary))
+        for name, shape in shapes.items():
+            found = tensors.get(name)
+            if found is None or found.shape != shape:
+                has = f"{found.shape} where {shape} is expected" if found else "not there"
+                raise EmbeddingFailed(f"{path} is not all-MiniLM-L6-v2: {name} is {has}")
+        self._weights = {name: _view(mapped, tensors[name]) for name in shapes}
+        # All texts are first sentences, so the kind of a sentence is a part of its position.
+        kinds = self._weights.pop("embeddings.token_type_embeddings.weight")
+        self._positions = self._weights.pop("embeddings.position_embeddings.weight") + kinds[0]
+        self._words = self._weights.pop("embeddings.word_embeddings.weight")
+
+    def vectors(self, texts: Sequence[Sequence[int]]) -> list[bytes]:
+        """A vector of unit length for each text, in their order.
+
+        Args:
+            texts: ids of pieces, at least one and at most `POSITIONS` each. Texts of one length are cheapest together.
+        """
+        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+        runs = [(size, len(list(same))) for size, same in groupby(len(texts[at]) for at in order)]
+        ids = np.concatenate([np.asarray(texts[at], dtype=np.int64) for at in order])
+        places = np.concatenate([np.arange(len(texts[at])) for at in order])
+        state = self._normed(self._words[ids] + self._positions[places], "embeddings.LayerNorm")
+        for layer in range(LAYERS):
+            state = self._layer(state, runs, f"encoder.layer.{layer}")
+        pooled = np.concatenate(
+            [state[start:stop].reshape(count, size, WIDTH).mean(axis=1) for start, stop, count, size in _spans(runs)]
+        )
+        pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
+        found = [b""] * len(texts)
+        for at, vector in zip(order, pooled.astype("<f4", copy=False), strict=True):
+            found[at] = vector.tobytes()
+        return found
+
+    def _layer(self, state: Array, runs: Sequence[tuple[int, int]], name: str) -> Array:
+        seen = self._attended(state, runs, f"{name}.attention.self")
+        told = self._linear(seen, f"{name}.attention.output.dense")
+        told += state
+        state = self._normed(told, f"{name}.attention.output.LayerNorm")
+        inner = _gelu(self._linear(state, f"{name}.intermediate.dense"))
+        told = self._linear(inner, f"{name}.output.dense")
+        told += state
+        return self._normed(told, f"{name}.output.LayerNorm")
+
+    def _attended(self, state: Array, runs: Sequence[tuple[int, int]], name: str) -> Array:
+        query, key, value = (self._linear(state, f"{name}.{part}") for part in ("query", "key", "value"))
+        query *= np.float32((WIDTH // HEADS) ** -0.5)
+        seen = np.empty_like(state)
+        for start, stop, count, size in _spans(runs):
+            parts = (count, size, HEADS, WIDTH // HEADS)
+            asked, keys, values = (
+                whole[start:stop].reshape(parts).transpose(0, 2, 1, 3) for whole in (query, key, value)
+            )
+            shares = asked @ keys.transpose(0, 1, 3, 2)
+            shares -= shares.max(axis=-1, keepdims=True)
+            np.exp(shares, out=shares)
+            shares /= shares.sum(axis=-1, keepdims=True)
+            seen[start:stop] = (shares @ values).transpose(0, 2, 1, 3).reshape(stop - start, WIDTH)
+        return seen
+
+    def _linear(self, state: Array, name: str) -> Array:
+        done = state @ self._weights[f"{name}.weight"].T
+        done += self._weights[f"{name}.bias"]
+        return done
+
+    def _normed(self, state: Array, name: str) -> Array:
+        state = state - state.mean(axis=-1, keepdims=True)
+        variance = np.einsum("ij,ij->i", state, state)[:, None] / np.float32(WIDTH)
+        state /= np.sqrt(variance + np.float32(_EPSILON))
+        state *= self._weights[f"{name}.weight"]
+        state += self._weights[f"{name}.bias"]
+        return state
+
+
+def _shapes(vocabulary: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield "embeddings.word_embeddings.weight", (vocabulary, WIDTH)
+    yield "embeddings.position_embeddings.weight", (POSITIONS, WIDTH)
+    yield "embeddings.token_type_embeddings.weight", (2, WIDTH)
+    yield from ((f"embeddings.LayerNorm.{part}", (WIDTH,)) for part in ("weight", "bias"))
+    for layer in range(LAYERS):
+        for name, shape in _LAYER.items():
+            yield f"encoder.layer.{layer}.{name}.weight", shape
+            yield f"encoder.layer.{layer}.{name}.bias", shape[:1]
+
+
+def _view(mapped: mmap.mmap, tensor: Tensor) -> Array:
+    return np.frombuffer(mapped, "<f4", tensor.numbers, tensor.start).reshape(tensor.shape)
+
+
+def _spans(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
+    """Of each run of texts of one length: from which piece to which, how many texts, and of how many pieces."""
+    start = 0
+    for size, count in runs:
+        stop = start + size * count
+        yield start, stop, count, size
+        start = stop
+
+
+# Abramowitz and Stegun 7.1.26: the error function within 1.5e-7, which is what float32 has anyway.
+_ERF: Final[Mapping[str, Any]] = {
+    "p": np.float32(0.3275911 * 0.5**0.5),
+    "a": [
+        np.float32(0.5 * a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+    ],  # halved: for the half before x
+}
+
+
+def _gelu(state: Array) -> Array:
+    """`x / 2 · (1 + erf(x / √2))`, in place."""
+    for start in range(0, len(state), _ROWS):
+        part = state[start : start + _ROWS]
+        size = np.abs(part)
+        t = size * _ERF["p"]
+        t += np.float32(1)
+        np.reciprocal(t, out=t)
+        tail = t * _ERF["a"][0]
+        for a in _ERF["a"][1:]:
+            tail += a
+            tail *= t
+        # tail · exp(-x²/2) is half of what erf lacks to 1, on the side of x's sign.
+        np.multiply(part, part, out=t)
+        t *= np.float32(-0.5)
+        tail *= np.exp(t, out=t)
+        tail *= size
+        np.maximum(part, 0, out=part)
+        part -= tail
+    return state

@@ -1,0 +1,116 @@
+"""Several that speak in one turn: which part is whose, what each has of the turn's place in its session's queue, and who may write.
+
+In a log the results of calls stand directly behind them. So whoever has written calls is the only one to write until all of them
+have a result; the others' models go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.domain.session import BRANCH, JOINED, STEP
+from holdfast.engine.queueing import Hold, Queues
+from holdfast.stores.base import Append, Appended, Store
+
+T = TypeVar("T")
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent's part of a turn in which several speak."""
+
+    step: str | None = None
+    """The agent's name, where others speak after it: the client is sent nothing of what it says. None: it ends the reply."""
+    ends: bool = False
+    """Whether its last write is the turn's."""
+    joined: bool = False
+    """Whether what it says stands in a reply that joins several."""
+    branch: str = ""
+    """See `Voice.branch`."""
+
+    def noted(self, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+        """`metadata` of a message of this part, with what it is a part of."""
+        own = {STEP: self.step, BRANCH: self.branch, JOINED: self.joined}
+        noted = {**(metadata or {}), **{name: value for name, value in own.items() if value}}
+        return noted or None
+
+
+class Floor:
+    """Who may write to a turn's log, of all that speak in it at once."""
+
+    def __init__(self) -> None:
+        self._holder: Branch | None = None
+        self._changed = asyncio.Condition()
+
+    async def written(self, branch: Branch, work: Callable[[], Awaitable[Appended]]) -> Appended:
+        """Do a write of a branch when no other one's calls wait for their results."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._holder in (None, branch))
+            appended = await work()
+            self._holder = branch if appended.session.tail.open_calls else None
+            self._changed.notify_all()
+            return appended
+
+    async def left(self, branch: Branch) -> None:
+        """A branch writes nothing more, whatever became of its calls."""
+        async with self._changed:
+            if self._holder is branch:
+                self._holder = None
+                self._changed.notify_all()
+
+
+class Branch(Hold):
+    """What one of several has of a turn's place: it is interrupted with the turn, never alone, and ends with it.
+
+    Whoever began it cancels its task when the turn is to be cut.
+
+    Args:
+        whole: the turn's place, or the branch that it is a part of.
+        queues: of the store handle.
+        floor: of the turn.
+    """
+
+    def __init__(self, whole: Hold, queues: Queues, floor: Floor) -> None:
+        super().__init__(queues, whole.ref, whole.mode)
+        self._whole = whole
+        self._floor = floor
+        self._writes: set[asyncio.Task[Any]] = set()
+
+    def check(self) -> None:
+        """See `Hold.check`."""
+        self._whole.check()
+
+    async def interruptible(self, work: Callable[[], Awaitable[T]]) -> T:
+        """See `Hold.interruptible`; here it is cancelled with its task."""
+        self.check()
+        return await work()
+
+    async def passed(self, chunks: AsyncIterator[T]) -> AsyncGenerator[T, None]:
+        """See `Hold.passed`."""
+        async for chunk in chunks:
+            self.check()
+            yield chunk
+
+    def writes(self, task: asyncio.Task[Any]) -> None:
+        """See `Hold.writes`: it is not over before them."""
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+
+    async def written(self, store: Store, write: Append, *, last: bool = False) -> Appended:
+        """See `Hold.written`; never the turn's `last` one."""
+        return await self._floor.written(self, lambda: self._whole_written(store, write))
+
+    async def _whole_written(self, store: Store, write: Append) -> Appended:
+        whole = self._whole
+        while isinstance(whole, Branch):  # its floor is the same
+            whole = whole._whole  # noqa: SLF001 - its own kind
+        return await whole.written(store, write)
+
+    async def over(self) -> None:
+        """Wait for its writes, and let the others write."""
+        while self._writes:
+            await asyncio.wait(tuple(self._writes))
+        await self._floor.left(self)

@@ -1,0 +1,238 @@
+"""What turns share: the store, the clock, a queue a session, and writes that outlive whoever asked for them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, TypeVar
+
+from holdfast.agents import Roster
+from holdfast.artifacts import ArtifactService
+from holdfast.artifacts.database import DatabaseBlobs
+from holdfast.context.recalled import RecalledItem, RecalledKind
+from holdfast.domain.session import Session, SessionRef
+from holdfast.dreams.schedule import Dreaming, DreamingSettings
+from holdfast.engine.beginning import begun
+from holdfast.engine.indexing import Indexer, Indexing
+from holdfast.engine.learning import Learning
+from holdfast.engine.queueing import Hold, Queues, QueueSettings
+from holdfast.engine.scoped import Scopes
+from holdfast.errors import SessionExists, SessionNotFound
+from holdfast.hooks.callbacks import Hooks
+from holdfast.indexes.service import IndexService
+from holdfast.life.ending import Life, LifeSettings
+from holdfast.life.going import taken_away
+from holdfast.life.living import living
+from holdfast.life.receipts import Receipt
+from holdfast.life.sweeping import Pace, Sweeper
+from holdfast.life.telling import Teller
+from holdfast.memory.lookup import MemorySettings
+from holdfast.memory.promoted import Promoted
+from holdfast.memory.remembering import Memories
+from holdfast.overlays.compacting import Compactor
+from holdfast.overlays.scoring import Scoring
+from holdfast.overlays.warm import Warm
+from holdfast.recognition.unheard import Unheard
+from holdfast.secrets import Guard
+from holdfast.stores.base import NewSession, Store
+
+T = TypeVar("T")
+
+
+def random_id() -> str:
+    """A session id that nobody guesses: 122 random bits."""
+    return f"sess_{uuid.uuid4().hex}"
+
+
+class Engine:
+    """What turns share: the store, the clock, a queue a session, and writes that outlive whoever asked for them.
+
+    Attributes:
+        delegate: has an agent answer that another one calls like a tool; see `holdfast.turns.delegating`. None: nobody does.
+        recalling: by kind, what gives a turn that is about to begin what it may recall; see `holdfast.turns.reminding`.
+        failures: how often an agent's failure message stood in place of a reply, by the error's code.
+
+    Args:
+        store: where sessions live.
+        clock: milliseconds since the epoch.
+        roster: who can write summaries and rate messages.
+        guard: what happens to secrets; the store is behind it already.
+        artifacts: those of the store's tenant; None: their contents are in the store.
+        new_id: makes ids for sessions that are not given one.
+        life: how long sessions live.
+        hooks: who is told when they end.
+        queueing: what becomes of a turn while another one of its session runs.
+        indexer: who is told what turns wrote; None: nobody.
+        index: in which what was said is found; the store tells it. None: there is none.
+        memory: how memories are found; None: as the index has it.
+        dreaming: dreams of all tenants; None: as they are where nobody says, without files.
+        of: the engine of the server's own tenant, where this one is another's: it tells hooks, sweeps and counts for both.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], int],
+        roster: Roster | None = None,
+        *,
+        guard: Guard | None = None,
+        artifacts: ArtifactService | None = None,
+        new_id: Callable[[], str] = random_id,
+        life: LifeSettings | None = None,
+        hooks: Hooks | None = None,
+        queueing: QueueSettings | None = None,
+        indexer: Indexer | None = None,
+        index: IndexService | None = None,
+        memory: MemorySettings | None = None,
+        dreaming: Dreaming | None = None,
+        of: Engine | None = None,
+    ) -> None:
+        hooks, holder = Hooks() if hooks is None else hooks, uuid.uuid4().hex
+        self._of = of
+        self.warm = Warm()
+        self.hooks = hooks
+        self.teller: Teller = Teller(hooks, clock, holder) if of is None else of.teller
+        self.life = Life(store, life or LifeSettings(), hooks, self.teller, clock, forget=self.warm.forget)
+        self.store = living(store, self.life)
+        self.scopes = Scopes(self.store, clock, self.warm)
+        self.delegate: Callable[..., Awaitable[str]] | None = None
+        self.recalling: dict[RecalledKind, Callable[..., Awaitable[Sequence[RecalledItem]]]] = {}
+        self.new_id = new_id
+        self.guard = guard
+        self.artifacts = (artifacts or ArtifactService(store, DatabaseBlobs(store, clock), clock)).on(self.store)
+        self.dreaming = dreaming or Dreaming(DreamingSettings(), clock, None)
+        if of is None:
+            self.sweeper = Sweeper(
+                self.life,
+                self.teller,
+                clock,
+                holder,
+                chore=self._clean,
+                remove=self._retire,
+                pace=self.dreaming.pace(Pace()),
+            )
+        else:
+            self.sweeper = of.sweeper
+        self.clock = clock
+        self.memories = Memories(self.store, clock, guard=guard, index=lambda: self.index, settings=memory)
+        self.promoted = Promoted(self.store)
+        self.dreams, files = self.dreaming.of(self.store, self.promoted)
+        if files is not None:
+            self.memories.on_changed.append(files.changed)
+        self.learning = Learning(store, clock)
+        self.roster = roster = roster or Roster()
+        self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
+        self.indexing = Indexing(indexer)
+        self.index = index
+        self.scoring = Scoring(self.store, roster.scorer, clock, self.warm.rate)
+        if of is not None:  # figures are the server's, not a tenant's
+            self.compactor.outcomes, self.compactor.spent = of.compactor.outcomes, of.compactor.spent
+            self.scoring.counts = of.scoring.counts
+        self.failures: Counter[str] = Counter() if of is None else of.failures
+        self.unheard = Unheard()
+        self.queues = Queues(store, clock, queueing or QueueSettings(), uuid.uuid4().hex)
+
+    def start(self) -> None:
+        """Begin with what is done in the background."""
+        if self.life.settings.sweep:
+            self.teller.start(self.life.store)
+            self.sweeper.start()
+
+    def shelf(self, life: Life) -> ArtifactService:
+        """The artifacts of the tenant whose life it is."""
+        return self.artifacts if life is self.life else self.artifacts.of(life.store)
+
+    async def take_away(self, life: Life, ref: SessionRef) -> Receipt | None:
+        """Remove a session of that tenant and all that belongs to it; see `holdfast.life.going`."""
+        return await taken_away(life, self.shelf(life), self.hooks.keepers, ref)
+
+    async def _clean(self, life: Life, now: int) -> None:
+        await self.shelf(life).sweep(now)
+        dreams = self.dreams if life is self.life else self.dreaming.of(life.store)[0]
+        await self.dreaming.due(dreams, life.store.tenant, now)
+
+    async def _retire(self, life: Life, ref: SessionRef) -> bool:
+        receipt = await self.take_away(life, ref)
+        return receipt is not None and bool(receipt.sessions)
+
+    async def present(self, ref: SessionRef) -> None:
+        """Where sessions live in memory, make one anew that time has taken: whoever holds it goes on with an empty one.
+
+        Raises:
+            SessionNotFound: it is gone for another reason.
+        """
+        memory = self.warm.get(ref)
+        if self.life.durable or (memory is not None and not self.life.expired(memory.session)):
+            return
+        try:
+            await self.store.get(ref)
+        except SessionNotFound:
+            old = self.life.lapsed(ref)
+            if old is None:
+                raise
+            new = NewSession(
+                id=ref.id,
+                user_id=ref.user_id,
+                timestamp=self.clock(),
+                agent=old.agent,
+                system_messages=old.system_messages,
+                ttl=old.ttl,
+            )
+            new = await begun(self.store, new, self.roster.agents.get(new.agent or ""))
+            with suppress(SessionExists):
+                await self.store.create(new)
+
+    def busy(self, ref: SessionRef) -> bool:
+        """Whether a turn of the session runs or waits in this process."""
+        return self.queues.busy(ref)
+
+    def queue(self, ref: SessionRef) -> Hold:
+        """A block behind the session's turns in this process, and before the next; the write of one given up included.
+
+        Raises:
+            InvalidRequest: this task has a turn of the session open, and would wait for itself.
+        """
+        return self.queues.alone(ref)
+
+    async def end(self, ref: SessionRef) -> Session:
+        """Close a session behind its turns in this process: hooks hear their replies, and these do not open it again.
+
+        As it is then; see `Life.close`.
+
+        Raises:
+            SessionNotFound: no such session.
+            InvalidRequest: this task has a turn of the session open.
+        """
+        async with self.queue(ref):
+            return await self.life.close(ref)
+
+    def hushed(self) -> AbstractContextManager[None]:
+        """What is raised inside of the block quotes no secret."""
+        return nullcontext() if self.guard is None else self.guard.hushed()
+
+    async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work` to its end, whatever happens to the caller; the session's next turn waits for it."""
+        return await self.queues.settle(ref, work)
+
+    async def close(self, *, ends: bool = True) -> None:
+        """Give up summaries and ratings under way, wait for every write, write down what was learned, and tell hooks.
+
+        Args:
+            ends: whether the process does: then hooks are told of the sessions that were served here.
+        """
+        if self._of is None:
+            await self.sweeper.close()
+        await self.compactor.close()
+        await self.scoring.close()
+        await self.queues.close()
+        await self.memories.close()
+        await self.indexing.close()
+        if self.index is not None:
+            await self.index.close()
+        await self.learning.close()
+        if ends:
+            await self.life.shut_down()
+        if self._of is None:
+            await self.teller.close()

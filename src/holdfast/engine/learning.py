@@ -1,0 +1,139 @@
+"""What providers' answers teach of their models, held in memory, shared by the store, never waited for.
+
+A turn takes what is known when it begins. What it learns is there for the next one at once, and for other processes and
+later ones soon: writing it down is nobody's turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from holdfast.agents import Llm
+from holdfast.domain.budget import Budget
+from holdfast.domain.calibration import Learned, decode_learned, encode_learned
+from holdfast.errors import ContextTooLong, HoldfastError
+from holdfast.models import OfflineModel
+from holdfast.stores.base import Store
+
+SAVE_AFTER = 5.0
+"""Seconds that what was learned waits to be written down; what a refusal taught does not wait."""
+FRESH = 60_000
+"""Milliseconds for which what was read of other processes is taken for all that they know."""
+AGREE = 0.01
+"""Reports that are this close to what is expected teach nothing new, once `ENOUGH` have been heard."""
+ENOUGH = 8
+_RACES = 8
+_log = logging.getLogger("holdfast.learning")
+
+
+class Learning:
+    """What one store handle's process knows of its models.
+
+    Args:
+        store: where it is shared.
+        clock: milliseconds since the epoch.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: dict[str, Learned] = {}
+        self._read: dict[str, int] = {}
+        self._saving: dict[str, asyncio.Task[None]] = {}
+        self._hurry = asyncio.Event()
+
+    async def of(self, llm: Llm) -> Learned:
+        """What is known of a model; read from the store when that was not done lately. Never fails."""
+        if isinstance(llm.client, OfflineModel):
+            return Learned()
+        key = key_of(llm)
+        now = self._clock()
+        if now - self._read.get(key, -FRESH) >= FRESH:
+            self._read[key] = now
+            await self._refresh(key)
+        return self._known.get(key, Learned())
+
+    def reported(self, llm: Llm, counted: int, reported: int) -> Learned:
+        """After an answer.
+
+        Args:
+            llm: who answered.
+            counted: the prompt's tokens as built.
+            reported: as the provider counts them.
+        """
+        known = self._known.get(key_of(llm), Learned())
+        if isinstance(llm.client, OfflineModel) or not counted:
+            return known
+        measure = llm.measure(known)
+        expected = counted * measure.ratio
+        settled = known.window is None and known.ceiling is None and measure.samples >= ENOUGH
+        if settled and abs(reported - expected) <= AGREE * expected:
+            return known
+        return self._learn(llm, known.reported(counted, reported, at=self._clock()))
+
+    def refused(self, llm: Llm, counted: int, budget: Budget, refusal: ContextTooLong) -> Learned:
+        """After a prompt was refused as too long.
+
+        Args:
+            llm: who refused.
+            counted: the prompt's tokens as built.
+            budget: what it was built for.
+            refusal: what was said.
+        """
+        known = self._known.get(key_of(llm), Learned())
+        limit, requested, at = refusal.context_limit, refusal.requested, self._clock()
+        learned = self._learn(llm, known.refused(counted, budget, limit=limit, requested=requested, at=at))
+        self._hurry.set()
+        return learned
+
+    async def close(self) -> None:
+        """Write down what was learned."""
+        self._hurry.set()
+        while self._saving:
+            await asyncio.wait(tuple(self._saving.values()))
+
+    def _learn(self, llm: Llm, learned: Learned) -> Learned:
+        key = key_of(llm)
+        if learned != self._known.get(key, Learned()):
+            self._known[key] = learned
+            if key not in self._saving:
+                self._saving[key] = asyncio.create_task(self._save_soon(key))
+        return learned
+
+    async def _save_soon(self, key: str) -> None:
+        try:
+            try:
+                await asyncio.wait_for(self._hurry.wait(), SAVE_AFTER)
+            except TimeoutError:
+                pass
+            self._hurry.clear()
+            await self._save(key)
+        except HoldfastError as exc:
+            _log.warning("what was learned of model %r could not be written down: %s", key, exc)
+        finally:
+            del self._saving[key]
+
+    async def _save(self, key: str) -> None:
+        for _ in range(_RACES):
+            stored = await self._store.learned(key)
+            learned = self._known[key] if stored is None else self._known[key].merged(decode_learned(stored))
+            data = encode_learned(learned)
+            if data == stored or await self._store.learn(key, data, timestamp=self._clock(), expect=stored):
+                self._known[key] = self._known[key].merged(learned)
+                return
+
+    async def _refresh(self, key: str) -> None:
+        try:
+            stored = await self._store.learned(key)
+        except HoldfastError as exc:
+            _log.warning("what is known of model %r could not be read: %s", key, exc)
+            return
+        if stored is not None:
+            self._known[key] = self._known.get(key, Learned()).merged(decode_learned(stored))
+
+
+def key_of(llm: Llm) -> str:
+    """Names a model where it is called: the same name elsewhere may have another window."""
+    return f"{llm.model}@{llm.client.name}"

@@ -1,0 +1,114 @@
+"""Sessions that go: one, those of a user, or those that nobody needs any more; each with a receipt of what was removed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+
+from holdfast.domain.artifact import UserRef
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import CHILD, PARENT, Entry, Session, SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.life.receipts import Receipt, receipt_of
+from holdfast.stores.base import MAX_PAGE
+from holdfast.stores.walk import as_it_was, entries_to, unchanged
+
+
+async def removed(engine: Engine, ref: SessionRef) -> Receipt | None:
+    """Remove a session and all that belongs to it, from memory too; what there was, None when there was nothing.
+
+    The sessions of agents that were called in it like tools belong to it, and theirs to them.
+    """
+    children = await children_of(engine, ref)
+    receipt = await _gone(engine, ref)
+    for child in children:
+        more = await removed(engine, child)
+        receipt = more if receipt is None else receipt + (more or Receipt())
+    return receipt
+
+
+async def _gone(engine: Engine, ref: SessionRef) -> Receipt | None:
+    """Remove one session, without those that were made from it: for whoever removes these anyway."""
+    engine.warm.forget(ref)
+    return await engine.take_away(engine.life, ref)
+
+
+async def children_of(engine: Engine, ref: SessionRef) -> list[SessionRef]:
+    """The sessions of agents that were called in one, as its log names them; not those that a copy of it names, too."""
+    store = engine.store
+    try:
+        if not (await store.get(ref)).usage.calls:  # no model has called anything here
+            return []
+        results, _ = await entries_to(store, ref, lambda _: False, keep=_names_child, retired=True)
+        found: list[SessionRef] = []
+        for result in results:
+            child = SessionRef(ref.user_id, str((result.metadata or {})[CHILD]))
+            with suppress(SessionNotFound):
+                parent = (await store.get(child)).metadata.get(PARENT)
+                if isinstance(parent, dict) and parent.get("session_id") == ref.id:
+                    found.append(child)
+    except SessionNotFound:
+        return []
+    return found
+
+
+def _names_child(entry: Entry) -> bool:
+    return isinstance((entry.metadata or {}).get(CHILD), str)
+
+
+async def user_removed(engine: Engine, user_id: str) -> Receipt:
+    """Remove all sessions of a user, what they share, the user's memories, and all that belongs to them. Of nobody: a receipt of zeros."""
+    total = await _withdrawn_before(engine, user_id)
+    while sessions := (await engine.store.list(user_id=user_id, limit=MAX_PAGE)).sessions:
+        for session in sessions:
+            total += await _gone(engine, session.ref) or Receipt()
+    forgotten = await engine.artifacts.forget(UserRef(user_id))
+    shared = await engine.store.drop_state(user_id)
+    memories = await engine.store.drop_memories(Owner("user", user_id))
+    if engine.index is not None:
+        await engine.index.forget_user(user_id)
+    await engine.memories.forgotten_owner(Owner("user", user_id))
+    files = [await keeper.forget_user(engine.store.tenant, user_id) for keeper in engine.hooks.keepers]
+    return total + Receipt(
+        user_state_keys=shared,
+        artifacts=forgotten.artifacts,
+        artifact_bytes=forgotten.bytes,
+        memories=memories,
+        transcripts=sum(files),
+    )
+
+
+async def _withdrawn_before(engine: Engine, user_id: str) -> Receipt:
+    """Remove the ends of a user's sessions of which hooks were still to be told, and the sessions that waited for that.
+
+    A deletion that hooks are just being told of, for the first time, is left to them: they may keep something to delete, too.
+    """
+    store, total, after = engine.life.store, Receipt(), ""
+    while ends := await store.endings_of(user_id, after=after, limit=MAX_PAGE):
+        after = ends[-1].id
+        for ending in ends:
+            if ending.reason == "delete" and not ending.attempts:
+                total += Receipt(pending_deliveries=1)
+                continue
+            if ending.withdrawn:
+                held = await engine.artifacts.held(ending.ref)
+                gone = await store.remove(ending.ref)
+                await engine.artifacts.discard(held)
+                total += Receipt() if gone is None else receipt_of(gone)
+            await store.forget_ending(ending.id)
+    return total
+
+
+async def pruned(
+    engine: Engine, older_than: int, *, status: str | None, user_id: str | None, dry_run: bool
+) -> AsyncGenerator[tuple[Session, Receipt], None]:
+    """Remove sessions that have not changed for long; see `Holdfast.prune`."""
+    if older_than < 0:
+        raise InvalidRequest("older_than must be at least 0 milliseconds", param="older_than")
+    until = engine.clock() - older_than
+    async for session in unchanged(engine.store, until, status=status, user_id=user_id):
+        if dry_run:
+            yield session, Receipt()
+        elif await as_it_was(engine.store, session) and (receipt := await _gone(engine, session.ref)):
+            yield session, receipt

@@ -1,0 +1,490 @@
+"""How long sessions live: what their settings are, and how one of them ends.
+
+A session is active until it was idle for its ttl, until more of them are active than may be, or until somebody ends it.
+That it has expired is true at once, whoever looks; that it has ended is written down by whoever finds it first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, Self
+
+import msgspec
+
+from holdfast.domain.session import Ending, EndReason, Session, SessionRef
+from holdfast.durations import milliseconds_of
+from holdfast.errors import InvalidRequest, SessionNotFound, StoreError
+from holdfast.hooks.callbacks import Hooks
+from holdfast.life.telling import Teller
+from holdfast.limits import HISTORY_TURNS, SERVED
+from holdfast.repeating import Repeated
+from holdfast.stores.base import Store
+
+_log = logging.getLogger("holdfast.life")
+DAY: Final = 86_400_000
+PRESETS: Final = {"mistralrs": {"session_ttl": 1_800_000, "max_sessions": 128}}
+"""Settings by name: 128 sessions and half an hour, in memory, as mistral.rs has it."""
+LEAST_TOUCH: Final = 1_000
+"""Milliseconds between two notes of use without a write, at least."""
+TOUCHES: Final = 100
+"""Notes of use in the time of a ttl, at most: a session that is only looked at for use may end that much of its ttl early."""
+_CANDIDATES: Final = 32
+_RECOUNTS: Final = 4
+_STALE: Final = 10_000
+"""Milliseconds after which the store is asked how many sessions are active before one is evicted: others end some, too."""
+_RECOUNTED: Final = 60_000
+"""The same where they are not too many by what is known: others may have made some, too."""
+_REMEMBERED: Final = 10_000
+
+
+class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How long sessions live, and how many of them; the same for all processes of a database."""
+
+    session_ttl: int = DAY
+    """Milliseconds of idleness after which a session without a ttl of its own ends; 0: never."""
+    max_sessions: int = 10_000
+    """Most active sessions of a tenant; 0: any number."""
+    max_history_turns: int = 0
+    """Messages that a policy may see, newest first; 0: all."""
+    retention: int = 0
+    """Milliseconds after its end after which a closed session is deleted; 0: never."""
+    still: bool = False
+    """Whether none is seen as expired, however long it was idle; one that is replaced ends by that still."""
+    sweep: bool = True
+    """Whether this process ends what is idle by itself, in the background."""
+    all_tenants: bool = False
+    """Whether it does so for all tenants of the database: where hooks and settings are those of all of them."""
+
+    @classmethod
+    def of(cls, preset: str | None = None, **given: Any) -> Self:
+        """Settings as they are given: durations as `24h` or seconds; what is not given is the preset's, else the default.
+
+        Raises:
+            InvalidRequest: an unknown preset or setting, no duration, or no whole number.
+        """
+        if preset is not None and preset not in PRESETS:
+            raise InvalidRequest(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}"[:300], param="preset")
+        found: dict[str, Any] = dict(PRESETS[preset]) if preset else {}
+        for name, value in given.items():
+            if name in ("session_ttl", "retention"):
+                found[name] = milliseconds_of(value, name)
+            elif name in _COUNTS:
+                found[name] = _count(value, name, _COUNTS[name])
+            else:
+                raise InvalidRequest(f"unknown setting {name!r}; known: {', '.join(SETTINGS)}"[:300], param=name)
+        return cls(**found)
+
+
+_COUNTS: Final = {"max_sessions": 1_000_000_000, "max_history_turns": HISTORY_TURNS}
+SETTINGS: Final = ("session_ttl", "retention", *_COUNTS)
+"""What may be given to `LifeSettings.of`."""
+
+
+def _count(value: object, name: str, most: int) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    raise InvalidRequest(f"{name} must be a whole number from 0 to {most}, not {value!r}"[:300], param=name)
+
+
+def touch_every(ttl: int) -> int:
+    """Milliseconds between two notes of use without a write, of a session that ends after `ttl`; 0: it never does."""
+    return max(LEAST_TOUCH, ttl // TOUCHES)
+
+
+class Life:
+    """The life of one tenant's sessions, as this process knows it.
+
+    Attributes:
+        settings: how long they live.
+        durable: whether a session that ends is closed; else it is gone.
+        ended: how many sessions this process has ended, by reason; of all tenants.
+
+    Args:
+        store: the tenant's, as it is: what has expired is active in it.
+        settings: how long they live.
+        hooks: who wants to be told of ends.
+        teller: who tells them.
+        clock: milliseconds since the epoch.
+        forget: called with a session that ended, so that nothing is remembered of it.
+        new_id: makes ids for ends.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: LifeSettings,
+        hooks: Hooks,
+        teller: Teller,
+        clock: Callable[[], int],
+        *,
+        forget: Callable[[SessionRef], None],
+        new_id: Callable[[], str] = lambda: f"end_{uuid.uuid4().hex}",
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.durable = store.durable
+        self.ended: Counter[EndReason] = Counter()
+        self.shortest = settings.session_ttl
+        """Milliseconds: the shortest ttl that this process has seen; 0: none yet."""
+        self.on_shorter: Callable[[], None] = _nothing
+        self.on_over: Callable[[Session], None] = _nothing
+        """Called with each session that this process sees end, or give its name to another, of other tenants too."""
+        self._hooks = hooks
+        self._teller = teller
+        self._clock = clock
+        self._forget = forget
+        self._new_id = new_id
+        self._using: Counter[SessionRef] = Counter()
+        self._served: OrderedDict[SessionRef, None] = OrderedDict()
+        self._touched: OrderedDict[SessionRef, int] = OrderedDict()
+        self._lapsed: OrderedDict[SessionRef, Session] = OrderedDict()
+        self._count: int | None = None
+        self._counted_at = 0
+        self._changes = 0
+        """Writes under way that may make a session active."""
+        self._moves = 0
+        """How many have begun since it was last counted."""
+        self._oldest: deque[Session] = deque()
+        self._evicting = asyncio.Lock()
+        self._adopted: dict[str, Life] = {}
+        self._background: set[asyncio.Task[Any]] = set()
+
+    def for_tenant(self, tenant: str) -> Life:
+        """The life of another tenant's sessions: what is remembered of this one's is apart from it."""
+        if tenant == self.store.tenant:
+            return self
+        if tenant in self._adopted:
+            return self._adopted[tenant]
+        store = self.store.for_tenant(tenant)
+        other = Life(store, self.settings, self._hooks, self._teller, self._clock, forget=_nothing, new_id=self._new_id)
+        other.ended, other.on_over = self.ended, self.on_over
+        return other
+
+    def adopt(self, other: Life) -> None:
+        """From now on `other` is the life of its tenant's sessions here: somebody remembers more of them. See `let_go`."""
+        other.ended, other.on_over = self.ended, self.on_over
+        other.on_shorter = lambda: self.heed(other.shortest)
+        self._adopted[other.store.tenant] = other
+
+    def let_go(self, tenant: str) -> None:
+        """Nobody remembers anything of that tenant's sessions any more."""
+        self._adopted.pop(tenant, None)
+
+    # -- expiry ------------------------------------------------------------
+
+    def expired(self, session: Session) -> bool:
+        """Whether a session that is active by its row was idle for too long. One with a turn under way was not."""
+        self.heed(session.ttl)
+        return not self.settings.still and self._overdue(session)
+
+    def _overdue(self, session: Session) -> bool:
+        return session.expired(self._clock(), self.settings.session_ttl) and session.ref not in self._using
+
+    def heed(self, ttl: int | None) -> None:
+        """Take note of a session's own ttl, and tell `on_shorter` when none was as short."""
+        if ttl and not 0 < self.shortest <= ttl:
+            self.shortest = ttl
+            self.on_shorter()
+
+    def when(self) -> dict[str, int]:
+        """What a store has to know to tell what has expired: `now` and `ttl`."""
+        return {"now": 0, "ttl": 0} if self.settings.still else {"now": self._clock(), "ttl": self.settings.session_ttl}
+
+    def seen(self, session: Session) -> Session:
+        """The session as it is to be seen: closed when it has expired. For stores where it stays."""
+        if not self.expired(session):
+            return session
+        return msgspec.structs.replace(session, status="closed", ended_at=self._end_of(session), end_reason="ttl")
+
+    def _end_of(self, session: Session) -> int:
+        """When a session that has expired did so."""
+        own = self.settings.session_ttl if session.ttl is None else session.ttl
+        return session.accessed_at + own
+
+    def tells(self, reason: EndReason) -> bool:
+        """Whether anybody wants to be told of ends for that reason."""
+        return bool(self._hooks.wanting(reason))
+
+    @contextmanager
+    def using(self, ref: SessionRef) -> Iterator[None]:
+        """A session is in use while the block runs: it neither expires nor is evicted, however long that takes.
+
+        Other processes see it by notes of use; a block that ends before the first of them is due costs none.
+        """
+        self._using[ref] += 1
+        kept = Repeated(partial(self._note_use, ref))
+        if self.shortest:
+            kept.begin(touch_every(self.shortest))
+        try:
+            yield
+        finally:
+            kept.stop(midway=True)
+            self._using[ref] -= 1
+            if not self._using[ref]:
+                del self._using[ref]
+
+    async def _note_use(self, ref: SessionRef) -> int:
+        """Note the use of a session that a turn is under way in; milliseconds until the next time, 0 for none."""
+        try:
+            session = await self.store.get(ref)
+            own = self.settings.session_ttl if session.ttl is None else session.ttl
+            if not own:
+                return 0
+            await self.use(session)
+        except SessionNotFound:
+            return 0
+        except StoreError as exc:
+            _log.warning("the use of session %r could not be noted", ref.id, exc_info=exc)
+            return LEAST_TOUCH
+        return touch_every(own)
+
+    def in_use(self, ref: SessionRef) -> bool:
+        """Whether a turn of the session is under way in this process."""
+        return ref in self._using
+
+    async def use(self, session: Session) -> None:
+        """Take note that an active session is in use without a write; seldom enough to be no burden (`touch_every`)."""
+        ref, now = session.ref, self._clock()
+        own = self.settings.session_ttl if session.ttl is None else session.ttl
+        last = max(session.accessed_at, self._touched.get(ref, 0))
+        if not own or now - last < touch_every(own) or session.status == "closed" or self.expired(session):
+            return
+        _put(self._touched, ref, now, _REMEMBERED)
+        await self.store.touch(ref, timestamp=now)
+
+    def served(self, ref: SessionRef) -> None:
+        """Somebody has written to a session here."""
+        _put(self._served, ref, None, SERVED)
+
+    # -- ends --------------------------------------------------------------
+
+    async def end(
+        self, session: Session, reason: EndReason, *, idle_since: int | None = None, withdrawn: bool | None = None
+    ) -> bool:
+        """End a session; whether this call did. Hooks that want to be told are, in the background.
+
+        On a durable store it is closed, else gone; one that is deleted is gone in any case, and removed when all were told.
+
+        Args:
+            session: as it stands.
+            reason: why.
+            idle_since: not if it was used after this time, milliseconds since the epoch.
+            withdrawn: whether it gives up its name; None: as the reason and the store have it.
+        """
+        gone = withdrawn if withdrawn is not None else reason == "delete" or not self.durable
+        ending = self._ending(session, reason, withdrawn=gone)
+        if reason == "delete" and not ending.hooks:
+            did = await self.store.delete(session.ref)
+        else:
+            did = await self._ended(ending, idle_since)
+        if did:
+            self.over(session, reason)
+        return did
+
+    async def _ended(self, ending: Ending, idle_since: int | None) -> bool:
+        if ending.withdrawn and not ending.hooks:  # two writes, and nobody would find what lies between them
+            task = asyncio.ensure_future(self._put_out(ending, idle_since))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+            return await asyncio.shield(task)
+        return await self._put_out(ending, idle_since)
+
+    async def _put_out(self, ending: Ending, idle_since: int | None) -> bool:
+        try:
+            did = await self.store.end(ending, idle_since=idle_since)
+        except SessionNotFound:
+            return False
+        if did and ending.hooks:
+            self._teller.soon(self.store, ending)
+        elif did and ending.withdrawn:
+            await self.store.delete(ending.ref)
+        return did
+
+    def _ending(self, session: Session, reason: EndReason, *, withdrawn: bool) -> Ending:
+        now = self._clock()
+        return Ending(
+            id=self._new_id(),
+            user_id=session.user_id,
+            session_id=session.id,
+            identity=session.identity,
+            withdrawn=withdrawn,
+            reason=reason,
+            ended_at=min(now, self._end_of(session)) if reason == "ttl" else now,
+            due_at=now + self._teller.patience.claim,
+            hooks=self._hooks.wanting(reason),
+        )
+
+    def over(self, session: Session, reason: EndReason) -> None:
+        """What this process knows of a session that has just ended."""
+        ref = session.ref
+        self._forget(ref)
+        self.on_over(session)
+        self._served.pop(ref, None)
+        self._touched.pop(ref, None)
+        self.ended[reason] += 1
+        if session.status == "active" and self._count is not None:
+            self._count -= 1
+        if not self.durable and reason in ("ttl", "cap"):
+            _put(self._lapsed, ref, session, _REMEMBERED)
+
+    async def expire(self, session: Session) -> bool:
+        """End a session that was idle for too long, unless somebody has used it since; whether this call did."""
+        return await self.end(session, "ttl", idle_since=session.accessed_at)
+
+    def replaced(self, session: Session) -> Ending | None:
+        """How a session ends when another one takes its name; None: it has not expired, or nobody wants to be told."""
+        told = self._overdue(session) and self.tells("ttl")
+        return self._ending(session, "ttl", withdrawn=True) if told else None
+
+    def tell(self, session: Session, ending: Ending) -> None:
+        """A session has ended so, in somebody else's write: hooks are told, in the background."""
+        self.over(session, ending.reason)
+        self._teller.soon(self.store, ending)
+
+    async def close(self, ref: SessionRef) -> Session:
+        """End a session because somebody asks; as it is then. One that has ended stays as it is. Raises `SessionNotFound`."""
+        session = await self.store.get(ref)
+        if self.expired(session):
+            await self.expire(session)
+            if not self.durable:
+                raise SessionNotFound(ref.id)
+        elif session.status == "active":
+            await self.end(session, "close")
+        if self.durable:
+            return await self.store.get(ref)
+        return msgspec.structs.replace(session, status="closed", ended_at=self._clock(), end_reason="close")
+
+    async def withdraw(self, ref: SessionRef) -> bool:
+        """Delete a session of which hooks want to be told: gone at once, and for good when all were; whether there was one."""
+        try:
+            session = await self.store.get(ref)
+        except SessionNotFound:
+            return False
+        if not self.durable and self.expired(session):
+            await self.expire(session)
+            return False
+        return await self.end(session, "delete")
+
+    async def shut_down(self) -> None:
+        """Tell hooks that asked for it of the sessions that were served here; they stay as they are."""
+        await asyncio.gather(*self._background, return_exceptions=True)
+        for ref in tuple(self._served) if self.tells("shutdown") else ():
+            try:
+                session = await self.store.get(ref)
+                if session.status == "closed" or self.expired(session):
+                    continue
+                ending = self._ending(session, "shutdown", withdrawn=False)
+                await self.store.record_ending(ending)
+            except SessionNotFound:
+                continue
+            self._teller.soon(self.store, ending)
+
+    def lapsed(self, ref: SessionRef) -> Session | None:
+        """A session that time or others have taken out of memory, where nobody has made a new one of its name since."""
+        return self._lapsed.get(ref)
+
+    # -- the cap -----------------------------------------------------------
+
+    async def counted(self) -> None:
+        """Know how many sessions are active, before one more becomes so."""
+        if self.settings.max_sessions and self._count is None:
+            async with self._evicting:
+                if self._count is None:
+                    await self._recount()
+
+    @contextmanager
+    def growing(self) -> Iterator[None]:
+        """A session may become active while the block runs: it is no time to count."""
+        self._changes += 1
+        self._moves += 1
+        try:
+            yield
+        finally:
+            self._changes -= 1
+
+    def grew(self, ref: SessionRef, by: int = 1) -> None:
+        """One more session is active, or one less."""
+        self._lapsed.pop(ref, None)
+        if self._count is not None:
+            self._count += by
+
+    async def _recount(self) -> None:
+        """Ask the store, at a moment at which nothing is about to change, if there is one."""
+        self._counted_at = self._clock()
+        for _ in range(_RECOUNTS):
+            began, self._moves = self._changes, 0
+            count = await self.store.active()
+            self._count = count
+            if not began and not self._moves:
+                return
+            await asyncio.sleep(0)
+
+    async def evict(self, *, but: SessionRef | None = None, recount: bool = False) -> int:
+        """End sessions until no more are active than may be: those that have expired, then those idle longest; how many.
+
+        Those idle longest are counted; of the others it is their time that ended them.
+
+        Args:
+            but: never this one.
+            recount: ask the store how many there are: other processes make and end some too.
+        """
+        cap = self.settings.max_sessions
+        if not cap:
+            return 0
+        async with self._evicting:
+            age = self._clock() - self._counted_at
+            old = self._count is None or age >= _RECOUNTED or (self._count > cap and age >= _STALE)
+            if recount or old:
+                await self._recount()
+            if self._count is None or self._count <= cap:
+                return 0
+            for session in await self.store.idle(now=self._clock(), ttl=self.settings.session_ttl, limit=_CANDIDATES):
+                if session.ref != but and not self.in_use(session.ref):
+                    await self.expire(session)
+            number = 0
+            while self._count > cap:
+                oldest = await self._next(but)
+                if oldest is None:
+                    await self._recount()
+                    break
+                number += await self.end(oldest, "cap", idle_since=oldest.accessed_at)
+            return number
+
+    async def _next(self, but: SessionRef | None) -> Session | None:
+        """The session that was idle longest. Those that were used since they were read stay by `idle_since`."""
+        fresh = not self._oldest
+        if fresh:
+            await self._read_oldest()
+        while True:
+            while self._oldest:
+                session = self._oldest.popleft()
+                if session.ref != but and not self.in_use(session.ref):
+                    return session
+            if fresh:
+                return None
+            fresh = True
+            await self._read_oldest()
+
+    async def _read_oldest(self) -> None:
+        limit = min(_CANDIDATES + len(self._using) + 1, 1000)
+        self._oldest.extend(await self.store.oldest(limit=limit))
+
+
+def _put(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, most: int) -> None:
+    """Keep the `most` newest."""
+    known[ref] = value
+    known.move_to_end(ref)
+    if len(known) > most:
+        known.popitem(last=False)
+
+
+def _nothing(*_: object) -> None:
+    """Nobody has to know."""

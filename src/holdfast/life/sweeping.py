@@ -1,0 +1,275 @@
+"""Sweeping: what is done by the clock and not because somebody asks. Sessions that have expired are ended.
+
+One process at a time sweeps a tenant, by a lease that another one takes over when its holder is gone. It goes by small
+steps with pauses, so that turns do not wait behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from holdfast.domain.session import Session, SessionRef
+from holdfast.errors import HoldfastError
+from holdfast.life.ending import Life
+from holdfast.life.telling import Teller
+from holdfast.stores.base import MAX_PAGE
+from holdfast.stores.walk import as_it_was, unchanged
+
+_log = logging.getLogger("holdfast.sweeping")
+LEASE: Final = "sweep"
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how fast is swept."""
+
+    step: int = 8
+    """Sessions that are ended at a time."""
+    batch: int = 96
+    """Sessions that are read at a time."""
+    share: float = 0.25
+    """Part of the time in which something is done; the rest are pauses."""
+    least: float = 0.002
+    """Seconds of a pause, at least."""
+    chore: int = 3_600_000
+    """Milliseconds between two times that the chore is done."""
+    lease: int = 60_000
+    """Milliseconds after which another process takes over from one that is gone."""
+    quarter: float = 0.25
+    """Part of the shortest ttl between two sweeps."""
+    soonest: float = 1.0
+    latest: float = 21_600.0
+    """Seconds between two sweeps, at least and at most."""
+    without: float = 60.0
+    """The same where no ttl is known."""
+    first: float = 60.0
+    """Seconds until the first one, at most; a quarter of it at least. Whoever does not live for long sweeps, too."""
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """What a sweep did."""
+
+    expired: int = 0
+    """Sessions that were ended because they had been idle for too long."""
+    evicted: int = 0
+    """Because more were active than may be."""
+    deleted: int = 0
+    """Closed ones that were not to be kept any longer."""
+    endings: int = 0
+    """Ends that hooks were still to be told of and that were taken on."""
+    elsewhere: int = 0
+    """Tenants that another process is sweeping."""
+
+    def plus(self, other: Swept) -> Swept:
+        """Both together."""
+        return Swept(*(mine + its for mine, its in zip(*map(msgspec.structs.astuple, (self, other)), strict=True)))
+
+
+class Sweeper:
+    """Sweeps the tenant of a `Holdfast`, or all tenants of its database.
+
+    Attributes:
+        pace: how often and how fast.
+
+    Args:
+        life: of the tenant's own sessions.
+        teller: who tells hooks.
+        clock: milliseconds since the epoch.
+        holder: names this process where it sweeps.
+        chore: what else is to be done for each tenant now and then, given its life and the time in milliseconds.
+        remove: removes a session with all that belongs to it, given the life of its tenant; whether there was one.
+        pace: how often and how fast.
+        chance: a number from 0 to 1, so that processes that start together do not sweep at the same moment.
+    """
+
+    def __init__(
+        self,
+        life: Life,
+        teller: Teller,
+        clock: Callable[[], int],
+        holder: str,
+        *,
+        chore: Callable[[Life, int], Awaitable[object]],
+        remove: Callable[[Life, SessionRef], Awaitable[bool]],
+        pace: Pace | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._chance = chance
+        self.pace = pace or Pace()
+        self._chore = chore
+        self._remove = remove
+        self._chore_due = 0
+        self._doing_chores = False
+        self._life = life
+        self._teller = teller
+        self._clock = clock
+        self._holder = holder
+        self._task: asyncio.Task[None] | None = None
+        self._sweeping = asyncio.Lock()
+        self._sooner = asyncio.Event()
+        life.on_shorter = self._sooner.set
+
+    def start(self) -> None:
+        """Sweep from time to time from now on."""
+        self._task = asyncio.ensure_future(self._run())
+
+    async def close(self) -> None:
+        """Stop, in the middle of a sweep too: what it has not done the next one does. Closing twice is fine."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two sweeps: a quarter of the shortest ttl that this process knows of."""
+        pace, shortest = self.pace, self._life.shortest
+        if not shortest:
+            return pace.without
+        return min(max(shortest * pace.quarter / 1000, pace.soonest), pace.latest)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        first = self.pace.first * (1 + 3 * self._chance()) / 4
+        while True:
+            self._sooner.clear()
+            wait = last + min(self.interval, first) - loop.time()
+            if wait > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._sooner.wait()
+                continue  # when a session with a shorter ttl has come
+            last, first = loop.time(), math.inf
+            try:
+                await self.sweep()
+            except HoldfastError as exc:
+                _log.warning("a sweep was cut short; the next one does the rest", exc_info=exc)
+            except Exception as exc:  # noqa: BLE001 - the last place: sweeping must not end with one of them
+                _log.error("a sweep failed", exc_info=exc)
+
+    async def sweep(self) -> Swept:
+        """One pass over all that is to be swept; what it did. One at a time in a process: its lease is the same."""
+        async with self._sweeping:
+            now = self._clock()
+            self._doing_chores = now >= self._chore_due
+            if self._doing_chores:
+                self._chore_due = now + self.pace.chore
+            swept = await self._tenant(self._life)
+            if self._life.settings.all_tenants:
+                async for tenant in self._others():
+                    swept = swept.plus(await self._tenant(self._life.for_tenant(tenant)))
+            return swept
+
+    async def _others(self) -> AsyncIterator[str]:
+        own, last = self._life.store, ""
+        while page := await own.tenants(after=last, limit=MAX_PAGE):
+            for tenant in page:
+                if tenant != own.tenant:
+                    yield tenant
+            last = page[-1]
+
+    async def _tenant(self, life: Life) -> Swept:
+        async with self._leased(life) as lease:
+            if lease is None:
+                await life.evict(recount=True)
+                return Swept(elsewhere=1)
+            expired = await self._expire(life, lease)
+            evicted = await life.evict(recount=True)
+            deleted = await self._retire(life, lease)
+            if self._doing_chores:
+                await self._chore(life, self._clock())
+            endings = await self._teller.due(life.store)
+            return Swept(expired, evicted, deleted, endings)
+
+    @asynccontextmanager
+    async def _leased(self, life: Life) -> AsyncIterator[_Lease | None]:
+        """The only one over all processes that sweeps a tenant, while the block runs; None: somebody else does."""
+        lease = _Lease(life, self._holder, self._clock, self.pace.lease)
+        if not await lease.renew():
+            yield None
+            return
+        try:
+            yield lease
+        finally:
+            try:
+                await life.store.release(LEASE, self._holder)
+            except HoldfastError as exc:  # it expires by itself
+                _log.warning("a lease could not be released", exc_info=exc)
+
+    async def _expire(self, life: Life, lease: _Lease) -> int:
+        """End what has expired, the longest overdue first; how many."""
+        number = 0
+        while await lease.kept():
+            found = await life.store.idle(limit=self.pace.batch, **life.when())
+            ended = sum(await self._steps(found, lambda session: _expired(life, session)))
+            number += ended
+            if not ended:  # what is left is in use, or ended by others
+                break
+        return number
+
+    async def _retire(self, life: Life, lease: _Lease) -> int:
+        """Delete what was closed for long enough; how many."""
+        age, number = life.settings.retention, 0
+        if not age:
+            return 0
+        waiting: list[Session] = []
+        retired = partial(self._retired, life)
+        until = self._clock() - age
+        async for session in unchanged(life.store, until, status="closed"):
+            if session.accessed_at > until:  # it was installed since then, with a past
+                continue
+            waiting.append(session)
+            if len(waiting) == self.pace.batch:
+                if not await lease.kept():
+                    return number
+                number += sum(await self._steps(waiting, retired))
+                waiting.clear()
+        return number + sum(await self._steps(waiting, retired))
+
+    async def _retired(self, life: Life, session: Session) -> bool:
+        """Delete a session, unless it was opened again since it was read."""
+        return await as_it_was(life.store, session) and await self._remove(life, session.ref)
+
+    async def _steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
+        """Do something with each session, some at a time, and leave most of the time to others."""
+        loop, did = asyncio.get_running_loop(), list[bool]()
+        for at in range(0, len(sessions), self.pace.step):
+            began = loop.time()
+            did += await asyncio.gather(*map(do, sessions[at : at + self.pace.step]))
+            took = loop.time() - began
+            await asyncio.sleep(max(self.pace.least, took * (1 / self.pace.share - 1)))
+        return did
+
+
+class _Lease:
+    """The lease of a sweep: renewed in time, or lost."""
+
+    def __init__(self, life: Life, holder: str, clock: Callable[[], int], length: int) -> None:
+        self._life = life
+        self._holder = holder
+        self._clock = clock
+        self._length = length
+        self._until = 0
+
+    async def renew(self) -> bool:
+        """Take it or keep it for its whole length."""
+        now = self._clock()
+        self._until = now + self._length
+        return await self._life.store.lease(LEASE, self._holder, now=now, until=self._until)
+
+    async def kept(self) -> bool:
+        """Whether it is still held; renewed when half of it is over."""
+        return self._until - self._clock() > self._length // 2 or await self.renew()
+
+
+async def _expired(life: Life, session: Session) -> bool:
+    return life.expired(session) and await life.expire(session)

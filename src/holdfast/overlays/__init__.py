@@ -1,0 +1,1 @@
+"""What is laid over logs between calls: views, summaries, ratings; and what this process remembers of them."""

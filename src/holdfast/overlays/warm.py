@@ -1,0 +1,148 @@
+"""What this process remembers of sessions it has just served, so that their next turn reads nothing.
+
+A memory is used only where it is proven to be the log: a write says which version it found, and the digest of what it
+wrote is chained to all that was said before. Where somebody else wrote in between, the memory is dropped and the store is
+read. Several servers on one database need not know of each other.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import anyio.to_thread
+
+from holdfast.context.view import Carried
+from holdfast.domain.messages import chain
+from holdfast.domain.session import Entry, Session, SessionRef, as_sent
+from holdfast.stores.base import Append, Appended
+
+T = TypeVar("T")
+MOST = 256
+"""Sessions remembered; the one that was idle longest goes first."""
+MOST_TOKENS = 4_000_000
+"""Tokens of all that is remembered, roughly 40 MB."""
+LAST = 8
+"""Newest entries remembered of each: enough to recognise a retry."""
+
+
+LONG_ENTRIES, LONG_TOKENS = 2_000, 100_000
+"""Entries, or tokens of them, from which folding takes long enough to keep others waiting."""
+
+
+def heavy(entries: Sequence[Entry]) -> bool:
+    """Whether folding `entries` is better done off the event loop."""
+    return len(entries) > LONG_ENTRIES or sum(entry.tokens for entry in entries) > LONG_TOKENS
+
+
+async def off_loop(work: Callable[[], T], *, long: bool) -> T:
+    """Do `work` in a thread where it takes `long`, so that other requests do not wait for it."""
+    return await anyio.to_thread.run_sync(work) if long else work()
+
+
+class Memory:
+    """One session as it stood after the last write or read of this process.
+
+    Attributes:
+        session: at that version.
+        last: its newest live entries, in order.
+        key: of the view that is carried on.
+        saved: the view's frontier as the store has it.
+    """
+
+    def __init__(self, session: Session, last: Sequence[Entry], key: str, carried: Carried, saved: int) -> None:
+        self.session = session
+        self.last = tuple(last[-LAST:])
+        self.key = key
+        self._carried = carried
+        self._behind: list[Entry] = []
+        self._ratings: dict[int, float] = {}
+        self.saved = saved
+
+    @property
+    def carried(self) -> Carried:
+        """A view that has everything up to the version; what was written since the last look is folded in now."""
+        behind, self._behind = self._behind, []
+        self._carried.extend(behind)
+        if self._ratings:
+            ratings, self._ratings = self._ratings, {}
+            self._carried.rate(ratings)
+        return self._carried
+
+    def rate(self, importances: Mapping[int, float]) -> None:
+        """Take in what a scorer said of messages; the view learns it with its next build, which may run in a thread."""
+        self._ratings |= importances
+
+    @property
+    def heavy(self) -> bool:
+        """Whether what has to be folded in yet is better folded off the event loop."""
+        return self._carried.long or heavy(self._behind)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of what is held in memory."""
+        return self._carried.tokens
+
+    def holds(self, session: Session) -> bool:
+        """Whether it is that very session, at that version: one that was made anew under its name begins anew."""
+        return (self.session.identity, self.session.version) == (session.identity, session.version)
+
+    def take(self, appended: Appended, write: Append) -> bool:
+        """Take a write of this process in; False when it does not continue what is remembered."""
+        if any(one.status == "live" for one in appended.compactions):
+            return False  # what is remembered does not know it
+        same = appended.session.identity == self.session.identity
+        follows = same and appended.version == self.session.version + 1 == appended.session.version
+        if not follows or appended.replayed or write.retire_from is not None or not self._proven(appended):
+            return False
+        self.session = appended.session
+        self.last = (*self.last, *appended.entries)[-LAST:]
+        self._behind += appended.entries
+        self.saved = write.views[self.key].frontier if write.views and self.key in write.views else self.saved
+        return True
+
+    def _proven(self, appended: Appended) -> bool:
+        """Whether what was written stands right behind what is remembered, by place and by digest."""
+        before = self.session.tail
+        if not appended.entries:
+            return appended.session.tail == before
+        first = appended.entries[0]
+        return first.seq == before.next_seq and first.digest == chain(
+            before.digest, as_sent(first.message, first.metadata)
+        )
+
+
+class Warm:
+    """The memories of one store handle."""
+
+    def __init__(self) -> None:
+        self._memories: OrderedDict[SessionRef, Memory] = OrderedDict()
+
+    def get(self, ref: SessionRef) -> Memory | None:
+        """What is remembered of a session."""
+        return self._memories.get(ref)
+
+    def put(self, ref: SessionRef, memory: Memory) -> None:
+        """Remember a session, in place of what was remembered of it."""
+        self._memories[ref] = memory
+        self._memories.move_to_end(ref)
+        tokens = sum(one.tokens for one in self._memories.values())
+        while len(self._memories) > MOST or (tokens > MOST_TOKENS and len(self._memories) > 1):
+            tokens -= self._memories.popitem(last=False)[1].tokens
+
+    def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> None:
+        """Take in what a scorer said of a session's messages, where the session is remembered."""
+        memory = self._memories.get(ref)
+        if memory is not None:
+            memory.rate(importances)
+
+    def forget(self, ref: SessionRef) -> None:
+        """Drop what is remembered of a session."""
+        self._memories.pop(ref, None)
+
+    def take(self, ref: SessionRef, appended: Appended, write: Append) -> None:
+        """Take a write in, or drop the memory that it does not continue."""
+        memory = self._memories.get(ref)
+        if memory is not None and not memory.take(appended, write):
+            self.forget(ref)

@@ -1,0 +1,416 @@
+"""Where a transcript and the logs of its sender go together: in a session that it names, or among all of a user's.
+
+What is looked for are digests of the request's messages, in an index of the store; so it costs what was sent, whatever the
+number of sessions and their length. Three ways lead from one message that both share to the next: the chain of digests; an
+alias where a client resends less than it was sent (no media, half of a cut reply); and for a request that leaves out older
+messages, a run in the middle that is compared word for word.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace as evolve
+
+from holdfast.domain.messages import (
+    GENESIS,
+    Message,
+    chain,
+    cut_off,
+    heard_chain,
+    heard_said,
+    said,
+    unseen,
+    unspoken_in,
+)
+from holdfast.domain.reconcile import Behind, same, saw
+from holdfast.domain.session import Entry, Session, SessionRef, is_child
+from holdfast.limits import MARKS, SIGHTINGS
+from holdfast.stores.base import Store
+from holdfast.stores.matching import Sighting
+from holdfast.stores.walk import ENTRIES, entries_to
+
+_ANCHORS: Final = 4
+"""Replies of a request, from the last one, that are tried as the end of a run in the middle of a log."""
+_PLACES: Final = 16
+"""Places that are tried for each of them."""
+_WINDOW: Final = 32
+"""Messages that are looked for at first behind one that came back changed: twice as many each time that all are there."""
+
+
+class Landing(NamedTuple):
+    """The last visible message that a request and a log share."""
+
+    place: Sighting
+    sent: int
+    """How many of the request's messages it comes behind, itself counted."""
+    shared: int
+    """Visible messages in common."""
+
+
+class Trail:
+    """A request's visible messages, and who sent them."""
+
+    def __init__(
+        self, store: Store, user_id: str, incoming: Sequence[Message], session: SessionRef | None = None
+    ) -> None:
+        self.store = store
+        self.user_id = user_id
+        self.session = session
+        self.at = [at for at, message in enumerate(incoming) if message.visible]
+        self.messages = [incoming[at] for at in self.at]
+
+    def within(self, session: SessionRef) -> Trail:
+        """The same request, in one session alone."""
+        trail = Trail(self.store, self.user_id, (), session)
+        trail.at, trail.messages = self.at, self.messages
+        return trail
+
+    def landing(self, place: Sighting, count: int, shared: int) -> Landing:
+        """The first `count` visible messages end at `place`."""
+        return Landing(place, self.at[count - 1] + 1, shared)
+
+    def replies(self, start: int) -> list[int]:
+        """Which of the messages from `start` on are replies."""
+        return [at for at in range(start, len(self.messages)) if self.messages[at].role == "assistant"]
+
+    async def look(
+        self, marks: Sequence[bytes], *, alias: bool = False, limit: int = SIGHTINGS
+    ) -> tuple[Sighting, ...]:
+        """Where the last of `marks` stands that stands anywhere; however many there are."""
+        if not marks:
+            return ()
+        for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
+            part = marks[max(start, 0) : start + MARKS]
+            if found := await self._seen(part, alias=alias, limit=limit):
+                return tuple(_moved(one, max(start, 0)) for one in found)
+        return ()
+
+    async def _seen(self, marks: Sequence[bytes], *, alias: bool, limit: int) -> Sequence[Sighting]:
+        """The same for so many; not where agents were called like tools, unless in that very session."""
+        while marks:
+            found = await self.store.sightings(self.user_id, marks, alias=alias, session=self.session, limit=limit)
+            own = found if self.session is not None else [one for one in found if not is_child(one.ref)]
+            if own or not found:
+                return own
+            marks = marks[: found[0].mark]
+        return ()
+
+
+def _moved(place: Sighting, by: int) -> Sighting:
+    return evolve(place, mark=place.mark + by) if by else place
+
+
+# -- in one session ----------------------------------------------------------------
+
+
+async def landed(store: Store, session: Session, incoming: Sequence[Message], *, whole: bool) -> Landing | None:
+    """Where a request that is meant for `session` leaves what it shares with its log; None: it shares nothing.
+
+    Args:
+        store: where it is.
+        session: as it stands.
+        incoming: the request's messages without the leading system messages.
+        whole: the request is the whole truth: what it leaves out is gone.
+    """
+    trail = Trail(store, session.user_id, incoming, session.ref)
+    prefix = await _followed(trail)
+    if whole or not trail.replies(_count(trail, prefix)) or not (prefix is None or prefix.place.live):
+        return prefix
+    return await omitting(trail, prefix, run=1) or await _behind_a_cut(trail, session, prefix) or prefix
+
+
+def goes_on(session: Session, incoming: Sequence[Message]) -> int | None:
+    """How many of the request's messages `session` has, where nothing but new ones follow; None: look, as `landed` does.
+
+    Proven by digests alone, nothing is read.
+    """
+    digest, sent = GENESIS, None
+    for at, message in enumerate(incoming):
+        if message.visible:
+            digest = chain(digest, message)
+            if digest == session.tail.digest:
+                sent = at + 1
+    rest = incoming if sent is None else incoming[sent:]
+    return None if any(message.visible and message.role == "assistant" for message in rest) else sent
+
+
+async def at_end(store: Store, session: Session) -> Behind:
+    """What the live path ends with, behind its last visible message."""
+    if session.tail.last_kind not in {"calls", "result"}:
+        return Behind((), None)
+    tools, _ = await entries_to(store, session.ref, _visible, stop=session.tail.next_seq, descending=True)
+    return Behind(tools[::-1], None)
+
+
+async def behind(store: Store, ref: SessionRef, seq: int) -> Behind:
+    """What the live path has behind `seq`, up to its next visible message."""
+    tools, following = await entries_to(store, ref, _visible, start=seq + 1)
+    return Behind(tools, following.seq if following else None)
+
+
+def _visible(entry: Entry) -> bool:
+    return entry.message.visible
+
+
+class Branch(NamedTuple):
+    """A retired branch that ends at some visible message, and what is needed to go on with it."""
+
+    entries: Sequence[Entry]
+    """From where it leaves the live path to its end."""
+    tools: Sequence[Entry]
+    """The tool messages that stood behind that."""
+    retire_from: int | None
+    """The first live entry behind where it leaves."""
+    ends: bool
+    """Whether nothing visible stood behind its end."""
+
+
+async def branch(store: Store, ref: SessionRef, seq: int) -> Branch:
+    """The branch of the retired entry `seq`. Costs what has been written since it left the live path."""
+    path, joined = await entries_to(
+        store,
+        ref,
+        lambda entry: entry.retired_by is None,  # what is live was live then
+        keep=lambda entry: entry.retired_by is not None and entry.retired_by > seq,
+        stop=seq + 1,
+        descending=True,
+        retired=True,
+    )
+    path.reverse()
+    end = path[-1]
+    tools, following = await entries_to(
+        store,
+        ref,
+        lambda entry: entry.retired_by == end.retired_by and entry.message.visible,
+        keep=lambda entry: entry.retired_by == end.retired_by,  # not of a branch that was left before
+        start=seq + 1,
+        stop=end.retired_by,
+        retired=True,
+    )
+    live = await store.entries(ref, start=joined.seq + 1 if joined else 0, limit=1)
+    return Branch(path, tools, live[0].seq if live else None, following is None)
+
+
+# -- message by message ----------------------------------------------------------------
+
+
+def _count(trail: Trail, landing: Landing | None) -> int:
+    """How many of the visible messages a landing covers."""
+    return 0 if landing is None else sum(1 for at in trail.at if at < landing.sent)
+
+
+async def _followed(trail: Trail) -> Landing | None:
+    """Within one session: how far the request goes together with it from the beginning on."""
+    places, count = await places_of(trail, 0, GENESIS, first=0)
+    if not places:
+        return None
+    live = [place for place in places if place.live]
+    return trail.landing((live or sorted(places, key=lambda one: one.seq))[-1], count, count)
+
+
+async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> tuple[Sequence[Sighting], int]:
+    """All places of the last message that is shared, and how many messages lead up to it.
+
+    Each message is chained once, but for a few behind each that the client resends otherwise than it is stored.
+
+    Args:
+        trail: the request.
+        start: the first message to be found.
+        digest: the chain before it.
+        first: the first message that is a place to stop at.
+    """
+    chains, places, count, window = {digest}, tuple[Sighting, ...](), start, len(trail.messages)
+    while count < len(trail.messages):
+        straight = [(at, mark) for link in chains for at, mark in _chained(trail, count, link, window) if at >= first]
+        straight.sort(key=lambda one: one[0])
+        found = await trail.look([mark for _, mark in straight])
+        if found:
+            at = straight[found[0].mark][0]
+            heard = () if any(one.live for one in found) else await _heard_since(trail, count, chains, at)
+            if heard:
+                places, count = heard[0], heard[1]
+                chains, window = {one.digest for one in places}, _WINDOW
+                continue
+            whole = at + 1 == count + window
+            places, count, chains = found, at + 1, {found[0].digest}
+            if whole and count < len(trail.messages):
+                window *= 2
+                continue
+        if count == len(trail.messages) or (places and not trail.replies(count) and all(one.last for one in places)):
+            break
+        strays = [stray for link in chains for stray in _strays(trail, count, link, max(count, first))]
+        strays.sort(key=lambda one: one[0])
+        told = await trail.look([mark for _, mark in strays], alias=True)
+        if not told:
+            break
+        at = strays[told[0].mark][0]
+        told = await _checked(trail, told, at)
+        if not told:
+            break
+        places, count, chains, window = told, at + 1, {one.digest for one in told}, _WINDOW
+    return places, count
+
+
+def _chained(trail: Trail, start: int, digest: bytes, count: int) -> list[tuple[int, bytes]]:
+    """The chain over so many messages from `start` on, and what it was when a reply's unspoken parts counted."""
+    found, former = [], digest
+    for at in range(start, min(start + count, len(trail.messages))):
+        message, same = trail.messages[at], former == digest
+        digest = chain(digest, message)
+        former = digest if same and not unspoken_in(message) else heard_chain(former, message)
+        found.append((at, digest))
+        if former != digest:
+            found.append((at, former))
+    return found
+
+
+def _strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tuple[int, bytes]]:
+    """By what the first message that the client resends otherwise than it is stored would be found, from `start` to `last`."""
+    found = []
+    for at in range(start, min(last + 1, len(trail.messages))):
+        message = trail.messages[at]
+        if message.role == "assistant":
+            found.append((at, cut_off(digest)))
+        elif not message.media:
+            found.append((at, unseen(digest, message)))
+        digest = chain(digest, message)
+    return found
+
+
+async def _checked(trail: Trail, places: Sequence[Sighting], at: int) -> tuple[Sighting, ...]:
+    """Those at which an interrupted reply stands that the client may have seen so much of."""
+    message = trail.messages[at]
+    if message.role != "assistant":
+        return tuple(places)
+    kept = []
+    for place in places:
+        entries = await trail.store.entries(place.ref, start=place.seq, stop=place.seq + 1, retired=True)
+        if entries and saw(entries[0], message):
+            kept.append(place)
+    return tuple(kept)
+
+
+async def _heard_since(
+    trail: Trail, start: int, chains: Collection[bytes], last: int
+) -> tuple[tuple[Sighting, ...], int] | tuple[()]:
+    """The live replies that took the place of retired ones, from `start` to `last`, because less of them was heard.
+
+    A client that was sent all of such a reply, and was not told, goes on behind what stands in its place.
+
+    Returns:
+        Their places, and how many messages lead up to them; empty: there are none.
+    """
+    strays = [stray for link in chains for stray in _strays(trail, start, link, last)]
+    strays = sorted((at, mark) for at, mark in strays if trail.messages[at].role == "assistant")
+    told = await trail.look([mark for _, mark in strays], alias=True)
+    if not told:
+        return ()
+    at = strays[told[0].mark][0]
+    kept = []
+    for place in told:
+        entries = await trail.store.entries(place.ref, start=place.seq, stop=place.seq + 1) if place.live else ()
+        if entries and "original" in (entries[0].metadata or {}) and saw(entries[0], trail.messages[at]):
+            kept.append(place)
+    return (tuple(kept), at + 1) if kept else ()
+
+
+# -- what a client left out ---------------------------------------------------------------
+
+
+async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> Landing | None:
+    """Where a request goes on that leaves out older messages, or has made them one.
+
+    It skips more of the log than it has messages of its own in their place: otherwise it is an edit.
+
+    Args:
+        trail: the request.
+        prefix: what it shares with the log from the beginning on; None in a look-up among all sessions.
+        run: messages in common that it takes.
+    """
+    floor = _count(trail, prefix)
+    replies = [(at, mark) for at in trail.replies(floor) for mark in _saying(trail.messages[at])]
+    for _ in range(_ANCHORS):
+        places = await trail.look([mark for _, mark in replies], alias=True, limit=_PLACES)
+        if not places:
+            return None
+        at = replies[places[0].mark][0]
+        for place in places:
+            if place.live and (found := await _run_to(trail, place, at, prefix, run)) is not None:
+                return found
+        del replies[places[0].mark :]
+    return None
+
+
+def _saying(message: Message) -> list[bytes]:
+    """By what a reply is found whatever came before it."""
+    return [mark for mark in (said(message), heard_said(message)) if mark is not None]
+
+
+async def _run_to(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:
+    """The landing behind a run that has message `at` at `place`, if it is one."""
+    floor = _count(trail, prefix)
+    found = await _run_before(trail, place, at, floor)
+    begins = at - len(found) + 1
+    if not found or (begins > floor and len(found) == 1 and not place.last):
+        return None
+    before = prefix.place.seq if prefix else -1
+    if not await _more_than(trail, place.ref, before, found[-1].seq, begins - floor):
+        return None
+    further, count = await places_of(trail.within(place.ref), at + 1, place.digest, first=at + 1)
+    live = [one for one in further if one.live]
+    place, count = (live[-1], count) if live else (place, at + 1)
+    users = any(message.role == "user" for message in trail.messages[begins:count])
+    if count - begins < run or (run > 1 and not users) or trail.replies(count):
+        return None  # replies that the log should have behind it make it an edit
+    return trail.landing(place, count, floor + count - begins)
+
+
+async def _behind_a_cut(trail: Trail, session: Session, prefix: Landing | None) -> Landing | None:
+    """The landing behind one of the last replies, where it was interrupted: no digest tells how much was seen of it."""
+    at = trail.replies(0)[-1]
+    page = await trail.store.entries(session.ref, limit=ENTRIES, descending=True)
+    visible = [entry for entry in page if entry.message.visible]
+    cut = next((entry for entry in visible if saw(entry, trail.messages[at])), None)
+    if cut is None:
+        return None
+    place = Sighting(
+        ref=session.ref,
+        identity=session.identity,
+        mark=at,
+        seq=cut.seq,
+        digest=cut.digest,
+        live=True,
+        last=cut is visible[0],
+        updated_at=session.updated_at,
+    )
+    return await _run_to(trail, place, at, prefix, 1)
+
+
+async def _run_before(trail: Trail, place: Sighting, at: int, floor: int) -> list[Entry]:
+    """The live visible entries, newest first, up to `place` that are the request's messages up to `at`."""
+    expected = iter(trail.messages[floor : at + 1][::-1])
+
+    def differs(entry: Entry) -> bool:
+        if not entry.message.visible:
+            return False
+        message = next(expected, None)
+        return message is None or not same(entry, message)
+
+    found, _ = await entries_to(trail.store, place.ref, differs, keep=_visible, stop=place.seq + 1, descending=True)
+    return found
+
+
+async def _more_than(trail: Trail, ref: SessionRef, after: int, stop: int, most: int) -> bool:
+    """Whether more than `most` visible messages stand on the live path between two places."""
+    numbers = itertools.count(1)
+
+    def too_many(entry: Entry) -> bool:
+        return entry.message.visible and next(numbers) > most
+
+    _, one_more = await entries_to(
+        trail.store, ref, too_many, keep=lambda _: False, start=after + 1, stop=stop, descending=True
+    )
+    return one_more is not None

@@ -1,0 +1,441 @@
+"""Search over a user's conversations: a question, looked up and ranked, and what was said read from the log again.
+
+    checked -> question -> looked up (words, vectors) -> ranked -> read from the log -> a page
+
+An index keeps no text and may be behind: a hit is shown only where the log has its entry, live and not erased, in the very session
+that was indexed; another one takes its place in the page. Nothing is ever widened: what no filter lets pass is not found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, NamedTuple
+
+import anyio
+import msgspec
+
+from holdfast.domain.session import Entry, SessionRef
+from holdfast.embedders.base import floor_of
+from holdfast.engine.engine import Engine
+from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, SessionNotFound
+from holdfast.indexes.feeding import words_of
+from holdfast.recall.base import NEAREST, Candidate, Candidates, Channel, Filters, Index, Lookup, Similar, Space
+from holdfast.recall.questions import Question, question_of
+from holdfast.recall.ranking import Hit, Parts, Ranking
+from holdfast.recall.snippets import snippet_of
+from holdfast.recall.typos import corrected, guesses
+from holdfast.search.asking import Asked, SearchMode, check
+from holdfast.search.paging import Place, cursor_of, order_of, place_in
+
+_log: Final = logging.getLogger("holdfast.search")
+RANKED: Final = 50
+"""Hits for which neighbours that match nothing themselves are looked up: the same for all pages, so that their order is one."""
+_READ_AT_ONCE: Final = 16
+"""Entries that are read from the log at once."""
+_TOLD: Final = 8
+"""Sessions that the index is told to look at again by one search."""
+_AROUND: Final = 6
+"""Entries that are read for each neighbour, as results of tools stand between."""
+
+
+class SearchNeighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """A message before or behind a hit."""
+
+    seq: int
+    turn_id: int
+    role: str
+    agent: str | None
+    name: str | None
+    timestamp: int
+    text: str
+
+
+class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that answers."""
+
+    session_id: str
+    seq: int
+    turn_id: int
+    role: str
+    agent: str | None
+    name: str | None
+    """Who spoke, where several do."""
+    timestamp: int
+    score: float
+    """The higher, the better; comparable within one search only. 0 where only a time was asked for."""
+    parts: dict[str, float]
+    """What the score is made of: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`; `similarity` is the cosine."""
+    snippet: str
+    highlights: tuple[tuple[int, int], ...]
+    """Start and stop of each word that was asked for, in characters of `snippet`."""
+    position: int
+    """Its rank, from 1, over all pages."""
+    cursor: str = ""
+    """Names this hit of this search: given as `after`, the page begins behind it."""
+    before: tuple[SearchNeighbour, ...] = ()
+    after: tuple[SearchNeighbour, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Names it: `session#seq`."""
+        return f"{self.session_id}#{self.seq}"
+
+
+class SearchResults(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of hits."""
+
+    hits: tuple[SearchHit, ...]
+    mode: SearchMode
+    """What was searched by."""
+    has_more: bool = False
+    cursor: str | None = None
+    """Give it as `after` for the next page; None: there is none."""
+    range: tuple[int | None, int | None] = (None, None)
+    """The time that was searched, filters and time expressions together: from the one until before the other, in milliseconds."""
+    notes: tuple[str, ...] = ()
+    """What was otherwise than asked for: `keyword only: there is no embedder`."""
+
+
+async def searched(
+    engine: Engine, user_id: str, query: str, asked: Asked, *, leave_out: Callable[[str, int], bool] | None = None
+) -> SearchResults:
+    """A page of what a user's conversations have for a question.
+
+    Args:
+        engine: of the tenant.
+        user_id: whose conversations.
+        query: the question; nothing in it is syntax.
+        asked: filters and form.
+        leave_out: whether an entry, by session and `seq`, is not wanted.
+
+    Raises:
+        InvalidRequest: something that cannot be asked; there is no index, or no embedder for `vector`.
+        StoreError: the index or the store cannot be read.
+        EmbeddingFailed: `vector`, and the query got none.
+    """
+    check(user_id, query, asked)
+    if engine.index is None:
+        raise InvalidRequest("there is no index here, so nothing can be searched: see storage.index", param="index")
+    bound = asked.bound(engine.store.tenant, user_id, query)
+    place = None if asked.after is None else place_in(asked.after, bound)
+    search = _Search(engine, Space("talk", user_id), query, asked, place)
+    await engine.index.fresh(search.space, seconds=asked.fresh, but=asked.known)
+    if not await engine.index.looked_over(asked.fresh):
+        search.notes.append("the index is being made: what was said earlier may be missing")
+    ranked = await search.ranked()
+    if asked.session_level:
+        ranked = _first_of_each(ranked)
+    newest = place.newest if place else max((hit.candidate.at for hit in ranked), default=0)
+    if place is not None:
+        ranked = [hit for hit in ranked if _key(hit) > place.key and hit.candidate.at <= newest]
+    if leave_out is not None:
+        ranked = [hit for hit in ranked if not leave_out(hit.candidate.session, hit.candidate.seq)]
+    ranked = search.answering(ranked)
+    shown: list[SearchHit] = []
+    has_more = False
+    async for hit, entry in search.read(ranked):
+        if len(shown) == asked.limit:
+            has_more = True
+            break
+        told = await search.shown(hit, entry, (place.position if place else 0) + len(shown) + 1)
+        if not asked.bare:
+            told = msgspec.structs.replace(told, cursor=cursor_of(_place(told, search.now, newest), bound))
+        shown.append(told)
+        if asked.bare and len(shown) == asked.limit:
+            break
+    await search.tell_index()
+    return SearchResults(
+        hits=tuple(shown),
+        mode=search.mode,
+        has_more=has_more,
+        cursor=shown[-1].cursor if has_more else None,
+        range=(search.filters.since, search.filters.until),
+        notes=tuple(search.notes),
+    )
+
+
+def _place(hit: SearchHit, now: int, newest: int) -> Place:
+    return Place(hit.score, hit.timestamp, hit.session_id, hit.seq, hit.position, now, newest)
+
+
+def _key(hit: Hit) -> tuple[float, int, str, int]:
+    found = hit.candidate
+    return order_of(hit.score, found.at, found.session, found.seq)
+
+
+def _first_of_each(ranked: Sequence[Hit]) -> list[Hit]:
+    """The best hit of each session."""
+    best: dict[int, Hit] = {}
+    for hit in ranked:
+        best.setdefault(hit.candidate.source, hit)
+    return list(best.values())
+
+
+class _Read(NamedTuple):
+    hit: Hit
+    entry: Entry
+
+
+class _Search:
+    """One search under way.
+
+    Attributes:
+        space: whose documents.
+        now: milliseconds since the epoch, as it was on the first page.
+        question: what is looked for.
+        filters: what hits must be like.
+        mode: what is searched by in the end.
+        notes: what was otherwise than asked for.
+    """
+
+    def __init__(self, engine: Engine, space: Space, query: str, asked: Asked, place: Place | None) -> None:
+        assert engine.index is not None, "there is an index"
+        self._engine, self._service, self._asked = engine, engine.index, asked
+        self.space = space
+        self.now = engine.clock() if place is None else place.now
+        self.question = question_of(query, now=self.now, zone=asked.zone, narrow=asked.time == "auto")
+        self.filters = _filters(asked, self.question)
+        self.notes: list[str] = []
+        self.mode: SearchMode = self._chosen()
+        self._stale: set[SessionRef] = set()
+        self._ranking: Ranking | None = None
+
+    @property
+    def _index(self) -> Index:
+        return self._service.index
+
+    def _chosen(self) -> SearchMode:
+        wanted = self._asked.mode or self._service.mode
+        if _channel(self._asked) == "tool" and wanted != "keyword":
+            if self._asked.mode == "vector":
+                raise InvalidRequest("results of tools have no vectors: search them by mode keyword", param="mode")
+            self.notes.append("keyword only: results of tools have no vectors")
+            return "keyword"
+        if wanted == "keyword" or self._service.embedder is not None:
+            return wanted
+        if self._asked.mode == "vector":
+            message = "mode vector needs an embedder, and there is none: name one in `storage.index.embedder`"
+            raise InvalidRequest(message, param="mode")
+        self.notes.append("keyword only: there is no embedder")
+        return "keyword"
+
+    # -- looking up ----------------------------------------------------------
+
+    async def ranked(self) -> list[Hit]:
+        """All that may answer, best first."""
+        since, until = self.filters.since, self.filters.until
+        if since is not None and until is not None and since >= until:
+            return []
+        if self.question.only_time:
+            return await self._of_a_time()
+        vector = await self._vector()
+        lookup = Lookup(
+            space=self.space, terms=self.question.terms, channel=_channel(self._asked), filters=self.filters
+        )
+        found = await self._found(lookup)
+        similar: Sequence[Similar] | None = None
+        floor = 0.0
+        if vector is not None and (embedder := self._service.embedder) is not None:
+            near = msgspec.structs.replace(lookup, terms=(), limit=NEAREST)
+            similar, floor = await self._index.similar(near, embedder.name, vector), floor_of(embedder)
+        if found is None and similar is None:
+            self.notes.append("nothing of the query is a word to look up")
+            return []
+        self._ranking = ranking = Ranking(self.question, found, similar, floor=floor)
+        missing = ranking.missing(RANKED)
+        ranking.fill(await self._index.near(lookup, missing) if missing else (), missing)
+        return ranking.hits()
+
+    def answering(self, ranked: list[Hit]) -> list[Hit]:
+        """Those that are not too far behind the best; none where it has to be sure that there is an answer among them, and is not."""
+        if not ranked or (self._asked.sure and self._ranking is not None and not self._ranking.answers(ranked)):
+            return []
+        return [hit for hit in ranked if hit.score >= self._asked.least * ranked[0].score]
+
+    async def _found(self, lookup: Lookup) -> Candidates | None:
+        """What words find; None where they do not count, or where there are none to look up."""
+        if self.mode == "vector" or not lookup.terms:
+            return None
+        found = await self._index.lookup(lookup)
+        if found.frequencies or not found.documents or self._asked.bare:
+            return found
+        return await self._nearly(lookup) or found
+
+    async def _nearly(self, lookup: Lookup) -> Candidates | None:
+        """What words find that differ in a letter from those of a query of which none was ever said; None: there are none of these, either."""
+        terms = guesses(self.question)
+        known = (await self._index.lookup(msgspec.structs.replace(lookup, terms=terms, limit=1))) if terms else None
+        question = None if known is None else corrected(self.question, known.frequencies)
+        if question is None:
+            return None
+        self.question = question
+        self.notes.append("no word of the query was ever said: words that differ in one letter were searched for")
+        return await self._index.lookup(msgspec.structs.replace(lookup, terms=question.terms))
+
+    async def _vector(self) -> bytes | None:
+        """The query's vector; None where none is needed, or where words have to do."""
+        embedder = self._service.embedder
+        if self.mode == "keyword" or embedder is None:
+            return None
+        why = "took too long"
+        try:
+            with anyio.fail_after(self._asked.patience):
+                (vector,) = await embedder.embed([self.question.text])
+                return bytes(vector)
+        except TimeoutError as exc:
+            if self._asked.mode == "vector":
+                raise EmbeddingFailed("the embedder took too long for the query", again=True) from exc
+        except (EmbeddingFailed, MissingExtra):
+            if self._asked.mode == "vector":
+                raise
+            why = "failed"
+        self.mode = "keyword"
+        self.notes.append(f"keyword only: the embedder {why}")
+        _log.warning("the embedder %s: searched by keyword only", why)
+        return None
+
+    async def _of_a_time(self) -> list[Hit]:
+        """All that was said in the time that is asked for, newest first: what the user said, where that is asked."""
+        filters = self.filters
+        if not filters.roles and self.question.role is not None:
+            filters = msgspec.structs.replace(filters, roles=(self.question.role,))
+        found = await self._index.lookup(Lookup(space=self.space, channel=_channel(self._asked), filters=filters))
+        hits = [Hit(candidate, 0.0) for candidate in found.found]
+        return sorted(hits, key=_key)
+
+    # -- reading -------------------------------------------------------------
+
+    async def read(self, ranked: Sequence[Hit]) -> AsyncIterator[_Read]:
+        """The hits that the log has, with their entries, in order."""
+        size = min(self._asked.limit + (not self._asked.bare), _READ_AT_ONCE)
+        for at in range(0, len(ranked), size):
+            part = ranked[at : at + size]
+            found: dict[tuple[str, int], Entry] = {}
+            sessions: dict[str, list[Candidate]] = {}
+            for hit in part:
+                sessions.setdefault(hit.candidate.session, []).append(hit.candidate)
+            await asyncio.gather(*(self._read(name, those, found) for name, those in sessions.items()))
+            for hit in part:
+                entry = found.get((hit.candidate.session, hit.candidate.seq))
+                if entry is not None:
+                    yield _Read(hit, entry)
+
+    async def _read(
+        self, session_id: str, candidates: Sequence[Candidate], found: dict[tuple[str, int], Entry]
+    ) -> None:
+        """Read a session's entries; those are stale of which the index has what the log has not."""
+        ref, store = SessionRef(self.space.name, session_id), self._engine.store
+        runs = _runs(sorted(candidate.seq for candidate in candidates))
+        try:
+            session, read = await asyncio.gather(
+                store.get(ref),
+                asyncio.gather(*(store.entries(ref, start=first, stop=last + 1) for first, last in runs)),
+            )
+        except SessionNotFound:
+            self._stale.add(ref)
+            return
+        entries = {entry.seq: entry for run in read for entry in run}
+        for candidate in candidates:
+            entry = entries.get(candidate.seq) if candidate.identity == session.identity else None
+            if entry is None or entry.message.role != candidate.role or not words_of(entry):
+                self._stale.add(ref)
+            else:
+                found[session_id, candidate.seq] = entry
+
+    async def tell_index(self) -> None:
+        """Have the index look again at sessions of which it has what the log has not."""
+        for ref in list(self._stale)[:_TOLD]:
+            await self._service.forget(ref)
+
+    async def shown(self, hit: Hit, entry: Entry, position: int) -> SearchHit:
+        """A hit as it is told."""
+        found, marks = hit.candidate, not self._asked.bare
+        snippet = snippet_of(words_of(entry), self.question, self._asked.width, marks=marks)
+        ref = SessionRef(self.space.name, found.session)
+        before, after = await self._around(ref, entry.seq) if self._asked.neighbours else ((), ())
+        return SearchHit(
+            session_id=found.session,
+            seq=entry.seq,
+            turn_id=entry.turn_id,
+            role=entry.message.role,
+            agent=entry.agent,
+            name=found.name,
+            timestamp=entry.timestamp,
+            score=hit.score,
+            parts=_parts(hit.parts),
+            snippet=snippet.text,
+            highlights=snippet.highlights,
+            position=position,
+            before=before,
+            after=after,
+        )
+
+    async def _around(
+        self, ref: SessionRef, seq: int
+    ) -> tuple[tuple[SearchNeighbour, ...], tuple[SearchNeighbour, ...]]:
+        """What was said before and behind an entry."""
+        most, count = self._asked.neighbours, self._asked.neighbours * _AROUND
+        store = self._engine.store
+        earlier = await store.entries(ref, stop=seq, limit=count, descending=True)
+        later = await store.entries(ref, start=seq + 1, limit=count)
+        before, after = ([self._neighbour(one) for one in some if _talks(one)][:most] for some in (earlier, later))
+        return tuple(sorted(before, key=lambda one: one.seq)), tuple(after)
+
+    def _neighbour(self, entry: Entry) -> SearchNeighbour:
+        return SearchNeighbour(
+            seq=entry.seq,
+            turn_id=entry.turn_id,
+            role=entry.message.role,
+            agent=entry.agent,
+            name=entry.message.name,
+            timestamp=entry.timestamp,
+            text=snippet_of(words_of(entry), self.question, self._asked.width, marks=False).text,
+        )
+
+
+def _runs(seqs: Sequence[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as runs, each from its first until its last, without a gap: hits are often neighbours."""
+    runs: list[tuple[int, int]] = []
+    for seq in seqs:
+        if runs and seq == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], seq
+        else:
+            runs.append((seq, seq))
+    return runs
+
+
+def _talks(entry: Entry) -> bool:
+    return entry.message.role in ("user", "assistant") and bool(words_of(entry))
+
+
+def _channel(asked: Asked) -> Channel:
+    return "tool" if asked.role == "tool" else "talk"
+
+
+def _filters(asked: Asked, question: Question) -> Filters:
+    """The filters of a search, narrowed to the time that its question names."""
+    named = question.range
+    starts = [one for one in (asked.since, named.start if named else None) if one is not None]
+    stops = [one for one in (asked.until, named.stop if named else None) if one is not None]
+    return Filters(
+        sessions=() if asked.session_id is None else (asked.session_id,),
+        not_sessions=() if asked.not_session is None else (asked.not_session,),
+        agents=() if asked.agent is None else (asked.agent,),
+        roles=() if asked.role is None else (asked.role,),
+        since=max(starts, default=None),
+        until=min(stops, default=None),
+    )
+
+
+def _parts(parts: Parts) -> dict[str, float]:
+    told = {
+        "own": parts.own,
+        "neighbours": parts.near,
+        "session": parts.session,
+        "traits": parts.traits,
+        "keyword": parts.keyword,
+    }
+    near = {"vector": parts.vector, "similarity": parts.similarity}
+    return told | {name: value for name, value in near.items() if value is not None}

@@ -1,0 +1,335 @@
+"""What can be done with the sessions of a tenant: make, find, end, move and remove them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
+
+from holdfast.agents import Roster, Voice
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
+from holdfast.dreams.sweep import Dreams
+from holdfast.engine.beginning import begun
+from holdfast.engine.engine import Engine
+from holdfast.engine.removing import pruned, removed, user_removed
+from holdfast.errors import SessionExists, SessionNotFound
+from holdfast.life.receipts import Receipt
+from holdfast.memory.remembering import Memories
+from holdfast.search.asking import Asked, SearchMode
+from holdfast.search.searching import SearchResults, searched
+from holdfast.sessions.carrying import CarryOver, carry_over_from, carrying
+from holdfast.sessions.handle import SessionHandle
+from holdfast.sessions.moving import Arrival, exported, forked, imported
+from holdfast.sessions.owning import moved
+from holdfast.sessions.voicing import greeted
+from holdfast.stores.base import Appended, NewSession, SessionPage, Store
+from holdfast.turns.turn import counted
+from holdfast.wire.exports import import_from, system_messages_from
+from holdfast.wire.sendable import text
+
+DEFAULT_USER = "default"
+
+
+class Sessions:
+    """The sessions of one tenant. `Holdfast` is one, and owns what they live in.
+
+    Attributes:
+        engine: what turns share.
+        roster: agents and models.
+        clock: milliseconds since the epoch.
+        new_id: makes ids for sessions that are not given one.
+    """
+
+    roster: Roster
+    clock: Callable[[], int]
+    new_id: Callable[[], str]
+
+    @property
+    def engine(self) -> Engine:
+        """What turns share."""
+        raise NotImplementedError
+
+    @property
+    def memories(self) -> Memories:
+        """What is remembered across sessions: remember, recall, update, review, forget."""
+        return self.engine.memories
+
+    @property
+    def dreams(self) -> Dreams:
+        """Dreams about them: what was recalled often and well is promoted; see docs/dreams.md."""
+        return self.engine.dreams
+
+    @property
+    def store(self) -> Store:
+        """The store handle of this tenant."""
+        return self.engine.store
+
+    async def session(
+        self,
+        session_id: str | None = None,
+        *,
+        user_id: str = DEFAULT_USER,
+        agent: str | None = None,
+        system: str | Sequence[Any] | None = None,
+        carry_over: CarryOver | Mapping[str, Any] | str | None = None,
+    ) -> SessionHandle:
+        """The session of that id, made if there is none yet.
+
+        Args:
+            session_id: None makes a new one.
+            user_id: whose session; two users may have sessions of one id.
+            agent: who answers in a new session; an existing one keeps its own unless this names another.
+            system: the system prompt of a new session: a text, or several, or system messages.
+            carry_over: an earlier session that a new one is to know of: its id, or a `CarryOver`. It gets one more system
+                message with a summary of that one, or its last messages.
+
+        Raises:
+            InvalidRequest: an unknown agent, or an id that cannot be one.
+            SessionNotFound: there is no session to carry over; then none is made.
+        """
+        for name, value in (("session_id", session_id), ("agent", agent)):
+            text(value, name, none=True)
+        text(user_id, "user_id")
+        messages = system_messages_from(system) if system else ()
+        found = await self.ensure(
+            session_id,
+            user_id=user_id,
+            agent=agent,
+            system_messages=messages,
+            greet=True,
+            carry_over=None if carry_over is None else carry_over_from(carry_over),
+        )
+        return self.handle(found, agent=agent)
+
+    async def ensure(
+        self,
+        session_id: str | None,
+        *,
+        user_id: str,
+        agent: str | None = None,
+        system_messages: tuple[Message, ...] = (),
+        greet: bool = False,
+        carry_over: CarryOver | None = None,
+    ) -> Session:
+        """The session of that id, made if there is none yet, with its agent's greeting if `greet`. See `session`."""
+        if session_id is not None:
+            with suppress(SessionNotFound):
+                return await self.store.get(SessionRef(user_id, session_id))
+        self.roster.voice(agent=agent)
+        try:
+            return await self.create(
+                session_id,
+                user_id=user_id,
+                greet=greet,
+                carry_over=carry_over,
+                agent=agent,
+                system_messages=system_messages,
+            )
+        except SessionExists:
+            # Somebody made it in between: theirs is as good.
+            return await self.store.get(SessionRef(user_id, str(session_id)))
+
+    async def create(
+        self,
+        session_id: str | None = None,
+        *,
+        user_id: str = DEFAULT_USER,
+        greet: bool = True,
+        carry_over: CarryOver | None = None,
+        **fields: Any,
+    ) -> Session:
+        """Make a session; see `NewSession` for its fields, `begun` for its agent's state, `greeted` for its greeting.
+
+        Raises:
+            SessionExists: there is one of that id.
+            SessionNotFound: there is no session to carry over.
+        """
+        name = self.new_id() if session_id is None else session_id
+        new = NewSession(id=name, user_id=user_id, timestamp=self.clock(), **fields)
+        new = await begun(self.store, new, self.roster.agents.get(new.agent or ""))
+        if carry_over is not None:
+            new = await carrying(self.engine, new, carry_over, self.roster.voice(agent=new.agent))
+        return await greeted(self.engine, new, self.roster.agents.get(new.agent or "") if greet else None)
+
+    async def install(self, new: NewSession, entries: Sequence[NewEntry]) -> Appended:
+        """Import a session whole, in place of one of the same name if there is one."""
+        return await self.store.replace(new, entries)
+
+    async def close_session(self, ref: SessionRef) -> Session:
+        """End a session; see `SessionHandle.close`."""
+        return await self.engine.end(ref)
+
+    async def delete(self, ref: SessionRef) -> bool:
+        """Remove a session and all that belongs to it, from memory too; whether there was one."""
+        return await self.remove(ref) is not None
+
+    async def remove(self, ref: SessionRef) -> Receipt | None:
+        """The same; what there was, counted as it went, or None when there was nothing."""
+        return await removed(self.engine, ref)
+
+    async def delete_user(self, user_id: str) -> Receipt:
+        """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody: a receipt of zeros."""
+        return await user_removed(self.engine, user_id)
+
+    def prune(
+        self, older_than: int, *, status: str | None = "closed", user_id: str | None = None, dry_run: bool = False
+    ) -> AsyncGenerator[tuple[Session, Receipt], None]:
+        """Remove sessions that have not changed for long, one after the other: each as it was, with its receipt.
+
+        Args:
+            older_than: milliseconds since it was ended, or since an active one was used, and since it was changed last.
+            status: `closed` or `active`; None: both.
+            user_id: only this user's; None: everybody's.
+            dry_run: remove nothing; the receipts are empty.
+        """
+        return pruned(self.engine, older_than, status=status, user_id=user_id, dry_run=dry_run)
+
+    # -- sessions that move ------------------------------------------------
+
+    async def export(
+        self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
+    ) -> dict[str, Any]:
+        """A session whole, as JSON can carry it; see `holdfast.sessions.moving.exported`."""
+        return await exported(self.store, ref, retired=retired, calls=calls, digests=digests)
+
+    async def import_(
+        self,
+        data: Mapping[str, Any],
+        *,
+        session_id: str | None = None,
+        user_id: str | None = None,
+    ) -> Arrival:
+        """Install a session from an export, a recording or `{"messages": […]}`, all of it or nothing.
+
+        One that is there already, just so, is left as it is; another one of that name makes room.
+
+        Args:
+            data: what `export` gave, or something like it.
+            session_id: its id; None: the one in `data`, else a new one.
+            user_id: whose; None: the one in `data`, else `default`.
+
+        Raises:
+            InvalidRequest: it cannot be imported; says what is wrong, and where.
+        """
+        read = import_from(data, now=self.clock())
+        owner, name = user_id, session_id
+        if owner is None:
+            owner = DEFAULT_USER if read.user_id is None else read.user_id
+        if name is None:
+            name = self.new_id() if read.id is None else read.id
+        return await imported(self.engine, SessionRef(owner, name), read)
+
+    async def fork(
+        self,
+        ref: SessionRef,
+        *,
+        at_turn: int | None = None,
+        id: str | None = None,  # noqa: A002 - what it is called
+    ) -> SessionHandle:
+        """A new session with the live path up to and with a turn; see `holdfast.sessions.moving.forked`. An `id` of None makes one."""
+        voice = self.voice(await self.store.get(ref))
+        session = await forked(self.engine, ref, at_turn=at_turn, new_id=id)
+        return SessionHandle(self.engine, session.ref, voice)
+
+    async def move(
+        self,
+        ref: SessionRef,
+        *,
+        user_id: str | None = None,
+        id: str | None = None,  # noqa: A002 - what it is called
+        agent: str | None | UnsetType = UNSET,
+    ) -> SessionHandle:
+        """Make a session another user's, or another agent's, or give it another id; see `holdfast.sessions.owning.moved`."""
+        if not isinstance(agent, UnsetType):
+            self.roster.voice(agent=agent)  # refuses one that nobody knows
+        target = SessionRef(ref.user_id if user_id is None else user_id, ref.id if id is None else id)
+        return self.handle(await moved(self.engine, ref, target, agent=agent))
+
+    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
+        """Erase an entry's content, from memory too, and forget what was remembered from it alone; see `Store.erase`."""
+        self.engine.warm.forget(ref)
+        entry = await self.store.erase(ref, seq, tokens=tokens)
+        await self.engine.memories.forget_source(ref.user_id, ref.id, seqs=[seq])
+        return entry
+
+    async def sessions(self, **filters: Any) -> SessionPage:
+        """A page of sessions, newest first; see `Store.list` for the filters."""
+        return await self.store.list(**filters)
+
+    async def search(
+        self,
+        query: str,
+        user_id: str = DEFAULT_USER,
+        *,
+        mode: SearchMode | None = None,
+        limit: int = 10,
+        after: str | None = None,
+        session_id: str | None = None,
+        agent: str | None = None,
+        role: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        time: Literal["auto", "off"] = "auto",
+        tz: str = "UTC",
+        neighbours: int = 0,
+        session_level: bool = False,
+    ) -> SearchResults:
+        """Search what was said in a user's sessions; nothing of anybody else's is ever found.
+
+        Args:
+            query: a question, or words; nothing in it is syntax. Where it asks for nothing but a time ("What did I ask about
+                yesterday?"), all that was said then is found, newest first.
+            user_id: whose sessions.
+            mode: `keyword`, `vector` or `hybrid`; None: what the index is for. `hybrid` is `keyword` without an embedder.
+            limit: hits, from 1 to 100.
+            after: the `cursor` of the page before.
+            session_id: only in this session.
+            agent: only what this agent said.
+            role: only `user`'s, `assistant`'s, or results of tools (`tool`), which are not found otherwise.
+            since: only from then on, in milliseconds since the epoch.
+            until: only before then.
+            time: `auto`: a time that the question names narrows it. `off`: that is words like others.
+            tz: the time zone (IANA) that days begin in.
+            neighbours: messages before and behind each hit, at most 10.
+            session_level: only the best hit of each session.
+
+        Raises:
+            InvalidRequest: one of these cannot be, or there is no index; or no embedder for `vector`.
+            EmbeddingFailed: `vector`, and the query could not be embedded.
+        """
+        asked = Asked(
+            mode=mode,
+            limit=limit,
+            after=after,
+            session_id=session_id,
+            agent=agent,
+            role=role,
+            since=since,
+            until=until,
+            time=time,
+            zone=tz,
+            neighbours=neighbours,
+            session_level=session_level,
+        )
+        return await searched(self.engine, user_id, query, asked)
+
+    def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
+        """A handle on a session that is known to be there."""
+        return SessionHandle(self.engine, session.ref, self.voice(session, agent=agent, model=model))
+
+    def voice(self, session: Session, *, agent: str | None = None, model: str | None = None) -> Voice:
+        """Who answers in a session: the agent that is asked for, else the session's own."""
+        if agent is None and model in self.roster.agents:
+            agent, model = model, None
+        return self.roster.voice(agent=agent or session.agent, model=model, root=session.agent)
+
+    async def new_entries(self, messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> list[NewEntry]:
+        """Messages counted, with Holdfast's own fields beside them."""
+        counts = await counted(messages)
+        return [
+            NewEntry(message=message, tokens=tokens, **{"timestamp": self.clock(), **own})
+            for message, tokens, own in zip(messages, counts, fields, strict=True)
+        ]

@@ -1,0 +1,417 @@
+"""What a user of the library holds: one session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.agents import Voice
+from holdfast.artifacts import SessionArtifacts
+from holdfast.context.dialects import Dialect, checked
+from holdfast.context.settings import parse
+from holdfast.domain.heard import heard_from
+from holdfast.domain.reconcile import Mode
+from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
+from holdfast.engine.engine import Engine
+from holdfast.engine.queueing import QueueMode, checked_mode
+from holdfast.engine.removing import removed
+from holdfast.errors import InvalidRequest
+from holdfast.media.leaving import whole_entries
+from holdfast.models import Collector
+from holdfast.sessions.looking import Context, Look, looked, told
+from holdfast.sessions.moving import forked, rewound
+from holdfast.sessions.state import SessionState
+from holdfast.sessions.voicing import Interruption, Priority, Speech, SpeechSource, Spoken, history, interrupted, spoken
+from holdfast.stores.base import Append, Appended, SessionPatch
+from holdfast.stores.verify import verify
+from holdfast.tools.tool import Toolset
+from holdfast.turns.afterwards import followed
+from holdfast.turns.flow import respond
+from holdfast.turns.instructing import instructed
+from holdfast.turns.introducing import introduced
+from holdfast.turns.open_turn import OpenTurn, prompt_of
+from holdfast.turns.opening import opened
+from holdfast.turns.prompting import build_prompt, working_set_request
+from holdfast.turns.turn import Turn, TurnRequest, counted
+from holdfast.wire.exports import own_fields
+from holdfast.wire.openai import entry_to, message_to, split_system
+from holdfast.wire.sendable import Sendable, messages_of, own_of, text
+from holdfast.wire.voice import attributed, plain
+
+
+class SessionHandle:
+    """One session of a `Holdfast`. Cheap: it holds no log, every method reads or writes the store."""
+
+    def __init__(self, engine: Engine, ref: SessionRef, voice: Voice) -> None:
+        self._engine = engine
+        self.voice = voice
+        self.ref = ref
+
+    def __repr__(self) -> str:
+        return f"<session {self.ref.id!r} of user {self.ref.user_id!r}>"
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.ref.id
+
+    @property
+    def user_id(self) -> str:
+        """Whose session it is."""
+        return self.ref.user_id
+
+    @property
+    def artifacts(self) -> SessionArtifacts:
+        """Its artifacts, and those that the user's sessions share: save, load, list, versions, delete."""
+        return SessionArtifacts(self._engine.artifacts, self.ref)
+
+    @property
+    def state(self) -> SessionState:
+        """Its state, and what it shares: `await session.state["user:theme"]`; see `holdfast.sessions.state`."""
+        return SessionState(self._engine, self.ref)
+
+    async def info(self) -> Session:
+        """The session without its log: version, counts, usage, state. Raises `SessionNotFound`."""
+        return await self._engine.store.get(self.ref)
+
+    async def messages(self) -> list[dict[str, Any]]:
+        """The whole live path as Chat Completions messages."""
+        return [message_to(entry.message) for entry in await self.entries()]
+
+    async def entries(self, *, retired: bool = False) -> tuple[Entry, ...]:
+        """The log with all that is known of each message; with the retired branches if asked. Media are read with it."""
+        store = self._engine.store
+        return await whole_entries(store, self.ref, await store.entries(self.ref, retired=retired))
+
+    async def append(
+        self,
+        messages: Sendable | Sequence[Sendable],
+        *,
+        expect: int | None = None,
+        idempotency_key: str | None = None,
+        fingerprint: bytes = b"",
+    ) -> Appended:
+        """Write messages to the end of the log, all or none.
+
+        Args:
+            messages: one or several; a dict may have `pinned`, `importance` (0 to 1), `timestamp` (milliseconds) and
+                `metadata` beside Chat Completions' own fields.
+            expect: the version the log must be at; None: any.
+            idempotency_key: a key seen before writes nothing and answers what it wrote then.
+            fingerprint: what the key stands for.
+
+        Raises:
+            InvalidMessage: one of them is no message.
+            StaleSession: the log is not at `expect`.
+            IdempotencyConflict: the key was used with another fingerprint.
+        """
+        with self._engine.hushed():
+            made, own = messages_of(messages), own_of(messages)
+        counts = await counted(made)
+        now = self._engine.clock()
+        entries = [
+            NewEntry(message=message, tokens=tokens, **{"timestamp": now, **fields})
+            for message, tokens, fields in zip(made, counts, own, strict=True)
+        ]
+        return await self.write(entries, expect=expect, idempotency_key=idempotency_key, fingerprint=fingerprint)
+
+    async def write(
+        self,
+        entries: Sequence[NewEntry],
+        *,
+        expect: int | None = None,
+        idempotency_key: str | None = None,
+        fingerprint: bytes = b"",
+    ) -> Appended:
+        """Write entries that are made already; see `append`."""
+        await self._engine.present(self.ref)
+        write = Append(
+            entries=entries,
+            timestamp=self._engine.clock(),
+            expect=expect,
+            idempotency_key=idempotency_key,
+            fingerprint=fingerprint,
+        )
+        return await self._engine.store.append(self.ref, write)
+
+    async def annotate(
+        self, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
+    ) -> Entry:
+        """Pin a message, so that it never leaves the working set, or say how much it matters to `salience`, from 0 to 1.
+
+        Args:
+            seq: which message.
+            pinned: None leaves it as it is.
+            importance: None takes it back.
+
+        Raises:
+            EntryNotFound: the live log has no such message.
+            InvalidMessage: `importance` is no number from 0 to 1, or `pinned` neither True nor False.
+        """
+        own = own_fields({"pinned": pinned, **({} if importance is UNSET else {"importance": importance})})
+        given = UNSET if importance is UNSET else own.get("importance")
+        return await self._engine.store.annotate(self.ref, seq, pinned=pinned, importance=given)
+
+    async def update(self, **changes: Any) -> Session:
+        """Change the session's own fields; see `SessionPatch` for their names."""
+        return await self._engine.store.update(self.ref, SessionPatch(**changes), timestamp=self._engine.clock())
+
+    async def context(
+        self,
+        strategy: str | None = None,
+        *,
+        model: str | None = None,
+        dialect: Dialect = "openai",
+        at_turn: int | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        touch: bool = True,
+        **options: Any,
+    ) -> Context:
+        """Build a working set without calling a model.
+
+        Args:
+            strategy: its name; None: the agent's.
+            model: whose window and tokenizer count; None: the agent's.
+            dialect: whose messages they are: openai, anthropic, gemini.
+            at_turn: as the model saw the session in that turn.
+            tools: tool schemas that will be sent too.
+            touch: whether the session is in use by that, so that it does not expire; with `at_turn` it never is.
+            options: the strategy's keys, for example `budget=8000`.
+
+        Raises:
+            InvalidRequest: an unknown strategy, key or dialect, or no such turn.
+            BudgetTooSmall: no legal working set fits.
+        """
+        given = {**({"strategy": strategy} if strategy else {}), **options}
+        settings = parse(given, where="", base=self.voice.context) if given else self.voice.context
+        voice = self.voice
+        if model is not None:
+            text(model, "model")
+            voice = msgspec.structs.replace(voice, llm=msgspec.structs.replace(voice.llm, model=model))
+        look = Look(voice=voice, settings=settings, tools=tools, dialect=checked(dialect), at_turn=at_turn, touch=touch)
+        return told(await looked(self._engine, self.ref, look))
+
+    @asynccontextmanager
+    async def turn(
+        self,
+        messages: Sendable | Sequence[Sendable] | None = None,
+        *,
+        mode: Mode = "auto",
+        session_queue: QueueMode | None = None,
+        **body: Any,
+    ) -> AsyncIterator[OpenTurn]:
+        """One turn: what came is in the log before the block begins, what was added before it ends.
+
+        Args:
+            messages: the user's text, or messages: new ones, results of open calls, or a whole transcript.
+            mode: how they relate to the log; see DESIGN.md, section 6.
+            session_queue: while another turn of the session runs: wait (`queue`), raise (`reject`) or `interrupt` it; None:
+                as the `Holdfast` was told.
+            body: what else the model call will have, because it takes room: `tools`, `max_tokens`.
+
+        Raises:
+            SessionBusy: another turn runs, and this one is refused, or has waited for too long.
+            TurnInterrupted: another one asked for its place before the block began, or since: then `add` and `next` raise it.
+            TurnLost: another server took the session over; what was added since the last write is not in the log.
+        """
+        checked_mode(session_queue)
+        if self.voice.steps and self.voice.agent is not None:
+            message = f"agent {self.voice.agent.name!r} has others speak in its place: use session.send(), which calls their models"
+            raise InvalidRequest(message, param="agent")
+        with self._engine.hushed():
+            system, incoming = split_system(messages_of(messages) if messages is not None else [])
+        request = TurnRequest(
+            ref=self.ref,
+            voice=msgspec.structs.replace(self.voice, tools=Toolset()),  # whoever calls the model runs its tools
+            incoming=tuple(incoming),
+            system=system,
+            mode=mode,
+            queue=session_queue,
+            body=body,
+            tools_elsewhere=True,
+        )
+        turn = Turn(self._engine, request)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(turn.hold)
+            stack.enter_context(followed(turn))
+            await self._engine.present(self.ref)
+            await opened(turn)
+            stack.enter_context(self._engine.life.using(self.ref))
+            await self._engine.life.use(turn.session)
+            await turn.hold.interruptible(lambda: build_prompt(turn))
+            under_way = OpenTurn(turn, await prompt_of(turn))
+            try:
+                yield under_way
+            finally:
+                under_way.end()
+                await self._engine.settle(self.ref, under_way.flush(last=True))
+
+    async def send(
+        self, messages: Sendable | Sequence[Sendable], *, session_queue: QueueMode | None = None, **body: Any
+    ) -> dict[str, Any]:
+        """A whole turn with the session's own model and tools: the completion, as Chat Completions has it.
+
+        Args:
+            messages: as in `turn`.
+            session_queue: as in `turn`.
+            body: the rest of the request.
+
+        Raises:
+            ModelError: the model did not answer; the user's message is in the log.
+            SessionBusy, TurnInterrupted, TurnLost: as in `turn`; what had arrived of an interrupted reply is in the log.
+        """
+        checked_mode(session_queue)
+        with self._engine.hushed():
+            system, incoming = split_system(messages_of(messages))
+        request = TurnRequest(
+            ref=self.ref, voice=self.voice, incoming=tuple(incoming), system=system, queue=session_queue, body=body
+        )
+        await self._engine.present(self.ref)
+        collector = Collector()
+        async for chunk in respond(Turn(self._engine, request)):
+            collector.add(chunk)
+        return collector.completion()
+
+    async def compact(
+        self, *, preview: bool = False, wait: bool = True, **options: Any
+    ) -> StoredCompaction | NewCompaction | None:
+        """Summarize the older part of the session now, whether or not a summary is due.
+
+        Args:
+            preview: store nothing; what would have been laid is returned.
+            wait: False returns None at once; the summary is made in the background.
+            options: keys of `summary_buffer` that hold for this one: `budget`, `target`, `summarizer_llm`, `prompt`.
+
+        Returns:
+            What was laid, or the attempt that failed, with its `error`; None when there is nothing to compact.
+
+        Raises:
+            InvalidRequest: an unknown key, or nobody can write summaries.
+            Conflict: the session is being summarized by somebody else.
+        """
+        engine = self._engine
+        session, learned = await engine.store.get(self.ref), await engine.learning.of(self.voice.llm)
+        asked = TurnRequest(ref=self.ref, voice=self.voice, incoming=())
+        instruction = await instructed(engine, session, self.voice)
+        known = await introduced(engine, session, self.voice)
+        request = working_set_request(asked, session, instruction, learned=learned, introduction=known)
+        if not wait and not preview:
+            engine.compactor.soon(self.ref, self.voice, request, options)
+            return None
+        return await engine.compactor.now(self.ref, self.voice, request, options, preview=preview)
+
+    async def compactions(self) -> tuple[StoredCompaction, ...]:
+        """Its compactions in order: those in use, those that were, and attempts that failed."""
+        return await self._engine.store.compactions(self.ref)
+
+    async def drop_compaction(self, compaction_id: int) -> StoredCompaction:
+        """Undo a compaction: its range is verbatim again, or under the one that it had superseded.
+
+        Raises:
+            CompactionNotFound: there is none of that id that is in use.
+        """
+        return await self._engine.compactor.drop(self.ref, compaction_id)
+
+    async def export(self) -> list[dict[str, Any]]:
+        """The live path with all of Holdfast's own fields."""
+        return [entry_to(entry) for entry in await self.entries()]
+
+    async def history(self, *, view: Literal["voice", "plain"] = "voice") -> list[dict[str, Any]]:
+        """What user and assistant said: as voice records, or role and content alone (`plain`). No tools, no system messages."""
+        if view not in ("voice", "plain"):
+            raise InvalidRequest("view must be voice or plain", param="view")
+        agent, team = self.voice.agent, self.voice.team
+        own = team.root if team else agent.name if agent else None
+        return await history(self._engine.store, self.ref, partial(attributed, own=own) if view == "voice" else plain)
+
+    async def interrupt(
+        self,
+        content: str | None = None,
+        *,
+        chars: int | None = None,
+        ms: int | None = None,
+        total_ms: int | None = None,
+        timestamp: int | None = None,
+        turn_id: int | None = None,
+    ) -> Interruption:
+        """Stop the turn that runs, if one does, and keep of the last reply what was heard; see `holdfast.sessions.voicing.interrupted`.
+
+        Args:
+            content: the text that was heard; without it, `chars` and `ms`: all that there is.
+            chars: how many characters of it were heard.
+            ms: for how many milliseconds it was heard.
+            total_ms: how many milliseconds the whole would have taken.
+            timestamp: when that was, milliseconds since the epoch; None: now.
+            turn_id: the turn that the reply must be of.
+
+        Raises:
+            NoReply: there is none, or it is of another turn.
+            HeardMismatch: `content` is no beginning of it.
+            InvalidRequest: a parameter is not one, or a turn of the session is open in this task.
+            SessionBusy: the turn that runs has not ended for too long.
+        """
+        said = {"content": content, "chars": chars, "ms": ms, "total_ms": total_ms}
+        with self._engine.hushed():
+            heard = heard_from({**said, "timestamp": timestamp, "turn_id": turn_id})
+        return await interrupted(self._engine, self.ref, heard)
+
+    async def speak(
+        self,
+        text: str | None = None,
+        *,
+        priority: Priority = "INTERRUPT",
+        source: SpeechSource = "command",
+        interruptable: bool = True,
+    ) -> Spoken:
+        """Have the agent say something, in a turn of its own; see `holdfast.sessions.voicing.spoken`.
+
+        Args:
+            text: what; None: the agent's own words for a `greeting` or a `silence`.
+            priority: stop a turn that runs (`INTERRUPT`), wait for it (`APPEND`), or then say nothing (`IGNORE`).
+            source: `command`, `greeting` or `silence`.
+            interruptable: whether the user may interrupt it: it is told to an upstream that knows voice records.
+
+        Raises:
+            InvalidRequest: a parameter is not one, or a turn of the session is open in this task.
+            SessionBusy: the turn that runs has not ended for too long.
+            CallsOpen: with `APPEND`: tool calls wait for their results.
+        """
+        speech = Speech(text=text, priority=priority, source=source, interruptable=interruptable)
+        return await spoken(self._engine, self.ref, self.voice, speech)
+
+    async def close(self) -> Session:
+        """End the session; as it is then. The next message opens it again, but in memory, where it is gone.
+
+        One that has ended already stays as it is. Turns of it in this process are waited for.
+
+        Raises:
+            SessionNotFound: no such session.
+            InvalidRequest: this task has a turn of the session open.
+        """
+        return await self._engine.end(self.ref)
+
+    async def delete(self) -> bool:
+        """Remove the session and all that belongs to it; whether there was one."""
+        return await removed(self._engine, self.ref) is not None
+
+    async def fork(
+        self,
+        at_turn: int | None = None,
+        id: str | None = None,  # noqa: A002 - what it is called
+    ) -> SessionHandle:
+        """A new session that goes on from the end of a turn; this one stays as it is. See `holdfast.sessions.moving.forked`."""
+        session = await forked(self._engine, self.ref, at_turn=at_turn, new_id=id)
+        return SessionHandle(self._engine, session.ref, self.voice)
+
+    async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
+        """Go back to the end of a turn: what came after it is retired, not lost. See `holdfast.sessions.moving.rewound`."""
+        return (await rewound(self._engine, self.ref, at_turn, expect=expect))[0]
+
+    async def verify(self) -> int:
+        """Re-derive the log's order, totals and digest chain; how many entries were read. Raises `StoreCorrupt`."""
+        return await verify(self._engine.store, self.ref)

@@ -1,0 +1,301 @@
+"""Looking at a session: a working set without calling a model, as the log stands or as a model saw it in some turn.
+
+What was sent is not kept, it is made again: the view is folded over the log with the frozen budget of each recorded
+call, and the summaries that were laid between them. The hash that was recorded says whether it is the same. State is not
+kept as it was: an instruction that names some is made of what stands now, and where that is something else the hash differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import anyio.to_thread
+import msgspec
+
+from holdfast.agents import Voice
+from holdfast.context.buffer import carried as carried_on
+from holdfast.context.build import Request, WorkingSet, build, build_on
+from holdfast.context.dialects import Dialect
+from holdfast.context.explain import BuildRecord, Run, decode_record
+from holdfast.context.recalled import Recall
+from holdfast.context.settings import ContextSettings
+from holdfast.context.summaries import stored_compaction, summarized
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, ModelCall, SessionRef, StoredCompaction
+from holdfast.engine.engine import Engine
+from holdfast.errors import InvalidRequest
+from holdfast.media.leaving import for_model
+from holdfast.overlays.views import read_view
+from holdfast.stores.base import MAX_PAGE
+from holdfast.turns.instructing import instructed
+from holdfast.turns.introducing import introduced
+from holdfast.turns.prompting import built_from, provider_count, working_set_request
+from holdfast.turns.turn import TurnRequest
+from holdfast.wire import anthropic, gemini
+from holdfast.wire.anthropic_cache import MARK
+from holdfast.wire.media import behind_results
+from holdfast.wire.openai import message_to
+
+
+class Context(msgspec.Struct, frozen=True):
+    """A working set, ready to send, and how it came about."""
+
+    messages: list[dict[str, Any]]
+    """In the dialect's own shape: Chat Completions messages, system prompt first; Anthropic's messages; Gemini's contents."""
+    tokens: int
+    """Of the conversation: what a strategy's budget limits."""
+    total_tokens: int
+    """Of all that is sent."""
+    budget: int
+    """Tokens the conversation could use."""
+    hash: str
+    """Equal for equal log, policy and budget."""
+    decisions: list[Run]
+    """What became of each entry of the live path."""
+    counted: dict[str, Any] = {}
+    """Of all that is sent: `tokens` as the provider counts them, `how` that is known, and the `margin` of it, 0 to 1."""
+    sent_hash: str | None = None
+    """With `at_turn`: the hash that was recorded with the call; equal to `hash` where this is what was sent."""
+    system: list[dict[str, Any]] | dict[str, Any] | None = None
+    """The system prompt where the dialect has it apart: Anthropic's `system`, Gemini's `systemInstruction`."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look-only working set is built for: nothing is called and nothing stored."""
+
+    voice: Voice
+    settings: ContextSettings
+    system: tuple[Message, ...] = ()
+    tools: Sequence[Mapping[str, Any]] = ()
+    dialect: Dialect = "openai"
+    at_turn: int | None = None
+    """As the model saw the session at its last call in that turn; None: as it stands."""
+    touch: bool = True
+    """Whether the session is in use by that. Looking back, or for an explanation, never is."""
+    explain: bool = False
+    """Whether to compare it with the prompt that was sent last: that one is built again from the log."""
+
+
+class Looked(NamedTuple):
+    """What a look found."""
+
+    built: WorkingSet
+    call: ModelCall | None = None
+    """The recorded call that it was built for again; None: for none."""
+    record: BuildRecord | None = None
+    """What was recorded with it of the build."""
+    summaries: dict[str, Any] | None = None
+    """To explain: which summary is live, and why and until when none can be made."""
+    provider: int | None = None
+    """Tokens of the prompt by its provider's own count, where the model is configured so and it answered."""
+    sent: Sequence[Message] = ()
+    """Its messages as they are sent: with their media, as far as the model takes them."""
+    marked: bool = True
+    """Whether they are marked for Anthropic's prompt cache."""
+
+    def explanation(self) -> dict[str, Any]:
+        """How it came about. Of a past call the budget is the recorded one, whose shares of the window are not kept."""
+        explained = self.built.explanation()
+        if self.record is not None:
+            arithmetic = {"input": self.record.input_budget, "system_and_tools": self.record.overhead}
+            kept = {name: explained["budget"][name] for name in ("conversation", "used", "counter")}
+            explained["budget"] = {**arithmetic, **kept}
+            told = self.record.told_recalled()
+            explained |= {"recalled": told} if told else {}
+        return explained | ({"summaries": self.summaries} if self.summaries else {})
+
+
+async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
+    """Build the working set that `look` asks for, and store nothing.
+
+    Raises:
+        InvalidRequest: the session has no turn `at_turn`.
+        MissingState: the agent's instruction needs state, or an artifact, that is not there now.
+        BudgetTooSmall: no legal working set fits.
+    """
+    _check_turn(look.at_turn)
+    voice = msgspec.structs.replace(look.voice, context=look.settings)
+    asked = TurnRequest(
+        ref=ref, voice=voice, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
+    )
+    session = await engine.store.get(ref)
+    learned = await engine.learning.of(voice.llm)
+    instruction = await instructed(engine, session, voice)
+    known = await introduced(engine, session, voice)
+    request = working_set_request(asked, session, instruction, learned=learned, introduction=known)
+    back = look.explain or look.at_turn is not None
+    if look.touch and not back:
+        await engine.life.use(session)
+    past = await _past(engine, ref, voice.view_key(), look.at_turn) if back else None
+    if past is None:
+        found = Looked(await _as_it_stands(engine, ref, voice, request))
+    elif look.at_turn is None:
+        found = Looked(await anyio.to_thread.run_sync(_behind_last, request, past))
+    else:
+        found = await anyio.to_thread.run_sync(_in_turn, request, past, look.at_turn)
+    if look.explain and found.built.request.policy.summarizer is not None:
+        found = found._replace(summaries=await engine.compactor.told(ref, voice.view_key()))
+    counted = await provider_count(engine, ref, voice.llm, found.built)
+    as_chat = look.dialect == "openai"
+    sent = await for_model(engine.store, ref, found.built.messages, voice.llm.inputs, as_chat=as_chat)
+    sent = behind_results(sent) if as_chat else sent
+    marked = voice.llm.params.get("cache_control") is not False
+    return found._replace(provider=counted, sent=sent, marked=marked)
+
+
+def _check_turn(turn_id: Any) -> None:
+    if turn_id is not None and (not isinstance(turn_id, int) or isinstance(turn_id, bool) or turn_id < 0):
+        raise InvalidRequest("at_turn must be a whole number from 0", param="at_turn")
+
+
+async def _as_it_stands(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:
+    """By the session's saved view where that is the one looked through, else from the whole log."""
+    read = await read_view(engine.store, ref, voice.view_key())
+    return await anyio.to_thread.run_sync(built_from, request, read)
+
+
+# -- what was sent, made again -------------------------------------------------
+
+
+class Past(NamedTuple):
+    """All that past prompts of a view were made of."""
+
+    entries: Sequence[Entry]
+    """The live path."""
+    calls: Sequence[tuple[ModelCall, BuildRecord]]
+    """Recorded calls of the view, oldest first; of a very long session the newest, and those of the turn that is asked for."""
+    summaries: Sequence[StoredCompaction]
+    """Those that were laid and can still be read, in order, whatever became of them."""
+
+    @property
+    def live(self) -> StoredCompaction | None:
+        """The one that is sent now."""
+        return next((one for one in reversed(self.summaries) if one.status == "live"), None)
+
+
+async def _past(engine: Engine, ref: SessionRef, key: str, turn_id: int | None) -> Past:
+    recorded = await engine.store.calls(ref, limit=MAX_PAGE)
+    if turn_id is not None and len(recorded) == MAX_PAGE and all(call.turn_id != turn_id for call in recorded):
+        recorded = (*recorded, *await engine.store.calls(ref, limit=MAX_PAGE, turn_id=turn_id))
+    calls = [call for call in recorded if call.view == key and call.through >= 0]
+    records = [(call, record) for call in reversed(calls) if (record := decode_record(call.build)) is not None]
+    laid = [one for one in await engine.store.compactions(ref, view=key) if one.kind == "summary" and one.text]
+    rows = await engine.store.window(ref, None)
+    return Past(rows.entries, records, [one for one in laid if one.error is None])
+
+
+class _Fold:
+    """A view folded over the past, call by call.
+
+    Each call says which summary it had: one may have been laid while another call was under way, and taken away again.
+    """
+
+    def __init__(self, request: Request, past: Past) -> None:
+        self._request = request
+        self._past = past
+        self._entry = 0
+        self._room = request.room(request.limit(request.overhead()))
+        self._summaries = {stored_compaction(one, self._room.count).mark: one for one in past.summaries}
+        self.carried = carried_on(request.policy, self._room, None, (), ())
+
+    def through(self, seq: int, summary: str) -> None:
+        """Take entries in up to `seq`, and stand on the summary of that mark; empty: on none."""
+        self._extend(seq)
+        now = self.carried.summary.mark if self.carried.summary else ""
+        if now != summary:
+            self._lay(self._summaries.get(summary))
+
+    def _lay(self, one: StoredCompaction | None) -> None:
+        """Go on from a summary, as whoever laid it did, or from the beginning of the log."""
+        policy, room, before = self._request.policy, self._room, self.carried
+        entries = self._past.entries[: self._entry]
+        if one is None:
+            self.carried = carried_on(policy, room, None, (), entries)
+        else:
+            anchor = next((entry.seq for entry in entries if entry.kind == "user"), None)
+            self.carried = summarized(policy, room, stored_compaction(one, room.count), entries, anchor=anchor)
+        self.carried.trail, self.carried.mark = before.trail, before.mark
+
+    def sent(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
+        """The working set that was built for `call`: by its frozen budget."""
+        self.through(call.through, record.summary)
+        asked = self._request
+        # What was recalled is not kept: the room that it had is not the conversation's.
+        frozen = msgspec.structs.replace(
+            asked, input_budget=record.limit + asked.overhead(), dialect=record.dialect, recall=Recall()
+        )
+        return build_on(frozen, self.carried)
+
+    def _extend(self, seq: int) -> None:
+        entries, end = self._past.entries, self._entry
+        while end < len(entries) and entries[end].seq <= seq:
+            end += 1
+        self.carried.extend(entries[self._entry : end])
+        self._entry = end
+
+
+def _behind_last(request: Request, past: Past) -> WorkingSet:
+    """The working set as the log stands, which knows the prompt that was sent last."""
+    fold = _Fold(request, past)
+    for call, record in past.calls:
+        fold.sent(call, record)
+    live = stored_compaction(past.live, request.count).mark if past.live else ""
+    fold.through(past.entries[-1].seq if past.entries else -1, live)
+    return build_on(request, fold.carried)
+
+
+def _in_turn(request: Request, past: Past, turn_id: int) -> Looked:
+    """What the last call of a turn was sent; where none was recorded, what it would be sent now."""
+    before = _until(past.entries, turn_id)
+    upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
+    if not upto or upto[-1][0].turn_id != turn_id:
+        return Looked(build(request, None, (), before))
+    fold = _Fold(request, past)
+    for call, record in upto:
+        built = fold.sent(call, record)
+    return Looked(built, *upto[-1])
+
+
+def _until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
+    """The entries that the model had at its last call in a turn: without the reply that ended it."""
+    before = [entry for entry in entries if entry.turn_id <= turn_id]
+    if not before or before[-1].turn_id != turn_id:
+        last = entries[-1].turn_id if entries else None
+        there = "it has none yet" if last is None else f"the last one is {last}"
+        raise InvalidRequest(f"the session has no turn {turn_id}: {there}", param="at_turn")
+    while before and before[-1].kind == "assistant" and before[-1].turn_id == turn_id:
+        before.pop()
+    return before
+
+
+def told(found: Looked) -> Context:
+    """A working set as it is shown and sent."""
+    built = found.built
+    system, messages = _spoken(built.request.dialect, found.sent, marked=found.marked)
+    return Context(
+        messages=messages,
+        tokens=built.tokens,
+        total_tokens=built.total_tokens,
+        budget=built.budget,
+        hash=built.hash,
+        decisions=built.decisions(),
+        system=system,
+        counted=built.counted(found.provider).to_wire(),
+        sent_hash=found.call.hash.hex() if found.call else None,
+    )
+
+
+def _spoken(
+    dialect: Dialect, sent: Sequence[Message], *, marked: bool
+) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
+    """System prompt, where it stands apart, and messages of a working set in the shape of its dialect."""
+    match dialect:
+        case "anthropic":
+            request = anthropic.request_to(sent, cache=MARK if marked else None)
+            return request.get("system"), request["messages"]
+        case "gemini":
+            request = gemini.request_to(sent)
+            return request.get("systemInstruction"), request["contents"]
+        case _:
+            return None, [message_to(message) for message in sent]

@@ -1,0 +1,220 @@
+"""A session that changes hands: all that it is becomes another user's, or gets another id.
+
+What stands under the new name is written first, then the old one goes. Whoever dies in between leaves both, and the same move
+finishes it: a copy is known by the session's identity and by having nothing to say of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace as evolve
+
+from holdfast.domain.artifact import Artifact
+from holdfast.domain.history import Past, old_entry
+from holdfast.domain.media.parts import hashes_of
+from holdfast.domain.session import PARENT, Claim, Entry, Laid, NewCompaction, Session, SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.engine.removing import children_of, removed
+from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
+from holdfast.sessions.moving import TRIES, calls_of, log_of
+from holdfast.stores.base import Append, NewSession, SessionPatch
+from holdfast.stores.checks import check_ref
+
+CLAIMED: Final = 120_000
+"""Milliseconds for which a move keeps turns out, unless it ends before."""
+
+
+async def moved(
+    engine: Engine, ref: SessionRef, target: SessionRef, *, agent: str | None | UnsetType = UNSET
+) -> Session:
+    """Make a session another user's, or another agent's, or give it another id; as it is then.
+
+    All of it goes: log with what left the live path, system messages, state of its own, metadata, usage and model calls, live
+    compactions, media, artifacts with their versions, times and identity; the sessions of agents that were called in it, too.
+    What its user's sessions share (`user:`) stays with that user. Idempotency keys are forgotten. Costs what is copied; with
+    the same user and id only the agent changes.
+
+    Args:
+        engine: of the store.
+        ref: which session.
+        target: what it is to be.
+        agent: whose it is then; None: nobody's. UNSET: as before.
+
+    Raises:
+        SessionNotFound: no such session.
+        SessionBusy: a turn of it runs.
+        SessionExists: there is another one of that user and id.
+        InvalidRequest: the target is no name.
+        Conflict: a move was interrupted, and both sessions were written to since.
+    """
+    check_ref(target)
+    async with _alone(engine, ref) as holder:
+        if target != ref:
+            await _handed_over(engine, ref, target, agent, holder)
+        elif not isinstance(agent, UnsetType):
+            await engine.store.update(ref, SessionPatch(agent=agent), timestamp=engine.clock())
+        engine.warm.forget(ref)
+        engine.warm.forget(target)
+    return await engine.store.get(target)
+
+
+@asynccontextmanager
+async def _alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
+    """A block during which no turn of the session runs, on this server or another one; whose claim that is. Raises `SessionBusy`."""
+    store, holder = engine.store, f"move-{uuid.uuid4().hex}"
+    session = await store.get(ref)
+    if engine.busy(ref):
+        raise SessionBusy(ref.id, until=engine.clock() if session.claim is None else session.claim.until)
+    async with engine.queue(ref):
+        await _claimed(engine, ref, holder)
+        try:
+            yield holder
+        finally:
+            try:
+                await store.append(ref, Append(timestamp=engine.clock(), release=holder))
+            except SessionNotFound:  # it is called otherwise now
+                pass
+
+
+async def _claimed(engine: Engine, ref: SessionRef, holder: str) -> None:
+    now = engine.clock()
+    await engine.store.append(ref, Append(timestamp=now, claim=Claim(holder, now + CLAIMED)))
+
+
+async def _handed_over(
+    engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType, holder: str
+) -> None:
+    for _ in range(TRIES):
+        # Copies may take longer than a claim holds; a turn that has begun then writes, and the session stays.
+        await _claimed(engine, ref, holder)
+        version = await _written(engine, ref, target, agent)
+        held = await _artifacts_copied(engine, ref, target)
+        await _children_moved(engine, ref, target)
+        await _endings_moved(engine, ref, target)
+        try:
+            gone = await engine.store.remove(ref, expect=version, artifacts=len(held))
+        except Conflict:  # somebody wrote to it meanwhile
+            continue
+        break
+    else:
+        raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+    await engine.artifacts.discard(held)
+    if gone is None:  # somebody deleted it meanwhile, and meant all of it
+        await removed(engine, target)
+        raise SessionNotFound(ref.id)
+    for keeper in engine.hooks.keepers:
+        await keeper.forget(engine.store.tenant, ref.user_id, ref.id)
+
+
+async def _children_moved(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
+    for child in await children_of(engine, ref):
+        there = SessionRef(target.user_id, child.id)
+        if there != child:
+            await moved(engine, child, there)
+        await _told_parent(engine, there, target)
+
+
+async def _written(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> int:
+    """Put the session with its log under its new name; the version that it was copied at."""
+    store = engine.store
+    session, entries = await log_of(store, ref, retired=True)
+    fresh = not await _begun(engine, session, entries, target)
+    past = Past(
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+        ended_at=session.ended_at,
+        end_reason=session.end_reason,
+        usage=session.usage,
+        calls=tuple(await calls_of(store, session)),
+    )
+    new = NewSession(
+        id=target.id,
+        user_id=target.user_id,
+        timestamp=session.accessed_at,
+        identity=session.identity,
+        agent=session.agent if isinstance(agent, UnsetType) else agent,
+        system_messages=session.system_messages,
+        state=session.state,
+        metadata=session.metadata,
+        ttl=session.ttl,
+        past=past,
+    )
+    media = await store.media(ref, hashes_of(entry.message for entry in entries))
+    await store.replace(new, [old_entry(entry) for entry in entries], fresh=fresh, media=media)
+    laid = [_again(one) for one in await store.compactions(ref, live=True)]
+    if laid:
+        await store.append(target, Append(timestamp=session.updated_at, compactions=laid))
+    return session.version
+
+
+def _again(one: Laid) -> NewCompaction:
+    return NewCompaction(**{name: getattr(one, name) for name in Laid.__struct_fields__})
+
+
+async def _begun(engine: Engine, session: Session, entries: Sequence[Entry], target: SessionRef) -> bool:
+    """Whether a move of the session to `target` was begun before.
+
+    Raises:
+        SessionExists: what is there is another session.
+        Conflict: it was written to since.
+    """
+    try:
+        there, copied = await log_of(engine.store, target, retired=True)
+    except SessionNotFound:
+        return False
+    if not session.identity or there.identity != session.identity:
+        raise SessionExists(target.id)
+    pairs = list(zip(copied, entries, strict=False))
+    same = len(pairs) == len(copied) and all(new.digest == old.digest for new, old in pairs)
+    # Erased in the copy alone: it must not come back. Its own state and fields say by their time that they were changed.
+    if not same or there.updated_at > session.updated_at or any(new.erased and not old.erased for new, old in pairs):
+        raise Conflict(
+            f"a move of session {session.id!r} was interrupted, and the copy was written to since:"
+            " delete one of the two, then move what is left"
+        )
+    return True
+
+
+async def _artifacts_copied(engine: Engine, ref: SessionRef, target: SessionRef) -> Sequence[Artifact]:
+    """Every version of every artifact, under the number that it has; those that were copied."""
+    there = {(one.name, one.version) for one in await engine.artifacts.held(target)}
+    held = sorted(await engine.artifacts.held(ref), key=lambda one: (one.name, one.version))
+    for one in held:
+        if (one.name, one.version) not in there:
+            await _artifact_copied(engine, one, target)
+    return held
+
+
+async def _artifact_copied(engine: Engine, one: Artifact, target: SessionRef) -> None:
+    # Numbers are given in order: in place of versions that were deleted others are, and go when theirs is there.
+    instead = []
+    while (version := (await engine.artifacts.copy(one, target)).version) < one.version:
+        instead.append(version)
+    for version in instead:
+        await engine.artifacts.delete(target, one.name, version)
+
+
+async def _told_parent(engine: Engine, child: SessionRef, parent: SessionRef) -> None:
+    """The session of an agent that was called in another one names that by its id."""
+    session = await engine.store.get(child)
+    said: Any = session.metadata.get(PARENT)
+    if isinstance(said, dict) and said.get("session_id") != parent.id:
+        patch = SessionPatch(metadata={**session.metadata, PARENT: {**said, "session_id": parent.id}})
+        await engine.store.update(child, patch, timestamp=session.updated_at)
+
+
+async def _endings_moved(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
+    """Hooks that are still to be told of an end of the session find it under its new name."""
+    store, after = engine.life.store, ""
+    while found := await store.endings_of(ref.user_id, after=after):
+        after = found[-1].id
+        for one in found:
+            if one.session_id == ref.id and not one.withdrawn:
+                named = evolve(one, id=uuid.uuid4().hex, user_id=target.user_id, session_id=target.id)
+                await store.record_ending(named)
+                await store.forget_ending(one.id)

@@ -1,0 +1,1 @@
+"""One turn, from what came to the reply: `flow` is the onion, and each of its layers is a file."""

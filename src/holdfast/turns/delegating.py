@@ -1,0 +1,132 @@
+"""An agent that another one calls like a tool: a whole turn in a session of its own, linked to the one it is called from.
+
+    asked by a call -> a session is made -> respond -> what changed of its state goes back with the result -> the session ends
+
+That session is its user's like any other. It is named apart from those that clients go on with, so that no transcript is taken
+for one of it, and it goes with the session that it was called from.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.agents import Voice
+from holdfast.domain.messages import Message
+from holdfast.domain.participants import SHARED
+from holdfast.domain.session import CHILD, PARENT, Session, SessionRef, child_id
+from holdfast.domain.state import same
+from holdfast.engine.beginning import begun
+from holdfast.engine.engine import Engine
+from holdfast.engine.removing import removed
+from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
+from holdfast.limits import AGENT_DEPTH
+from holdfast.models import Collector, closing
+from holdfast.stores.base import NewSession
+from holdfast.tools.context import ToolContext
+from holdfast.turns.flow import respond
+from holdfast.turns.handover import same_place
+from holdfast.turns.prompting import check_body
+from holdfast.turns.reminding import is_shared
+from holdfast.turns.turn import Turn, TurnRequest
+
+_log = logging.getLogger("holdfast.turn")
+_NOTHING: Final = "the agent said nothing"
+
+
+async def delegated(turn: Turn, context: ToolContext, agent: str, request: str) -> str:
+    """Have an agent do what is asked in a session of its own; its reply.
+
+    Args:
+        turn: in which it is called.
+        context: of the call. What the agent changed of the session's own state is written to its state; it notes the session.
+        agent: its name.
+        request: what is wanted.
+
+    Raises:
+        InvalidRequest: it cannot be called from here, or its failure message stands in place of a reply.
+        HoldfastError: its turn failed.
+    """
+    voice = turn.roster.voice(agent=agent)
+    if turn.depth >= AGENT_DEPTH:
+        raise InvalidRequest(f"agents have called each other {AGENT_DEPTH} deep: answer without calling another one")
+    if not same_place(turn, voice):
+        raise InvalidRequest(
+            f"{agent} cannot be called: its model is elsewhere, where the user's own key is not handed on"
+        )
+    check_body(voice, {})
+    child = await _made(turn, context, voice, agent)
+    context.marked[CHILD] = child.id
+    asked = TurnRequest(
+        ref=child.ref,
+        voice=voice,
+        incoming=(Message(role="user", content=request),),
+        headers=turn.request.headers,
+    )
+    inner = Turn(turn.engine, asked)
+    inner.depth = turn.depth + 1
+    inner.root = turn.root or turn.request.ref.id
+    inner.temp.update(copy.deepcopy(turn.temp))
+    try:
+        text = await _answered(inner)
+    finally:
+        await turn.settle(_over(turn, child.ref))
+    for key, value in _changes(child.state, inner.session.state).items():
+        context.state[key] = value
+    return text
+
+
+async def _made(turn: Turn, context: ToolContext, voice: Voice, agent: str) -> Session:
+    """A session for one call: with a copy of what the other one has under keys of its own, and where it was called from."""
+    engine = turn.engine
+    parent: dict[str, Any] = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
+    parent |= {SHARED: True} if is_shared(turn) else {}
+    new = NewSession(
+        id=child_id(engine.new_id()),
+        user_id=context.user_id,
+        timestamp=engine.clock(),
+        agent=agent,
+        state=dict(turn.session.state),
+        metadata={PARENT: parent},
+    )
+    return await engine.store.create(await begun(engine.store, new, voice.agent))
+
+
+async def _answered(turn: Turn) -> str:
+    collector = Collector()
+    async with closing(respond(turn)) as chunks:
+        async for chunk in chunks:
+            collector.add(chunk)
+    if turn.failure is not None:
+        raise InvalidRequest(f"the agent did not answer: {turn.failure['message']}")
+    said = collector.completion()["choices"][0]["message"].get("content")
+    return said if isinstance(said, str) and said.strip() else _NOTHING
+
+
+async def _over(turn: Turn, ref: SessionRef) -> None:
+    """End the session of a call. Where that fails, it ends by itself when it has been idle for long enough.
+
+    It is removed where the one that it is called from was meanwhile: no log will name it.
+    """
+    engine = turn.engine
+    try:
+        await engine.end(ref)
+        if await _gone(engine, turn.session):
+            await removed(engine, ref)
+    except HoldfastError as exc:
+        _log.warning("the session %r of an agent's call was not ended: %s", ref.id, exc.code)
+
+
+async def _gone(engine: Engine, session: Session) -> bool:
+    try:
+        return (await engine.store.get(session.ref)).identity != session.identity
+    except SessionNotFound:
+        return True
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What became of the keys of a state; None: the key is gone."""
+    changed = {key: value for key, value in after.items() if key not in before or not same(before[key], value)}
+    return {**changed, **{key: None for key in before if key not in after}}

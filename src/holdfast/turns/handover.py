@@ -1,0 +1,175 @@
+"""Who answers: the agent that was asked, the one that spoke last in its place, or the one that a model hands the conversation over to.
+
+    resume -> build_call -> call_model -> run_tools (transfer) -> hand_over -> build_call …
+
+Who spoke last is read from the end of the live log and nowhere kept beside it: an edit, a rewind, a fork and a crash in the middle
+of a turn leave it right by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.agents import Agent, Voice
+from holdfast.agents.team import Team
+from holdfast.domain.reconcile import Plan
+from holdfast.domain.session import TRANSFERRED, Entry, Session
+from holdfast.errors import InvalidRequest
+from holdfast.limits import SPEAKER_BEHIND, TRANSFERS
+from holdfast.models import origin_of
+from holdfast.tools.tool import Toolset, relaxed
+from holdfast.turns.prompting import check_body
+from holdfast.turns.turn import Turn
+
+_PAGE: Final = 16
+"""Entries that are looked at first where nothing is remembered of a session."""
+_SPEECHES: Final = frozenset({"greeting", "command", "silence"})
+"""Sources of what is said outside of turns: nobody takes the conversation over by it."""
+
+
+# -- the next turn ---------------------------------------------------------------
+
+
+async def resume(turn: Turn, session: Session, plan: Plan) -> None:
+    """Have the agent answer that spoke last below the one that was asked, before anything of the turn is written.
+
+    Args:
+        turn: about to open.
+        session: as it stands.
+        plan: what its messages do to the log.
+
+    Raises:
+        InvalidRequest: that agent cannot answer the request; see `check_body`.
+    """
+    asked = turn.having.asked
+    if asked.team is None or asked.agent is None or asked.agent.workflow:
+        return
+    name = await _resumed(turn, asked.team, session, plan)
+    now = turn.request.voice.agent
+    if now is not None and name == now.name:
+        return
+    voice = asked if name == asked.agent.name else _member(turn, asked.team, name)
+    if not same_place(turn, voice):
+        voice = asked
+    learned = await turn.engine.learning.of(voice.llm)
+    if voice is not asked:
+        check_body(voice, turn.request.body, learned)
+    turn.give_to(voice, learned)
+
+
+async def _resumed(turn: Turn, team: Team[Agent], session: Session, plan: Plan) -> str:
+    """Who answers, by what the log will have before the turn's own messages."""
+    newest, unfinished = [*plan.restore[::-1]], not any(message.role == "user" for message in plan.append)
+    found = _spoke(team, newest, unfinished=unfinished)
+    if found is None:
+        async for page in _pages(turn, session, plan):
+            unfinished = unfinished and not any(entry.kind == "user" for entry in newest)
+            newest = [*page]
+            found = _spoke(team, newest, unfinished=unfinished)
+            if found is not None:
+                break
+    return team.named if found is None else found
+
+
+async def _pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator[Iterable[Entry]]:
+    """The live entries before the turn's own, newest first: from memory, then from the store, so many and no more."""
+    stop, memory = plan.retire_from, turn.engine.warm.get(turn.request.ref)
+    if stop is None and memory is not None and memory.holds(session) and memory.last:
+        yield reversed(memory.last)
+        stop = memory.last[0].seq
+        if len(memory.last) >= session.messages:
+            return
+    for limit in (_PAGE, SPEAKER_BEHIND):
+        if stop is None and not session.messages:
+            return
+        page = await turn.engine.store.entries(turn.request.ref, stop=stop, limit=limit, descending=True)
+        yield page
+        if len(page) < limit:
+            return
+        stop = page[-1].seq
+
+
+def _spoke(team: Team[Agent], newest: Iterable[Entry], *, unfinished: bool) -> str | None:
+    """Who has the conversation by these entries, newest first; None where they do not say.
+
+    Args:
+        team: whose.
+        newest: live entries.
+        unfinished: whether what is asked belongs to the turn that they end with: a result, or the same once more.
+    """
+    for entry in newest:
+        metadata = entry.metadata or {}
+        unfinished = unfinished and entry.kind != "user"
+        if entry.kind == "result":
+            if isinstance(target := metadata.get(TRANSFERRED), str):
+                return team.takes_over(target)
+        elif (
+            entry.kind in ("assistant", "calls") and entry.agent is not None and metadata.get("source") not in _SPEECHES
+        ):
+            return team.goes_on(entry.agent) if unfinished and entry.kind == "calls" else team.resumes(entry.agent)
+    return None
+
+
+# -- in the middle of a turn -------------------------------------------------------
+
+
+async def transfer(turn: Turn, name: str) -> None:
+    """Note that an agent answers behind the results of the message that calls.
+
+    Args:
+        turn: whose agent hands over.
+        name: to whom; one that it can reach.
+
+    Raises:
+        InvalidRequest: it cannot take over, in words for the model.
+    """
+    team = turn.request.voice.team
+    assert team is not None, "somebody can be reached"
+    if turn.having.transfers >= TRANSFERS:
+        raise InvalidRequest(f"this conversation was handed over {TRANSFERS} times in this turn: answer yourself now")
+    voice = _member(turn, team, name)
+    if not same_place(turn, voice):
+        raise InvalidRequest(
+            f"{name} cannot take over: its model is elsewhere, where the user's own key is not handed on"
+        )
+    learned = await turn.engine.learning.of(voice.llm)
+    try:
+        check_body(voice, turn.request.body, learned)
+    except InvalidRequest as exc:
+        raise InvalidRequest(f"{name} cannot take over: {exc}") from exc
+    if turn.having.next is not None:  # behind the last await: calls of a message run side by side
+        taken = turn.having.next[0].agent
+        raise InvalidRequest(f"{taken.name if taken else 'another agent'} takes over already; only one can")
+    turn.having.next = voice, learned
+
+
+def hand_over(turn: Turn) -> bool:
+    """Have whoever takes over answer from here on; whether anybody does. The results of the message that called are in the log."""
+    if turn.having.next is None:
+        return False
+    (voice, learned), turn.having.next = turn.having.next, None
+    turn.having.transfers += 1
+    turn.give_to(voice, learned)
+    if voice.steps and (choice := turn.request.body.get("tool_choice")) is not None:
+        body = {**turn.request.body, "tool_choice": relaxed(choice)}
+        turn.request = msgspec.structs.replace(turn.request, body=body)
+    return True
+
+
+def _member(turn: Turn, team: Team[Agent], name: str) -> Voice:
+    voice = turn.roster.member(team, name)
+    return msgspec.structs.replace(voice, tools=Toolset()) if turn.request.tools_elsewhere else voice
+
+
+def same_place(turn: Turn, voice: Voice) -> bool:
+    """Whether the caller's own key may go with the calls of an agent: it is meant for the place that was asked."""
+    if not turn.request.headers:
+        return True
+    if voice.steps:
+        return all(same_place(turn, step) for step in voice.steps)
+    client = turn.having.asked.llm.client
+    place = origin_of(client)
+    return voice.llm.client is client or (place is not None and origin_of(voice.llm.client) == place)

@@ -1,0 +1,180 @@
+"""A turn under way in the hands of a library's user, who calls the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.context.build import WorkingSet
+from holdfast.context.explain import Run
+from holdfast.domain.messages import Message
+from holdfast.domain.session import ModelCall, Session
+from holdfast.domain.state import Change
+from holdfast.errors import InvalidRequest
+from holdfast.tools.context import State
+from holdfast.turns.calling import made_call
+from holdfast.turns.prompting import build_prompt, sendable
+from holdfast.turns.replying import append_reply, text_of_reply
+from holdfast.turns.turn import Turn
+from holdfast.wire.sendable import Sendable, message_of
+
+
+class OpenTurn:
+    """A turn under way.
+
+    Attributes:
+        messages: the working set, ready to send; made anew by `next`.
+        state: the session's state, a mapping; what is written is committed with what was added, by `next` and at the end of
+            the turn. Before `user:` and `app:` keys are read, `load_state` has to be awaited; writing them needs nothing.
+    """
+
+    def __init__(self, turn: Turn, messages: list[dict[str, Any]]) -> None:
+        self._turn = turn
+        self._added: list[Message] = []
+        self._usage: Any = None
+        self._called: WorkingSet | None = None
+        self._ended = False
+        self.state = State(turn.standing)
+        self.messages = messages
+
+    @property
+    def session(self) -> Session:
+        """The session as it was after the last write."""
+        return self._turn.session
+
+    @property
+    def agent(self) -> str | None:
+        """The agent that answers: the session's, or the one below it that spoke last; None: no agent does."""
+        return self._turn.agent
+
+    def add(self, message: Sendable, *, usage: Any = None) -> None:
+        """Take a reply or a tool result in; it is written by `next`, and at the end of the turn.
+
+        Args:
+            message: a dict, one of the SDK's own messages, or text, which is an assistant's.
+            usage: of a reply: what the provider said it used, as Chat Completions has it, a dict or the SDK's own; the
+                session's usage counts it, and the model's counts are calibrated by it.
+
+        Raises:
+            InvalidMessage: it is no message.
+            SecretBlocked: a user's message holds a secret, and such are refused.
+            InvalidRequest: the turn has ended.
+            TurnInterrupted: another turn asked for its place: what was added before is written when the block ends, this is not.
+            TurnLost: another server took the session over; what was not written yet will not be.
+        """
+        if self._ended:
+            raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
+        self._turn.hold.check()
+        engine = self._turn.engine
+        with engine.hushed():
+            made = message_of(message, "message", text_role="assistant")
+        if engine.guard is not None:
+            engine.guard.masked([made], place="added")  # what cannot be written must not come to the end of the turn
+        self._added.append(made)
+        if usage is not None:
+            self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
+
+    async def load_state(self) -> State:
+        """Read what the session shares with others, as it stands now, for `state`, which this gives; `next` does it again."""
+        await self._turn.engine.scopes.load(self._turn.standing, self._turn.request.ref.user_id)
+        return self.state
+
+    async def next(self) -> list[dict[str, Any]]:
+        """Write what was added, and build the working set for the next call: for turns with tools.
+
+        Raises:
+            TurnInterrupted, TurnLost: as in `add`.
+            InvalidRequest: the store refuses what was written to `state`; the messages are in the log without it.
+        """
+        self._turn.hold.check()
+        await self._turn.engine.settle(self._turn.request.ref, self.flush())
+        if self._turn.standing.loaded:
+            await self.load_state()
+        await self._turn.hold.interruptible(lambda: build_prompt(self._turn))
+        self.messages = await prompt_of(self._turn)
+        return self.messages
+
+    def end(self) -> None:
+        """Take nothing more in."""
+        self._ended = True
+        self.state.sealed()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether another turn waits for this one to stop: `add` and `next` raise from now on."""
+        return self._turn.hold.interrupted
+
+    async def flush(self, *, last: bool = False) -> None:
+        """Write what was added so far, and to the state; the `last` write ends the turn.
+
+        Raises:
+            InvalidRequest: the store refuses what was written to the state; the messages are written without it.
+        """
+        added, self._added = self._added, []
+        delta = self.state.taken()
+        if not added and not delta:
+            return
+        try:
+            refused = await self._write(added, delta, last=last)
+        except Exception:
+            # Nothing was written: the end of the turn tries again.
+            self._added = [*added, *self._added]
+            self.state.give_back(delta)
+            raise
+        if refused is not None:
+            raise refused
+
+    async def _write(self, added: Sequence[Message], delta: dict[str, Change], *, last: bool) -> InvalidRequest | None:
+        """Write messages with changes of the state; where the store refuses these, without: that is told."""
+        calls = self._call(added)
+        try:
+            text = text_of_reply(added)
+            await append_reply(self._turn, added, text, calls=calls, state_delta=delta or None, last=last)
+        except InvalidRequest as exc:
+            if not delta:
+                raise
+            if added:
+                await self._turn.append(added, calls=calls, last=last)
+            return exc
+        return None
+
+    def _call(self, added: Sequence[Message]) -> list[ModelCall]:
+        """The call that a reply among `added` came from, where it is the first one behind its working set."""
+        built = self._turn.working_set
+        if built is None or built is self._called or not any(message.role == "assistant" for message in added):
+            return []
+        self._called, usage, self._usage = built, self._usage, None
+        return [made_call(self._turn, None, usage)]
+
+    def explain(self) -> str:
+        """What the last working set kept, what not, and why; a line a run of messages."""
+        built = self._turn.working_set
+        assert built is not None, "a turn begins with a working set"
+        head = f"{len(built.messages)} messages, {built.tokens} of {built.budget} tokens"
+        broke = (
+            f"the prompt before ends at its message {built.broken.message}: {built.broken.why}" if built.broken else ""
+        )
+        recalled = ", ".join(built.recalled.ids) if built.recalled else ""
+        had = f"recalled in {built.recalled_tokens} tokens: {recalled}" if recalled else ""
+        known = built.request.introduction
+        told = f"known since before: {', '.join(known.ids)}" if known else ""
+        missed = "; ".join(f"not recalled: {why}" for why in built.request.recall.missed)
+        return "\n".join(filter(None, [head, told, had, missed, broke, *(_line(run) for run in built.decisions())]))
+
+    def explanation(self) -> dict[str, Any]:
+        """How the last working set came about: policy, budget arithmetic, frontier, compactions, prefix, hash, decisions."""
+        built = self._turn.working_set
+        assert built is not None, "a turn begins with a working set"
+        counted = built.counted(self._turn.provider_count).to_wire()
+        return {**built.explanation(), "counted": counted, "decisions": [run.to_wire() for run in built.decisions()]}
+
+
+async def prompt_of(turn: Turn) -> list[dict[str, Any]]:
+    """The working set of a turn, ready to send."""
+    built = turn.working_set
+    return await sendable(turn.engine, turn.request.ref, turn.request.voice.llm, built) if built else []
+
+
+def _line(run: Run) -> str:
+    place = f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
+    return f"  {place:>11}  {run.decision:<9}  {run.tokens:>7} tokens  {run.reason}"

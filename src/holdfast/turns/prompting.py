@@ -1,0 +1,224 @@
+"""The prompt of a turn's next call: what it is built for, from memory or from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.agents import Llm, Voice
+from holdfast.context.build import Request, WorkingSet, build, build_on
+from holdfast.context.introduced import Introduction
+from holdfast.context.recalled import Recall
+from holdfast.domain.calibration import Learned
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Session, SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.media.leaving import for_model
+from holdfast.overlays.views import ReadView, read_view
+from holdfast.overlays.warm import Memory, heavy, off_loop
+from holdfast.turns.instructing import instructed
+from holdfast.turns.introducing import introduced
+from holdfast.turns.records import check_interruptable
+from holdfast.turns.reminding import budgets_of, keep, name_of, reminded
+from holdfast.turns.turn import Turn, TurnRequest
+from holdfast.wire import anthropic_request
+from holdfast.wire.anthropic_others import without_anthropics
+from holdfast.wire.media import behind_results
+from holdfast.wire.openai import message_to
+
+_RECOUNTS = 3
+"""Times that a prompt is built anew because the provider's own count of it is over the budget."""
+
+
+async def build_prompt(turn: Turn) -> WorkingSet:
+    """Build the working set for the next call from the log as it stands, and its instruction from the state.
+
+    Raises:
+        MissingState: the instruction needs state, or an artifact, that is not there.
+        BudgetTooSmall: no legal working set fits.
+    """
+    turn.instruction = await instructed(turn.engine, turn.session, turn.request.voice, turn.temp)
+    turn.introduction = await introduced(turn.engine, turn.session, turn.request.voice)
+    await reminded(turn)
+    built = await _build(turn)
+    if await _summarized(turn, built):
+        built = await _build(turn)
+    if turn.request.voice.llm.count is not None:
+        built = await _recounted(turn, built)
+    keep(turn, built)
+    return built
+
+
+async def _summarized(turn: Turn, built: WorkingSet) -> bool:
+    """Whether a summary was laid, because without one the digest had to take a step for this call to fit."""
+    if not turn.stepped or built.request.policy.summarizer is None:
+        return False
+    if not await turn.engine.compactor.inline(turn.request.ref, turn.request.voice, built.request):
+        return False
+    turn.forget_step()
+    return True
+
+
+async def _build(turn: Turn) -> WorkingSet:
+    made = working_set_request(
+        turn.request,
+        turn.session,
+        turn.instruction,
+        learned=turn.learned,
+        input_budget=turn.input_budget,
+        recall=turn.recalls.get(name_of(turn)),
+        introduction=turn.introduction,
+    )
+    key = turn.key
+    memory = turn.engine.warm.get(turn.request.ref)
+    if memory is not None and memory.key == key and memory.holds(turn.session) and not turn.branched:
+        built = await off_loop(lambda: build_on(made, memory.carried), long=memory.heavy)
+        turn.remember(key, built, memory.saved, turn.session.version)
+    else:
+        built = await _build_cold(turn, made, key)
+    turn.working_set = built
+    return built
+
+
+async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
+    """Build from what the store has, and remember the view for the next turn."""
+    ref, engine = turn.request.ref, turn.engine
+    read = await read_view(engine.store, ref, key)
+    if read.session.identity != turn.session.identity:  # that of the turn was deleted
+        raise SessionNotFound(ref.id)
+    built = await off_loop(lambda: built_from(made, read), long=made.policy.history > 0 or heavy(read.entries))
+    if not turn.branched:
+        engine.warm.put(ref, Memory(read.session, read.entries, key, built.carried, read.saved))
+    turn.remember(key, built, read.saved, read.session.version)
+    return built
+
+
+def built_from(made: Request, read: ReadView) -> WorkingSet:
+    """The working set for `made`, from a view as it was read."""
+    return build(made, read.state, read.head, read.entries, live=read.live, anchor=read.session.tail.anchor)
+
+
+async def _recounted(turn: Turn, built: WorkingSet) -> WorkingSet:
+    """`built`, counted by the provider too; built anew as long as that is more than the budget has."""
+    llm, learning = turn.request.voice.llm, turn.engine.learning
+    for _ in range(_RECOUNTS):
+        turn.provider_count = await provider_count(turn.engine, turn.request.ref, llm, built)
+        if turn.provider_count is None:
+            break
+        turn.learned = learning.reported(llm, built.total_tokens, turn.provider_count)
+        if built.request.budget is None or turn.provider_count <= built.request.budget.input:
+            break
+        built = await _build(turn)
+    return built
+
+
+async def provider_count(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> int | None:
+    """Tokens of a prompt by its provider's own count; None where that is not asked, or does not say."""
+    if llm.count is None:
+        return None
+    tools = {"tools": built.request.tools} if built.request.tools else {}
+    messages = await sendable(engine, ref, llm, built)
+    return await llm.prompt_tokens({"model": llm.model, "messages": messages, **tools})
+
+
+async def sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> list[dict[str, Any]]:
+    """A prompt as Chat Completions messages, ready to send: its media in it, as far as the model takes them."""
+    as_chat = llm.dialect == "openai"
+    told = await for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
+    return [message_to(message) for message in (acceptable(llm, told) if as_chat else told)]
+
+
+def acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
+    """A prompt in Chat Completions, without what only others take: Anthropic's own fields, media in results of tools."""
+    if "claude" in llm.model.lower():  # whoever routes to Claude knows all that it takes
+        return messages
+    told = [without_anthropics(message) for message in messages]
+    return told if llm.records else behind_results(told)  # a record stands for one message of the log
+
+
+def working_set_request(
+    request: TurnRequest,
+    session: Session,
+    instruction: tuple[Message, ...],
+    *,
+    learned: Learned,
+    input_budget: int | None = None,
+    recall: Recall | None = None,
+    introduction: Introduction | None = None,
+) -> Request:
+    """What the working set of a turn is built for: agent's instruction first, then the request's or session's system.
+
+    Args:
+        request: the turn's.
+        session: as it stands.
+        instruction: what the agent is told, as `holdfast.turns.instructing` makes it.
+        learned: what is known of the model from its provider's answers.
+        input_budget: tokens for the whole prompt; None: what the model's window leaves.
+        recall: what may be recalled in it; None: nothing was looked for, and its room is kept free.
+        introduction: what is known since before the session, as `holdfast.turns.introducing` makes it.
+    """
+    voice, body = request.voice, request.body
+    tools = _tools(voice.tools.offered({**body, "tools": _tools(body)}))
+    budget = voice.llm.budget(reply_tokens(body), tools=bool(tools), learned=learned)
+    return Request(
+        policy=voice.policy,
+        count=voice.llm.counter,
+        input_budget=budget.counted if input_budget is None else min(input_budget, budget.counted),
+        budget=budget,
+        measure=voice.llm.measure(learned),
+        system=(*instruction, *(request.system or session.system_messages)),
+        tools=tools,
+        dialect=request.dialect or voice.llm.dialect,
+        loads=voice.loads,
+        recall=recall or Recall(budgets=budgets_of(voice)),
+        introduction=introduction,
+    )
+
+
+def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = None) -> None:
+    """Refuse what no working set can be built for, before anything is written.
+
+    Raises:
+        InvalidRequest: `tools` are none, `interruptable` is neither true nor false, the agent names others that are not there, the tools
+            that run here do not go with the request, or `max_tokens` leaves no room for a prompt.
+    """
+    tools = _tools(body)
+    check_interruptable(body)
+    if voice.unknown and voice.agent is not None:
+        message = f"agent {voice.agent.name!r} names agents that are not there: {', '.join(voice.unknown)}"
+        raise InvalidRequest(message, param="agent")
+    if voice.steps:
+        _check_steps(voice, body)
+        return
+    voice.tools.check(body)
+    if voice.llm.dialect == "anthropic":
+        anthropic_request.check({**voice.llm.params, **body})
+    voice.llm.budget(reply_tokens(body), tools=bool(tools or voice.tools), learned=learned)
+
+
+def _check_steps(voice: Voice, body: Mapping[str, Any]) -> None:
+    """Refuse what one of those cannot serve that speak in the place of `voice`. Raises `InvalidRequest`."""
+    if (body.get("n") or 1) != 1:
+        raise InvalidRequest("n must be 1 where several agents speak: only one reply can go on", param="n")
+    for step in voice.steps:
+        check_body(step, body)
+
+
+def _tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    tools = body.get("tools")
+    if tools is None:
+        return ()
+    if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
+        raise InvalidRequest("tools must be a list of tools", param="tools")
+    for at, tool in enumerate(tools):
+        if not isinstance(tool, Mapping) or not all(
+            isinstance(tool.get(key, {}), Mapping) for key in ("function", "custom")
+        ):
+            raise InvalidRequest(f"tools[{at}] must be an object with a type and a function", param=f"tools[{at}]")
+    return tools
+
+
+def reply_tokens(body: Mapping[str, Any]) -> int | None:
+    """Tokens that a request allows the reply; None where it does not say."""
+    return body.get("max_completion_tokens") or body.get("max_tokens")

@@ -1,0 +1,324 @@
+"""A turn's reply as the client sees it: one message over all rounds of tools, without the calls that run here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.agents import Voice
+from holdfast.context.units import distinct_id
+from holdfast.domain.heard import APART
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.limits import METADATA_BYTES
+from holdfast.tools.tool import name_of, relaxed
+from holdfast.turns.turn import Turn
+from holdfast.wire.openai import message_to
+
+STOPPED: Final = (
+    "[stopped: the model called tools {rounds} times in a row, and once more where it was asked for an answer]"
+)
+"""The reply where there is none; see `ToolLimits.rounds`."""
+_NUMBERED: Final = ("thinking_blocks", "content_blocks")
+"""Lists of a delta whose items are told apart by their `index`, which begins anew in each round."""
+_ROUND: Final = 10_000
+"""What is added to it, a round."""
+_HEAD: Final = ("id", "object", "created", "model")
+"""Fields that all chunks of a reply have in common."""
+_UNSAID: Final = frozenset({"role", "reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
+"""Fields of a delta that are no part of what a reply says: who speaks, and what the model thought before."""
+
+
+class Progress(dict[str, Any]):
+    """A chunk that says what a tool, or an agent of a workflow, is doing. No plain client may see one: they are made where `Turn.progress` asks for them."""
+
+    @property
+    def comment(self) -> str:
+        """The same in a line, for people."""
+        told = self["holdfast"]
+        return f"{'tool' if 'tool' in told else 'agent'} {told.get('tool') or told['agent']} {told['status']}"
+
+
+class Shown:
+    """A turn's reply as the client is sent it: one message over all its rounds, without the calls that run here.
+
+    Attributes:
+        calls: those of the last message that run here.
+        returned: those of the last message that are the client's.
+        preface: what the client was sent before that message: the texts that stood with calls.
+        heard: whether the client was sent anything that the last message says.
+
+    Args:
+        turn: whose reply.
+        used: what others used that spoke before in the same turn.
+        before: what the client was sent already, by an agent that handed the conversation over.
+    """
+
+    def __init__(self, turn: Turn, used: dict[str, Any] | None = None, before: Shown | None = None) -> None:
+        self._turn = turn
+        self._tools = turn.request.voice.tools
+        self._alone = not self._tools and turn.share is None
+        self._theirs = {name_of(tool) for tool in turn.request.body.get("tools") or ()}
+        self._choice = {**turn.request.voice.llm.params, **turn.request.body}.get("tool_choice")
+        self._first = False
+        self.calls: tuple[ToolCall, ...] = ()
+        self.returned: tuple[ToolCall, ...] = ()
+        self.preface: str = before.preface if before else ""
+        self.heard = False
+        self._rounds: int = before._rounds if before else 0  # noqa: SLF001 - its own kind
+        self._head: dict[str, Any] = before._head if before else {}  # noqa: SLF001
+        self._held: list[dict[str, Any]] = []
+        self._said = False
+        self._text = ""
+        self._usage = used
+        self._reason: str | None = None
+        self._note = ""
+
+    @property
+    def tool_choice(self) -> Any:
+        """The next call's; None: as the request has it. What was forced is forced once, and behind the last round nothing runs.
+
+        What the client forced is not forced on the next agent; what that one's own model is configured to, it is.
+        """
+        if self._at_bound:
+            return "none"
+        if self._first:
+            return relaxed(self._turn.request.body.get("tool_choice"))
+        return relaxed(self._choice)
+
+    def goes_on_with(self, voice: Voice) -> None:
+        """Another agent answers from here on, with its own tools; what the client sees stays one reply."""
+        self._tools, self._first = voice.tools, True
+        self._choice = {**voice.llm.params, **self._turn.request.body}.get("tool_choice")
+
+    @property
+    def _at_bound(self) -> bool:
+        return self._rounds >= (self._tools.limits.rounds or 1)
+
+    # -- what a round said ---------------------------------------------------
+
+    def taken(self, message: Message, usage: Any) -> tuple[Message, dict[str, Any] | None]:
+        """A whole reply of the model as a log has it, and metadata: from here on it is known which of its calls run here."""
+        if self._alone:
+            return message, None
+        self._first = False
+        self._usage = summed(self._usage, usage)
+        self.calls = self.returned = ()
+        calls = _distinct(message.tool_calls)
+        if self._at_bound and calls:
+            return self._without_calls(message), self.metadata
+        self.returned = tuple(call for call in calls if call.name in self._theirs)
+        self.calls = tuple(call for call in calls if call.name not in self._theirs)
+        self._text = message.text
+        metadata = self.metadata if self.returned or not calls else None
+        if self.calls:
+            metadata = {**(metadata or {}), "returned": [at for at, call in enumerate(calls) if call in self.returned]}
+        return message.evolve(tool_calls=calls), metadata
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """Of the message that ends the reply, whole or cut: what the client was sent before it."""
+        too_long = len(self.preface) > METADATA_BYTES // 8  # of its JSON a character takes at most six bytes
+        return {"preface": self.preface} if self.preface and not too_long else None
+
+    def _without_calls(self, message: Message) -> Message:
+        """The reply of a model that goes on calling when it may not: what it said, or that it was stopped."""
+        self._reason = "length"
+        if not message.text.strip():
+            note = STOPPED.format(rounds=self._rounds)
+            self._note = self._separated(note)
+            message = message.evolve(content=note)
+        return message.evolve(tool_calls=())
+
+    # -- what the client is sent ---------------------------------------------
+
+    def add(self, chunk: dict[str, Any], *, finished: bool) -> Iterator[dict[str, Any]]:
+        """What of a chunk of the model can be sent on now. From the one that says why the reply ended, all are held back."""
+        told = chunk if self._alone else self._seen(chunk)
+        if told is None:
+            return
+        if self._held or finished:
+            self._held.append(told)
+        else:
+            self.heard = self.heard or any(_says(choice, beside=_UNSAID) for choice in told.get("choices") or ())
+            yield told
+
+    def go_on(self) -> Iterator[dict[str, Any]]:
+        """What was held back of a message that does not end the reply, without its end; the next round begins."""
+        held, self._held = self._held, []
+        self.preface += self._text
+        self._rounds += 1
+        self._said = self.heard = False
+        for chunk in held:
+            choices = [{**choice, "finish_reason": None} for choice in chunk.get("choices") or ()]
+            if any(_says(choice) for choice in choices):
+                yield {**chunk, "choices": choices}
+
+    def ending(self) -> Iterator[dict[str, Any]]:
+        """The end of the reply: the client's calls, what was held back, and what all rounds used."""
+        if self._alone:
+            yield from self._held
+            return
+        if self._note:
+            yield self._chunk({"content": self._note})
+        if self.returned:
+            yield self._chunk({"tool_calls": _on_the_wire(self.returned)})
+        reason = "tool_calls" if self.returned else self._reason
+        for chunk in self._held:
+            choices = chunk.get("choices") or ()
+            yield {**chunk, "choices": [_ended(choice, reason) for choice in choices]}
+        if self._usage is not None:
+            yield {**self._head, "choices": [], "usage": self._usage}
+
+    @property
+    def text(self) -> str:
+        """What the last message says."""
+        return self._text
+
+    @property
+    def used(self) -> dict[str, Any] | None:
+        """What all rounds used, as far as the provider said; None: it did not."""
+        return self._usage
+
+    def asking(self, used: dict[str, Any] | None, before: Shown) -> Iterator[dict[str, Any]]:
+        """The end of a reply that is the client's calls, where the client was sent nothing of the message with them.
+
+        Args:
+            used: what all that spoke in the turn used together.
+            before: what the client was sent already; mostly nothing.
+        """
+        self._head = before._head or self._head
+        begun = {} if before._rounds else {"role": "assistant", "content": None}
+        yield self._chunk({**begun, "tool_calls": _on_the_wire(self.returned)})
+        yield {**self._head, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+        if used is not None:
+            yield {**self._head, "choices": [], "usage": used}
+
+    def apart(self, text: str) -> str:
+        """`text` in place of the last message, set apart from what the client was sent before; noted in `preface`."""
+        return self._separated(text)
+
+    def told_instead(self, text: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The end of the reply where it has no other: `text`, why it ended, and what the rounds before used.
+
+        Args:
+            text: as `apart` gave it.
+            head: what the chunks have in common, where no round before has said.
+        """
+        self._head = self._head or dict(head)
+        yield self._chunk({"role": "assistant", "content": text} if not self._rounds else {"content": text})
+        yield {**self._head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+        unused = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+        yield {**self._head, "choices": [], "usage": self._usage or unused}
+
+    def progress(self, call: ToolCall, status: str) -> Iterator[Progress]:
+        """What a tool is doing; nothing of one that is not there, whose name may be anything."""
+        if call.name in self._tools.tools:
+            told = {"tool": call.name, "call_id": call.id, "status": status}
+            yield Progress({**self._head, "choices": [], "holdfast": told})
+
+    def _chunk(self, delta: dict[str, Any]) -> dict[str, Any]:
+        return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+    def _seen(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
+        """`chunk` without calls and usage, and with the head of the first one; None where nothing is left of it."""
+        before = chunk.get("choices") or ()
+        if before and not self._head:  # some upstreams send notes ahead that are no chunks of the reply
+            self._head = {key: chunk[key] for key in _HEAD if key in chunk}
+        choices = [told for choice in before if (told := self._seen_choice(choice)) is not None]
+        if not choices and (before or chunk.get("usage")):
+            return None
+        rest = {key: value for key, value in chunk.items() if key != "usage"}
+        return {**rest, **(self._head if self._rounds else {}), "choices": choices}
+
+    def _seen_choice(self, choice: dict[str, Any]) -> dict[str, Any] | None:
+        told, dropped = dict(choice), False
+        for key in ("delta", "message"):
+            said = choice.get(key)
+            if not isinstance(said, dict):
+                continue
+            left = {name: value for name, value in said.items() if name != "tool_calls"}
+            if self._rounds:
+                left.pop("role", None)
+                left |= {name: _further(left[name], self._rounds) for name in _NUMBERED if name in left}
+            dropped = dropped or len(left) < len(said)
+            if key == "delta" or "delta" not in choice:
+                left = self._apart(left)
+            told[key] = left
+        return None if dropped and not _says(told) and told.get("finish_reason") is None else told
+
+    def _apart(self, said: dict[str, Any]) -> dict[str, Any]:
+        """The first words of a later message, set apart from what stands before them."""
+        content = said.get("content")
+        if self._said or not isinstance(content, str) or not content:
+            return said
+        return {**said, "content": self._separated(content)}
+
+    def _separated(self, content: str) -> str:
+        self._said = True
+        if not self.preface or self.preface[-1].isspace() or content[0].isspace():
+            return content
+        self.preface += APART
+        return APART + content
+
+
+# -- running ---------------------------------------------------------------------
+
+
+# -- shapes ----------------------------------------------------------------------
+
+
+def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """The calls with ids that differ: results come in any order."""
+    used: set[str] = set()
+    return tuple(msgspec.structs.replace(call, id=distinct_id(call.id, used)) for call in calls)
+
+
+def _on_the_wire(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+    told = message_to(Message(role="assistant", tool_calls=tuple(calls)))["tool_calls"]
+    return [{"index": at, **call} for at, call in enumerate(told)]
+
+
+def _further(blocks: Any, rounds: int) -> Any:
+    """Blocks of a later round with numbers of their own: else whoever puts deltas together would add them to earlier ones."""
+    if not isinstance(blocks, list):
+        return blocks
+    return [
+        {**block, "index": block["index"] + rounds * _ROUND}
+        if isinstance(block, dict) and isinstance(block.get("index"), int)
+        else block
+        for block in blocks
+    ]
+
+
+def _says(choice: Mapping[str, Any], *, beside: Collection[str] = ()) -> bool:
+    """Whether there is anything in the delta of a choice, `beside` some fields."""
+    said = choice.get("delta", choice.get("message"))
+    return isinstance(said, dict) and any(value for name, value in said.items() if name not in beside)
+
+
+def _ended(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:
+    """A choice whose reply ended for another reason than the model's."""
+    return choice if reason is None or choice.get("finish_reason") is None else {**choice, "finish_reason": reason}
+
+
+def summed(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
+    """What two calls used together: numbers are added, at any depth."""
+    if not isinstance(usage, Mapping):
+        return before
+    if before is None:
+        return dict(usage)
+    return {**before, **{key: _sum(before.get(key), value) for key, value in usage.items()}}
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if isinstance(other, Mapping):
+        return summed(one if isinstance(one, dict) else None, other)
+    if _number(one) and _number(other):
+        return one + other
+    return one if other is None else other
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,193 @@
+"""The tools of a turn: which calls run, how their results get into the log, and what tools are given of the turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.artifacts import SessionArtifacts
+from holdfast.domain.artifact import Artifact
+from holdfast.domain.messages import ToolCall
+from holdfast.domain.session import Entry
+from holdfast.domain.state import joined
+from holdfast.errors import InvalidRequest
+from holdfast.memory.of_session import SessionMemories
+from holdfast.tools.context import Call, State, ToolContext
+from holdfast.tools.running import CANCELLED, NOT_RUN, Outcome, failure, run
+from holdfast.turns.handover import hand_over, transfer
+from holdfast.turns.reminding import is_shared, looked_up, quotes, said_at
+from holdfast.turns.showing import Shown
+from holdfast.turns.turn import Turn
+
+
+async def run_tools(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], None]:
+    """Run the calls that run here, side by side. Each result is in the log before the next call of the model.
+
+    Left before its end, it cancels what still runs: what has a result by then is stored with it, the rest with an error.
+    """
+    under_way = _UnderWay(turn, shown)
+    try:
+        if not shown.returned:
+            for chunk in shown.go_on():
+                yield chunk
+        for call in shown.calls:
+            for told in shown.progress(call, "running"):
+                yield told
+        while under_way.left:
+            done = await turn.hold.interruptible(under_way.some)
+            for outcome in await under_way.write(done):
+                for told in shown.progress(outcome.call, "failed" if outcome.failed else "done"):
+                    yield told
+        if not shown.returned and hand_over(turn):
+            shown.goes_on_with(turn.request.voice)
+    finally:
+        if under_way.left:
+            await turn.settle(under_way.give_up())
+
+
+async def not_run(turn: Turn, shown: Shown) -> None:
+    """Write that the calls of a message never ran, because the turn ended before."""
+    await turn.append([failure(call, NOT_RUN).message for call in shown.calls], last=True)
+
+
+class _UnderWay:
+    """The calls of a message while they run.
+
+    Attributes:
+        left: those whose results are not being written yet, in the order of the calls.
+    """
+
+    def __init__(self, turn: Turn, shown: Shown) -> None:
+        self._turn = turn
+        self._returned = bool(shown.returned)
+        self._writing = asyncio.Lock()
+        self._reading = asyncio.Lock()
+        self._read = False
+        contexts = {call.id: context_of(turn, call) for call in shown.calls}
+        self._marked = {name: context.marked for name, context in contexts.items()}
+        self.left = {asyncio.ensure_future(self._run(call, contexts[call.id])): call for call in shown.calls}
+
+    async def _run(self, call: ToolCall, context: ToolContext) -> Outcome:
+        tools = self._turn.request.voice.tools
+        tool = tools.tools.get(call.name)
+        if tool is not None and tool.reads_state:
+            await self._load_state()
+        return await run(tools, call, context)
+
+    async def _load_state(self) -> None:
+        """Have what sessions share read as it stands now: once for the calls of a message, and not where none looks at it."""
+        async with self._reading:
+            if not self._read:
+                await self._turn.engine.scopes.load(self._turn.standing, self._turn.request.ref.user_id)
+                self._read = True
+
+    async def some(self) -> list[asyncio.Task[Outcome]]:
+        """Those that are done, as soon as there are any."""
+        done, _ = await asyncio.wait(self.left, return_when=asyncio.FIRST_COMPLETED)
+        return [task for task in self.left if task in done]
+
+    async def write(self, done: Iterable[asyncio.Task[Outcome]]) -> list[Outcome]:
+        """Write the results of calls that are done. Raises what came out of a tool that is no `Exception`."""
+        errors = [task for task in done if task.cancelled() or task.exception() is not None]
+        outcomes = [_outcome(task, self.left.pop(task)) for task in done]
+        last = self._returned and not self.left
+        await self._turn.settle(self._append(outcomes, last=last))
+        for task in errors:
+            task.result()
+        return outcomes
+
+    async def give_up(self) -> None:
+        """Cancel those that still run, and write what has come of all of them."""
+        left, self.left = self.left, {}
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left)
+        await self._append([_outcome(task, call) for task, call in left.items()], last=True)
+
+    async def _append(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
+        async with self._writing:
+            try:
+                await self._write(outcomes, last=last)
+            except InvalidRequest:
+                for at, outcome in enumerate(outcomes):
+                    await self._write_or_tell(outcome, last=last and at == len(outcomes) - 1)
+
+    async def _write_or_tell(self, outcome: Outcome, *, last: bool) -> None:
+        """Write a result, or, where the store refuses it or what was written to the state with it, why."""
+        try:
+            await self._write([outcome], last=last)
+        except InvalidRequest as exc:
+            await self._write([failure(outcome.call, f"the tool's result could not be stored: {exc}")], last=last)
+
+    async def _write(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
+        delta = joined(outcome.delta for outcome in outcomes)
+        noted = [{**outcome.noted, **self._marked[outcome.call.id]} or None for outcome in outcomes]
+        messages = [outcome.message for outcome in outcomes]
+        await self._turn.append(messages, metadata=noted, state_delta=delta or None, last=last)
+
+
+def _outcome(task: asyncio.Task[Outcome], call: ToolCall) -> Outcome:
+    if task.cancelled() or task.exception() is not None:
+        return failure(call, CANCELLED)
+    return task.result()
+
+
+def context_of(turn: Turn, call: ToolCall) -> ToolContext:
+    """What a tool is given of the session."""
+    ref, agent, session = turn.request.ref, turn.request.voice.agent, turn.session
+
+    async def entries(start: int, stop: int) -> Sequence[Entry]:
+        return await turn.engine.store.entries(ref, start=start, stop=stop)
+
+    def sees(entry: Entry) -> bool:
+        perspective = turn.request.voice.perspective
+        return perspective is None or not perspective.apart(entry)
+
+    def saved(artifact: Artifact) -> None:
+        turn.artifacts[artifact.name] = max(artifact.version, turn.artifacts.get(artifact.name, 0))
+
+    return ToolContext(
+        session_id=ref.id,
+        user_id=ref.user_id,
+        agent=agent.name if agent else None,
+        state=State(turn.standing),
+        artifacts=SessionArtifacts(turn.engine.artifacts, ref, session.identity, saved),
+        call=Call(
+            id=call.id,
+            tenant=session.tenant,
+            identity=session.identity,
+            unit=session.tail.unit,
+            entries=entries,
+            sees=sees,
+            transfer=partial(transfer, turn),
+            delegate=None if turn.engine.delegate is None else partial(turn.engine.delegate, turn),
+            search=None if turn.engine.index is None else partial(looked_up, turn),
+            memories=_memories(turn),
+            most=turn.request.voice.tools.limits.result,
+        ),
+    )
+
+
+def _memories(turn: Turn) -> SessionMemories:
+    """The memories that a tool reaches: those that the turn's user and agent may see."""
+    agent, ref = turn.request.voice.agent, turn.request.ref
+
+    def told(content: str) -> bool:
+        built = turn.working_set
+        return built is not None and any(content in message.text for message in built.messages)
+
+    settings = agent.recalls.get("memory") if agent else None
+    return SessionMemories(
+        turn.engine.memories,
+        ref,
+        turn.session.identity,
+        agent.name if agent else None,
+        most=settings.max_results if settings else None,
+        told=told,
+        shared=is_shared(turn),
+        quotes=partial(quotes, turn),
+        read=partial(said_at, turn),
+        root=turn.root,
+    )

@@ -1,0 +1,374 @@
+"""A turn in progress: what is known of it so far, and what it writes.
+
+The layers of a turn are in `holdfast.turns.flow`; what is here is what all of them hold in hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from itertools import dropwhile, islice
+from typing import Any, TypeVar
+
+import anyio.to_thread
+import msgspec
+
+from holdfast.agents import Voice
+from holdfast.context.build import WorkingSet
+from holdfast.context.dialects import Dialect
+from holdfast.context.introduced import Introduction
+from holdfast.context.recalled import Recall
+from holdfast.context.view import encode_state
+from holdfast.domain.artifact import artifacts_to
+from holdfast.domain.calibration import Learned
+from holdfast.domain.history import again
+from holdfast.domain.messages import Message
+from holdfast.domain.participants import said_by
+from holdfast.domain.reconcile import Mode, Plan
+from holdfast.domain.session import Entry, ModelCall, NewEntry, Session, SessionRef
+from holdfast.engine.branching import Share
+from holdfast.engine.engine import Engine
+from holdfast.engine.guarded import masked
+from holdfast.engine.queueing import Hold, QueueMode
+from holdfast.media.store import taken_apart
+from holdfast.stores.base import Append, Appended, SavedView
+from holdfast.tokens import STORED
+from holdfast.tools.context import Standing
+
+T = TypeVar("T")
+_THREAD_CHARS = 64_000
+"""Characters of a message from which counting its tokens leaves the event loop."""
+_SLACK = 8
+"""Part of a buffer by which its saved view may be behind."""
+
+
+class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What somebody asks of a session."""
+
+    ref: SessionRef
+    voice: Voice
+    incoming: tuple[Message, ...]
+    """Without the leading system messages."""
+    media: Mapping[bytes, bytes] = {}
+    """Contents that were taken out of `incoming` already, by their SHA-256; see `holdfast.media.store.taken_apart`."""
+    system: tuple[Message, ...] = ()
+    """The request's own leading system messages; without any, the session's hold."""
+    mode: Mode = "auto"
+    forked: bool = False
+    """The session was made for it, of what it has in common with one that is being answered."""
+    queue: QueueMode | None = None
+    """What becomes of it while another turn of the session runs; None: what holds for all."""
+    body: Mapping[str, Any] = {}
+    """The rest of the request: tools, sampling, fields nobody here knows. Travels upstream."""
+    dialect: Dialect | None = None
+    """Whose rules the prompt keeps; None: its model's."""
+    idempotency_key: str | None = None
+    fingerprint: bytes = b""
+    headers: Mapping[str, str] = {}
+    """Sent with the call, stronger than the model's own: a client's key, which is never kept."""
+    tools_elsewhere: bool = False
+    """Whether whoever asks calls the model, and runs its tools: none run here, whichever agent answers."""
+    speaker: str | None = None
+    """Whose `incoming` is, of several users of the session; None: nobody says."""
+    guest: bool = False
+    """Whether `speaker` only takes part in the session: what others said in it is not theirs to take back."""
+    api: Dialect = "openai"
+    """Whose API `body` was written for; a model with another one is sent what means the same there."""
+
+
+class Having(msgspec.Struct):
+    """Who has the conversation in a turn."""
+
+    asked: Voice
+    """Who was asked, whoever answers."""
+    next: tuple[Voice, Learned] | None = None
+    """Who answers from the next call on, with what is known of the model; None: whoever does now."""
+    transfers: int = 0
+    """How often it was handed over."""
+
+
+class _Log(msgspec.Struct):
+    """The session as it was after the turn's last write, for all that speak in the turn."""
+
+    session: Session | None = None
+
+
+class Turn:
+    """One turn in progress, and what is known of it so far."""
+
+    introduction: Introduction | None = None
+    """What the session is told of promoted memories in the next call."""
+    root: str | None = None
+    """Id of the session in which the first agent was called like a tool that led to it; None: none was."""
+
+    def __init__(self, engine: Engine, request: TurnRequest) -> None:
+        self.engine = engine
+        self.roster = engine.roster.still()
+        """Agents and models as they were when it began: a new configuration is for turns after it."""
+        self.request = request
+        self.hold = engine.queues.turn(request.ref, request.queue)
+        """Its place in the session's queue."""
+        self._sent = request.incoming
+        self._media: Mapping[bytes, bytes] = request.media
+        self._admitted = False
+        self.plan: Plan | None = None
+        self.working_set: WorkingSet | None = None
+        self.answered: Entry | None = None
+        self.closed = False
+        """The reply is in the log."""
+        self.input_budget: int | None = None
+        """Tokens for the whole prompt, once the provider found one too long."""
+        self.learned = Learned()
+        """What is known of the model from its provider's answers."""
+        self.provider_count: int | None = None
+        """Tokens of the prompt by the provider's own count, where it was asked and answered."""
+        self.failed: list[dict[str, Any]] = []
+        """Models that did not answer where another one was asked: `model`, `code` and `status`."""
+        self.failure: dict[str, str] | None = None
+        """Why the agent's failure message stands in place of a reply: `code` and `message`; None: it does not."""
+        self.tool_choice: Any = None
+        """The next call's; None: the request's own."""
+        self.temp: dict[str, Any] = {}
+        """What stands under `temp:` keys of the state, prefix included: never stored, and gone when the turn has ended."""
+        self.standing = Standing({}, self.temp, "await turn.load_state() first")
+        """What stands in the state of all scopes; what sessions share is read when somebody asks for it."""
+        self.instruction: tuple[Message, ...] = ()
+        """What its agent is told in the next call."""
+        self.wrote = False
+        """Whether anything of it is in the log."""
+        self.prompts: dict[str, tuple[Voice, WorkingSet]] = {}
+        """The last prompt of each view that a reply came from, and whose it is."""
+        self.artifacts: dict[str, int] = {}
+        """Artifacts that its tools have saved, or its reply names: the newest version of each name."""
+        self.having = Having(request.voice)
+        """Who has the conversation."""
+        self.depth = 0
+        """How many agents have called each other like tools to come to it."""
+        self.progress = False
+        """Whether the reply's chunks have what the tools are doing among them."""
+        self.recalls: dict[str | None, Recall] = {}
+        """By the agent's name, what its prompts may have recalled, once that is known: the same in all calls of the turn."""
+        self.share: Share | None = None
+        """Its part of a turn that others speak in, too; None: it is the whole."""
+        self._log = _Log()
+        self._view: tuple[str, SavedView] | None = None
+
+    @property
+    def branched(self) -> bool:
+        """Whether others write to the log meanwhile, side by side with it."""
+        return self.share is not None and bool(self.share.branch)
+
+    @cached_property
+    def key(self) -> str:
+        """Names the view that its prompts are built from."""
+        return self.request.voice.view_key()
+
+    @cached_property
+    def voices(self) -> tuple[Voice, ...]:
+        """Who may answer: the one that was asked for, and those that stand in for it."""
+        voice = self.request.voice
+        return (voice, *self.roster.stand_ins(voice)) if voice.llm.fallbacks else (voice,)
+
+    def speak_as(self, voice: Voice, learned: Learned) -> None:
+        """Have another of its `voices` make the next call, whose prompt is to be built from a view of its own."""
+        self.request = msgspec.structs.replace(self.request, voice=voice)
+        self.learned, self.input_budget, self.provider_count = learned, None, None
+        vars(self).pop("key", None)
+
+    def give_to(self, voice: Voice, learned: Learned) -> None:
+        """Have another agent answer from the next call on, with its own model and those that stand in for it."""
+        self.speak_as(voice, learned)
+        vars(self).pop("voices", None)
+
+    @property
+    def agent(self) -> str | None:
+        """The name of the agent that answers, or has answered a request that came again; None: no agent does."""
+        if self.answered is not None and self.closed:
+            return self.answered.agent
+        return self.request.voice.agent.name if self.request.voice.agent else None
+
+    def part(self, voice: Voice, share: Share, hold: Hold, body: Mapping[str, Any]) -> Turn:
+        """The part of another voice in this turn: the log is one for all, prompts, model and tools are its own.
+
+        Args:
+            voice: who speaks.
+            share: which part it is.
+            hold: what it has of the turn's place.
+            body: what of the request is meant for it.
+        """
+        made = copy(self)
+        made.request = msgspec.structs.replace(self.request, voice=voice, body=body)
+        made.share, made.hold, made.having = share, hold, Having(voice)
+        made.learned, made.input_budget, made.provider_count = Learned(), None, None
+        made.working_set = made.tool_choice = made._view = None  # noqa: SLF001 - its own kind
+        for cached in ("key", "voices"):
+            vars(made).pop(cached, None)
+        return made
+
+    async def settle(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do a write to its end, whatever happens to the caller; the session's next turn waits for it."""
+        return await asyncio.shield(self.begin(work))
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """The same, not waited for here."""
+        task = self.engine.queues.begin(self.request.ref, work)
+        self.hold.writes(task)
+        return task
+
+    @property
+    def session(self) -> Session:
+        """The session as it was after the last write."""
+        assert self._log.session is not None, "the turn has not begun"
+        return self._log.session
+
+    @session.setter
+    def session(self, session: Session) -> None:
+        self._log.session = session
+        self.standing.own = session.state
+
+    def summary(self) -> dict[str, Any]:
+        """What a response tells about the session."""
+        tail = self.session.tail
+        told: dict[str, Any] = {"turn": tail.turn_id, "version": self.session.version}
+        if self.agent is not None:
+            told["agent"] = self.agent
+        if self.plan is not None:
+            told["reconciled"] = "forked" if self.request.forked else self.plan.relation
+            if self.plan.retire_from is not None:
+                told["edited_at"] = self.plan.retire_from
+        if self.working_set is not None:
+            built = self.working_set
+            told["working_set"] = {
+                "tokens": built.tokens,
+                "total_tokens": built.total_tokens,
+                "budget": built.budget,
+                "messages": len(built.messages),
+                "kept": built.kept(),
+            }
+            if recalled := built.told_recalled():
+                told["recalled"] = recalled
+        if self.artifacts:
+            told["artifacts"] = artifacts_to(self.artifacts)
+        if self.failure is not None:
+            told["failure"] = self.failure
+        if self.failed:
+            answered = {} if self.failure is not None else {"model": self.request.voice.llm.name}
+            told["upstream"] = {**answered, "failed": [*self.failed]}
+        return told
+
+    async def admit(self) -> None:
+        """Look at what came as a log would have it: without secrets, media apart from it. Raises `SecretBlocked`."""
+        if self._admitted:  # a turn that had to wait for another server's looks at the log again, not at what came
+            return
+        request = self.request
+        told = await masked(self.engine.guard, (*request.system, *request.incoming))
+        system, incoming = told[: len(request.system)], told[len(request.system) :]
+        apart, media = await taken_apart(incoming)
+        same = zip(request.incoming, incoming, apart, strict=True)
+        self._sent = tuple(moved if told is sent else sent for sent, told, moved in same)
+        self._media = {**request.media, **media}
+        self.request = msgspec.structs.replace(request, system=system, incoming=apart, media={})
+        self._admitted = True
+
+    def as_sent(self, plan: Plan) -> tuple[Message, ...]:
+        """What a plan appends as it came: the store's guard looks at it, counts and tells."""
+        sent = self._sent[len(self._sent) - len(plan.append) :]
+        results = len(plan.append) - len(list(dropwhile(lambda one: one.role == "tool", plan.append)))
+        if not plan.renamed or not results:
+            return sent
+        named = (one.evolve(tool_call_id=plan.renamed.get(one.tool_call_id or "", one.tool_call_id)) for one in sent)
+        return (*islice(named, results), *sent[results:])
+
+    # -- writing -----------------------------------------------------------
+
+    async def append(
+        self,
+        messages: Sequence[Message],
+        *,
+        plan: Plan | None = None,
+        expect: int | None = None,
+        metadata: dict[str, Any] | Sequence[dict[str, Any] | None] | None = None,
+        state_delta: Mapping[str, Any] | None = None,
+        calls: Sequence[ModelCall] = (),
+        keyed: bool = True,
+        last: bool = False,
+    ) -> Appended:
+        """Write messages to the log, with what the view has worked out; the `last` write of the turn ends its claim.
+
+        `metadata` is that of each message, or one for all.
+        """
+        request, now = self.request, self.engine.clock()
+        opening = plan is not None
+        agent = request.voice.agent.name if request.voice.agent and not opening else None
+        counts = await counted(messages)
+        each = [metadata] * len(messages) if isinstance(metadata, dict | None) else metadata
+        if opening and request.speaker is not None:
+            each = [said_by(one, request.speaker) for one in each]
+        noted = [self.share.noted(one) for one in each] if self.share else each
+        entries = [
+            *(again(entry) for entry in (plan.restore if plan else ())),
+            *(
+                NewEntry(message=message, tokens=tokens, timestamp=now, metadata=own, agent=agent)
+                for message, tokens, own in zip(messages, counts, noted, strict=True)
+            ),
+        ]
+        views = dict([self._view]) if self._view else None
+        write = Append(
+            entries=entries,
+            timestamp=now,
+            expect=expect,
+            identity=self._log.session.identity if self._log.session else None,
+            retire_from=plan.retire_from if plan else None,
+            idempotency_key=request.idempotency_key if opening and keyed else None,
+            fingerprint=request.fingerprint if opening else b"",
+            state_delta=state_delta,
+            calls=calls,
+            views=views,
+            media=self._media,
+        )
+        last = last and (self.share is None or self.share.ends)
+        appended = await self.hold.written(self.engine.store, write, last=last)
+        self.engine.warm.take(request.ref, appended, write)
+        self.session = appended.session
+        self.wrote = self.wrote or not appended.replayed
+        if calls and self.working_set is not None:
+            self.prompts[self.key] = (request.voice, self.working_set)
+        self._view, self._media = None, {}
+        await self.engine.scopes.follow(self.standing, request.ref.user_id, state_delta)
+        return appended
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the last build moved the view's frontier, and that is not saved yet."""
+        return self._view is not None
+
+    def forget_step(self) -> None:
+        """Do not save where the last build moved the frontier: the view is built anew."""
+        self._view = None
+
+    def remember(self, key: str, built: WorkingSet, frontier: int, version: int) -> None:
+        """Save the view with the next write, where a build moved its frontier: nothing else is worth a write.
+
+        Args:
+            key: names the view.
+            built: the build.
+            frontier: as the store has it.
+            version: of the session that it was built from.
+        """
+        moved = built.carried.frontier - frontier
+        # A buffer slides with every message: then a few more are read again, rather than a view saved each time.
+        if abs(moved) > built.request.policy.history // _SLACK:
+            state = built.state
+            self._view = (key, SavedView(state.frontier, encode_state(state), state.keep, version))
+
+
+async def counted(messages: Sequence[Message]) -> list[int]:
+    """Stored (o200k) token counts; long messages are counted off the event loop."""
+    return [
+        await anyio.to_thread.run_sync(STORED.message, message)
+        if len(message.text) > _THREAD_CHARS
+        else STORED.message(message)
+        for message in messages
+    ]

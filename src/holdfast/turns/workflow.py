@@ -1,0 +1,409 @@
+"""Agents that speak in another one's place, one after the other or side by side, in one turn of its session.
+
+    performed -> aside … -> reply
+    aside: one agent | each of a sequence | side_by_side
+    reply: one agent | the last of a sequence | side_by_side -> joined
+
+Each speaks with its own model, view and tools. What all but the last say is in the log and not the client's: it ends with a call
+that nobody made, `hand_over`, so that it is treated as tools' traffic is wherever transcripts are told or recognised. A turn that
+died on the way goes on behind those whose texts are handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast.agents import Agent, Voice
+from holdfast.context.perspective import is_hand_over
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.reconcile import Plan
+from holdfast.domain.session import HAND_OVER, STEP
+from holdfast.domain.state import TEMP
+from holdfast.engine.branching import Branch, Floor, Share
+from holdfast.engine.queueing import Hold
+from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest, ModelError
+from holdfast.models import closing
+from holdfast.stores.walk import entries_to
+from holdfast.tools.tool import relaxed
+from holdfast.turns.afterwards import compact
+from holdfast.turns.failing import apology, words_after
+from holdfast.turns.handover import same_place
+from holdfast.turns.showing import Progress, Shown, summed
+from holdfast.turns.turn import Turn
+
+Chunks = AsyncGenerator[dict[str, Any], None]
+Speak = Callable[[Turn, Shown], Chunks]
+"""Has the agent of a turn, or of a part of it, answer: all but the end of the reply."""
+HANDED_OVER: Final = "[handed over]"
+"""What stands as the result of `HAND_OVER`."""
+SILENT: Final = "[agent {agent} did not answer: {code}]"
+"""What stands in the place of an agent of a `parallel` that failed where others did not."""
+PLACE: Final = "**{agent}**\n\n{text}"
+"""How a reply that joins several has each of them."""
+_ITS_OWN: Final = (ModelError, BudgetTooSmall, InvalidRequest)
+"""What may keep one agent from answering, and no other."""
+_OF_THE_REPLY: Final = frozenset({"n", "response_format", "tool_choice"})
+"""Fields of a request that are meant for the reply, which is the last agent's."""
+_OF_TOOLS: Final = frozenset({"tools", "functions", "function_call", "parallel_tool_calls"})
+
+
+class _Place(NamedTuple):
+    """Where in a workflow somebody speaks."""
+
+    hold: Hold
+    names: tuple[str, ...] = ()
+    """The branch: workflows and their agents, from outside in."""
+    joined: bool = False
+
+    @property
+    def branch(self) -> str:
+        return ".".join(name.replace("%", "%25").replace(".", "%2E") for name in self.names)
+
+    def within(self, workflow: str, agent: str, hold: Hold) -> _Place:
+        """The place of an agent of a `parallel` that stands here."""
+        around = self.names if self.names[-1:] == (workflow,) else (*self.names, workflow)
+        return self._replace(hold=hold, names=(*around, agent))
+
+
+class _Failed(NamedTuple):
+    """Who did not answer."""
+
+    part: Turn
+    shown: Shown
+    error: HoldfastError
+
+
+async def performed(turn: Turn, speak: Speak, before: Shown) -> Chunks:
+    """The reply of a turn whose agent is a workflow, to its end.
+
+    Args:
+        turn: of the session.
+        speak: see `Speak`.
+        before: what the client was sent before the workflow was handed the conversation; mostly nothing.
+
+    Raises:
+        ModelError: an agent of a sequence, or each of those side by side, did not answer; the first one's. Where nothing was
+            said yet, the workflow's failure message is said in its place, else that agent's.
+    """
+    workflow = _Workflow(turn, speak, await _done(turn), before)
+    try:
+        try:
+            async with closing(workflow.reply(turn.request.voice)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            return
+        except ModelError as exc:
+            closer, shown, words = await workflow.closer(exc)
+            if words is None:
+                raise
+            failed = (exc.code, str(exc))
+        async with closing(apology(closer, shown, words, failed)) as chunks:
+            async for chunk in chunks:
+                turn.failure, turn.closed = closer.failure, closer.closed
+                yield chunk
+        turn.closed = True
+    finally:
+        workflow.over()
+
+
+class _Workflow:
+    """A workflow under way.
+
+    Args:
+        turn: of the session.
+        speak: see `Speak`.
+        said: the texts that are handed over already, by agent; those that come are added.
+        before: see `performed`.
+    """
+
+    def __init__(self, turn: Turn, speak: Speak, said: dict[str, str], before: Shown) -> None:
+        self._turn = turn
+        self._speak = speak
+        self._said = said
+        self._root = turn.request.voice
+        self._floor = Floor()
+        self._parts: list[Turn] = []
+        self._failed: list[_Failed] = []
+        self._before = before
+        self._used = before.used
+
+    # -- the reply -----------------------------------------------------------
+
+    async def reply(self, voice: Voice) -> Chunks:
+        """Have `voice` end the turn's reply."""
+        place = _Place(self._turn.hold)
+        if _agent(voice).parallel:
+            speaking = self._joined(voice, place._replace(joined=True))
+        elif voice.steps:
+            speaking = self._ended(voice, place)
+        else:
+            speaking = self._last(voice, place)
+        async with closing(speaking) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _ended(self, voice: Voice, place: _Place) -> Chunks:
+        """A sequence, whose last agent ends the reply."""
+        async with closing(self._in_turn(voice.steps[:-1], place)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        if self._turn.closed:
+            return
+        async with closing(self.reply(voice.steps[-1])) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _last(self, voice: Voice, place: _Place) -> Chunks:
+        """One agent, whose words are the client's as they come."""
+        part = await self._part(voice, place, Share(ends=True), self._turn.request.body)
+        shown = Shown(part, self._used, self._before)
+        try:
+            async with closing(self._speak(part, shown)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except ModelError as exc:
+            self._failed.append(_Failed(part, shown, exc))
+            raise
+        self._turn.request, self._turn.working_set = part.request, part.working_set
+        self._turn.closed = True
+        for chunk in shown.ending():
+            yield chunk
+
+    async def _joined(self, voice: Voice, place: _Place) -> Chunks:
+        """Agents side by side, whose texts are one reply."""
+        async with closing(self._side_by_side(voice, place)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        part = await self._part(voice, place, Share(ends=True), self._turn.request.body)
+        text, llm = self._text(voice), voice.llm
+        shown = Shown(part, self._used, self._before)
+        told = shown.apart(text)
+        said = Message(role="assistant", content=text)
+        await part.settle(part.append([said], metadata=shown.metadata, last=True))
+        self._turn.request = msgspec.structs.replace(self._turn.request, voice=voice)
+        for chunk in shown.told_instead(told, self._head(llm.model)):
+            yield chunk
+            self._turn.closed = True
+
+    # -- those before it -------------------------------------------------------
+
+    async def _aside(self, voice: Voice, place: _Place) -> Chunks:
+        """Have `voice` speak where others speak after it: nothing comes of it but progress, and calls of the client's tools."""
+        if _agent(voice).parallel:
+            speaking = self._side_by_side(voice, place)
+        elif voice.steps:
+            speaking = self._in_turn(voice.steps, place)
+        elif _agent(voice).name in self._said:
+            return
+        else:
+            speaking = self._one(voice, place)
+        async with closing(speaking) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _in_turn(self, steps: Sequence[Voice], place: _Place) -> Chunks:
+        """Have these speak one after the other, until one of them ends the turn by a call of the client's."""
+        for step in steps:
+            async with closing(self._aside(step, place)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            if self._turn.closed:
+                return
+
+    async def _one(self, voice: Voice, place: _Place) -> Chunks:
+        """One agent, whose text is handed over."""
+        name, left_out = _agent(voice).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
+        body = {key: value for key, value in self._turn.request.body.items() if key not in left_out}
+        if "tools" in body and (choice := relaxed(self._turn.request.body.get("tool_choice"))) is not None:
+            body["tool_choice"] = choice
+        share = Share(step=name, joined=place.joined, branch=place.branch)
+        part = await self._part(voice, place, share, body)
+        shown = Shown(part)
+        yield self._told(part, "running")
+        try:
+            async with closing(self._speak(part, shown)) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, Progress):
+                        yield chunk
+        except _ITS_OWN as exc:
+            self._failed.append(_Failed(part, shown, exc))
+            yield self._told(part, "failed")
+            raise
+        finally:
+            self._used = summed(self._used, shown.used)
+        yield self._told(part, "done")
+        if shown.returned:
+            self._turn.closed = True
+            for chunk in shown.asking(self._used, self._before):
+                yield chunk
+        else:
+            self._said[name] = shown.text
+
+    # -- side by side ----------------------------------------------------------
+
+    async def _side_by_side(self, voice: Voice, place: _Place) -> Chunks:
+        """Have the agents of a `parallel` speak at once; where one fails and another does not, its place says so."""
+        told: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        places = [self._place(voice, step, place) for step in voice.steps]
+        tasks = [
+            asyncio.ensure_future(self._branch(step, own, told)) for step, own in zip(voice.steps, places, strict=True)
+        ]
+        try:
+            for _ in tasks:
+                while (chunk := await place.hold.interruptible(told.get)) is not None:
+                    yield chunk
+                for task in tasks:
+                    if task.done() and not isinstance(task.exception(), (type(None), *_ITS_OWN)):
+                        task.result()
+        finally:
+            if not all(task.done() for task in tasks):
+                ending = self._turn.engine.queues.begin(self._turn.request.ref, _given_up(tasks))
+                place.hold.writes(ending)
+                await asyncio.shield(ending)
+        errors = [task.exception() for task in tasks]
+        if all(errors):
+            raise errors[0] or AssertionError
+        for step, own, error in zip(voice.steps, places, errors, strict=True):
+            if isinstance(error, HoldfastError):
+                await self._silent(step, own._replace(hold=place.hold), error)
+
+    def _place(self, voice: Voice, step: Voice, place: _Place) -> _Place:
+        hold = Branch(place.hold, self._turn.engine.queues, self._floor)
+        return place.within(_agent(voice).name, _agent(step).name, hold)
+
+    async def _branch(self, step: Voice, place: _Place, told: asyncio.Queue[dict[str, Any] | None]) -> None:
+        """One of those side by side, from its beginning to the end of its writes; what it tells, and None at its end."""
+        assert isinstance(place.hold, Branch), "whoever speaks beside others has a branch"
+        try:
+            async with closing(self._aside(step, place)) as chunks:
+                async for chunk in chunks:
+                    told.put_nowait(chunk)
+        finally:
+            ending = self._turn.engine.queues.begin(self._turn.request.ref, place.hold.over())
+            try:
+                await asyncio.shield(ending)
+            finally:
+                asyncio.get_running_loop().call_soon(told.put_nowait, None)  # when its task is done
+
+    async def _silent(self, voice: Voice, place: _Place, error: HoldfastError) -> None:
+        """Hand over, in place of an agent that failed, that it did."""
+        name = _agent(voice).name
+        share = Share(step=name, joined=place.joined, branch=place.branch)
+        part = await self._part(voice, place, share, {})
+        self._said[name] = SILENT.format(agent=name, code=error.code)
+        messages, noted = handed_over(part, Message(role="assistant", content=self._said[name]), {"error": error.code})
+        await part.settle(part.append(messages, metadata=noted))
+
+    # -- all of them -----------------------------------------------------------
+
+    async def _part(self, voice: Voice, place: _Place, share: Share, body: Mapping[str, Any]) -> Turn:
+        if not voice.steps and not same_place(self._turn, voice):
+            message = (
+                f"{_agent(voice).name} cannot speak: its model is elsewhere, where the user's own key is not handed on"
+            )
+            raise InvalidRequest(message, param="agent")
+        voice = msgspec.structs.replace(voice, branch=place.branch)
+        part = self._turn.part(voice, share, place.hold, body)
+        part.learned = await self._turn.engine.learning.of(voice.llm)
+        self._parts.append(part)
+        return part
+
+    def _text(self, voice: Voice) -> str:
+        """What an agent, or who speaks in its place, has said."""
+        if _agent(voice).parallel:
+            places = ((_agent(step).name, self._text(step)) for step in voice.steps)
+            return "\n\n".join(PLACE.format(agent=name, text=text) for name, text in places)
+        return self._text(voice.steps[-1]) if voice.steps else self._said.get(_agent(voice).name, "")
+
+    def _told(self, part: Turn, status: str) -> Progress:
+        """What an agent is doing."""
+        voice = part.request.voice
+        told = {"agent": _agent(voice).name, "status": status, **({"branch": voice.branch} if voice.branch else {})}
+        return Progress({**self._head(voice.llm.model), "choices": [], "holdfast": told})
+
+    def _head(self, model: str) -> dict[str, Any]:
+        name = f"chatcmpl-{self._turn.session.id}-{self._turn.session.tail.last_seq}"
+        created = self._turn.engine.clock() // 1000
+        return {"id": name, "object": "chat.completion.chunk", "created": created, "model": model}
+
+    async def closer(self, error: ModelError) -> tuple[Turn, Shown, str | None]:
+        """Whose failure message is said after `error`, and which: the workflow's, else that of the first who failed."""
+        failed = next(one for one in self._failed if one.error is error)
+        aside = failed.part.share is not None and failed.part.share.step is not None
+        shown = Shown(failed.part, self._used, self._before) if aside else failed.shown
+        voice = self._root if _agent(self._root).failure_message else failed.part.request.voice
+        voice = msgspec.structs.replace(voice, branch="")
+        closer = self._turn.part(voice, Share(ends=True), self._turn.hold, {})
+        return closer, shown, await words_after(closer, shown, error)
+
+    def over(self) -> None:
+        """What comes after the turn, for each that spoke in it."""
+        for part in self._parts:
+            self._turn.wrote = self._turn.wrote or part.wrote
+            if part.request is not self._turn.request:
+                compact(part)
+
+
+async def _given_up(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel those that still speak; what has arrived of each is in the log then."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        _ = task.cancelled() or task.exception()
+
+
+def _agent(voice: Voice) -> Agent:
+    assert voice.agent is not None, "workflows are made of agents"
+    return voice.agent
+
+
+# -- handing over ------------------------------------------------------------------
+
+
+def handed_over(
+    turn: Turn, reply: Message, metadata: dict[str, Any] | None
+) -> tuple[list[Message], list[dict[str, Any] | None]]:
+    """What ends the reply of a turn, or of a part of it, and the metadata of each: a call and its result where others speak after it."""
+    if turn.share is None or turn.share.step is None:
+        return [reply], [metadata]
+    call = ToolCall(f"{HAND_OVER}_{turn.share.step}", HAND_OVER, "{}")
+    noted = {name: value for name, value in (metadata or {}).items() if name != "preface"}
+    result = Message(role="tool", content=HANDED_OVER, tool_call_id=call.id)
+    return [reply.evolve(tool_calls=(call,)), result], [{**noted, "returned": []}, None]
+
+
+async def _done(turn: Turn) -> dict[str, str]:
+    """The texts that a first try of this turn has handed over, by agent. What arrived of those that were cut makes room."""
+    if turn.session.tail.last_kind == "user":
+        return {}
+    entries, _ = await entries_to(
+        turn.engine.store, turn.request.ref, lambda entry: entry.kind == "user", keep=is_hand_over, descending=True
+    )
+    cut = [entry.seq for entry in entries if (entry.metadata or {}).get("interrupted")]
+    if cut:
+        await _leave_out(turn, cut)
+    done: dict[str, str] = {}
+    for entry in entries:  # the newest first
+        if entry.seq not in cut:
+            done.setdefault(str((entry.metadata or {}).get(STEP)), entry.message.text)
+    for name, text in done.items():
+        agent = turn.roster.agents.get(name)
+        if agent is not None and agent.output_key and agent.output_key.startswith(TEMP):
+            turn.temp.setdefault(agent.output_key, text)
+    return done
+
+
+async def _leave_out(turn: Turn, units: Sequence[int]) -> None:
+    """Retire units of the turn; what stands behind and between them is written again.
+
+    Whoever was cut speaks again, and its model would only go on with a beginning that it saw as its own.
+    """
+    first = min(units)
+    behind = await turn.engine.store.entries(turn.request.ref, start=first)
+    kept = tuple(entry for entry in behind if entry.unit not in units)
+    await turn.settle(turn.append((), plan=Plan("regenerated", retire_from=first, restore=kept), keyed=False))
