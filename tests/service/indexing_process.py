@@ -1,4 +1,4 @@
-"""A process that writes and indexes until it is killed: `python indexing_process.py feed|rebuild STORE NUMBER [INDEX]`; a line for each step."""
+"""A process that writes and indexes until it is killed: `python indexing_process.py feed|rebuild STORE NUMBER`; a line for each step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.indexes.settings import IndexSettings
 
 
 async def feed(hf: Holdfast, number: int) -> None:
@@ -45,8 +44,8 @@ def _told(done: int, total: int) -> None:
 
 async def main() -> None:
     """What the arguments say."""
-    what, store, number, *index = sys.argv[1:]
-    async with Holdfast(store, tenant="acme", index=IndexSettings(url=index[0] if index else None)) as hf:
+    what, store, number = sys.argv[1:]
+    async with Holdfast(store, tenant="acme") as hf:
         await (feed if what == "feed" else rebuild)(hf, int(number))
 
 

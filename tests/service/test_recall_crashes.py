@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -56,7 +57,8 @@ class Jobs:
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tests.service.crashing_process"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        root = Path(__file__).parents[2]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
 
     async def done(self, place: Place, *jobs: dict[str, Any]) -> Said:
         """Return when jobs that were begun at once have ended, and nobody is connected any more."""
