@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.replay import STRATEGIES as PLAYED
 from holdfast.context.settings import CLEARING, STRATEGIES
 from holdfast.errors import InvalidRequest
 from holdfast.replay import Scribe, Spec, play, play_each, spec_of, specs_of, stand_in
@@ -191,5 +190,4 @@ def test_the_page_tells_of_each_strategy_and_its_keys() -> None:
 
 def test_other_pages_name_the_strategies_that_there_are() -> None:
     assert set(named(first_cells("configuration.md", "| strategy | key |"))) == set(STRATEGIES)
-    assert set(PLAYED.split(",")) == set(STRATEGIES)
-    assert PLAYED in (DOCS / "command-line.md").read_text(encoding="utf-8")
+    assert ",".join(STRATEGIES) in (DOCS / "command-line.md").read_text(encoding="utf-8")

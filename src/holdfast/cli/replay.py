@@ -14,6 +14,7 @@ from holdfast.cli import figures
 from holdfast.cli.frame import Failure, Misuse
 from holdfast.cli.stores import json_option
 from holdfast.cli.terminal import line, plain, progress, show_json
+from holdfast.context.settings import STRATEGIES
 from holdfast.errors import InvalidMessage, InvalidRequest
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from holdfast.wire.transcripts import BadLine, Recording
 
 T = TypeVar("T")
-STRATEGIES = "none,buffer_window,head_tail,token_window,digest,salience,summary_buffer,clear_tool_results"
 BUDGETS = "1024,4096,16384"
 SUMMARIZER = "digest"
 SUFFIXES = (".svg", ".png")
@@ -42,7 +42,7 @@ def _strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]
 def _complete_strategies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     begun = incomplete.replace("+", ",").rpartition(",")[2]
     before = incomplete[: len(incomplete) - len(begun)]
-    return [f"{before}{name}" for name in STRATEGIES.split(",") if name.startswith(begun)]
+    return [f"{before}{name}" for name in STRATEGIES if name.startswith(begun)]
 
 
 def _told(param: click.Parameter, read: Callable[[], T]) -> T:
@@ -101,7 +101,7 @@ def _listed(given: Sequence[str], param: click.Parameter) -> list[str]:
     "specs",
     metavar="S,...",
     multiple=True,
-    default=[STRATEGIES],
+    default=[",".join(STRATEGIES)],
     show_default=True,
     callback=_strategies,
     shell_complete=_complete_strategies,

@@ -286,7 +286,9 @@ def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
         yield Run(place, min(summary.last, gap.end - 1), "compacted", SUMMARIZED, within - before)
         place, before = summary.last + 1, within
     if gap.behind > before:
-        gone, reason = ("compacted", "condensed") if window.compaction else ("evicted", _EVICTED[policy.name])
+        gone, reason = (
+            ("compacted", "condensed") if window.compaction else ("evicted", STRATEGIES[policy.name].left or UNSEEN)
+        )
         yield Run(place, gap.end - 1, gone, reason, gap.behind - before)
 
 
@@ -296,17 +298,6 @@ UNSEEN = "of another branch"
 """Why a view does not see it: an agent that speaks side by side with this one wrote it, or a joined reply stands for it."""
 SUMMARIZED = "summarized"
 """Why what a model's summary stands for is not sent; of what a digest stands for it is another word."""
-_NOT_CONDENSED = "before the frontier: over the budget, and no room to condense it"
-_EVICTED = {
-    "none": UNSEEN,
-    "buffer_window": "older than the last messages of the window",
-    "head_tail": "older than the last messages of the window",
-    "token_window": "before the frontier: over the budget",
-    "digest": _NOT_CONDENSED,
-    "salience": "over the budget, and less important than what stays",
-    "summary_buffer": _NOT_CONDENSED,
-    "clear_tool_results": _NOT_CONDENSED,
-}
 
 
 def _told_units(window: Window, policy: Policy) -> Iterator[tuple[Unit, str, str]]:

@@ -19,6 +19,11 @@ CLEARING: Final = "clear_tool_results"
 """A strategy of its own, and a key of all others: it composes before them."""
 
 
+_OVER: Final = "before the frontier: over the budget"
+_OLDER: Final = "older than the last messages of the window"
+_NOT_CONDENSED: Final = "before the frontier: over the budget, and no room to condense it"
+
+
 class Key(msgspec.Struct, frozen=True):
     """One key of a strategy."""
 
@@ -38,6 +43,8 @@ class Strategy(msgspec.Struct, frozen=True):
 
     about: str
     keys: Mapping[str, Key] = {}
+    left: str = _OVER
+    """Why what it leaves out is not sent, as `explain` tells it; empty: it leaves nothing out."""
 
 
 class ContextSettings(msgspec.Struct, frozen=True):
@@ -78,22 +85,24 @@ _CLEARING_KEYS: Final[Mapping[str, Key]] = {
 }
 
 
-def _composed(about: str, keys: Mapping[str, Key] = MappingProxyType({})) -> Strategy:
+def _composed(about: str, keys: Mapping[str, Key] = MappingProxyType({}), *, left: str = _OVER) -> Strategy:
     """A strategy that tool results may be cleared before."""
     clearing = Key("clearing", None, "its keys, or true: older tool results are cleared before; unset: they are not")
-    return Strategy(about, {**keys, CLEARING: clearing})
+    return Strategy(about, {**keys, CLEARING: clearing}, left)
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
     {
-        "none": _composed("everything; refused if it is over the model's window"),
+        "none": _composed("everything; refused if it is over the model's window", left=""),
         "buffer_window": _composed(
             "the last messages; the task anchor is an ordinary message",
             {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
+            left=_OLDER,
         ),
         "head_tail": _composed(
             "the task anchor, pins and the last messages",
             {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
+            left=_OLDER,
         ),
         "token_window": _composed(
             "the task anchor, pins and the newest messages that fit the budget",
@@ -106,6 +115,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
         "digest": _composed(
             "like token_window; what left is condensed to its facts, without a model",
             {"budget": _budget(None, _BY_INPUT), "target": _TARGET},
+            left=_NOT_CONDENSED,
         ),
         "salience": _composed(
             "drops the least important messages first",
@@ -114,6 +124,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
                 "target": Key("share", None, "share of the room that is used after a step; unset: by the room"),
                 "scorer": Key("text", None, "name of a scorer or an llm that rates messages; unset: built-in signals"),
             },
+            left="over the budget, and less important than what stays",
         ),
         "summary_buffer": _composed(
             "past the threshold, older messages become one summary, written by a model",
@@ -124,10 +135,12 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
                 "summarizer_llm": Key("text", None, "the llm that writes it; unset: the agent's; `none`: the digest"),
                 "prompt": Key("text", None, "what the summarizer is asked; unset: the built-in text"),
             },
+            left=_NOT_CONDENSED,
         ),
         CLEARING: Strategy(
             "replaces older tool results by a marker; what that does not bring into the room goes as with digest",
             {"budget": _budget(None, _BY_INPUT), **_CLEARING_KEYS},
+            left=_NOT_CONDENSED,
         ),
     }
 )
