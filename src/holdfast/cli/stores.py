@@ -13,6 +13,7 @@ from holdfast.cli.frame import Failure
 from holdfast.errors import AmbiguousSession, StoreUnavailable
 
 if TYPE_CHECKING:
+    from holdfast.config import Config
     from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
 
@@ -58,55 +59,65 @@ def work(
         looks: it only looks at the index, and makes no file of one.
     """
     import anyio
-    import msgspec
 
-    from holdfast.config import artifacts_of, life_of, settings_from
-    from holdfast.config.dreaming import dreaming_of
-    from holdfast.config.hooks import hooks_of
-    from holdfast.config.indexing import index_of
-    from holdfast.config.opening import make_room, memory_of
-    from holdfast.config.roster import roster_of
-    from holdfast.config.workspace import workspaces_of
+    from holdfast.config import settings_from
+    from holdfast.config.opening import make_room
     from holdfast.holdfast import Holdfast
-    from holdfast.indexes.settings import as_it_is
-    from holdfast.secrets import guard_of
 
     settings = settings_from({"store": store, "config": config}, os.environ)
     if makes:
         make_room(settings.store)
     else:
         require(settings.store)
-    guard = guard_of(settings.config.redaction, settings.config.secret_guard)
-
-    hooks = hooks_of(settings.config.hooks, settings.config.redaction) if ends else ()
-    kept_by_agents = workspaces_of(settings.config.hooks.workspace_git) if ends else None
-    dreaming = dreaming_of(settings.config.dreaming, memory_of(settings.config).half_lives)
-    roster = roster_of(settings.config) if models and dreaming.model else None
-    life = life_of(settings.config)
-    if still:
-        life = msgspec.structs.replace(life, max_sessions=0, sweep=False, still=True)
-
-    index = index_of(settings.config)
-    if looks and index is not None:
-        index = as_it_is(index, settings.store)
+    parts = {
+        **_kept(settings.config, still=still, ends=ends),
+        **_recalled(settings.config, settings.store, models=models, looks=looks),
+    }
 
     async def opened() -> T:
-        kept = artifacts_of(settings.config)
-        async with Holdfast(
-            settings.store,
-            guard=guard,
-            artifacts=kept,
-            hooks=hooks,
-            life=life,
-            workspaces=kept_by_agents,
-            index=index,
-            memory=memory_of(settings.config),
-            dreaming=dreaming,
-            roster=roster,
-        ) as hf:
+        async with Holdfast(settings.store, **parts) as hf:
             return await do(hf)
 
     return anyio.run(opened)
+
+
+def _kept(config: Config, *, still: bool, ends: bool) -> dict[str, Any]:
+    """What a `Holdfast` of the configuration keeps, for how long, and whom it tells."""
+    import msgspec
+
+    from holdfast.config import artifacts_of, life_of
+    from holdfast.config.hooks import hooks_of
+    from holdfast.config.workspace import workspaces_of
+    from holdfast.secrets import guard_of
+
+    life = life_of(config)
+    if still:
+        life = msgspec.structs.replace(life, max_sessions=0, sweep=False, still=True)
+    return {
+        "guard": guard_of(config.redaction, config.secret_guard),
+        "artifacts": artifacts_of(config),
+        "hooks": hooks_of(config.hooks, config.redaction) if ends else (),
+        "life": life,
+        "workspaces": workspaces_of(config.hooks.workspace_git) if ends else None,
+    }
+
+
+def _recalled(config: Config, url: str, *, models: bool, looks: bool) -> dict[str, Any]:
+    """How a `Holdfast` of the configuration finds what was said and remembered, and dreams of it."""
+    from holdfast.config.dreaming import dreaming_of
+    from holdfast.config.indexing import index_of
+    from holdfast.config.opening import memory_of
+    from holdfast.config.roster import roster_of
+    from holdfast.indexes.settings import as_it_is
+
+    index, memory = index_of(config), memory_of(config)
+    dreaming = dreaming_of(config.dreaming, memory.half_lives)
+    return {
+        "index": as_it_is(index, url) if looks and index is not None else index,
+        "memory": memory,
+        "dreaming": dreaming,
+        "roster": roster_of(config) if models and dreaming.model else None,
+    }
 
 
 def require(url: str) -> None:
