@@ -1,7 +1,7 @@
 # Everything needed is set up by the targets themselves: `make serve` on a fresh machine is enough.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint format types contracts docs docs-links docs-test bench chaos lock clean
+.PHONY: help serve test lint format types contracts docs docs-links docs-test shapes bench chaos lock clean
 BIN := .venv/bin
 
 help:  ## this list
@@ -34,6 +34,9 @@ types: .venv/.dev  ## mypy, strict
 
 contracts: .venv/.dev  ## who may import whom
 	@$(BIN)/lint-imports
+
+shapes: .venv/.dev  ## how large functions and files are
+	@$(BIN)/python scripts/shapes.py
 
 bench: .venv-bench/.bench  ## measure beside peers (ARGS="--quick", ARGS="turn replay --json FILE")
 	@exec .venv-bench/bin/python -m benchmarks $(ARGS)

@@ -100,6 +100,10 @@ class Holdfast(Sessions):
         dreaming: when recalled memories are promoted, and what of them sessions are told; see docs/dreams.md.
     """
 
+    _engine: Engine | None = None
+    _indexes: Indexes | None = None
+    _tenants: Tenants | None = None
+
     def __init__(
         self,
         url: str = DEFAULT_URL,
@@ -129,21 +133,15 @@ class Holdfast(Sessions):
         memory_store: Callable[[str], MemoryStore] | None = None,
         dreaming: DreamingSettings = DreamingSettings(),  # noqa: B008 - it is frozen
     ) -> None:
-        if store is not None and not hasattr(store, "for_tenant"):
-            raise InvalidRequest(f"store must be an opened store, not {type(store).__name__}", param="store")
+        self._given = _checked(store)
         self.url = url
         self.tenant = tenant if store is None else store.tenant
-        self._given = store
         self._indexer = indexer
         self._index = index_settings(index)
-        self._indexes: Indexes | None = None
-        self._memory = memory
-        self._memory_store = memory_store
+        self._memory, self._memory_store = memory, memory_store
         self.guard = guard
         self._artifacts = artifacts or ArtifactSettings()
-        self.roster = roster or Roster()
-        self.roster.summarizers.update(_functions(summarizers or {}, "summarizers"))
-        self.roster.scorers.update(_functions(scorers or {}, "scorers"))
+        self.roster = _with_functions(roster or Roster(), summarizers or {}, scorers or {})
         self.workspaces = None if workspaces is None else Workspaces.of(workspaces, clock, guard)
         self._dreaming = Dreaming(dreaming, clock, self.workspaces, self._proposer(dreaming.model, clock))
         self.workshop = Workshop(
@@ -166,8 +164,6 @@ class Holdfast(Sessions):
             self.add_hook(hook)
         self.clock = clock
         self.new_id = new_id
-        self._engine: Engine | None = None
-        self._tenants: Tenants | None = None
 
     def _proposer(self, model: str | None, clock: Callable[[], int]) -> Proposer | None:
         """Who proposes merges of promoted memories; None: nobody is to. Who has the model's name is looked up each time."""
@@ -377,6 +373,20 @@ class Holdfast(Sessions):
         swept = await self.engine.sweeper.sweep()
         await self.engine.teller.idle()
         return swept
+
+
+def _checked(store: Store | None) -> Store | None:
+    if store is not None and not hasattr(store, "for_tenant"):
+        raise InvalidRequest(f"store must be an opened store, not {type(store).__name__}", param="store")
+    return store
+
+
+def _with_functions(
+    roster: Roster, summarizers: Mapping[str, Callable[..., Any]], scorers: Mapping[str, Callable[..., Any]]
+) -> Roster:
+    roster.summarizers.update(_functions(summarizers, "summarizers"))
+    roster.scorers.update(_functions(scorers, "scorers"))
+    return roster
 
 
 def _functions(given: Mapping[str, Any], name: str) -> Mapping[str, Callable[..., Any]]:

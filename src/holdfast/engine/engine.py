@@ -103,19 +103,8 @@ class Engine:
         self.guard = guard
         self.artifacts = (artifacts or ArtifactService(store, DatabaseBlobs(store, clock), clock)).on(self.store)
         self.dreaming = dreaming or Dreaming(DreamingSettings(), clock, None)
-        if of is None:
-            self.sweeper = Sweeper(
-                self.life,
-                self.teller,
-                clock,
-                holder,
-                chore=self._clean,
-                remove=self._retire,
-                pace=self.dreaming.pace(Pace()),
-            )
-        else:
-            self.sweeper = of.sweeper
         self.clock = clock
+        self.sweeper: Sweeper = self._sweeper(holder) if of is None else of.sweeper
         self.memories = Memories(self.store, clock, guard=guard, index=lambda: self.index, settings=memory)
         self.promoted = Promoted(self.store)
         self.dreams, files = self.dreaming.of(self.store, self.promoted)
@@ -133,6 +122,10 @@ class Engine:
         self.failures: Counter[str] = Counter() if of is None else of.failures
         self.unheard = Unheard()
         self.queues = Queues(store, clock, queueing or QueueSettings(), uuid.uuid4().hex)
+
+    def _sweeper(self, holder: str) -> Sweeper:
+        pace = self.dreaming.pace(Pace())
+        return Sweeper(self.life, self.teller, self.clock, holder, chore=self._clean, remove=self._retire, pace=pace)
 
     def start(self) -> None:
         """Begin with what is done in the background."""

@@ -117,8 +117,7 @@ class Memories(Recollection):
             type: `semantic`, `episodic`, `procedural`, `user`, `feedback`, `project` or `reference`.
             tags: words that it is found by, too.
             importance: 0 to 1.
-            valid_from: milliseconds since the epoch, from when on it holds; None: always did.
-            valid_until: until when; None: not known.
+            valid_from, valid_until: when it holds, milliseconds since the epoch; None: always did, and who knows how long.
             origin: where its words come from; with `sources` the least trusted of all.
             sources: the entries that it was made from.
             supersedes: ids of memories of the same owner in whose place it stands; beside them where it is held, or trusted less.
@@ -131,12 +130,11 @@ class Memories(Recollection):
             SecretBlocked: it holds a secret, and secrets are refused.
             TooLarge: a limit would be passed.
         """
-        owner = owner_of(user_id, agent, app=app)
         check_words(content, type, importance, origin, (valid_from, valid_until))
         now = self.clock()
         new = Memory(
             id=self._new_id(),
-            owner=owner,
+            owner=owner_of(user_id, agent, app=app),
             content=content.strip(),
             type=type,
             tags=tags_of(tags),

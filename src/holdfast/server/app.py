@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -120,14 +120,6 @@ def make_app(
         close: whether the app owns the lifetime of `hf`.
     """
 
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        if not close:
-            yield
-            return
-        async with hf:
-            yield
-
     def current() -> Holdfast:
         return hf
 
@@ -155,8 +147,19 @@ def make_app(
             *_cors(origins),
             Middleware(Admitted, who, current),
         ],
-        lifespan=lifespan,
+        lifespan=_lifespan(hf) if close else None,
     )
+
+
+def _lifespan(hf: Holdfast) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    """That of an app that opens and closes what it serves."""
+
+    @asynccontextmanager
+    async def open_while_served(_: Starlette) -> AsyncIterator[None]:
+        async with hf:
+            yield
+
+    return open_while_served
 
 
 def _table(metrics: Metrics, who: Access) -> Mapping[str, Mapping[str, Handler]]:
