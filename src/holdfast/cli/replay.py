@@ -14,7 +14,6 @@ from holdfast.cli import figures
 from holdfast.cli.frame import Failure, Misuse
 from holdfast.cli.stores import json_option
 from holdfast.cli.terminal import line, plain, progress, show_json
-from holdfast.context.settings import STRATEGIES
 from holdfast.errors import InvalidMessage, InvalidRequest
 
 if TYPE_CHECKING:
@@ -27,6 +26,13 @@ BUDGETS = "1024,4096,16384"
 SUMMARIZER = "digest"
 SUFFIXES = (".svg", ".png")
 STDIN = "-"
+
+
+def _every_strategy() -> list[str]:
+    """Their names; looked up when they are wanted, so that help stays quick."""
+    from holdfast.context.settings import STRATEGIES
+
+    return list(STRATEGIES)
 
 
 def _strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
@@ -42,7 +48,7 @@ def _strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]
 def _complete_strategies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     begun = incomplete.replace("+", ",").rpartition(",")[2]
     before = incomplete[: len(incomplete) - len(begun)]
-    return [f"{before}{name}" for name in STRATEGIES if name.startswith(begun)]
+    return [f"{before}{name}" for name in _every_strategy() if name.startswith(begun)]
 
 
 def _told(param: click.Parameter, read: Callable[[], T]) -> T:
@@ -101,8 +107,8 @@ def _listed(given: Sequence[str], param: click.Parameter) -> list[str]:
     "specs",
     metavar="S,...",
     multiple=True,
-    default=[",".join(STRATEGIES)],
-    show_default=True,
+    default=_every_strategy,
+    show_default="every one",
     callback=_strategies,
     shell_complete=_complete_strategies,
     help="Strategies to play; each STRATEGY[@BUDGET][:KEY=VALUE,...], or clear_tool_results[:KEY=VALUE,...]+ before one.",
