@@ -1,9 +1,10 @@
-"""Something that is done again and again beside what it belongs to, after pauses that it says itself."""
+"""What is done beside what it belongs to: again and again, after pauses that it says itself; and how it is given up."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 
 class Repeated:
@@ -43,3 +44,11 @@ class Repeated:
             self._waiting.cancel()
         if midway and self._doing is not None:
             self._doing.cancel()
+
+
+async def given_up(task: asyncio.Task[None] | None) -> None:
+    """Cancel what is under way, and wait until it has ended; None: nothing is."""
+    if task is not None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

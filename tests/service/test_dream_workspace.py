@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.memory import Owner
-from holdfast.dreams.files import NIGHTS
-from holdfast.dreams.gates import DAY
 from holdfast.dreams.rendering import items_of
 from holdfast.holdfast import Holdfast
 from holdfast.workspace import Workspace, WorkspaceSettings
@@ -168,7 +166,7 @@ async def test_hostile_memories_stay_in_their_lines_and_out_of_the_commit(days: 
 
 
 async def test_a_remember_costs_the_same_however_much_the_files_tell(days: Days) -> None:
-    store, reads = days.hf.engine.promoted._store, list[int]()
+    store, reads = days.hf.engine.promoted._known._store, list[int]()
     for number in range(30):
         await days.hf.memories.remember(f"Fact number {number} of {number * 7}", user_id="default")
     read = store.memories
@@ -179,7 +177,6 @@ async def test_a_remember_costs_the_same_however_much_the_files_tell(days: Days)
             reads.append(len(found.memories))
             return found
 
-    days.hf.engine.promoted._store = Counting()  # type: ignore[assignment]
+    days.hf.engine.promoted._known._store = Counting()  # type: ignore[assignment]
     await days.hf.memories.remember("One more", user_id="default")
     assert sum(reads) == 1, "what is new, and nothing else"
-    assert NIGHTS * DAY > 0

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, Owner, Signal
-from holdfast.dreams.gates import DAY, DreamSettings
+from holdfast.dreams.gates import DreamSettings
 from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.life.ending import LifeSettings
+from holdfast.memory.ranking import DAY
 from tests.service.stage import Clock
 from tests.service.test_memories import opened
 

@@ -14,7 +14,7 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import HELD, Memory, Owner
-from holdfast.dreams.gates import DAY
+from holdfast.memory.ranking import DAY
 from tests.service.stage import Clock
 from tests.service.test_memory_tool import CORPUS, PLANTED, gives, remember, script
 from tests.service.toolbench import bench, said

@@ -13,11 +13,11 @@ from holdfast.agents import Agent, Roster
 from holdfast.config import check, config_show, load
 from holdfast.config.workspace import workspaces_of
 from holdfast.domain.session import SessionRef
-from holdfast.dreams.gates import DAY
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.life.ending import LifeSettings
 from holdfast.limits import WORKSPACE_FILE_BYTES
+from holdfast.memory.ranking import DAY
 from holdfast.tools.checkpoint import CHECKPOINT, HISTORY, TOOLS
 from holdfast.workspace import Workspace, WorkspaceSettings
 from holdfast.workspace.disk import file_of_user

@@ -7,9 +7,10 @@ import pytest
 from holdfast import config
 from holdfast.config.dreaming import dreaming_of
 from holdfast.config.opening import memory_of
-from holdfast.dreams.gates import DAY, HALF_LIVES, DreamSettings, Weights
+from holdfast.dreams.gates import DreamSettings, Weights
 from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import ConfigError
+from holdfast.memory.ranking import DAY, HALF_LIVES
 
 
 def settings(text: str) -> DreamingSettings:

@@ -10,18 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.memory import HELD, ORIGINS, Memory, MemorySource, Origin, Owner, Signal, is_held
-from holdfast.dreams.gates import (
-    DAY,
-    DreamSettings,
-    Figures,
-    Finding,
-    Weights,
-    counted,
-    figures_of,
-    findings_of,
-    promoted,
-)
+from holdfast.dreams.gates import DreamSettings, Figures, Finding, Weights, counted, figures_of, findings_of, promoted
 from holdfast.errors import InvalidRequest
+from holdfast.memory.ranking import DAY
 
 NOW = 1_800_000_000_000 - 1_800_000_000_000 % DAY + DAY // 2
 """The middle of a day (UTC)."""

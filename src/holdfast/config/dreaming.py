@@ -9,9 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.config.kinds import Duration, Mistake, Settings
-from holdfast.dreams.gates import DAY, DreamSettings, Weights
+from holdfast.dreams.gates import DreamSettings, Weights
 from holdfast.dreams.schedule import LEAST_INTERVAL, DreamingSettings
 from holdfast.limits import MEMORIES_AT_ONCE
+from holdfast.memory.ranking import DAY
 
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Least = Annotated[int, Meta(ge=1, le=200)]

@@ -19,19 +19,8 @@ import msgspec
 from holdfast.domain.memory import HELD, Memory, Signal, is_held
 from holdfast.errors import InvalidRequest
 from holdfast.limits import MEMORIES_AT_ONCE
+from holdfast.memory.ranking import DAY, HALF_LIVES
 
-DAY: Final = 86_400_000
-"""Milliseconds."""
-HALF_LIVES: Final[Mapping[str, float]] = {
-    "user": 10_000.0,
-    "reference": 10_000.0,
-    "semantic": 10_000.0,
-    "procedural": 10_000.0,
-    "feedback": 365.0,
-    "project": 90.0,
-    "episodic": 90.0,
-}
-"""Days after which what was recalled last counts half, by type."""
 _ENOUGH_RECALLS: Final = 7
 _ENOUGH_QUERIES: Final = 5
 _ENOUGH_DAYS: Final = 5

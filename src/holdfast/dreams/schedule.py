@@ -13,13 +13,14 @@ import msgspec
 
 from holdfast.domain.memory import Memory, Owner
 from holdfast.dreams.files import DreamFiles
-from holdfast.dreams.gates import DAY, DreamSettings
+from holdfast.dreams.gates import DreamSettings
 from holdfast.dreams.proposing import Proposer, Proposing
 from holdfast.dreams.sweep import Dreams
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.life.sweeping import Pace
 from holdfast.limits import MERGES_ASKED
 from holdfast.memory.promoted import Promoted
+from holdfast.memory.ranking import DAY
 from holdfast.memory.remembering import random_id
 from holdfast.stores.base import Store
 from holdfast.workspace import Workspaces

@@ -20,11 +20,12 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
-from holdfast.dreams.gates import DAY, DreamSettings, Finding, findings_of, promoted
+from holdfast.dreams.gates import DreamSettings, Finding, findings_of, promoted
 from holdfast.dreams.proposing import Proposing
 from holdfast.dreams.themes import themes_of
 from holdfast.errors import StaleMemories
 from holdfast.limits import MEMORIES_AT_ONCE
+from holdfast.memory.ranking import DAY
 from holdfast.overlays.warm import off_loop
 from holdfast.stores.base import MAX_PAGE
 from holdfast.stores.memories import MemoryStore

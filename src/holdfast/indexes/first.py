@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.repeating import given_up
 
 
 class FirstWalk:
@@ -64,7 +64,4 @@ class FirstWalk:
     async def close(self) -> None:
         """End it. Closing twice is fine."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await given_up(task)

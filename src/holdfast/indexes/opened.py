@@ -19,6 +19,7 @@ from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, file_of, lasting, place_of
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
 from holdfast.recall.base import Index
+from holdfast.repeating import given_up
 from holdfast.stores.base import MAX_PAGE, Store
 from holdfast.stores.indexes import open_index
 from holdfast.stores.memories import MemoryStore
@@ -121,10 +122,7 @@ class Indexes:
     async def close(self) -> None:
         """Take in what was told, for a while, and close. Closing twice is fine."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await given_up(task)
         await asyncio.gather(*(service.close() for service in self._services.values()))
         self._services.clear()
         await self._opening.close()

@@ -32,8 +32,10 @@ async def brought(
     gone: Collection[int] = (),
     anew: int | None = None,
     compare: bool = False,
-) -> None:
+) -> int:
     """Bring an owner's documents up to the owner's version: those that changed come in, those that are forgotten or hold no more go.
+
+    Returns that version.
 
     Args:
         index: of the tenant.
@@ -49,8 +51,9 @@ async def brought(
     space = space_of_owner(owner)
     for _ in range(_TRIES):
         known = await index.progress(space, SOURCE.id)
-        if await _Owned(index, store, owner, known, anew, compare=compare).up_to_date(gone):
-            return
+        owned = _Owned(index, store, owner, known, anew, compare=compare)
+        if await owned.up_to_date(gone):
+            return owned.version
     raise Conflict("the memories of an owner are being indexed elsewhere all the time: try again")
 
 
@@ -68,6 +71,11 @@ class _Owned:
         whole = compare or known is None or not known.complete or (anew is not None and known.epoch < anew)
         self._since = None if whole or known is None else known.version
         self._epoch = max(anew or 0, known.epoch if known else 0)
+
+    @property
+    def version(self) -> int:
+        """Of the owner, up to which all is in the index; 0: nothing was ever written for it."""
+        return self._known.version if self._known else 0
 
     async def up_to_date(self, gone: Collection[int]) -> bool:
         known = self._known

@@ -319,8 +319,8 @@ class IndexService:
             self._vectors.soon()
             await self._vectors.settled()
 
-    async def take_memories(self, owner: Owner, *, gone: Collection[int] = ()) -> None:
-        """Bring an owner's memories up to the owner's version.
+    async def take_memories(self, owner: Owner, *, gone: Collection[int] = ()) -> int:
+        """Bring an owner's memories up to the owner's version, which is returned.
 
         Args:
             owner: whose.
@@ -332,9 +332,10 @@ class IndexService:
         """
         if gone:
             await self._departures.tell()
-        await brought(self.index, self._memories, owner, gone=gone)
+        version = await brought(self.index, self._memories, owner, gone=gone)
         if self._vectors is not None:
             self._vectors.soon()
+        return version
 
     # -- the rest ----------------------------------------------------------------
 

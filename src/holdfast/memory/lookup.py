@@ -45,8 +45,8 @@ class IndexService(Protocol):
     def embedder(self) -> Any:
         """Makes vectors; None: there are none."""
 
-    async def take_memories(self, owner: Owner) -> Any:
-        """Have the index hold what the store has of an owner's memories."""
+    async def take_memories(self, owner: Owner) -> int:
+        """Have the index hold what the store has of an owner's memories; the owner's version."""
 
 
 class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +129,16 @@ class _Asked(NamedTuple):
     note: str
 
 
+class _ByWords(NamedTuple):
+    """What the words of a question found among an owner's memories."""
+
+    version: int
+    """Of the owner, at which that holds."""
+    found: Candidates
+    indexed: bool
+    """Whether by the index: then it has all that is written."""
+
+
 class Recaller:
     """Looks memories up.
 
@@ -180,10 +190,10 @@ class Recaller:
             newest = await self._store.memories(owner, limit=limit, descending=True)
             return newest.version, list(newest.memories)
         for _ in range(_ROUNDS):
-            version, found = await self._by_words(owner, question.terms)
-            numbers = [match.number for match in matches(question, found)][:limit]
+            words = await self._by_words(owner, question.terms)
+            numbers = [match.number for match in matches(question, words.found)][:limit]
             read = await self._store.memories(owner, numbers=numbers, limit=max(1, len(numbers)))
-            if read.version == version:
+            if read.version == words.version:
                 break
         return read.version, list(read.memories)
 
@@ -242,30 +252,31 @@ class Recaller:
         return Recalled(memory, score, told, max(0, now - memory.updated_at))
 
     async def _matches(self, owner: Owner, asked: _Asked) -> list[Match]:
-        found: Candidates | None = None
-        if asked.mode != "vector":
-            _, found = await self._by_words(owner, asked.question.terms)
-        similar = None if asked.vector is None else await self._by_vector(owner, asked.vector)
-        return matches(asked.question, found, similar)
+        words = None if asked.mode == "vector" else await self._by_words(owner, asked.question.terms)
+        similar = None
+        if asked.vector is not None:
+            similar = await self._by_vector(owner, asked.vector, taken=words is not None and words.indexed)
+        return matches(asked.question, words and words.found, similar)
 
-    async def _by_words(self, owner: Owner, terms: tuple[str, ...]) -> tuple[int, Candidates]:
+    async def _by_words(self, owner: Owner, terms: tuple[str, ...]) -> _ByWords:
         service = self._service()
         if service is not None and terms:
             try:
-                await service.take_memories(owner)
-                progress = await service.index.progress(_space(owner), "")
+                version = await service.take_memories(owner)
                 found = await service.index.lookup(Lookup(space=_space(owner), terms=terms))
             except (StoreError, Conflict) as exc:  # a conflict: others write to it all the time
                 _log.warning("the index does not answer, memories are looked up without it: %s", exc.code)
             else:
-                return (progress.version if progress else 0), found
-        return await self.shelves.found(owner, terms, CANDIDATES)
+                return _ByWords(version, found, indexed=True)
+        version, found = await self.shelves.found(owner, terms, CANDIDATES)
+        return _ByWords(version, found, indexed=False)
 
-    async def _by_vector(self, owner: Owner, vector: bytes) -> Sequence[Similar]:
+    async def _by_vector(self, owner: Owner, vector: bytes, *, taken: bool) -> Sequence[Similar]:
         service = self._service()
         if service is None:
             return ()
-        await service.take_memories(owner)
+        if not taken:
+            await service.take_memories(owner)
         lookup = Lookup(space=_space(owner), limit=VECTORS_ASKED)
         return await service.index.similar(lookup, service.embedder.name, vector)
 

@@ -14,14 +14,15 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from holdfast.domain.memory import Memory, MemoryType
+from holdfast.domain.memory import Memory
 from holdfast.recall.base import Candidates, Similar
 from holdfast.recall.questions import Question
 
 Mode = Literal["keyword", "vector", "hybrid"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 DAY: Final = 86_400_000
-HALF_LIVES: Final[Mapping[MemoryType, float]] = {
+"""Milliseconds."""
+HALF_LIVES: Final[Mapping[str, float]] = {
     "semantic": 10_000.0,
     "procedural": 10_000.0,
     "user": 10_000.0,
@@ -30,7 +31,7 @@ HALF_LIVES: Final[Mapping[MemoryType, float]] = {
     "project": 90.0,
     "episodic": 90.0,
 }
-"""Days after which a memory of that type counts half."""
+"""Days after which a memory of that type counts half: since it was last said, and for dreams since it was last recalled."""
 K1: Final = 1.2
 B: Final = 0.3
 """BM25's saturation, and how far length counts: memories are short."""

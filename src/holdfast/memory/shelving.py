@@ -6,11 +6,11 @@ is gone with the next look, as it is from an index.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from holdfast.domain.memory import Memory, Owner
-from holdfast.limits import PAGE, SHELVED_MEMORIES
+from holdfast.limits import SHELVED_MEMORIES
+from holdfast.memory.following import Following
 from holdfast.recall.base import Candidate, Candidates
 from holdfast.recall.terms import Terms, terms_of
 from holdfast.stores.memories import MemoryStore
@@ -26,14 +26,14 @@ class _Shelf:
 
     Attributes:
         version: of the owner, up to which all is taken in.
-        known: numbers of all that the owner has, whatever their status.
+        numbers: of all that the owner has, whatever their status.
     """
 
     def __init__(self) -> None:
         self.version = 0
-        self.known: set[int] = set()
+        self.numbers: set[int] = set()
         self._held: dict[int, tuple[Terms, int, str | None]] = {}
-        self._numbers: dict[str, set[int]] = {}
+        self._having: dict[str, set[int]] = {}
         self._length = 0
 
     def __len__(self) -> int:
@@ -41,13 +41,13 @@ class _Shelf:
 
     def take(self, memory: Memory) -> None:
         self._drop(memory.number)
-        self.known.add(memory.number)
+        self.numbers.add(memory.number)
         if memory.status in ("active", "quarantined") and not memory.is_proposal:
             terms = terms_of(words_of(memory))
             self._held[memory.number] = (terms, memory.updated_at, memory.agent)
             self._length += terms.length
             for term in terms.counts:
-                self._numbers.setdefault(term, set()).add(memory.number)
+                self._having.setdefault(term, set()).add(memory.number)
 
     def _drop(self, number: int) -> None:
         held = self._held.pop(number, None)
@@ -55,15 +55,15 @@ class _Shelf:
             return
         self._length -= held[0].length
         for term in held[0].counts:
-            self._numbers[term].discard(number)
-            if not self._numbers[term]:
-                del self._numbers[term]
+            self._having[term].discard(number)
+            if not self._having[term]:
+                del self._having[term]
 
     def found(self, terms: Sequence[str], limit: int) -> Candidates:
-        frequencies = {term: len(self._numbers[term]) for term in terms if term in self._numbers}
+        frequencies = {term: len(self._having[term]) for term in terms if term in self._having}
         numbers: dict[int, None] = {}
         for term in sorted(frequencies, key=lambda term: frequencies[term]):
-            numbers |= dict.fromkeys(sorted(self._numbers[term], reverse=True))
+            numbers |= dict.fromkeys(sorted(self._having[term], reverse=True))
             if len(numbers) >= limit:
                 break
         candidates = [self._candidate(number, frequencies) for number in list(numbers)[:limit]]
@@ -95,40 +95,13 @@ class Shelves:
     """
 
     def __init__(self, store: MemoryStore, most: int = SHELVED_MEMORIES) -> None:
-        self._store = store
-        self._most = most
-        self._shelves: OrderedDict[Owner, _Shelf] = OrderedDict()
+        self._shelves = Following(store, _Shelf, most)
 
     async def found(self, owner: Owner, terms: Sequence[str], limit: int) -> tuple[int, Candidates]:
         """What may answer, and the version of the owner at which that holds."""
-        shelf = await self._fresh(owner)
+        shelf = await self._shelves.of(owner)
         return shelf.version, shelf.found(terms, limit)
 
     def forget(self, owner: Owner) -> None:
         """Let go of what is kept of an owner."""
-        self._shelves.pop(owner, None)
-
-    async def _fresh(self, owner: Owner) -> _Shelf:
-        shelf = self._shelves.get(owner) or _Shelf()
-        total = await self._read(owner, shelf)
-        if total != len(shelf.known):  # some were forgotten, and nobody says which
-            shelf = _Shelf()
-            await self._read(owner, shelf)
-        self._shelves[owner] = shelf
-        self._shelves.move_to_end(owner)
-        while len(self._shelves) > 1 and sum(map(len, self._shelves.values())) > self._most:
-            self._shelves.popitem(last=False)
-        return shelf
-
-    async def _read(self, owner: Owner, shelf: _Shelf) -> int:
-        """Take in what has changed since the shelf's version; how many memories the owner has."""
-        since = shelf.version or None
-        first = page = await self._store.memories(owner, since=since, limit=PAGE)
-        while True:
-            for memory in page.memories:
-                shelf.take(memory)
-            if not page.has_more:
-                break
-            page = await self._store.memories(owner, since=since, after=page.memories[-1].number, limit=PAGE)
-        shelf.version = first.version  # what was written while it was read is read again
-        return first.total
+        self._shelves.forget(owner)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import anyio.to_thread
@@ -27,6 +26,7 @@ from holdfast.config.roster import Clients, roster_of
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
 from holdfast.models import retire
+from holdfast.repeating import given_up
 from holdfast.server.addressing import Matching
 from holdfast.server.intake import Intake
 from holdfast.server.relay import Relays
@@ -109,10 +109,7 @@ class Reloading:
 
     async def close(self) -> None:
         """Give up what is under way."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await given_up(self._task)
 
     async def _run(self) -> None:
         try:

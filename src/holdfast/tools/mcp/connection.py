@@ -17,6 +17,7 @@ import anyio
 
 from holdfast.errors import MissingExtra, ToolFailed
 from holdfast.limits import MCP_TOOLS
+from holdfast.repeating import given_up
 from holdfast.tools.mcp.settings import EXTRA, McpSettings
 from holdfast.tools.mcp.stdio import over_stdio
 
@@ -78,10 +79,7 @@ class Connection:
     async def close(self) -> None:
         """Let go of it; a program is ended."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await given_up(task)
         self._tried.set()  # who waits for it waits no more
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
