@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -18,6 +19,12 @@ settings.register_profile("default", deadline=None, print_blob=True, suppress_he
 settings.register_profile("ci", settings.get_profile("default"), max_examples=150)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_finish() -> None:
+    """What collecting left stays until the end: a collector that went over it in each of its rounds would take seconds in some tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
