@@ -1,30 +1,67 @@
-"""Write the table of all keys into docs/configuration.md, from the model: `python scripts/config_keys.py`. `--check` says whether it is current, and writes nothing."""
+"""Write the tables of docs/configuration.md (all keys) and docs/policies.md (all strategies) from the code: `python scripts/config_keys.py`. `--check` says whether they are current, and writes nothing."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.config.fields import table
+from holdfast.context.settings import DEFAULT_STRATEGY, STRATEGIES
 
-PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
-BEGIN, END = "<!-- keys: made by scripts/config_keys.py -->\n", "<!-- keys: end -->\n"
+DOCS = Path(__file__).parents[1] / "docs"
+_KINDS = {
+    "integer": "integer",
+    "share": "above 0, below 1",
+    "text": "string",
+    "texts": "list of strings",
+    "flag": "true, false",
+}
 
 
-def written(page: str) -> str:
-    """The page with the table as the model has it."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+def strategies() -> str:
+    """Every strategy with its keys, as a table in Markdown. `clear_tool_results` as a key of the others is told once, in words."""
+    lines = ["| strategy | key | type | default | |", "| --- | --- | --- | --- | --- |"]
+    for name, strategy in STRATEGIES.items():
+        lines.append(f"| `{name}`{' (default)' if name == DEFAULT_STRATEGY else ''} | | | | {strategy.about} |")
+        for key, what in strategy.keys.items():
+            if what.kind != "clearing":
+                kind = f"{_KINDS[what.kind]}, from {what.low}" if what.kind == "integer" else _KINDS[what.kind]
+                lines.append(f"| | `{key}` | {kind} | {_default(what.default)} | {what.about} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(value: object) -> str:
+    if value is None or value == ():
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+TABLES: tuple[tuple[str, str, Callable[[], str]], ...] = (
+    ("configuration.md", "keys", table),
+    ("policies.md", "strategies", strategies),
+)
+
+
+def written(page: str, name: str, made: str) -> str:
+    """The page with a table as the code has it."""
+    begin, end = f"<!-- {name}: made by scripts/config_keys.py -->\n", f"<!-- {name}: end -->\n"
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{made}\n{end}{after}"
 
 
 def main() -> int:
     """The exit code."""
-    page = PAGE.read_text(encoding="utf-8")
-    if "--check" in sys.argv[1:]:
-        return int(written(page) != page)
-    PAGE.write_text(written(page), encoding="utf-8")
-    return 0
+    stale = 0
+    for name, what, made in TABLES:
+        page = (DOCS / name).read_text(encoding="utf-8")
+        new = written(page, what, made())
+        if "--check" in sys.argv[1:]:
+            stale |= new != page
+        else:
+            (DOCS / name).write_text(new, encoding="utf-8")
+    return int(stale)
 
 
 if __name__ == "__main__":

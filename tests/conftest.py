@@ -16,6 +16,7 @@ OUTSIDE = ("HOLDFAST_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_API_")
 
 # Deadlines fail on a busy machine, and a slow generator is no fault of the code under test.
 settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("default"), max_examples=5)
 settings.register_profile("ci", settings.get_profile("default"), max_examples=150)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
@@ -42,6 +43,14 @@ def no_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is reached directly, whatever the environment says."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture(autouse=True)
 def no_index_here(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The index that belongs to a Redis lies where the process runs: not beside the project."""
     monkeypatch.setattr("holdfast.indexes.settings.HERE", tmp_path_factory.getbasetemp())
@@ -50,8 +59,9 @@ def no_index_here(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Temp
 @pytest.fixture(autouse=True)
 def time_to_recall(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn waits a moment for what it recalls, and goes on without: on a busy machine that would be any test's result."""
-    for name in ("RECALL_SECONDS", "RECALL_VECTOR_SECONDS", "RECALL_FRESH_SECONDS"):
-        monkeypatch.setattr(f"holdfast.turns.reminding.{name}", 60.0)
+    monkeypatch.setattr("holdfast.turns.recalling.RECALL_SECONDS", 60.0)
+    for name in ("RECALL_VECTOR_SECONDS", "RECALL_FRESH_SECONDS"):
+        monkeypatch.setattr(f"holdfast.turns.recalling_conversations.{name}", 60.0)
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from holdfast.errors import HoldfastError
 from holdfast.wire.exports import import_from, own_fields, system_messages_from
 from holdfast.wire.openai import message_from
+from tests.amounts import examples
 from tests.fuzz.guided import inputs, traced
 from tests.fuzz.targets import TARGETS, check_import, check_message, check_recordings, check_sse, check_yaml
 
@@ -216,7 +217,7 @@ YAML = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(YAML, max_size=25).map("".join))
 def test_configurations(text: str) -> None:
     """Nothing but a `ConfigError`, which says something."""

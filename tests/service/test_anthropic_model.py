@@ -25,6 +25,7 @@ from holdfast.models.anthropic import THREAD_MESSAGES
 from holdfast.models.anthropic_stream import MessageReader, ReplyChunks
 from holdfast.testing import AnthropicUpstream, Gate, Reply
 from holdfast.wire import anthropic_request
+from tests.amounts import examples
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -503,7 +504,7 @@ async def test_a_finished_answer_leaves_its_connection_for_the_next() -> None:
 blocks = st.lists(st.sampled_from([THOUGHT, SEALED, *SEARCH]), max_size=6)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(blocks, st.lists(st.integers(1, 60), max_size=30))
 def test_it_does_not_matter_where_the_bytes_are_cut(content: list[Json], cuts: list[int]) -> None:
     """And what is read adds up to the same as one message that is not streamed."""

@@ -18,18 +18,20 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import LISTED_ARTIFACTS, LOADED_IMAGE_BYTES
 from holdfast.secrets import Guard, make_redactor
 from holdfast.tools.artifacts import ArtifactTools
-from holdfast.tools.context import Standing, State, ToolContext
+from holdfast.tools.context import ToolContext
 from holdfast.tools.python.settings import PythonSettings
+from holdfast.tools.state import Standing, State
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.flow import respond
-from tests.service.test_turn import REF
-from tests.service.toolbench import Bench, bench, said
-from tests.service.workflowbench import agents, benched
+from tests.amounts import examples
+from tests.made_up import KEY
+from tests.service.told_model import REF
+from tests.service.tools_kit import Bench, bench, said
+from tests.service.workflow_kit import agents, benched
 
 ALL = ("save_artifact", "load_artifact", "list_artifacts")
 AGENTS = {"a": Agent(name="a", tools=ALL), "b": Agent(name="b"), "c": Agent(name="c", tools=("load_artifact",))}
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
-KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
 
 
 async def used(made: Bench, *calls: tuple[str, Any], agent: str = "a", text: str = "Hi") -> list[str]:
@@ -189,7 +191,7 @@ async def test_a_long_text_is_read_in_parts() -> None:
         assert f"offset {size:,} is behind the end" in behind
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.text(min_size=1, max_size=200), st.integers(min_value=16, max_value=64))
 async def test_parts_put_together_are_the_whole(text: str, limit: int) -> None:
     """Wherever a part ends: no character is lost or broken, and the offset that is told goes on."""

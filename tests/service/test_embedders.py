@@ -23,7 +23,9 @@ from holdfast.errors import EmbeddingFailed, InvalidRequest
 from holdfast.limits import EMBEDDING_BATCH_BYTES
 from holdfast.recall.vectors import Vector, vector_of
 from holdfast.tokens import counter_for
+from tests.amounts import examples
 from tests.service.embeddings_stub import Stub, numbers, refusal, serving
+from tests.waiting import until
 
 KEY = "sk-test-0123456789abcdef"
 
@@ -94,8 +96,7 @@ async def test_only_so_many_calls_are_under_way_at_once() -> None:
         assert stub.hold is not None
         first = asyncio.create_task(embedder.embed([f"a{at}" for at in range(6)]))
         second = asyncio.create_task(embedder.embed(["b"]))
-        while stub.running < 2:  # noqa: ASYNC110  (nothing tells of it; no time passes)
-            await asyncio.sleep(0)
+        await until(lambda: stub.running >= 2)
         stub.hold.set()
         assert len(await first) == 6
         assert len(await second) == 1
@@ -139,7 +140,7 @@ async def test_a_wrong_key_or_model_is_nobodys_text(status: int) -> None:
         assert len(stub.bodies) == 1, "not tried again, and not halved"
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 40), st.sets(st.integers(0, 39), max_size=5), st.integers(1, 16))
 async def test_refused_texts_keep_no_others_from_their_vectors(count: int, bad: set[int], size: int) -> None:
     bad = {at for at in bad if at < count}
@@ -291,8 +292,7 @@ async def test_a_cancelled_call_leaves_the_embedder_as_good_as_new() -> None:
     async with serving(hold=asyncio.Event()) as stub, opened(stub, batch_size=1, max_requests=2) as embedder:
         assert stub.hold is not None
         task = asyncio.create_task(embedder.embed(["a", "b", "c"]))
-        while stub.running < 2:  # noqa: ASYNC110  (nothing tells of it; no time passes)
-            await asyncio.sleep(0)
+        await until(lambda: stub.running >= 2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -348,8 +348,7 @@ async def test_one_that_is_retired_lets_go_of_its_connections_by_itself() -> Non
         embedder.retire()
         del embedder, inner
         gc.collect()
-        while not pool.closed:  # noqa: ASYNC110  (nothing tells of it; no time passes)
-            await asyncio.sleep(0)
+        await until(lambda: pool.closed)
         embedder_of(own).retire()
 
 

@@ -13,8 +13,9 @@ from holdfast.errors import HoldfastError, ModelUnavailable
 from holdfast.tools.context import ToolContext
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.flow import respond
-from tests.service.test_turn import REF
-from tests.service.toolbench import THEIRS, Bench, bench, said
+from tests.amounts import examples
+from tests.service.told_model import REF
+from tests.service.tools_kit import THEIRS, Bench, bench, said
 from tests.unit.dialect_rules import anthropic, gemini, openai
 
 CALLS = st.lists(
@@ -128,7 +129,7 @@ async def check_prompts(desk: Bench) -> None:
     assert gemini({"contents": built.messages}) == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TURNS)
 def test_no_orphans_and_legal_prompts(turns: list[Any]) -> None:
     """Any script of replies and outcomes, clients that go at any chunk, retries and results in between."""

@@ -26,17 +26,32 @@ from holdfast.errors import (
     TurnInterrupted,
 )
 from holdfast.holdfast import Holdfast
+from holdfast.limits import PAGE
 from holdfast.secrets import guard_of
 from holdfast.secrets.rules import RULES
 from holdfast.sessions.handle import SessionHandle
-from holdfast.sessions.voicing import Speech
-from holdfast.stores.base import MAX_PAGE
+from holdfast.sessions.speaking import Speech
 from holdfast.stores.verify import verify
 from holdfast.turns.flow import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
-from tests.service.stage import REF, SHARED, START, at_once, begun, claim_of, log, looked, on_stage, place, say, waiting
+from tests.amounts import examples
+from tests.clocks import START
+from tests.service.turns_kit import (
+    REF,
+    SHARED,
+    at_once,
+    begun,
+    log,
+    looked,
+    on_stage,
+    place,
+    say,
+    waiting,
+    wanted,
+)
 from tests.unit.seed_voice import CONTENTS, JOKE, PLAIN
+from tests.waiting import until
 
 MEMORY = "sqlite://:memory:"
 NOW = START + 1
@@ -105,7 +120,7 @@ async def test_nothing_is_half_written() -> None:
 
 async def test_a_long_history_is_told_page_by_page() -> None:
     """All of it, each once, in order."""
-    texts = [str(number) for number in range(2 * MAX_PAGE + 7)]
+    texts = [str(number) for number in range(2 * PAGE + 7)]
     async with opened(*(user(text) for text in texts)) as session:
         assert [record["content"] for record in await session.history()] == texts
         await session.append([user("x")])
@@ -113,21 +128,21 @@ async def test_a_long_history_is_told_page_by_page() -> None:
 
 async def test_a_history_is_that_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where somebody interrupts while its pages are read, it is read again: nothing is missing, nothing doubled."""
-    async with opened(*(user(str(number)) for number in range(MAX_PAGE)), said(JOKE)) as session:
+    async with opened(*(user(str(number)) for number in range(PAGE)), said(JOKE)) as session:
         store = session._engine.store
         entries = store.entries
         done: list[bool] = []
 
         async def meanwhile(*args: Any, **kwargs: Any) -> Any:
             found = await entries(*args, **kwargs)
-            if not done and kwargs.get("limit") == MAX_PAGE:
+            if not done and kwargs.get("limit") == PAGE:
                 done.append(True)
                 await session.interrupt(HEARD)
             return found
 
         monkeypatch.setattr(store, "entries", meanwhile, raising=False)
         history = await session.history(view="plain")
-        assert len(history) == MAX_PAGE + 1
+        assert len(history) == PAGE + 1
         assert history[-1]["content"] == HEARD
 
 
@@ -571,8 +586,7 @@ async def _silent(session: SessionHandle, inside: asyncio.Event) -> None:
     """A turn whose model says nothing until it is stopped."""
     async with session.turn("hm") as turn:
         inside.set()
-        while not turn.interrupted:  # noqa: ASYNC110 - a turn tells nobody
-            await asyncio.sleep(0)
+        await until(lambda: turn.interrupted)
 
 
 async def test_a_block_of_the_library_is_waited_for() -> None:
@@ -595,8 +609,7 @@ async def test_a_turn_of_another_server_is_stopped(kind: str, tmp_path: Any) -> 
             at_once(one, two)
             running = await begun(one, stage, "a")
             interrupting = asyncio.create_task(two.handle(await two.store.get(REF)).interrupt("re"))
-            while not (claim := await claim_of(one)) or not claim.wanted:  # noqa: ASYNC110 - a store tells nobody
-                await asyncio.sleep(0)
+            await until(lambda: wanted(one), interrupting)
             await looked(one)
             done = await interrupting
             with pytest.raises(TurnInterrupted):
@@ -857,7 +870,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(done=actions)
 def test_whatever_is_done_the_log_holds(done: list[tuple[str, Any]]) -> None:
     """Digests, turns and units are right, no call is open behind an interruption, and the next prompt can be built."""

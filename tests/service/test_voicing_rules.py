@@ -23,8 +23,11 @@ from holdfast.testing import anthropic_rules
 from holdfast.turns.flow import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
-from tests.service.stage import REF, SHARED, Clock, at_once, line_of, looked, place
+from tests.amounts import examples
+from tests.clocks import Clock
+from tests.service.turns_kit import REF, SHARED, at_once, line_of, looked, place
 from tests.unit import dialect_rules
+from tests.waiting import until
 
 Fact = dict[str, Any]
 CONTEXT = parse({"strategy": "digest", "budget": 250}, where="")
@@ -292,8 +295,7 @@ class World:
         ran = self.running is not None
         if ran and priority == "APPEND":
             task = asyncio.create_task(self.handle(0).speak("ding", priority=priority))
-            while len(line_of(self.servers[0])) < 2:  # noqa: ASYNC110 - a queue tells nobody
-                await asyncio.sleep(0)
+            await until(lambda: len(line_of(self.servers[0])) >= 2)
             await self.go_on()
             done = await task
         else:
@@ -366,7 +368,7 @@ class World:
         assert await fork.history() == history
         data = await first.export(REF, retired=True, digests=True)
         name = self.word("copy")
-        await first.import_(data, session_id=name)
+        await first.import_(data, session_id=name, replace=True)
         copy = first.handle(await first.store.get(type(REF)(REF.user_id, name)))
         assert await copy.history() == history
         for one in (fork, copy):
@@ -462,7 +464,7 @@ async def play(url: str, done: list[tuple[Any, ...]], *, openings: int = 2) -> N
         await world.check()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(done=steps)
 def test_whatever_is_done_the_log_is_the_references(done: list[tuple[Any, ...]]) -> None:
     """In one process."""
@@ -473,7 +475,7 @@ def test_whatever_is_done_the_log_is_the_references(done: list[tuple[Any, ...]])
 def test_on_every_store_and_from_another_server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The same by two servers, one of which interrupts the other's turns."""
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
     @given(done=steps)
     def through(done: list[tuple[Any, ...]]) -> None:
         with place(kind, tmp_path_factory.mktemp("rules")) as url:

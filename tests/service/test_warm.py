@@ -18,6 +18,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
 from holdfast.overlays.warm import LAST, MOST
 from holdfast.stores.base import Append
+from tests.amounts import examples
 
 REF = SessionRef("ada", "s")
 SETTINGS = {
@@ -89,8 +90,7 @@ class Side:
         session = await self.hf.session(REF.id, user_id=REF.user_id)
         entries = await session.entries()
         if what == "append":
-            new = await self.hf.new_entries([], [])
-            await self.hf.store.append(REF, Append(entries=new, timestamp=1, state_delta={"k": text}))
+            await self.hf.store.append(REF, Append(timestamp=1, state_delta={"k": text}))
             await session.append(_user(text))
         elif entries:
             seq = entries[number % len(entries)].seq
@@ -116,7 +116,7 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(life=steps)
 async def test_a_prompt_is_the_same_remembered_or_read(name: str, life: list[tuple[str, int, str]]) -> None:
     """Whatever happens to a session, also behind the process's back."""

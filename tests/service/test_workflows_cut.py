@@ -15,9 +15,10 @@ from holdfast.agents import Agent, Llm, Roster
 from holdfast.domain.session import HAND_OVER
 from holdfast.errors import ModelUnavailable, TurnInterrupted
 from holdfast.holdfast import Holdfast
-from tests.service.test_turn import REF
-from tests.service.toolbench import content, said
-from tests.service.workflowbench import DOWN, PANEL, PIPELINE, agents, asked_as, benched, check_units, who
+from tests.amounts import examples
+from tests.service.told_model import REF
+from tests.service.tools_kit import content, said
+from tests.service.workflow_kit import DOWN, PANEL, PIPELINE, agents, asked_as, benched, check_units, who
 
 # -- cut, and asked again --------------------------------------------------------------
 
@@ -199,7 +200,7 @@ class Stepping:
         """See `Model.close`."""
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(at=st.integers(1, 90), leave=st.booleans())
 def test_wherever_it_is_cut_the_log_is_whole_and_the_turn_can_be_asked_again(at: int, leave: bool) -> None:
     """No call is left open, nobody waits for anybody, no task is left; the same message again is answered."""

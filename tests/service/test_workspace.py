@@ -24,12 +24,15 @@ from holdfast.secrets import Guard, make_redactor
 from holdfast.secrets.patterns import Pattern
 from holdfast.workspace import Workspace, Workspaces, WorkspaceSettings
 from holdfast.workspace.program import Git
-from tests.service.workspacebench import KEY, LARGE, NOW, Clock, content, everything, files, git, sound, subjects
+from tests.amounts import examples
+from tests.clocks import START, TickingClock
+from tests.made_up import KEY
+from tests.service.workspace_kit import LARGE, content, everything, files, git, sound, subjects
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Workspaces:
-    return Workspaces(tmp_path / "deep" / "workspaces", Clock())
+    return Workspaces(tmp_path / "deep" / "workspaces", TickingClock())
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ async def one(kept: Workspaces) -> Workspace:
 async def test_a_new_one_has_two_files_and_one_commit(one: Workspace) -> None:
     [commit] = (await one.history()).commits
     assert (commit.subject, commit.body) == ("workspace init", "Auto-generated bootstrap commit.")
-    assert (commit.author, commit.timestamp_unix) == ("Holdfast <holdfast@localhost>", NOW // 1000 + 1)
+    assert (commit.author, commit.timestamp_unix) == ("Holdfast <holdfast@localhost>", START // 1000 + 1)
     assert commit.short_oid == commit.oid[:7]
     assert (one.folder / ".gitignore").read_text() == "transcripts/\nmedia/\n*.tmp\n*.swp\n.DS_Store\n"
     assert "*.md text eol=lf\n" in (one.folder / ".gitattributes").read_text()
@@ -55,7 +58,7 @@ async def test_a_new_one_has_two_files_and_one_commit(one: Workspace) -> None:
     assert git(one.folder, "status", "--porcelain") == ""
     assert git(one.folder, "log", "-1", "--format=%an %ae %cn %ce %ad", "--date=raw").split() == [
         *("Holdfast", "holdfast@localhost") * 2,
-        *(str(NOW // 1000 + 1), "+0000"),
+        *(str(START // 1000 + 1), "+0000"),
     ]
     assert (one.folder.stat().st_mode & 0o777, (one.folder / ".gitignore").stat().st_mode & 0o777) == (0o700, 0o600)
     sound(one)
@@ -64,7 +67,7 @@ async def test_a_new_one_has_two_files_and_one_commit(one: Workspace) -> None:
 async def test_opening_it_again_changes_nothing(one: Workspace, kept: Workspaces) -> None:
     before = git(one.folder, "rev-parse", "HEAD")
     await one.open()
-    await Workspaces(kept.root, Clock()).workspace("default", "writer").open()
+    await Workspaces(kept.root, TickingClock()).workspace("default", "writer").open()
     assert git(one.folder, "rev-parse", "HEAD") == before
 
 
@@ -111,7 +114,7 @@ async def test_an_empty_repository_gets_its_first_commit(kept: Workspaces) -> No
 
 async def test_it_never_commits_to_a_repository_around_it(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
-    workspace = Workspaces(tmp_path / "ws", Clock()).workspace("default", "w")
+    workspace = Workspaces(tmp_path / "ws", TickingClock()).workspace("default", "w")
     await workspace.write("MEMORY.md", "x")
     assert await workspace.commit("mine")
     assert git(workspace.folder, "rev-parse", "--show-toplevel").strip() == str(workspace.folder)
@@ -221,7 +224,7 @@ names = st.sampled_from([*HOSTILE, "default", "a", "@a", "agent", "tenant"]) | s
 
 
 @given(st.sets(st.tuples(names, names), max_size=8))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_two_share_a_folder_whatever_they_are_called(pairs: set[tuple[str, str]]) -> None:
     """Also where the file system does not tell capitals apart; and none lies in another one's."""
     kept = SHARED
@@ -231,7 +234,7 @@ def test_no_two_share_a_folder_whatever_they_are_called(pairs: set[tuple[str, st
     assert not any(one in other.parents for one in folders for other in folders)
 
 
-SHARED = Workspaces("/nowhere", Clock())
+SHARED = Workspaces("/nowhere", TickingClock())
 
 
 def _unicode(name: str) -> bool:
@@ -439,11 +442,11 @@ async def test_names_that_a_git_elsewhere_would_take_for_its_own_are_left_out(on
         max_size=4,
     )
 )
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 async def test_what_is_committed_is_what_is_there(versions: list[dict[str, bytes]]) -> None:
     """Whatever came before it: the newest commit has every small file as it is, and of a large one the last small version."""
     with tempfile.TemporaryDirectory() as root:
-        workspace = Workspaces(root, Clock()).workspace("default", "w")
+        workspace = Workspaces(root, TickingClock()).workspace("default", "w")
         await workspace.open()
         expected: dict[str, bytes] = {}
         for version in versions:
@@ -605,7 +608,7 @@ async def test_what_the_guard_knows_is_a_secret_too(tmp_path: Path) -> None:
     """Whichever part of it knows it; what it does elsewhere does not matter here."""
     own = make_redactor(patterns=[Pattern(regex="canary-[0-9]+", label="canary")], rules=())
     for number, guard in enumerate((Guard(own), Guard(None, own, "warn"))):
-        workspace = Workspaces(tmp_path / str(number), Clock(), guard).workspace("default", "w")
+        workspace = Workspaces(tmp_path / str(number), TickingClock(), guard).workspace("default", "w")
         for secret in ("canary-77", KEY):
             await workspace.write("MEMORY.md", f"x\n{secret}")
             with pytest.raises(SecretBlocked, match=r"MEMORY\.md, line 2"):
@@ -615,7 +618,7 @@ async def test_what_the_guard_knows_is_a_secret_too(tmp_path: Path) -> None:
 async def test_where_secrets_are_only_told_of_they_are_committed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    workspace = Workspaces(tmp_path, Clock(), on_secret="warn").workspace("default", "w")
+    workspace = Workspaces(tmp_path, TickingClock(), on_secret="warn").workspace("default", "w")
     await workspace.write("MEMORY.md", KEY)
     assert await workspace.commit("x")
     [record] = caplog.records
@@ -747,7 +750,7 @@ async def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Mon
     )
     (tmp_path / "bin" / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    workspace = Workspaces(tmp_path / "ws", Clock(), git=Git(seconds=0.3)).workspace("default", "w")
+    workspace = Workspaces(tmp_path / "ws", TickingClock(), git=Git(seconds=0.3)).workspace("default", "w")
     with pytest.raises(WorkspaceUnavailable, match=r"took more than 0\.3 s"):
         await workspace.commit("x")
     with pytest.raises(ProcessLookupError):
@@ -756,7 +759,7 @@ async def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Mon
 
 async def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    workspace = Workspaces(tmp_path / "file", Clock()).workspace("default", "w")
+    workspace = Workspaces(tmp_path / "file", TickingClock()).workspace("default", "w")
     for work in (workspace.commit("x"), workspace.write("a.md", "x"), workspace.purge()):
         with pytest.raises(WorkspaceUnavailable, match="cannot be made"):
             await work

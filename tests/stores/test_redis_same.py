@@ -23,6 +23,7 @@ from holdfast.stores.verify import verify
 from holdfast.testing.contract.keys import api_key
 from holdfast.testing.contract.kit import assistant, calls, compaction, failed, result, user
 from holdfast.testing.contract.media import brought
+from tests.amounts import examples
 from tests.stores.conftest import _place
 
 NAMES = ("a", "A", "é", "a\0", "{}")
@@ -354,7 +355,9 @@ def redis_url(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
 
 @pytest.mark.slow
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(st.one_of(*_writes, *_writes, *_reads), min_size=5, max_size=40))
 async def test_the_same_operations_have_the_same_answers(redis_url: str, operations: list[Operation]) -> None:

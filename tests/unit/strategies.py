@@ -20,9 +20,10 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.perspective import Perspective
 from holdfast.context.policies import Policy, policy
 from holdfast.context.recalled import CLOSING, OPENING, RECALLED_KINDS, Recall, RecalledItem
-from holdfast.context.settings import CLEARING, ContextSettings
+from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
+from holdfast.domain.log import erased, extend, rewind
 from holdfast.domain.messages import GENESIS, Content, Message, Part, ToolCall
-from holdfast.domain.session import Entry, NewEntry, Tail, erased, extend, rewind
+from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.tokens import STORED, TokenCounter, counter_for
 
 COUNTERS: dict[str, TokenCounter] = {"o200k": STORED, "cl100k": counter_for("gpt-4"), "estimate": counter_for("claude")}
@@ -327,14 +328,15 @@ _CLEARING: dict[str, SearchStrategy[Any]] = {
     "keep_latest": st.booleans(),
 }
 _KEYS[CLEARING] = {"budget": st.none() | budgets, **_CLEARING}
-STRATEGIES = tuple(_KEYS)
+_ANY = {"budget": st.none() | budgets}
+"""Keys of a strategy that has none above: every strategy that is there is tried."""
 
 
 @st.composite
 def policies(draw: DrawFn, *names: str) -> Policy:
     """A policy with random keys; of `names`, or of all; results cleared before it every other time."""
-    name = draw(st.sampled_from(names or STRATEGIES))
-    options = _drawn(draw, _KEYS[name])
+    name = draw(st.sampled_from(names or list(STRATEGIES)))
+    options = _drawn(draw, _KEYS.get(name, _ANY if "budget" in STRATEGIES[name].keys else {}))
     if name != CLEARING and draw(st.booleans()):
         options[CLEARING] = _drawn(draw, _CLEARING)
     return policy(ContextSettings(name, options))

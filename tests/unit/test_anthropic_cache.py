@@ -14,8 +14,9 @@ from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.view import ViewState
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
-from holdfast.domain.session import Entry, NewEntry, Tail, extend
+from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
 from holdfast.testing import PromptCache
 from holdfast.testing.anthropic_rules import request as violations_of
@@ -23,6 +24,7 @@ from holdfast.testing.anthropic_upstream import CacheUse
 from holdfast.tokens import STORED
 from holdfast.wire.anthropic_request import body_to
 from holdfast.wire.openai import message_to
+from tests.amounts import examples
 
 Json = dict[str, Any]
 MARK = {"type": "ephemeral"}
@@ -97,7 +99,7 @@ def spent(use: CacheUse) -> int:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(session=st.lists(turns, min_size=1, max_size=8), budget=st.sampled_from([600, 1_500, 4_000]))
 def test_every_call_reads_all_that_the_call_before_wrote(
     name: str, session: list[tuple[int, list[int], str]], budget: int

@@ -1,3 +1,5 @@
+"""What a configuration comes to: the models, the store, the address; what `config check` says, and what is never shown."""
+
 from __future__ import annotations
 
 import re
@@ -12,15 +14,11 @@ from holdfast.config import LLM, Agent, Config, Database, Gateway, McpServer, Sh
 from holdfast.config.auth import Auth, Jwt
 from holdfast.config.convert import fields_of
 from holdfast.config.fields import rows, table
-from holdfast.config.model import (
-    NOT_USED_YET,
-    ArtifactStorage,
-    Document,
-    SessionStorage,
-)
+from holdfast.config.model import NOT_USED_YET, Document
 from holdfast.config.secrets import Redaction, SecretGuard, SecretPattern
 from holdfast.config.spelling import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS, SERVER, SERVER_IGNORED
-from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.config.storage import ArtifactStorage, SessionStorage
+from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 from tests.unit.blocks import BLOCKS, ENV
 
@@ -431,10 +429,9 @@ def test_every_key_is_told() -> None:
 
 
 def test_the_page_tells_the_keys_that_are_used() -> None:
-    """Beside the table, where their sections say what they are for."""
+    """Beside the table, where their sections say what they are for. (Of strategies' keys: tests/unit/test_replay_specs.py.)"""
     page = PAGE.partition("## All keys")[0]
     keys = {key for model in (*USED, *GUARDING) for key in fields_of(model)}
-    keys |= {key for strategy in STRATEGIES.values() for key in strategy.keys} | set(STRATEGIES)
     keys -= {"storage"}  # told by its parts
     assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", page)} == set()
 

@@ -16,6 +16,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
+from tests.amounts import examples
 from tests.unit import context_reference as reference
 from tests.unit.context_rules import GONE
 from tests.unit.strategies import UNLIMITED, Event, log_of, tame_events
@@ -45,7 +46,7 @@ def agree(made: WorkingSet | None, kept: reference.Kept, budget: int | None, ent
     assert made.tokens == kept.tokens
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     tame_events,
     st.integers(100, 1500),
@@ -71,7 +72,7 @@ def test_count_windows(strategy: str, history: list[Event], window_size: int, bu
     agree(built(strategy, {"window_size": window_size, "budget": budget}, entries), kept, budget, entries)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(tame_events, st.integers(100, 1500), st.floats(0.05, 0.95), st.randoms(use_true_random=False))
 def test_salience(history: list[Event], budget: int, target: float, chance: Random) -> None:
     """What callers rated leaves least important first, the oldest of equals first."""

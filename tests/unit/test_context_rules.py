@@ -21,6 +21,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
+from tests.amounts import examples
 from tests.unit.context_rules import (
     callable_behind,
     called,
@@ -88,7 +89,7 @@ def test_rules_hold(name: str, data: st.DataObject) -> None:
         check_rules(request, made, entries)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(request=requests("head_tail", "token_window", "digest"), turn=long_turns())
 def test_rules_hold_in_a_turn_of_hundreds_of_rounds(request: Request, turn: list[Event]) -> None:
     """In a long agent turn the older rounds go, the task and the newest round stay."""

@@ -17,7 +17,7 @@ from holdfast.context.build import ModelCount, Request, WorkingSet, build
 from holdfast.context.dialects import EMPTY, RESERVE, Dialect, adapted, arguments_of
 from holdfast.context.policies import policy
 from holdfast.context.reasoning import thoughts
-from holdfast.context.settings import ContextSettings
+from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
@@ -26,7 +26,7 @@ from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import message_to
 from tests.unit import dialect_rules
 from tests.unit.context_rules import callable_behind
-from tests.unit.strategies import IMAGE, STRATEGIES, UNLIMITED, Log, events, log_of, requests
+from tests.unit.strategies import IMAGE, UNLIMITED, Log, events, log_of, requests
 
 Json = dict[str, Any]
 FOREIGN: tuple[Dialect, ...] = ("anthropic", "gemini")

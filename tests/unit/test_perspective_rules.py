@@ -23,6 +23,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
+from tests.amounts import examples
 from tests.unit import context_reference as reference
 from tests.unit.context_rules import GONE, check_refusal, check_rules, groups_of, visible_of
 from tests.unit.perspective_reference import told
@@ -187,7 +188,7 @@ def messages_of(request: Request, entries: Sequence[Entry], seqs: Sequence[int])
 
 
 @pytest.mark.parametrize("strategy", ["token_window", "head_tail", "buffer_window"])
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     history=tame_team_events,
     agent=st.sampled_from(["ada", "bob"]),

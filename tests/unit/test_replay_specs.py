@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.context.settings import CLEARING, STRATEGIES
 from holdfast.errors import InvalidRequest
-from holdfast.replay import Scribe, Spec, play, play_each, spec_of, specs_of, stand_in
+from holdfast.replay import Spec, SummaryWriter, play, spec_of, specs_of, stand_in
+from scripts.config_keys import strategies
 from tests.unit.test_replay import RECORDED, rounds
 
 # -- specs ------------------------------------------------------------------------------
@@ -112,8 +113,7 @@ def test_a_list_of_specs() -> None:
 def test_a_spec_plays_with_its_keys() -> None:
     """A window of one message finds less than one of twenty."""
     found = [
-        play_each([RECORDED], spec_of(text), 10_000, on_session=lambda: None).result
-        for text in ("buffer_window:window_size=1", "buffer_window")
+        play([RECORDED], spec_of(text), 10_000).result for text in ("buffer_window:window_size=1", "buffer_window")
     ]
     assert [result.strategy for result in found] == ["buffer_window:window_size=1", "buffer_window"]
     assert found[0].recall is not None
@@ -129,9 +129,9 @@ COMPOSED = [f"{CLEARING}:clear_at_least=100,keep=1+{name}" for name in STRATEGIE
 @pytest.mark.parametrize("text", [*STRATEGIES, *COMPOSED])
 def test_every_strategy_and_composition_is_played(text: str) -> None:
     """Within the budget, without an orphan; the label says what it was."""
-    with Scribe(stand_in()) as scribe:
+    with SummaryWriter(stand_in()) as writer:
         spec = spec_of(text)
-        result = play_each([rounds(12)], spec, 700, on_session=lambda: None, scribe=scribe).result
+        result = play([rounds(12)], spec, 700, writer=writer).result
     assert (result.strategy, result.calls, result.orphans) == (text, 24, 0.0)
     assert result.refused == 0 or spec.strategy == "none"
     bounded = spec.strategy not in ("head_tail", "buffer_window", "none")
@@ -142,9 +142,7 @@ def test_every_strategy_and_composition_is_played(text: str) -> None:
 def test_a_composition_clears_before_the_other_strategy_works() -> None:
     """What is cleared need not leave: more of the conversation stays, less of the results."""
     plain, cleared = (
-        play([rounds(12)], name, 10_000, on_session=lambda: None)
-        if name == "none"
-        else play_each([rounds(12)], spec_of(name), 10_000, on_session=lambda: None).result
+        play([rounds(12)], spec_of(name), 10_000).result
         for name in ("none", f"{CLEARING}:trigger=300,keep=1,clear_at_least=50+none")
     )
     assert cleared.tokens_per_call < 0.7 * plain.tokens_per_call
@@ -188,6 +186,8 @@ def test_the_page_tells_of_each_strategy_and_its_keys() -> None:
         assert keys <= set(re.findall(r"`([a-z_]+)", told[name])), name
 
 
-def test_other_pages_name_the_strategies_that_there_are() -> None:
-    assert set(named(first_cells("configuration.md", "| strategy | key |"))) == set(STRATEGIES)
-    assert ",".join(STRATEGIES) in (DOCS / "command-line.md").read_text(encoding="utf-8")
+def test_the_page_has_the_table_of_all_strategies() -> None:
+    """As the code has them: `python scripts/config_keys.py` writes it."""
+    assert f"scripts/config_keys.py -->\n\n{strategies()}\n<!-- strategies: end -->" in (
+        DOCS / "policies.md"
+    ).read_text(encoding="utf-8")

@@ -27,6 +27,7 @@ from holdfast.secrets import (
 )
 from holdfast.secrets import patterns as own_patterns
 from holdfast.secrets import rules as rule_table
+from tests.amounts import examples
 
 BUILT_IN = make_redactor()
 
@@ -145,7 +146,7 @@ def test_every_rule_has_its_secrets() -> None:
 
 
 @given(planted())
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 def test_a_planted_secret_goes_and_nothing_else_does(plant: tuple[str, str, str, str]) -> None:
     rule, before, secret, behind = plant
     assume(secret not in f"{before} {behind} [REDACTED:{rule}]")  # "111" may be a word as well
@@ -165,7 +166,7 @@ def test_a_rule_alone_names_what_it_found(rule: str) -> None:
     alone = make_redactor(rules=[rule])
 
     @given(SECRETS[rule])
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     def check(plant: tuple[str, str, str]) -> None:
         head, secret, tail = plant
         assume(secret not in f"so {head} {tail} it is [REDACTED:{rule}]")
@@ -178,7 +179,7 @@ def test_a_rule_alone_names_what_it_found(rule: str) -> None:
 
 
 @given(st.lists(planted(), min_size=2, max_size=5), st.sampled_from(["", " ", "\n", ";", '"', "-"]))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_of_many_secrets_close_together_none_stays(plants: list[tuple[str, str, str, str]], between: str) -> None:
     text = between.join(before + secret + behind for _, before, secret, behind in plants)
     told = BUILT_IN.redacted(text)
@@ -267,7 +268,7 @@ JSON = st.recursive(
 
 
 @given(JSON, planted(), st.booleans(), st.booleans(), st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_json_stays_json_without_its_secrets(
     value: Any, plant: tuple[str, str, str, str], as_key: bool, escaped: bool, spaced: bool
 ) -> None:

@@ -16,6 +16,7 @@ from holdfast.config import config_check, load
 from holdfast.domain.messages import Message, Part, ToolCall, canonical, encode_payload
 from holdfast.errors import InvalidRequest, SecretBlocked
 from holdfast.secrets import CREDENTIALS, RULES, Guard, Pattern, Redactor, guard_of, make_redactor, redactor_of
+from tests.amounts import examples
 from tests.unit.test_secrets import BUILT_IN, planted
 
 # -- messages ----------------------------------------------------------------------------
@@ -123,7 +124,7 @@ def test_errors_are_told_without_what_they_quote() -> None:
 
 
 @given(planted(), st.sampled_from(["user", "assistant"]))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_redacted_messages_compare_as_the_ones_they_come_from(plant: tuple[str, str, str, str], role: str) -> None:
     _, before, secret, behind = plant
     guard = Guard(BUILT_IN)
@@ -191,7 +192,7 @@ def hiding(place: int, text: str) -> Message:
 
 
 @given(planted(), st.integers(0, 7))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_no_byte_that_is_stored_tells_a_planted_secret(plant: tuple[str, str, str, str], place: int) -> None:
     rule, before, secret, behind = plant
     around = encode_payload(hiding(place, f"{before} {behind} [REDACTED:{rule}]"))

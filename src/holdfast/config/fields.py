@@ -7,7 +7,7 @@ import inspect as source_of
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import NODEFAULT, inspect
 
@@ -15,16 +15,7 @@ from holdfast.config.convert import fields_of, form_of
 from holdfast.config.kinds import Settings
 from holdfast.config.model import Document
 from holdfast.config.values import format_duration, format_size
-from holdfast.context.settings import DEFAULT_STRATEGY, STRATEGIES, ContextSettings
-
-_KINDS: Final = {
-    "clearing": "mapping, true, false",
-    "flag": "true, false",
-    "integer": "integer",
-    "share": "above 0, below 1",
-    "text": "string",
-    "texts": "list of strings",
-}
+from holdfast.context.settings import DEFAULT_STRATEGY, ContextSettings
 
 
 @cache
@@ -67,23 +58,15 @@ def rows(cls: type[Settings] = Document, path: str = "") -> Iterator[Row]:
 
 
 def _strategies(path: str) -> Iterator[Row]:
-    """The keys of all strategies, with what each makes of them."""
-    yield Row(f"{path}.strategy", ", ".join(f"`{name}`" for name in STRATEGIES), f"`{DEFAULT_STRATEGY}`", "See above.")
-    for key in dict.fromkeys(key for strategy in STRATEGIES.values() for key in strategy.keys):
-        having = {name: strategy.keys[key] for name, strategy in STRATEGIES.items() if key in strategy.keys}
-        defaults = {name: _plainly(what.default) for name, what in having.items() if what.default not in (None, ())}
-        alike = len(defaults) == len(having) and len(set(defaults.values())) == 1
-        told = ", ".join(f"{value} (`{name}`)" for name, value in defaults.items())
-        default = next(iter(defaults.values())) if alike else told
-        texts: dict[str, list[str]] = {}
-        for name, what in having.items():
-            texts.setdefault(what.about, []).append(f"`{name}`")
-        about = "; ".join(f"{', '.join(names)}: {text}" for text, names in texts.items())
-        yield Row(f"{path}.{key}", _KINDS[next(iter(having.values())).kind], default, f"{about}.")
-
-
-def _plainly(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:,}" if isinstance(value, int) else str(value)
+    """The name, and for all keys of all strategies one row: the page that tells of them has a table of its own."""
+    where = "[Policies](policies.md#keys-and-defaults)"
+    yield Row(
+        f"{path}.strategy",
+        "name of a strategy",
+        f"`{DEFAULT_STRATEGY}`",
+        f"What decides what of a log is sent: {where}.",
+    )
+    yield Row(f"{path}.KEY", "as the strategy has it", "", f"A key of the strategy: {where}.")
 
 
 def _below(info: inspect.Type) -> tuple[type[Settings], str] | None:
