@@ -212,10 +212,6 @@ class Team(Generic[A]):
             parent = self._parents[parent]
         return tuple(found[::-1])
 
-    def is_step(self, name: str) -> bool:
-        """Whether an agent is part of a workflow, as a step of it or below one: such a one hands nothing over."""
-        return name in self._steps
-
     def reachable(self, name: str) -> tuple[A, ...]:
         """To whom an agent may hand the conversation over: those below it, then who is above it, then the others below that one."""
         agent = self._agents[name]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.context.policies import Policy
 from holdfast.context.units import Unit, units_of
-from holdfast.context.view import Carried, ViewState
+from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import Compaction, Outside, Room, Window
 from holdfast.domain.session import Entry
 
@@ -20,15 +20,15 @@ LONG = 200
 """Messages from which making a window takes milliseconds."""
 
 
-def carried(
+def folded(
     policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
-) -> Carried:
-    """The view of a policy, carried on from a saved state; see `Carried`."""
-    kind = Buffered if policy.history else Carried
+) -> FoldedView:
+    """The view of a policy, carried on from a saved state; see `FoldedView`."""
+    kind = BufferedView if policy.history else FoldedView
     return kind(policy, room, state, kept, entries)
 
 
-class Buffered(Carried):
+class BufferedView(FoldedView):
     """A view of the newest messages. What is saved of it is where they begin, and what stays from before."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Buffered(Carried):
         self._beyond: Entry | None = None
         self._anchor = state.anchor if state else None
         self._current = state.current if state else None
-        self._made: tuple[Room, Carried] | None = None
+        self._made: tuple[Room, FoldedView] | None = None
         super().__init__(policy, room, None, (), entries)
 
     @property
@@ -51,12 +51,12 @@ class Buffered(Carried):
 
     @property
     def long(self) -> bool:
-        """See `Carried.long`: all that it sees is gone over."""
+        """See `FoldedView.long`: all that it sees is gone over."""
         return self._messages > LONG
 
     @property
     def tokens(self) -> int:
-        """See `Carried.tokens`."""
+        """See `FoldedView.tokens`."""
         return sum(entry.tokens for unit in (*self._held, *self._units) for entry in unit.entries)
 
     def extend(self, entries: Iterable[Entry]) -> None:
@@ -91,7 +91,7 @@ class Buffered(Carried):
     def window(self, room: Room) -> Window:
         """The window that a log of nothing but what it sees would have, at its end."""
         if self._made is None or self._made[0] != room:
-            made = Carried(self._policy, room, None, (), ())
+            made = FoldedView(self._policy, room, None, (), ())
             made.take([*self._held, *self._units])
             self._made = (room, made)
         window = self._made[1].window(room).copy()
@@ -106,7 +106,7 @@ class Buffered(Carried):
         return False
 
     def rate(self, importances: Mapping[int, float]) -> None:
-        """See `Carried.rate`."""
+        """See `FoldedView.rate`."""
         self._held = [unit.rated(importances) for unit in self._held]
         self._units = deque(unit.rated(importances) for unit in self._units)
         self._newest = tuple(entry for unit in units_of(self._newest) for entry in unit.rated(importances).entries)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from holdfast.context import explain
-from holdfast.context.buffer import carried as carried_on
+from holdfast.context.buffer import folded
 from holdfast.context.cut import MIN_CUT, Count
 from holdfast.context.dialects import RESERVE, Dialect, adapted, added
 from holdfast.context.explain import BuildRecord, Run
@@ -17,7 +17,7 @@ from holdfast.context.introduced import Introduction
 from holdfast.context.policies import Policy
 from holdfast.context.recalled import Block, Held, Recall, block_of
 from holdfast.context.summaries import stored_compaction, summarized
-from holdfast.context.view import Carried, ViewState
+from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import Room, Window
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import Counted, Measure
@@ -133,7 +133,7 @@ class WorkingSet:
         budget: tokens the conversation could use.
         recalled: what is recalled in it; None: nothing is.
         recalled_tokens: of the message that tells it.
-        carried: the view it was built from.
+        view: the view it was built from.
         prefix: what it has in common with the view's prompt before it.
         broken: where that prompt is no prefix of this one, and why; None where it is, or is not known.
     """
@@ -142,7 +142,7 @@ class WorkingSet:
         self,
         request: Request,
         fitted: Fitted,
-        carried: Carried,
+        view: FoldedView,
         *,
         budget: int,
         overhead: int,
@@ -150,10 +150,10 @@ class WorkingSet:
     ) -> None:
         self.request = request
         self.window = fitted.window
-        self.carried = carried
+        self.view = view
         self.recalled = placed.block if placed else None
         self.recalled_tokens = placed.tokens if placed else 0
-        before = carried.mark
+        before = view.mark
         leading = request.leading()
         self.messages: tuple[Message, ...] = (*leading, *fitted.conversation)
         at = None
@@ -164,19 +164,19 @@ class WorkingSet:
         self.budget = budget
         self.tokens = fitted.tokens
         self.total_tokens = fitted.tokens + overhead + self.recalled_tokens
-        self.prefix = carried.trail.follow(self.messages, at or 0)
+        self.prefix = view.trail.follow(self.messages, at or 0)
         self.broken = explain.broken(self.prefix, before, self._mark, fitted.window, request.policy)
-        carried.mark = self._mark
+        view.mark = self._mark
 
     @cached_property
     def state(self) -> ViewState:
         """What the view has worked out, to be saved with the session; asked for before the view is carried on."""
-        return self.carried.state()
+        return self.view.state()
 
     @property
     def hash(self) -> str:
         """Of the exact messages: equal for equal log, policy and budget."""
-        return self.carried.trail.hash(self.messages)
+        return self.view.trail.hash(self.messages)
 
     @property
     def through(self) -> int:
@@ -206,8 +206,8 @@ class WorkingSet:
             dialect=self.request.dialect,
             messages=len(self.messages),
             common=self.prefix.messages if self.prefix.before is not None else -1,
-            frontier=self.carried.frontier,
-            summary=self.carried.summary.mark if self.carried.summary else "",
+            frontier=self.view.frontier,
+            summary=self.view.summary.mark if self.view.summary else "",
             recalled=explain.recorded(self.recalled.ids if self.recalled else ()),
             recalled_tokens=self.recalled_tokens,
             missed=self.request.recall.missed,
@@ -331,32 +331,32 @@ def _from_store(
     limit = request.limit(overhead)
     room = request.room(limit)
     if state is None and live is not None:
-        carried = summarized(request.policy, room, stored_compaction(live, room.count), entries, anchor=anchor)
+        view = summarized(request.policy, room, stored_compaction(live, room.count), entries, anchor=anchor)
     else:
-        carried = carried_on(request.policy, room, state, kept, entries)
-    return _built(request, carried, limit, overhead)
+        view = folded(request.policy, room, state, kept, entries)
+    return _built(request, view, limit, overhead)
 
 
-def build_on(request: Request, carried: Carried) -> WorkingSet:
+def build_on(request: Request, view: FoldedView) -> WorkingSet:
     """The working set of a view that is in memory and has everything the log has. See `build`."""
 
     def made(one: Request) -> WorkingSet:
         overhead = one.overhead()
-        return _built(one, carried, one.limit(overhead), overhead)
+        return _built(one, view, one.limit(overhead), overhead)
 
     return _first(request, made)
 
 
-def _built(request: Request, carried: Carried, limit: int, overhead: int) -> WorkingSet:
+def _built(request: Request, view: FoldedView, limit: int, overhead: int) -> WorkingSet:
     left = request.input_budget - overhead
     wanted = request.recall.wanted(left)
-    fitted = fit(carried.window(request.room(limit)), request, limit)
+    fitted = fit(view.window(request.room(limit)), request, limit)
     room = min(wanted, left - fitted.tokens) if request.recall.spare else wanted
     placed = _placed(request, fitted, room)
     if placed is None and room < wanted and (request.recall.items or request.recall.block):
         missed = (*request.recall.missed, NO_ROOM)
         request = msgspec.structs.replace(request, recall=msgspec.structs.replace(request.recall, missed=missed))
-    return WorkingSet(request, fitted, carried, budget=limit, overhead=overhead, placed=placed)
+    return WorkingSet(request, fitted, view, budget=limit, overhead=overhead, placed=placed)
 
 
 def _placed(request: Request, fitted: Fitted, room: int) -> Placed | None:

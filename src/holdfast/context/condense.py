@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.context.choosing import Shown
-from holdfast.context.digest import Pool, encoded, fold_in, opened, told
-from holdfast.context.facts import asked_of
+from holdfast.context.digest.choosing import Shown
+from holdfast.context.digest.facts import asked_of
+from holdfast.context.digest.pool import Pool, encoded, fold_in, opened, rendered
 from holdfast.context.squeeze import all_of
 from holdfast.context.units import Unit, spoken
 from holdfast.context.window import Compaction, Window
@@ -84,7 +84,7 @@ def _digest(window: Window, pool: Pool, cut: Sequence[Unit], tokens: int) -> Com
     if window.summary is not None and last > window.summary.last:
         first = max(first, window.summary.last + 1)
     overhead = window.room.count.message(Message(role="user", content=""))
-    text = told(pool, tokens - overhead, first=first, last=last, count=window.room.count, shown=_shown(window))
+    text = rendered(pool, tokens - overhead, first=first, last=last, count=window.room.count, shown=_shown(window))
     if not text:
         return None
     size = window.room.count.message(Message(role="user", content=text))

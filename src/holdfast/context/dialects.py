@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast.context.reasoning import THINKING, thoughts
 from holdfast.context.units import distinct_id, labelled
+from holdfast.domain.medium import KINDS
 from holdfast.domain.messages import SERVER_TOOL_PARTS, SYSTEM_ROLES, Content, Message, Part, ToolCall
-from holdfast.domain.shapes import KINDS
 from holdfast.errors import InvalidRequest
 
 Dialect = Literal["openai", "anthropic", "gemini"]

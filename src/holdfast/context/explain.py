@@ -151,8 +151,7 @@ def _seqs(window: Window) -> list[int | None]:
 
 def policy(made: Policy) -> dict[str, Any]:
     """A policy as it is told: the strategy and its keys, those left to their defaults too, as they could be asked for."""
-    fields = msgspec.to_builtins(msgspec.structs.replace(made, perspective=None) if made.perspective else made)
-    del fields["perspective"]
+    fields = msgspec.to_builtins(msgspec.structs.replace(made, perspective=None, choose=None))
     clearing = fields.pop("clearing")
     fields |= clearing or {} if made.name == CLEARING else {CLEARING: clearing}
     if made.summarizer is not None:
@@ -303,7 +302,8 @@ SUMMARIZED = "summarized"
 def _told_units(window: Window, policy: Policy) -> Iterator[tuple[Unit, str, str]]:
     """Every unit that is sent: what it is, and why it is there."""
     anchor = window.anchor if window.anchored else None
-    important = len(window.head) if policy.salient else 0
+    chosen = STRATEGIES[policy.name].chosen if policy.choose is not None else ""
+    before = len(window.head) if chosen else 0
     for number, unit in enumerate((*window.head, *window.units)):
         entries = unit.entries
         first = entries[0].seq
@@ -314,7 +314,7 @@ def _told_units(window: Window, policy: Policy) -> Iterator[tuple[Unit, str, str
         elif first == window.current:
             yield unit, "kept", "the current user message"
         else:
-            yield unit, "kept", "important" if number < important else "recent"
+            yield unit, "kept", chosen if number < before else "recent"
 
 
 def _joined(runs: Iterator[Run]) -> list[Run]:

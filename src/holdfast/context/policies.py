@@ -7,7 +7,7 @@ refused by `fit`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from holdfast.context.condense import FIRM, condensed, reserve
 from holdfast.context.cut import MIN_CUT, least
 from holdfast.context.perspective import Perspective
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
-from holdfast.context.squeeze import all_of, older, squeezed, with_stub
+from holdfast.context.squeeze import all_of, older, squeezed, with_room_to_choose, with_stub
 from holdfast.context.units import Unit
 from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
 
@@ -27,6 +27,12 @@ RECENT_LEAST = 0.5
 """Part of `target` of the room beside the digest that the newest messages get at least."""
 WITHOUT_MODEL = frozenset({"none", "offline"})
 """Names of `summarizer_llm` for which the digest stands in."""
+Chooser = Callable[[Window, "Policy"], Container[int]]
+"""Chooses what stays of a window that is over its room, by the keys of a policy: places (`Unit.first`) of its units. Pure.
+
+What may never leave (task anchor, pins, current message, newest unit) stays in any case and need not be among them; what is
+chosen beyond the room is cut and dropped as with any strategy.
+"""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +46,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         threshold: part of the room past which it changes; None: all of it.
         anchored: False where the task anchor is an ordinary unit.
         condense: whether what left is told in a digest.
-        salient: whether the least important units leave first, not the oldest.
+        choose: chooses what stays, in place of the newest; None: the oldest leave first.
         summarizer: the llm that summarizes what is past `summarize_at`; "" is the agent's own, None: none does.
         summarize_at: part of the room past which a summary is made.
         prompt: what the summarizer is asked; None: the built-in text.
@@ -59,7 +65,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float | None = None
     anchored: bool = True
     condense: bool = False
-    salient: bool = False
+    choose: Chooser | None = None
     summarizer: str | None = None
     summarize_at: float = 1.0
     prompt: str | None = None
@@ -114,10 +120,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def _cut_down(self, window: Window, floor: int) -> Window:
         room, told = window.room.tokens, reserve(window.room.tokens) if self.condense else 0
         allowed = room - int(told * FIRM)
-        if self.salient:
-            chosen = with_stub(self._chosen(window), floor)
+        if self.choose is not None:
+            chosen = with_stub(self._chosen(window, self.choose), floor)
             if chosen.body > allowed:
-                chosen = with_stub(self._chosen(salience.shortened(window, chosen, floor)), floor)
+                shorter = with_room_to_choose(window, chosen, floor)
+                chosen = with_stub(self._chosen(shorter, self.choose), floor)
             if chosen.body <= allowed:
                 return chosen
         goal = allowed if self.target is None else self._goal(room, told)
@@ -133,11 +140,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             window = with_stub(window.drop(1), floor)
         return squeezed(window, allowed, floor, all_of)
 
-    def _chosen(self, window: Window) -> Window:
-        """Without the least important units; the frontier stands behind the last one that left."""
-        room = window.room.tokens
-        share = salience.target(room) if self.target is None else self.target
-        kept = salience.kept(window, int(share * room))
+    def _chosen(self, window: Window, choose: Chooser) -> Window:
+        """With what `choose` says; the frontier stands behind the last unit that left."""
+        kept = choose(window, self)
         left = [at for at, unit in enumerate(window.units[:-1]) if not (unit.first in kept or window.protected(unit))]
         return window.drop(left[-1] + 1 if left else 0, keeping=kept)
 
@@ -201,7 +206,11 @@ def _digest(**options: Any) -> Policy:
 
 
 def _salience(**options: Any) -> Policy:
-    return Policy(name="salience", salient=True, **options)
+    return Policy(name="salience", choose=_most_important, **options)
+
+
+def _most_important(window: Window, own: Policy) -> Container[int]:
+    return salience.chosen(window, own.target)
 
 
 def _summary_buffer(threshold: float, summarizer_llm: str | None, **options: Any) -> Policy:
@@ -223,7 +232,7 @@ _MAKERS: Mapping[str, Callable[..., Policy]] = {
 }
 
 
-# -- how much goes -----------------------------------------------------------
+# -- what goes -----------------------------------------------------------------
 
 
 def _surplus(window: Window, window_size: int) -> int:

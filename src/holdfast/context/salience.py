@@ -6,7 +6,6 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from holdfast.context.signals import Signals
-from holdfast.context.squeeze import all_of, older, squeezed, with_stub
 from holdfast.context.units import Unit
 from holdfast.context.window import Window
 
@@ -17,8 +16,6 @@ leaves it does not come back."""
 LEAST_TARGET, MOST_TARGET = 0.33, 1.0
 ALIKE = 0.5
 """Part of the importance of another unit from which one is of the same class, where nobody but their signals says so."""
-MUST = 0.5
-"""Part of the room that what must stay is cut to, where it has to be cut at all: the rest is for what is important."""
 
 
 def target(room: int) -> float:
@@ -34,6 +31,17 @@ def importances(units: Sequence[Unit]) -> list[float]:
     """
     signals = Signals(units)
     return [signals.importance(at) if (said := _given(unit)) is None else said for at, unit in enumerate(units)]
+
+
+def chosen(window: Window, share: float | None) -> frozenset[int]:
+    """Places of the units that are worth their room.
+
+    Args:
+        window: over its room.
+        share: of the room that all may take; None: `target` of it.
+    """
+    room = window.room.tokens
+    return kept(window, int((target(room) if share is None else share) * room))
 
 
 def kept(window: Window, goal: int) -> frozenset[int]:
@@ -54,22 +62,6 @@ def kept(window: Window, goal: int) -> frozenset[int]:
             over += sizes[at]
             out.discard(at)
     return frozenset(units[at].first for at in free if at not in out)
-
-
-def shortened(window: Window, must: Window, floor: int) -> Window:
-    """`window` with what must stay cut, because it does not fit: further than it would have to be.
-
-    Otherwise one long result would leave no room for anything, and all that was worth keeping until now would be gone.
-
-    Args:
-        window: before anything left.
-        must: what is left of it when all leaves that can.
-        floor: tokens below which no message is cut.
-    """
-    room = window.room.tokens
-    must = squeezed(with_stub(must, floor), room, floor, older)
-    must = squeezed(must, int(MUST * room), floor, all_of)
-    return window.cut({seq: cut.tokens for seq, cut in must.cuts.items() if window.cuts.get(seq) is not cut})
 
 
 _Ranked = tuple[float, int]

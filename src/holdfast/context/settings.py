@@ -45,6 +45,8 @@ class Strategy(msgspec.Struct, frozen=True):
     keys: Mapping[str, Key] = {}
     left: str = _OVER
     """Why what it leaves out is not sent, as `explain` tells it; empty: it leaves nothing out."""
+    chosen: str = ""
+    """Why what it chooses from before the newest is sent; empty: it does not choose."""
 
 
 class ContextSettings(msgspec.Struct, frozen=True):
@@ -85,10 +87,12 @@ _CLEARING_KEYS: Final[Mapping[str, Key]] = {
 }
 
 
-def _composed(about: str, keys: Mapping[str, Key] = MappingProxyType({}), *, left: str = _OVER) -> Strategy:
+def _composed(
+    about: str, keys: Mapping[str, Key] = MappingProxyType({}), *, left: str = _OVER, chosen: str = ""
+) -> Strategy:
     """A strategy that tool results may be cleared before."""
     clearing = Key("clearing", None, "its keys, or true: older tool results are cleared before; unset: they are not")
-    return Strategy(about, {**keys, CLEARING: clearing}, left)
+    return Strategy(about, {**keys, CLEARING: clearing}, left, chosen)
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
@@ -121,10 +125,15 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
             "drops the least important messages first",
             {
                 "budget": _budget(None, _BY_INPUT),
-                "target": Key("share", None, "share of the room that is used after a step; unset: by the room"),
+                "target": Key(
+                    "share",
+                    None,
+                    "share of the room that is used after a step; unset: all of a room of 2,048 tokens, down to 0.33 of one of 8,192",
+                ),
                 "scorer": Key("text", None, "name of a scorer or an llm that rates messages; unset: built-in signals"),
             },
             left="over the budget, and less important than what stays",
+            chosen="important",
         ),
         "summary_buffer": _composed(
             "past the threshold, older messages become one summary, written by a model",

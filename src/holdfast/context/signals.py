@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from holdfast.context.facts import MAX_TEXT, asked_of
+from holdfast.context.digest.facts import asked_of, ends_of
 from holdfast.context.units import Unit
 from holdfast.context.values import DATE, DIGITS, IDENTIFIER, NAME, NUMBERED, SHORT, WORD, weight_of, words_of
 from holdfast.domain.messages import Message
@@ -201,12 +201,9 @@ class _Told:
 
 
 def _texts(message: Message) -> Iterator[str]:
-    """A message's text and the arguments of its calls; of a long one the head and the tail."""
-    for text in (message.text, *(call.arguments for call in message.tool_calls)):
-        if len(text) > MAX_TEXT:
-            yield text[: MAX_TEXT * 3 // 5] + "\n" + text[-MAX_TEXT * 2 // 5 :]
-        elif text:
-            yield text
+    """A message's text and the arguments of its calls, as far as they are read."""
+    texts = (message.text, *(call.arguments for call in message.tool_calls))
+    return (ends_of(text) for text in texts if text)
 
 
 def _words(text: str) -> Iterator[str]:

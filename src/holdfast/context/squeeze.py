@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from holdfast.context.units import Unit
 from holdfast.context.window import ANCHOR_SHARE, Window
 
+MUST = 0.5
+"""Part of the room that what must stay is cut to, where it has to be cut at all: the rest is for what is chosen."""
+
 
 def with_stub(window: Window, floor: int, *, everywhere: bool = False) -> Window:
     """The anchor in at most its share of the room, once it stands alone in the head.
@@ -21,6 +24,22 @@ def with_stub(window: Window, floor: int, *, everywhere: bool = False) -> Window
         if window.anchored and unit.first == window.anchor and window.size(unit) > most:
             return window.cut({unit.first: most})
     return window
+
+
+def with_room_to_choose(window: Window, must: Window, floor: int) -> Window:
+    """`window` with what must stay cut, because it does not fit: further than it would have to be.
+
+    Otherwise one long result would leave no room for anything, and all that was worth keeping until now would be gone.
+
+    Args:
+        window: before anything left.
+        must: what is left of it when all leaves that can.
+        floor: tokens below which no message is cut.
+    """
+    room = window.room.tokens
+    must = squeezed(with_stub(must, floor), room, floor, older)
+    must = squeezed(must, int(MUST * room), floor, all_of)
+    return window.cut({seq: cut.tokens for seq, cut in must.cuts.items() if window.cuts.get(seq) is not cut})
 
 
 def older(window: Window) -> Iterable[Unit]:

@@ -16,7 +16,7 @@ from holdfast.context.policies import Policy
 from holdfast.context.squeeze import with_stub
 from holdfast.context.units import Unit, spoken, units_of
 from holdfast.context.values import DATE, NUMBERED, weight_of, words_of
-from holdfast.context.view import Carried, ViewState
+from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import ANCHOR_SHARE, Compaction, Room, Window
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, StoredCompaction
@@ -186,7 +186,7 @@ def summarized(
     entries: Sequence[Entry],
     *,
     anchor: int | None,
-) -> Carried:
+) -> FoldedView:
     """The view that begins with `summary`: what must stay of its range, the summary, and the live path behind it.
 
     Whoever makes it, from whatever was read: the same log, summary and policy give the same view.
@@ -211,7 +211,7 @@ def summarized(
         cuts=held.cuts,
         summary=summary,
     )
-    return Carried(policy, room, state, kept, behind)
+    return FoldedView(policy, room, state, kept, behind)
 
 
 def _held(policy: Policy, room: Room, within: Sequence[Entry], behind: Sequence[Entry], anchor: int | None) -> Window:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.context.digest import EMPTY
+from holdfast.context.digest.pool import EMPTY
 from holdfast.context.policies import Policy
 from holdfast.context.trail import Trail
 from holdfast.context.units import Unit, units_of
@@ -64,7 +64,7 @@ def decode_state(data: bytes) -> ViewState | None:
     return state if state.version == VERSION else None
 
 
-class Carried:
+class FoldedView:
     """A view in memory, carried on as the log grows: restored once, then fed what is new.
 
     Attributes:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.context.cut import MIN_CUT, Count, cut, stub
-from holdfast.context.digest import EMPTY
+from holdfast.context.digest.pool import EMPTY
 from holdfast.context.perspective import shortened
 from holdfast.context.units import Told, Unit, spoken
 from holdfast.domain.messages import Message

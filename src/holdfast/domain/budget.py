@@ -37,7 +37,7 @@ limit, and `context_window` sets it right; a guess too small would leave history
 """
 
 STEP_DOWN: Final = 10
-"""Percent that one `step_down` takes off the input."""
+"""Percent that one `step_down` takes off a prompt."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -148,13 +148,14 @@ class Budget:
         """`input` in tokens as they are counted here: what a prompt is built for."""
         return max(1, int(self.input / self.scale))
 
-    def step_down(self) -> Budget:
-        """The same budget with `input` a tenth smaller (never under 1): for a provider that refused the prompt as too long."""
-        return self.capped(max(1, self.input * (100 - STEP_DOWN) // 100))
-
     def capped(self, tokens: int) -> Budget:
         """The same budget with an `input` of at most `tokens`, taken off the window."""
         return replace(self, context_window=self.context_window - max(0, self.input - tokens))
+
+
+def step_down(tokens: int) -> int:
+    """Tokens for the next prompt where a provider refused one of so many as too long: a tenth fewer, never under 1."""
+    return max(1, tokens * (100 - STEP_DOWN) // 100)
 
 
 def _share(given: int | None, usual: int, cap: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.domain.budget import STEP_DOWN, Budget
+from holdfast.domain.budget import Budget, step_down
 
 LEAST: Final = 1_000
 """Tokens below which a prompt teaches nothing: what a provider adds to every prompt is too much of it."""
@@ -210,7 +210,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         expected = math.ceil(counted * budget.scale)
         named = requested if requested is not None and believable(counted, requested) else None
         if (named or expected) + budget.max_reply_tokens <= known:
-            ceiling = max(1, min(budget.input, expected) * (100 - STEP_DOWN) // 100)
+            ceiling = step_down(min(budget.input, expected))
             return msgspec.structs.replace(learned, ceiling=min(ceiling, learned.ceiling or ceiling), ceiling_at=at)
         if named is None:
             return learned

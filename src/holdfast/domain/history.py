@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as evolve
 
-from holdfast.domain.session import EndReason, Entry, ModelCall, NewEntry, Tail, Usage, extend
-from holdfast.domain.session import erased as erased_message
+from holdfast.domain.log import erased as erased_message
+from holdfast.domain.log import extend
+from holdfast.domain.session import EndReason, Entry, ModelCall, NewEntry, Tail, Usage
 from holdfast.errors import InvalidMessage
 
 

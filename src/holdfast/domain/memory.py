@@ -109,9 +109,19 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         named = self.metadata.get("supersedes")
         return tuple(one for one in named if isinstance(one, str)) if isinstance(named, list | tuple) else ()
 
+    @property
+    def words(self) -> str:
+        """What it is found by: what it says, and its tags."""
+        return "\n".join((self.content, " ".join(self.tags))) if self.tags else self.content
+
+    @property
+    def is_recalled(self) -> bool:
+        """Whether it may be found at all, whenever it holds: neither superseded nor rejected, and no proposal."""
+        return self.status in {"active", "quarantined"} and not self.is_proposal
+
     def holds(self, now: int) -> bool:
         """Whether it is recalled at `now`, milliseconds since the epoch."""
-        if self.status not in {"active", "quarantined"} or self.is_proposal:
+        if not self.is_recalled:
             return False
         return (self.valid_from or 0) <= now and (self.valid_until is None or now < self.valid_until)
 

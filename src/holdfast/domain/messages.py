@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.shapes import Held
-from holdfast.domain.shapes import said as said_by
+from holdfast.domain.medium import Held
+from holdfast.domain.medium import said as said_by
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_ROLES = frozenset({"system", "developer"})

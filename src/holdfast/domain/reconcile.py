@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from holdfast.domain.log import as_sent
 from holdfast.domain.messages import Message, bare, calls_in, canonical
-from holdfast.domain.session import JOINED, Entry, as_sent
+from holdfast.domain.session import JOINED, Entry
 
 Mode = Literal["auto", "transcript", "delta"]
 Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"]

@@ -22,10 +22,11 @@ from holdfast.engine.scoped import Scopes
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.hooks.callbacks import Hooks
 from holdfast.indexes.service import IndexService
-from holdfast.life.ending import Life, LifeSettings
-from holdfast.life.going import taken_away
+from holdfast.life.ending import Life
 from holdfast.life.living import living
 from holdfast.life.receipts import Receipt
+from holdfast.life.removing import taken_away
+from holdfast.life.settings import LifeSettings
 from holdfast.life.sweeping import Pace, Sweeper
 from holdfast.life.telling import Teller
 from holdfast.memory.lookup import MemorySettings
@@ -33,7 +34,7 @@ from holdfast.memory.promoted import Promoted
 from holdfast.memory.remembering import Memories
 from holdfast.overlays.compacting import Compactor
 from holdfast.overlays.scoring import Scoring
-from holdfast.overlays.warm import Warm
+from holdfast.overlays.warm import WarmSessions
 from holdfast.recognition.unheard import Unheard
 from holdfast.secrets import Guard
 from holdfast.stores.base import NewSession, Store
@@ -51,7 +52,7 @@ class Engine:
 
     Attributes:
         delegate: has an agent answer that another one calls like a tool; see `holdfast.turns.delegating`. None: nobody does.
-        recalling: by kind, what gives a turn that is about to begin what it may recall; see `holdfast.turns.reminding`.
+        recalling: by kind, what gives a turn that is about to begin what it may recall; see `holdfast.turns.recalling`.
         failures: how often an agent's failure message stood in place of a reply, by the error's code.
 
     Args:
@@ -91,7 +92,7 @@ class Engine:
     ) -> None:
         hooks, holder = Hooks() if hooks is None else hooks, uuid.uuid4().hex
         self._of = of
-        self.warm = Warm()
+        self.warm = WarmSessions()
         self.hooks = hooks
         self.teller: Teller = Teller(hooks, clock, holder) if of is None else of.teller
         self.life = Life(store, life or LifeSettings(), hooks, self.teller, clock, forget=self.warm.forget)
@@ -138,7 +139,7 @@ class Engine:
         return self.artifacts if life is self.life else self.artifacts.of(life.store)
 
     async def take_away(self, life: Life, ref: SessionRef) -> Receipt | None:
-        """Remove a session of that tenant and all that belongs to it; see `holdfast.life.going`."""
+        """Remove a session of that tenant and all that belongs to it; see `holdfast.life.removing`."""
         return await taken_away(life, self.shelf(life), self.hooks.keepers, ref)
 
     async def _clean(self, life: Life, now: int) -> None:

@@ -18,7 +18,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Ending, NewCompaction, NewEntry, Session, SessionRef
 from holdfast.domain.state import Change, Extend
 from holdfast.limits import MEMORY_TAG_CHARS
-from holdfast.overlays.warm import off_loop
+from holdfast.off_loop import off_loop
 from holdfast.secrets import Guard, Sweep
 from holdfast.stores.base import Append, Appended, NewSession, SessionPatch, Store
 from holdfast.stores.memories import OwnedMemories

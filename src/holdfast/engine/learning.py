@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
 
 from holdfast.agents import Llm
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import Learned, decode_learned, encode_learned
 from holdfast.errors import ContextTooLong, HoldfastError
+from holdfast.limits import MODELS_LEARNED
 from holdfast.models import OfflineModel
 from holdfast.stores.base import Store
 
@@ -28,6 +32,14 @@ _RACES = 8
 _log = logging.getLogger("holdfast.learning")
 
 
+class _Known(NamedTuple):
+    """What is known of a model."""
+
+    learned: Learned = Learned()
+    read_at: int | None = None
+    """When the store was asked for it, milliseconds since the epoch; None: it was not."""
+
+
 class Learning:
     """What one store handle's process knows of its models.
 
@@ -39,21 +51,24 @@ class Learning:
     def __init__(self, store: Store, clock: Callable[[], int]) -> None:
         self._store = store
         self._clock = clock
-        self._known: dict[str, Learned] = {}
-        self._read: dict[str, int] = {}
+        self._known: OrderedDict[str, _Known] = OrderedDict()
         self._saving: dict[str, asyncio.Task[None]] = {}
         self._hurry = asyncio.Event()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     async def of(self, llm: Llm) -> Learned:
         """What is known of a model; read from the store when that was not done lately. Never fails."""
         if isinstance(llm.client, OfflineModel):
             return Learned()
         key = key_of(llm)
-        now = self._clock()
-        if now - self._read.get(key, -FRESH) >= FRESH:
-            self._read[key] = now
+        now, known = self._clock(), self._get(key)
+        if known.read_at is None or now - known.read_at >= FRESH:
+            self._put(key, known._replace(read_at=now))
             await self._refresh(key)
-        return self._known.get(key, Learned())
+        return self._get(key).learned
 
     def reported(self, llm: Llm, counted: int, reported: int) -> Learned:
         """After an answer.
@@ -63,7 +78,7 @@ class Learning:
             counted: the prompt's tokens as built.
             reported: as the provider counts them.
         """
-        known = self._known.get(key_of(llm), Learned())
+        known = self._get(key_of(llm)).learned
         if isinstance(llm.client, OfflineModel) or not counted:
             return known
         measure = llm.measure(known)
@@ -82,7 +97,7 @@ class Learning:
             budget: what it was built for.
             refusal: what was said.
         """
-        known = self._known.get(key_of(llm), Learned())
+        known = self._get(key_of(llm)).learned
         limit, requested, at = refusal.context_limit, refusal.requested, self._clock()
         learned = self._learn(llm, known.refused(counted, budget, limit=limit, requested=requested, at=at))
         self._hurry.set()
@@ -90,39 +105,56 @@ class Learning:
 
     async def close(self) -> None:
         """Write down what was learned."""
+        self._closed = True
         self._hurry.set()
         while self._saving:
             await asyncio.wait(tuple(self._saving.values()))
 
+    def _get(self, key: str) -> _Known:
+        return self._known.get(key, _Known())
+
+    def _put(self, key: str, known: _Known) -> None:
+        self._known[key] = known
+        self._known.move_to_end(key)
+        if len(self._known) > MODELS_LEARNED:
+            oldest = next(one for one in self._known if one not in self._saving or one == key)
+            del self._known[oldest]
+
     def _learn(self, llm: Llm, learned: Learned) -> Learned:
         key = key_of(llm)
-        if learned != self._known.get(key, Learned()):
-            self._known[key] = learned
+        known = self._get(key)
+        if learned != known.learned:
+            self._put(key, known._replace(learned=learned))
             if key not in self._saving:
                 self._saving[key] = asyncio.create_task(self._save_soon(key))
         return learned
 
     async def _save_soon(self, key: str) -> None:
         try:
-            try:
-                await asyncio.wait_for(self._hurry.wait(), SAVE_AFTER)
-            except TimeoutError:
-                pass
-            self._hurry.clear()
-            await self._save(key)
+            saved = False
+            while not saved:
+                if not self._closed:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._hurry.wait(), SAVE_AFTER)
+                self._hurry.clear()
+                saved = await self._saved(key)
         except HoldfastError as exc:
             _log.warning("what was learned of model %r could not be written down: %s", key, exc)
         finally:
             del self._saving[key]
 
-    async def _save(self, key: str) -> None:
+    async def _saved(self, key: str) -> bool:
+        """Write down what is known; False where more was learned meanwhile."""
         for _ in range(_RACES):
+            known = self._known[key].learned
             stored = await self._store.learned(key)
-            learned = self._known[key] if stored is None else self._known[key].merged(decode_learned(stored))
+            learned = known if stored is None else known.merged(decode_learned(stored))
             data = encode_learned(learned)
             if data == stored or await self._store.learn(key, data, timestamp=self._clock(), expect=stored):
-                self._known[key] = self._known[key].merged(learned)
-                return
+                more = self._known[key].learned != known
+                self._merge(key, learned)
+                return not more
+        return True
 
     async def _refresh(self, key: str) -> None:
         try:
@@ -131,7 +163,11 @@ class Learning:
             _log.warning("what is known of model %r could not be read: %s", key, exc)
             return
         if stored is not None:
-            self._known[key] = self._known.get(key, Learned()).merged(decode_learned(stored))
+            self._merge(key, decode_learned(stored))
+
+    def _merge(self, key: str, learned: Learned) -> None:
+        known = self._get(key)
+        self._put(key, known._replace(learned=known.learned.merged(learned)))
 
 
 def key_of(llm: Llm) -> str:

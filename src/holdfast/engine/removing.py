@@ -11,7 +11,7 @@ from holdfast.domain.session import CHILD, PARENT, Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.life.receipts import Receipt, receipt_of
-from holdfast.stores.base import MAX_PAGE
+from holdfast.limits import PAGE
 from holdfast.stores.walk import as_it_was, entries_to, unchanged
 
 
@@ -60,7 +60,7 @@ def _names_child(entry: Entry) -> bool:
 async def user_removed(engine: Engine, user_id: str) -> Receipt:
     """Remove all sessions of a user, what they share, the user's memories, and all that belongs to them. Of nobody: a receipt of zeros."""
     total = await _withdrawn_before(engine, user_id)
-    while sessions := (await engine.store.list(user_id=user_id, limit=MAX_PAGE)).sessions:
+    while sessions := (await engine.store.list(user_id=user_id, limit=PAGE)).sessions:
         for session in sessions:
             total += await _gone(engine, session.ref) or Receipt()
     forgotten = await engine.artifacts.forget(UserRef(user_id))
@@ -85,7 +85,7 @@ async def _withdrawn_before(engine: Engine, user_id: str) -> Receipt:
     A deletion that hooks are just being told of, for the first time, is left to them: they may keep something to delete, too.
     """
     store, total, after = engine.life.store, Receipt(), ""
-    while ends := await store.endings_of(user_id, after=after, limit=MAX_PAGE):
+    while ends := await store.endings_of(user_id, after=after, limit=PAGE):
         after = ends[-1].id
         for ending in ends:
             if ending.reason == "delete" and not ending.attempts:

@@ -16,10 +16,10 @@ from holdfast.domain.session import Session, SessionRef
 from holdfast.domain.state import Change, Scope, bare, check_delta, names_of, prefixed, scope_of, split
 from holdfast.errors import InvalidRequest, StaleSession, StoreError
 from holdfast.limits import STATE_REMEMBERED, STATE_REMEMBERED_BYTES
-from holdfast.overlays.warm import Warm
+from holdfast.overlays.warm import WarmSessions
 from holdfast.stores.base import Append, Store
 from holdfast.stores.state import ScopedState
-from holdfast.tools.context import Standing
+from holdfast.tools.state import Standing
 
 SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 """Scopes that are no session's own, in the order in which stores change them."""
@@ -48,7 +48,7 @@ class Scopes:
         warm: what is remembered of sessions; it takes in what is written here.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], int], warm: Warm) -> None:
+    def __init__(self, store: Store, clock: Callable[[], int], warm: WarmSessions) -> None:
         self._store = store
         self._clock = clock
         self._warm = warm

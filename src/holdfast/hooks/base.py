@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from holdfast.domain.session import Ending, EndReason, Entry, Session, SessionRef
+from holdfast.limits import PAGE
 from holdfast.media.leaving import whole_entries
-from holdfast.stores.base import MAX_PAGE, Appended, Store
+from holdfast.stores.base import Appended, Store
 
 Change = Literal["annotated", "erased", "replaced", "deleted"]
 """What becomes of something that was written: an entry's pin or importance, its content, a whole session, all of it."""
@@ -57,10 +58,10 @@ class EndedSession:
             media: with the data of images and other media, which is read message by message; else a mark tells of them.
         """
         while True:
-            page = await self._store.entries(self._ref, start=start, limit=MAX_PAGE, retired=retired)
+            page = await self._store.entries(self._ref, start=start, limit=PAGE, retired=retired)
             for entry in page:
                 yield (await whole_entries(self._store, self._ref, [entry]))[0] if media else entry
-            if len(page) < MAX_PAGE:
+            if len(page) < PAGE:
                 return
             start = page[-1].seq + 1
 

@@ -28,9 +28,11 @@ from holdfast.hooks.base import Change, EndedSession
 from holdfast.hooks.transcripts_file import PART, Strange, TranscriptFile, sync_folder
 from holdfast.hooks.transcripts_lines import header_start
 from holdfast.hooks.transcripts_names import SUFFIX, earlier_name, earlier_names, file_name
-from holdfast.hooks.transcripts_update import go_on, held, log_of, off_loop, owner_of, revise
+from holdfast.hooks.transcripts_update import go_on, held, log_of, owner_of, revise
+from holdfast.off_loop import off_loop
 from holdfast.secrets import Redactor
 from holdfast.stores.base import Appended, Store
+from holdfast.stores.walk import tenants
 
 _log = logging.getLogger("holdfast.transcripts")
 Fsync = Literal["never", "end", "always"]
@@ -342,10 +344,8 @@ class Transcripts:
             await off_loop(self._swept)
             for key, how in await off_loop(self._left_stale):
                 self._note(key, how)
-            last = ""
-            while tenants := await store.tenants(after=last, limit=_LOOKED_AT):
-                for last in tenants:
-                    await self._looked_back(store.for_tenant(last))
+            async for tenant in tenants(store):
+                await self._looked_back(store.for_tenant(tenant))
         except Exception as exc:  # noqa: BLE001 - as in `_work`; the next write, or the end, brings a file up to date
             _log.warning("transcripts could not be looked through", extra={"fields": {"error": type(exc).__name__}})
 

@@ -19,11 +19,11 @@ import msgspec
 
 from holdfast.domain.session import Entry, Session
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.limits import RECORDING_LINE_BYTES
 from holdfast.secrets import Redactor
 from holdfast.wire.exports import Imported, import_from, own_fields
 from holdfast.wire.openai import entry_to, message_from, message_to
 from holdfast.wire.past import old_fields
-from holdfast.wire.transcripts import MAX_LINE
 
 VERSION: Final = 1
 SOURCE: Final = "holdfast"
@@ -173,7 +173,7 @@ def _call_redacted(call: Any, redactor: Redactor) -> Any:
 
 def line_from(line: bytes) -> dict[str, Any] | None:
     """The object in a line of a transcript; None when it is none."""
-    if len(line) > MAX_LINE:
+    if len(line) > RECORDING_LINE_BYTES:
         return None
     try:
         data = msgspec.json.decode(line)
@@ -227,10 +227,10 @@ class Read(NamedTuple):
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a transcript; of one that is too long to be read only its beginning."""
-    while line := file.readline(MAX_LINE + 1):
+    while line := file.readline(RECORDING_LINE_BYTES + 1):
         part = line
         while part and not part.endswith(b"\n"):
-            part = file.readline(MAX_LINE)
+            part = file.readline(RECORDING_LINE_BYTES)
         yield line
 
 

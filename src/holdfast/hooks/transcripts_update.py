@@ -6,11 +6,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-import anyio.to_thread
 import msgspec
 
 from holdfast.domain.session import Entry, Session, SessionRef
@@ -25,10 +23,10 @@ from holdfast.hooks.transcripts_lines import (
     moment,
     retired_line,
 )
+from holdfast.off_loop import off_loop
 from holdfast.secrets import Redactor
 from holdfast.stores.base import Store
 
-T = TypeVar("T")
 PAGE: Final = 200
 """Entries that are read, told and written at a time."""
 PATIENCE: Final = 20.0
@@ -38,11 +36,6 @@ _PAUSES: Final = (0.001, 0.1)
 
 Log = Callable[[int], AsyncIterator[Entry]]
 """A log's entries from a `seq` on, retired ones included."""
-
-
-async def off_loop(work: Callable[..., T], *args: object) -> T:
-    """What `work` returns, done in a thread: disks are slow, and so is looking for secrets."""
-    return await anyio.to_thread.run_sync(partial(work, *args))
 
 
 @asynccontextmanager

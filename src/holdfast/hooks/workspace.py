@@ -16,7 +16,7 @@ from holdfast.errors import (
 )
 from holdfast.hooks.base import EndedSession
 from holdfast.workspace import Workspaces
-from holdfast.workspace.service import fields
+from holdfast.workspace.workspace import fields
 
 _log = logging.getLogger("holdfast.hooks")
 NAME: Final = "workspace_git"

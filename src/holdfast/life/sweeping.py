@@ -10,8 +10,8 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -21,8 +21,8 @@ from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import HoldfastError
 from holdfast.life.ending import Life
 from holdfast.life.telling import Teller
-from holdfast.stores.base import MAX_PAGE
-from holdfast.stores.walk import as_it_was, unchanged
+from holdfast.stores.lease import Lease, leased
+from holdfast.stores.walk import as_it_was, tenants, unchanged
 
 _log = logging.getLogger("holdfast.sweeping")
 LEASE: Final = "sweep"
@@ -165,20 +165,13 @@ class Sweeper:
                 self._chore_due = now + self.pace.chore
             swept = await self._tenant(self._life)
             if self._life.settings.all_tenants:
-                async for tenant in self._others():
-                    swept = swept.plus(await self._tenant(self._life.for_tenant(tenant)))
+                async for tenant in tenants(self._life.store):
+                    if tenant != self._life.store.tenant:
+                        swept = swept.plus(await self._tenant(self._life.for_tenant(tenant)))
             return swept
 
-    async def _others(self) -> AsyncIterator[str]:
-        own, last = self._life.store, ""
-        while page := await own.tenants(after=last, limit=MAX_PAGE):
-            for tenant in page:
-                if tenant != own.tenant:
-                    yield tenant
-            last = page[-1]
-
     async def _tenant(self, life: Life) -> Swept:
-        async with self._leased(life) as lease:
+        async with leased(life.store, LEASE, self._holder, self._clock, length=self.pace.lease) as lease:
             if lease is None:
                 await life.evict(recount=True)
                 return Swept(elsewhere=1)
@@ -190,22 +183,7 @@ class Sweeper:
             endings = await self._teller.due(life.store)
             return Swept(expired, evicted, deleted, endings)
 
-    @asynccontextmanager
-    async def _leased(self, life: Life) -> AsyncIterator[_Lease | None]:
-        """The only one over all processes that sweeps a tenant, while the block runs; None: somebody else does."""
-        lease = _Lease(life, self._holder, self._clock, self.pace.lease)
-        if not await lease.renew():
-            yield None
-            return
-        try:
-            yield lease
-        finally:
-            try:
-                await life.store.release(LEASE, self._holder)
-            except HoldfastError as exc:  # it expires by itself
-                _log.warning("a lease could not be released", exc_info=exc)
-
-    async def _expire(self, life: Life, lease: _Lease) -> int:
+    async def _expire(self, life: Life, lease: Lease) -> int:
         """End what has expired, the longest overdue first; how many."""
         number = 0
         while await lease.kept():
@@ -216,7 +194,7 @@ class Sweeper:
                 break
         return number
 
-    async def _retire(self, life: Life, lease: _Lease) -> int:
+    async def _retire(self, life: Life, lease: Lease) -> int:
         """Delete what was closed for long enough; how many."""
         age, number = life.settings.retention, 0
         if not age:
@@ -248,27 +226,6 @@ class Sweeper:
             took = loop.time() - began
             await asyncio.sleep(max(self.pace.least, took * (1 / self.pace.share - 1)))
         return did
-
-
-class _Lease:
-    """The lease of a sweep: renewed in time, or lost."""
-
-    def __init__(self, life: Life, holder: str, clock: Callable[[], int], length: int) -> None:
-        self._life = life
-        self._holder = holder
-        self._clock = clock
-        self._length = length
-        self._until = 0
-
-    async def renew(self) -> bool:
-        """Take it or keep it for its whole length."""
-        now = self._clock()
-        self._until = now + self._length
-        return await self._life.store.lease(LEASE, self._holder, now=now, until=self._until)
-
-    async def kept(self) -> bool:
-        """Whether it is still held; renewed when half of it is over."""
-        return self._until - self._clock() > self._length // 2 or await self.renew()
 
 
 async def _expired(life: Life, session: Session) -> bool:

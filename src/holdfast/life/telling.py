@@ -24,6 +24,7 @@ from holdfast.errors import EndingNotFound, HookFailed, SessionNotFound, StoreEr
 from holdfast.hooks.base import EndedSession, Hook
 from holdfast.hooks.callbacks import Hooks, told_of
 from holdfast.stores.base import Store
+from holdfast.stores.lease import leased
 
 _log = logging.getLogger("holdfast.hooks")
 LEASE: Final = "endings"
@@ -141,13 +142,9 @@ class Teller:
         now = self._clock()
         if not len(self._hooks) or not await store.endings(due=now, limit=1):
             return 0
-        async with self._claiming:
-            if not await store.lease(LEASE, self._holder, now=now, until=now + self.patience.claim):
-                return 0
-            try:
-                return await self._claimed(store, now)
-            finally:
-                await store.release(LEASE, self._holder)
+        claim = self.patience.claim
+        async with self._claiming, leased(store, LEASE, self._holder, self._clock, length=claim) as lease:
+            return 0 if lease is None else await self._claimed(store, now)
 
     async def _claimed(self, store: Store, now: int) -> int:
         taken = 0

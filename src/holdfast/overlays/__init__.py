@@ -1,1 +1,7 @@
-"""What is laid over logs between calls: views, summaries, ratings; and what this process remembers of them."""
+"""What is laid over logs between calls: views, summaries, ratings; and what this process remembers of them.
+
+views        a view as it is read from the store           warm         what is remembered of sessions just served
+compacting   when a summary is made, and by whom           drafting     what one reads, and what comes of it
+summarizers  who writes it                                 scoring      messages rated behind turns
+scorers      who rates them
+"""

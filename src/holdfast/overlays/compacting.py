@@ -15,8 +15,7 @@ import logging
 import math
 import uuid
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import anyio.to_thread
@@ -32,9 +31,10 @@ from holdfast.errors import Conflict, HoldfastError, InvalidRequest, SessionNotF
 from holdfast.limits import COMPACTION_ERROR_BYTES
 from holdfast.overlays.drafting import Found, Job, Manner, attempt, composed, found, reading
 from holdfast.overlays.summarizers import Draft, Spent, Unwritten, write
-from holdfast.overlays.warm import Warm
+from holdfast.overlays.warm import WarmSessions
 from holdfast.secrets import Guard
 from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.lease import leased
 
 _log = logging.getLogger("holdfast.compacting")
 STRATEGY: Final = "summary_buffer"
@@ -88,7 +88,7 @@ class Compactor:
         self,
         store: Store,
         clock: Callable[[], int],
-        warm: Warm,
+        warm: WarmSessions,
         roster: Roster,
         *,
         pace: Pace | None = None,
@@ -316,47 +316,14 @@ class Compactor:
         if job.preview:
             return await self._made(job)
         try:
-            async with self._leased(job.ref) as lease:
-                return await self._made(job) if lease else Outcome("busy")
+            length, name = self.pace.lease, _lease_name(job.ref)
+            async with leased(self._store, name, self._new_id(), self._clock, length=length) as lease:
+                if lease is None:
+                    return Outcome("busy")
+                async with lease.holding():
+                    return await self._made(job)
         except TimeoutError:  # the lease could not be kept
             return Outcome("busy")
-
-    @asynccontextmanager
-    async def _leased(self, ref: SessionRef) -> AsyncIterator[bool]:
-        """The only one over all processes that summarizes a session, while the block runs; False: somebody else is."""
-        name, holder = _lease_name(ref), self._new_id()
-        if not await self._lease(name, holder):
-            yield False
-            return
-        try:
-            async with asyncio.timeout(None) as scope:
-                renewing = asyncio.ensure_future(self._renew(name, holder, scope))
-                try:
-                    yield True
-                finally:
-                    renewing.cancel()
-                    await asyncio.gather(renewing, return_exceptions=True)
-        finally:
-            try:
-                await self._store.release(name, holder)
-            except HoldfastError as exc:  # it expires by itself
-                _log.warning("a lease could not be released", exc_info=exc)
-
-    async def _lease(self, name: str, holder: str) -> bool:
-        now = self._clock()
-        return await self._store.lease(name, holder, now=now, until=now + self.pace.lease)
-
-    async def _renew(self, name: str, holder: str, scope: asyncio.Timeout) -> None:
-        """Keep the lease, three times as often as needed; where that fails, end the work."""
-        while True:
-            await asyncio.sleep(self.pace.lease / 3000)
-            try:
-                if await self._lease(name, holder):
-                    continue
-            except HoldfastError as exc:
-                _log.warning("a lease could not be renewed", exc_info=exc)
-            scope.reschedule(asyncio.get_running_loop().time())
-            return
 
     # -- making one --------------------------------------------------------
 

@@ -23,14 +23,15 @@ from holdfast.context.summaries import (
     summarized,
     texts_of,
 )
-from holdfast.context.summarizing import PROMPT
+from holdfast.context.summary_prompts import PROMPT
 from holdfast.context.units import units_of
-from holdfast.context.view import Carried, encode_state
+from holdfast.context.view import FoldedView, encode_state
 from holdfast.context.window import Room, Window
 from holdfast.domain.session import Entry, NewCompaction, Session, SessionRef, StoredCompaction
+from holdfast.off_loop import off_loop
 from holdfast.overlays.summarizers import Draft, Reading, Spent, Writer, allowed, capacity
 from holdfast.overlays.views import ReadView, read_view
-from holdfast.overlays.warm import heavy, off_loop
+from holdfast.overlays.warm import heavy
 from holdfast.stores.base import SavedView, Store
 
 _CALLS: Final = 8
@@ -103,7 +104,7 @@ def _unsettled(made: Policy, room: Room, read: ReadView) -> Window:
     if read.state is None and read.live is not None:
         summary = stored_compaction(read.live, room.count)
         return summarized(still, room, summary, read.entries, anchor=read.session.tail.anchor).window(room)
-    return Carried(still, room, read.state, read.head, read.entries).window(room)
+    return FoldedView(still, room, read.state, read.head, read.entries).window(room)
 
 
 async def reading(store: Store, job: Job, seen: Found) -> Reading:
@@ -179,8 +180,8 @@ def composed(
         report=_report(seen, read, draft),
     )
     anchor, room = seen.session.tail.anchor, job.room(job.request.policy)
-    carried = summarized(job.request.policy, room, summary, seen.entries, anchor=anchor)
-    state = carried.state()
+    view = summarized(job.request.policy, room, summary, seen.entries, anchor=anchor)
+    state = view.state()
     return new, SavedView(state.frontier, encode_state(state), state.keep, seen.session.version)
 
 

@@ -14,11 +14,11 @@ import msgspec
 
 from holdfast.agents import Llm, Summarizer
 from holdfast.context.cut import Count
-from holdfast.context.summarizing import PROMPT, Answer, Flaw, Task, chunks, cleaned, fitted, flaw, records
+from holdfast.context.summary_prompts import PROMPT, Answer, Flaw, Task, chunks, cleaned, fitted, flaw, records
 from holdfast.context.units import Unit, spoken
 from holdfast.domain.messages import Message
 from holdfast.errors import ContextTooLong, InvalidRequest, ModelError, ModelRejected, ModelUnavailable
-from holdfast.models import Collector, closing
+from holdfast.models import Collector, closing, used
 from holdfast.wire.openai import message_to
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _choices(chunk: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
     choice: Mapping[str, Any] = next(iter(completion.get("choices") or []), {})
-    message, usage = choice.get("message") or {}, completion.get("usage") or {}
+    message, tokens = choice.get("message") or {}, used(completion.get("usage"))
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
@@ -233,14 +233,9 @@ def _answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
         cleaned(content if isinstance(content, str) else ""),
         None if runaway else choice.get("finish_reason"),
         bool(message.get("tool_calls")),
-        _count(usage.get("prompt_tokens")),
-        _count(usage.get("completion_tokens")),
+        tokens.prompt_tokens,
+        tokens.completion_tokens,
     )
-
-
-def _count(value: Any) -> int:
-    """A count as a provider reported it; nonsense is 0."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 
 
 # -- by a function -----------------------------------------------------------

@@ -1,24 +1,21 @@
 """What this process remembers of sessions it has just served, so that their next turn reads nothing.
 
-A memory is used only where it is proven to be the log: a write says which version it found, and the digest of what it
-wrote is chained to all that was said before. Where somebody else wrote in between, the memory is dropped and the store is
+What is remembered is used only where it is proven to be the log: a write says which version it found, and the digest of what it
+wrote is chained to all that was said before. Where somebody else wrote in between, it is dropped and the store is
 read. Several servers on one database need not know of each other.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
-import anyio.to_thread
-
-from holdfast.context.view import Carried
+from holdfast.context.view import FoldedView
+from holdfast.domain.log import as_sent
 from holdfast.domain.messages import chain
-from holdfast.domain.session import Entry, Session, SessionRef, as_sent
+from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.stores.base import Append, Appended
 
-T = TypeVar("T")
 MOST = 256
 """Sessions remembered; the one that was idle longest goes first."""
 MOST_TOKENS = 4_000_000
@@ -36,12 +33,7 @@ def heavy(entries: Sequence[Entry]) -> bool:
     return len(entries) > LONG_ENTRIES or sum(entry.tokens for entry in entries) > LONG_TOKENS
 
 
-async def off_loop(work: Callable[[], T], *, long: bool) -> T:
-    """Do `work` in a thread where it takes `long`, so that other requests do not wait for it."""
-    return await anyio.to_thread.run_sync(work) if long else work()
-
-
-class Memory:
+class WarmSession:
     """One session as it stood after the last write or read of this process.
 
     Attributes:
@@ -51,24 +43,24 @@ class Memory:
         saved: the view's frontier as the store has it.
     """
 
-    def __init__(self, session: Session, last: Sequence[Entry], key: str, carried: Carried, saved: int) -> None:
+    def __init__(self, session: Session, last: Sequence[Entry], key: str, view: FoldedView, saved: int) -> None:
         self.session = session
         self.last = tuple(last[-LAST:])
         self.key = key
-        self._carried = carried
+        self._view = view
         self._behind: list[Entry] = []
         self._ratings: dict[int, float] = {}
         self.saved = saved
 
     @property
-    def carried(self) -> Carried:
+    def view(self) -> FoldedView:
         """A view that has everything up to the version; what was written since the last look is folded in now."""
         behind, self._behind = self._behind, []
-        self._carried.extend(behind)
+        self._view.extend(behind)
         if self._ratings:
             ratings, self._ratings = self._ratings, {}
-            self._carried.rate(ratings)
-        return self._carried
+            self._view.rate(ratings)
+        return self._view
 
     def rate(self, importances: Mapping[int, float]) -> None:
         """Take in what a scorer said of messages; the view learns it with its next build, which may run in a thread."""
@@ -77,12 +69,12 @@ class Memory:
     @property
     def heavy(self) -> bool:
         """Whether what has to be folded in yet is better folded off the event loop."""
-        return self._carried.long or heavy(self._behind)
+        return self._view.long or heavy(self._behind)
 
     @property
     def tokens(self) -> int:
         """Tokens of what is held in memory."""
-        return self._carried.tokens
+        return self._view.tokens
 
     def holds(self, session: Session) -> bool:
         """Whether it is that very session, at that version: one that was made anew under its name begins anew."""
@@ -98,7 +90,8 @@ class Memory:
             return False
         self.session = appended.session
         self.last = (*self.last, *appended.entries)[-LAST:]
-        self._behind += appended.entries
+        if appended.entries:  # of a change of the state nothing may be noted while a thread builds from the view
+            self._behind += appended.entries
         self.saved = write.views[self.key].frontier if write.views and self.key in write.views else self.saved
         return True
 
@@ -113,36 +106,36 @@ class Memory:
         )
 
 
-class Warm:
-    """The memories of one store handle."""
+class WarmSessions:
+    """Those of one store handle, by reference."""
 
     def __init__(self) -> None:
-        self._memories: OrderedDict[SessionRef, Memory] = OrderedDict()
+        self._sessions: OrderedDict[SessionRef, WarmSession] = OrderedDict()
 
-    def get(self, ref: SessionRef) -> Memory | None:
+    def get(self, ref: SessionRef) -> WarmSession | None:
         """What is remembered of a session."""
-        return self._memories.get(ref)
+        return self._sessions.get(ref)
 
-    def put(self, ref: SessionRef, memory: Memory) -> None:
+    def put(self, ref: SessionRef, warm: WarmSession) -> None:
         """Remember a session, in place of what was remembered of it."""
-        self._memories[ref] = memory
-        self._memories.move_to_end(ref)
-        tokens = sum(one.tokens for one in self._memories.values())
-        while len(self._memories) > MOST or (tokens > MOST_TOKENS and len(self._memories) > 1):
-            tokens -= self._memories.popitem(last=False)[1].tokens
+        self._sessions[ref] = warm
+        self._sessions.move_to_end(ref)
+        tokens = sum(one.tokens for one in self._sessions.values())
+        while len(self._sessions) > MOST or (tokens > MOST_TOKENS and len(self._sessions) > 1):
+            tokens -= self._sessions.popitem(last=False)[1].tokens
 
     def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> None:
         """Take in what a scorer said of a session's messages, where the session is remembered."""
-        memory = self._memories.get(ref)
-        if memory is not None:
-            memory.rate(importances)
+        warm = self._sessions.get(ref)
+        if warm is not None:
+            warm.rate(importances)
 
     def forget(self, ref: SessionRef) -> None:
         """Drop what is remembered of a session."""
-        self._memories.pop(ref, None)
+        self._sessions.pop(ref, None)
 
     def take(self, ref: SessionRef, appended: Appended, write: Append) -> None:
-        """Take a write in, or drop the memory that it does not continue."""
-        memory = self._memories.get(ref)
-        if memory is not None and not memory.take(appended, write):
+        """Take a write in, or drop what is remembered and does not go on with it."""
+        warm = self._sessions.get(ref)
+        if warm is not None and not warm.take(appended, write):
             self.forget(ref)

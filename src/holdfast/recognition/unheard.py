@@ -45,7 +45,10 @@ class Unheard:
 
         None where the session has gone on, or another request comes: then nobody asks for it any more.
         """
-        identity, seq, digest = self._noted.pop(session.ref)
+        noted = self._noted.pop(session.ref, None)
+        if noted is None:  # forgotten for others' since it was looked whether there is one
+            return None
+        identity, seq, digest = noted
         same = (identity, seq) == (session.identity, session.tail.last_seq) and digest == _digest(asked, key)
         return seq if same else None
 

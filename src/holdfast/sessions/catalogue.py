@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Roster, Voice
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
+from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
 from holdfast.dreams.sweep import Dreams
 from holdfast.engine.beginning import begun
 from holdfast.engine.engine import Engine
@@ -18,19 +18,18 @@ from holdfast.engine.removing import pruned, removed, user_removed
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.life.receipts import Receipt
 from holdfast.memory.remembering import Memories
-from holdfast.search.asking import Asked, SearchMode
+from holdfast.recall.base import SearchMode
+from holdfast.search.asking import Asked
 from holdfast.search.searching import SearchResults, searched
-from holdfast.sessions.carrying import CarryOver, carry_over_from, carrying
+from holdfast.sessions.carry_over import CarryOver, carry_over_from, carrying
+from holdfast.sessions.exporting import Arrival, exported, imported
+from holdfast.sessions.forking import forked
 from holdfast.sessions.handle import SessionHandle
-from holdfast.sessions.moving import Arrival, exported, forked, imported
-from holdfast.sessions.owning import moved
-from holdfast.sessions.voicing import greeted
-from holdfast.stores.base import Appended, NewSession, SessionPage, Store
-from holdfast.turns.turn import counted
+from holdfast.sessions.moving import moved
+from holdfast.sessions.speaking import greeted
+from holdfast.stores.base import NewSession, SessionPage, Store
 from holdfast.wire.exports import import_from, system_messages_from
-from holdfast.wire.sendable import text
-
-DEFAULT_USER = "default"
+from holdfast.wire.sendable import check_text
 
 
 class Sessions:
@@ -91,8 +90,8 @@ class Sessions:
             SessionNotFound: there is no session to carry over; then none is made.
         """
         for name, value in (("session_id", session_id), ("agent", agent)):
-            text(value, name, none=True)
-        text(user_id, "user_id")
+            check_text(value, name, none=True)
+        check_text(user_id, "user_id")
         messages = system_messages_from(system) if system else ()
         found = await self.ensure(
             session_id,
@@ -154,10 +153,6 @@ class Sessions:
             new = await carrying(self.engine, new, carry_over, self.roster.voice(agent=new.agent))
         return await greeted(self.engine, new, self.roster.agents.get(new.agent or "") if greet else None)
 
-    async def install(self, new: NewSession, entries: Sequence[NewEntry]) -> Appended:
-        """Import a session whole, in place of one of the same name if there is one."""
-        return await self.store.replace(new, entries)
-
     async def close_session(self, ref: SessionRef) -> Session:
         """End a session; see `SessionHandle.close`."""
         return await self.engine.end(ref)
@@ -192,7 +187,7 @@ class Sessions:
     async def export(
         self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
     ) -> dict[str, Any]:
-        """A session whole, as JSON can carry it; see `holdfast.sessions.moving.exported`."""
+        """A session whole, as JSON can carry it; see `holdfast.sessions.exporting.exported`."""
         return await exported(self.store, ref, retired=retired, calls=calls, digests=digests)
 
     async def import_(
@@ -201,17 +196,20 @@ class Sessions:
         *,
         session_id: str | None = None,
         user_id: str | None = None,
+        replace: bool = False,
     ) -> Arrival:
         """Install a session from an export, a recording or `{"messages": […]}`, all of it or nothing.
 
-        One that is there already, just so, is left as it is; another one of that name makes room.
+        One that is there already, just so, is left as it is.
 
         Args:
             data: what `export` gave, or something like it.
             session_id: its id; None: the one in `data`, else a new one.
             user_id: whose; None: the one in `data`, else `default`.
+            replace: whether another session of that name, or this one as it went on, makes room with all that it holds.
 
         Raises:
+            SessionExists: there is one of that name that differs, and it is not to be replaced.
             InvalidRequest: it cannot be imported; says what is wrong, and where.
         """
         read = import_from(data, now=self.clock())
@@ -220,7 +218,7 @@ class Sessions:
             owner = DEFAULT_USER if read.user_id is None else read.user_id
         if name is None:
             name = self.new_id() if read.id is None else read.id
-        return await imported(self.engine, SessionRef(owner, name), read)
+        return await imported(self.engine, SessionRef(owner, name), read, fresh=not replace)
 
     async def fork(
         self,
@@ -229,7 +227,7 @@ class Sessions:
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - what it is called
     ) -> SessionHandle:
-        """A new session with the live path up to and with a turn; see `holdfast.sessions.moving.forked`. An `id` of None makes one."""
+        """A new session with the live path up to and with a turn; see `holdfast.sessions.forking.forked`. An `id` of None makes one."""
         voice = self.voice(await self.store.get(ref))
         session = await forked(self.engine, ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self.engine, session.ref, voice)
@@ -242,7 +240,7 @@ class Sessions:
         id: str | None = None,  # noqa: A002 - what it is called
         agent: str | None | UnsetType = UNSET,
     ) -> SessionHandle:
-        """Make a session another user's, or another agent's, or give it another id; see `holdfast.sessions.owning.moved`."""
+        """Make a session another user's, or another agent's, or give it another id; see `holdfast.sessions.moving.moved`."""
         if not isinstance(agent, UnsetType):
             self.roster.voice(agent=agent)  # refuses one that nobody knows
         target = SessionRef(ref.user_id if user_id is None else user_id, ref.id if id is None else id)
@@ -250,8 +248,8 @@ class Sessions:
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         """Erase an entry's content, from memory too, and forget what was remembered from it alone; see `Store.erase`."""
-        self.engine.warm.forget(ref)
         entry = await self.store.erase(ref, seq, tokens=tokens)
+        self.engine.warm.forget(ref)
         await self.engine.memories.forget_source(ref.user_id, ref.id, seqs=[seq])
         return entry
 
@@ -325,11 +323,3 @@ class Sessions:
         if agent is None and model in self.roster.agents:
             agent, model = model, None
         return self.roster.voice(agent=agent or session.agent, model=model, root=session.agent)
-
-    async def new_entries(self, messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> list[NewEntry]:
-        """Messages counted, with Holdfast's own fields beside them."""
-        counts = await counted(messages)
-        return [
-            NewEntry(message=message, tokens=tokens, **{"timestamp": self.clock(), **own})
-            for message, tokens, own in zip(messages, counts, fields, strict=True)
-        ]

@@ -15,32 +15,36 @@ from holdfast.artifacts import SessionArtifacts
 from holdfast.context.dialects import Dialect, checked
 from holdfast.context.settings import parse
 from holdfast.domain.heard import heard_from
+from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
+from holdfast.engine.entries import new_entries
 from holdfast.engine.queueing import QueueMode, checked_mode
 from holdfast.engine.removing import removed
 from holdfast.errors import InvalidRequest
 from holdfast.media.leaving import whole_entries
 from holdfast.models import Collector
+from holdfast.sessions.forking import forked, rewound
+from holdfast.sessions.history import history
+from holdfast.sessions.interrupting import Interruption, interrupted
 from holdfast.sessions.looking import Context, Look, looked, told
-from holdfast.sessions.moving import forked, rewound
+from holdfast.sessions.speaking import Priority, Speech, SpeechSource, Spoken, spoken
 from holdfast.sessions.state import SessionState
-from holdfast.sessions.voicing import Interruption, Priority, Speech, SpeechSource, Spoken, history, interrupted, spoken
 from holdfast.stores.base import Append, Appended, SessionPatch
 from holdfast.stores.verify import verify
 from holdfast.tools.tool import Toolset
 from holdfast.turns.afterwards import followed
 from holdfast.turns.flow import respond
 from holdfast.turns.instructing import instructed
-from holdfast.turns.introducing import introduced
-from holdfast.turns.open_turn import OpenTurn, prompt_of
+from holdfast.turns.introducing_memories import introduced
+from holdfast.turns.library_turn import OpenTurn, prompt_of
 from holdfast.turns.opening import opened
 from holdfast.turns.prompting import build_prompt, working_set_request
-from holdfast.turns.turn import Turn, TurnRequest, counted
+from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.exports import own_fields
 from holdfast.wire.openai import entry_to, message_to, split_system
-from holdfast.wire.sendable import Sendable, messages_of, own_of, text
+from holdfast.wire.sendable import Sendable, check_text, messages_of, own_of
 from holdfast.wire.voice import attributed, plain
 
 
@@ -112,12 +116,7 @@ class SessionHandle:
         """
         with self._engine.hushed():
             made, own = messages_of(messages), own_of(messages)
-        counts = await counted(made)
-        now = self._engine.clock()
-        entries = [
-            NewEntry(message=message, tokens=tokens, **{"timestamp": now, **fields})
-            for message, tokens, fields in zip(made, counts, own, strict=True)
-        ]
+        entries = await new_entries(made, own, timestamp=self._engine.clock())
         return await self.write(entries, expect=expect, idempotency_key=idempotency_key, fingerprint=fingerprint)
 
     async def write(
@@ -191,7 +190,7 @@ class SessionHandle:
         settings = parse(given, where="", base=self.voice.context) if given else self.voice.context
         voice = self.voice
         if model is not None:
-            text(model, "model")
+            check_text(model, "model")
             voice = msgspec.structs.replace(voice, llm=msgspec.structs.replace(voice.llm, model=model))
         look = Look(voice=voice, settings=settings, tools=tools, dialect=checked(dialect), at_turn=at_turn, touch=touch)
         return told(await looked(self._engine, self.ref, look))
@@ -208,7 +207,8 @@ class SessionHandle:
         """One turn: what came is in the log before the block begins, what was added before it ends.
 
         Args:
-            messages: the user's text, or messages: new ones, results of open calls, or a whole transcript.
+            messages: the user's text, or messages: new ones, results of open calls, or a whole transcript; a dict may have what
+                one of `append` may.
             mode: how they relate to the log; see DESIGN.md, section 6.
             session_queue: while another turn of the session runs: wait (`queue`), raise (`reject`) or `interrupt` it; None:
                 as the `Holdfast` was told.
@@ -223,12 +223,12 @@ class SessionHandle:
         if self.voice.steps and self.voice.agent is not None:
             message = f"agent {self.voice.agent.name!r} has others speak in its place: use session.send(), which calls their models"
             raise InvalidRequest(message, param="agent")
-        with self._engine.hushed():
-            system, incoming = split_system(messages_of(messages) if messages is not None else [])
+        system, incoming, own = self._read(() if messages is None else messages)
         request = TurnRequest(
             ref=self.ref,
             voice=msgspec.structs.replace(self.voice, tools=Toolset()),  # whoever calls the model runs its tools
-            incoming=tuple(incoming),
+            incoming=incoming,
+            own=own,
             system=system,
             mode=mode,
             queue=session_queue,
@@ -266,16 +266,30 @@ class SessionHandle:
             SessionBusy, TurnInterrupted, TurnLost: as in `turn`; what had arrived of an interrupted reply is in the log.
         """
         checked_mode(session_queue)
-        with self._engine.hushed():
-            system, incoming = split_system(messages_of(messages))
+        system, incoming, own = self._read(messages)
         request = TurnRequest(
-            ref=self.ref, voice=self.voice, incoming=tuple(incoming), system=system, queue=session_queue, body=body
+            ref=self.ref, voice=self.voice, incoming=incoming, own=own, system=system, queue=session_queue, body=body
         )
         await self._engine.present(self.ref)
         collector = Collector()
         async for chunk in respond(Turn(self._engine, request)):
             collector.add(chunk)
         return collector.completion()
+
+    def _read(
+        self, given: Sendable | Sequence[Sendable]
+    ) -> tuple[tuple[Message, ...], tuple[Message, ...], tuple[dict[str, Any], ...]]:
+        """What a turn is given: its leading system messages, the other ones, and Holdfast's own fields of these.
+
+        Raises:
+            InvalidMessage: one of them is no message.
+        """
+        with self._engine.hushed():
+            messages, own = messages_of(given), own_of(given)
+        for fields in own:
+            fields.pop("turn_id", None)  # it is the turn's own
+        system, incoming = split_system(messages)
+        return system, tuple(incoming), tuple(own[len(system) :])
 
     async def compact(
         self, *, preview: bool = False, wait: bool = True, **options: Any
@@ -339,7 +353,7 @@ class SessionHandle:
         timestamp: int | None = None,
         turn_id: int | None = None,
     ) -> Interruption:
-        """Stop the turn that runs, if one does, and keep of the last reply what was heard; see `holdfast.sessions.voicing.interrupted`.
+        """Stop the turn that runs, if one does, and keep of the last reply what was heard; see `holdfast.sessions.interrupting.interrupted`.
 
         Args:
             content: the text that was heard; without it, `chars` and `ms`: all that there is.
@@ -368,7 +382,7 @@ class SessionHandle:
         source: SpeechSource = "command",
         interruptable: bool = True,
     ) -> Spoken:
-        """Have the agent say something, in a turn of its own; see `holdfast.sessions.voicing.spoken`.
+        """Have the agent say something, in a turn of its own; see `holdfast.sessions.speaking.spoken`.
 
         Args:
             text: what; None: the agent's own words for a `greeting` or a `silence`.
@@ -404,12 +418,12 @@ class SessionHandle:
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - what it is called
     ) -> SessionHandle:
-        """A new session that goes on from the end of a turn; this one stays as it is. See `holdfast.sessions.moving.forked`."""
+        """A new session that goes on from the end of a turn; this one stays as it is. See `holdfast.sessions.forking.forked`."""
         session = await forked(self._engine, self.ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self._engine, session.ref, self.voice)
 
     async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
-        """Go back to the end of a turn: what came after it is retired, not lost. See `holdfast.sessions.moving.rewound`."""
+        """Go back to the end of a turn: what came after it is retired, not lost. See `holdfast.sessions.forking.rewound`."""
         return (await rewound(self._engine, self.ref, at_turn, expect=expect))[0]
 
     async def verify(self) -> int:

@@ -14,7 +14,7 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.agents import Voice
-from holdfast.context.buffer import carried as carried_on
+from holdfast.context.buffer import folded
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run, decode_record
@@ -25,11 +25,11 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
+from holdfast.limits import PAGE
 from holdfast.media.leaving import for_model
 from holdfast.overlays.views import read_view
-from holdfast.stores.base import MAX_PAGE
 from holdfast.turns.instructing import instructed
-from holdfast.turns.introducing import introduced
+from holdfast.turns.introducing_memories import introduced
 from holdfast.turns.prompting import built_from, provider_count, working_set_request
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire import anthropic, gemini
@@ -175,9 +175,9 @@ class Past(NamedTuple):
 
 
 async def _past(engine: Engine, ref: SessionRef, key: str, turn_id: int | None) -> Past:
-    recorded = await engine.store.calls(ref, limit=MAX_PAGE)
-    if turn_id is not None and len(recorded) == MAX_PAGE and all(call.turn_id != turn_id for call in recorded):
-        recorded = (*recorded, *await engine.store.calls(ref, limit=MAX_PAGE, turn_id=turn_id))
+    recorded = await engine.store.calls(ref, limit=PAGE)
+    if turn_id is not None and len(recorded) == PAGE and all(call.turn_id != turn_id for call in recorded):
+        recorded = (*recorded, *await engine.store.calls(ref, limit=PAGE, turn_id=turn_id))
     calls = [call for call in recorded if call.view == key and call.through >= 0]
     records = [(call, record) for call in reversed(calls) if (record := decode_record(call.build)) is not None]
     laid = [one for one in await engine.store.compactions(ref, view=key) if one.kind == "summary" and one.text]
@@ -197,25 +197,25 @@ class _Fold:
         self._entry = 0
         self._room = request.room(request.limit(request.overhead()))
         self._summaries = {stored_compaction(one, self._room.count).mark: one for one in past.summaries}
-        self.carried = carried_on(request.policy, self._room, None, (), ())
+        self.view = folded(request.policy, self._room, None, (), ())
 
     def through(self, seq: int, summary: str) -> None:
         """Take entries in up to `seq`, and stand on the summary of that mark; empty: on none."""
         self._extend(seq)
-        now = self.carried.summary.mark if self.carried.summary else ""
+        now = self.view.summary.mark if self.view.summary else ""
         if now != summary:
             self._lay(self._summaries.get(summary))
 
     def _lay(self, one: StoredCompaction | None) -> None:
         """Go on from a summary, as whoever laid it did, or from the beginning of the log."""
-        policy, room, before = self._request.policy, self._room, self.carried
+        policy, room, before = self._request.policy, self._room, self.view
         entries = self._past.entries[: self._entry]
         if one is None:
-            self.carried = carried_on(policy, room, None, (), entries)
+            self.view = folded(policy, room, None, (), entries)
         else:
             anchor = next((entry.seq for entry in entries if entry.kind == "user"), None)
-            self.carried = summarized(policy, room, stored_compaction(one, room.count), entries, anchor=anchor)
-        self.carried.trail, self.carried.mark = before.trail, before.mark
+            self.view = summarized(policy, room, stored_compaction(one, room.count), entries, anchor=anchor)
+        self.view.trail, self.view.mark = before.trail, before.mark
 
     def sent(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
         """The working set that was built for `call`: by its frozen budget."""
@@ -225,13 +225,13 @@ class _Fold:
         frozen = msgspec.structs.replace(
             asked, input_budget=record.limit + asked.overhead(), dialect=record.dialect, recall=Recall()
         )
-        return build_on(frozen, self.carried)
+        return build_on(frozen, self.view)
 
     def _extend(self, seq: int) -> None:
         entries, end = self._past.entries, self._entry
         while end < len(entries) and entries[end].seq <= seq:
             end += 1
-        self.carried.extend(entries[self._entry : end])
+        self.view.extend(entries[self._entry : end])
         self._entry = end
 
 
@@ -242,7 +242,7 @@ def _behind_last(request: Request, past: Past) -> WorkingSet:
         fold.sent(call, record)
     live = stored_compaction(past.live, request.count).mark if past.live else ""
     fold.through(past.entries[-1].seq if past.entries else -1, live)
-    return build_on(request, fold.carried)
+    return build_on(request, fold.view)
 
 
 def _in_turn(request: Request, past: Past, turn_id: int) -> Looked:

@@ -1,276 +1,220 @@
-"""Sessions that move: exported and imported, forked, and taken back to an earlier turn."""
+"""A session that changes hands: all that it is becomes another user's, or gets another id.
+
+What stands under the new name is written first, then the old one goes. Whoever dies in between leaves both, and the same move
+finishes it: a copy is known by the session's identity and by having nothing to say of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace as evolve
 
 from holdfast.domain.artifact import Artifact
-from holdfast.domain.history import OldEntry, old_entry, relived
-from holdfast.domain.media.parts import hashes_of, moved
-from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
+from holdfast.domain.history import Past, old_entry
+from holdfast.domain.media.parts import hashes_of
+from holdfast.domain.session import PARENT, Claim, Entry, Laid, NewCompaction, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.engine.guarded import as_kept
-from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
-from holdfast.media.leaving import whole_entries
-from holdfast.stores.base import MAX_PAGE, Append, NewSession, Store
-from holdfast.stores.checks import check_new_session, payloads_of
-from holdfast.turns.turn import counted
-from holdfast.wire.exports import Imported, export_to, import_from, same
+from holdfast.engine.removing import children_of, removed
+from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
+from holdfast.sessions.exporting import TRIES, calls_of, log_of
+from holdfast.stores.base import Append, NewSession, SessionPatch
+from holdfast.stores.checks import check_ref
 
-TRIES: Final = 8
-"""Times that something is read or written again because somebody else wrote in between."""
+CLAIMED: Final = 120_000
+"""Milliseconds for which a move keeps turns out, unless it ends before."""
 
 
-# -- export and import -------------------------------------------------------
+async def moved(
+    engine: Engine, ref: SessionRef, target: SessionRef, *, agent: str | None | UnsetType = UNSET
+) -> Session:
+    """Make a session another user's, or another agent's, or give it another id; as it is then.
 
-
-async def exported(
-    store: Store, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
-) -> dict[str, Any]:
-    """A session whole, as it was at one moment; see `holdfast.wire.exports`.
-
-    Args:
-        store: where it is.
-        ref: which one.
-        retired: with the messages that left the live path.
-        calls: with its model calls, which name messages by their place: so with `retired` alone.
-        digests: with those that stand for what was erased. With one, a guess of what was erased can be confirmed; without it,
-            a client that sends the erased message again is not recognised in the copy.
-
-    Raises:
-        SessionNotFound: no such session.
-        InvalidRequest: `calls` without `retired`.
-        Conflict: it is written to so fast that no moment of it could be read.
-    """
-    if calls and not retired:
-        raise InvalidRequest("calls needs retired too: a call names messages by their place in the log", param="calls")
-    session, entries = await log_of(store, ref, retired=retired)
-    whole = await whole_entries(store, ref, entries, strict=True)
-    made = await calls_of(store, session) if calls else None
-    artifacts = await _artifacts(store, ref)
-    return export_to(session, whole, artifacts=artifacts, calls=made, digests=digests, referring=entries)
-
-
-async def log_of(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
-    """A session and its log, seen at one moment."""
-    if not retired:
-        rows = await store.window(ref, None)
-        return rows.session, rows.entries
-    for _ in range(TRIES):
-        session = await store.get(ref)
-        entries = await store.entries(ref, retired=True)
-        if (await store.get(ref)).version == session.version:
-            return session, entries
-    raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
-
-
-async def calls_of(store: Store, session: Session) -> list[ModelCall]:
-    """All of them, oldest first: the newest at once, and where there are more, turn by turn."""
-    found = await store.calls(session.ref, limit=MAX_PAGE)
-    if len(found) < MAX_PAGE:
-        return list(reversed(found))
-    turns = range(session.tail.turn_id + 1)
-    return [call for turn in turns for call in reversed(await store.calls(session.ref, limit=MAX_PAGE, turn_id=turn))]
-
-
-async def _artifacts(store: Store, ref: SessionRef) -> list[Artifact]:
-    """The newest version of each of a session's own."""
-    found: list[Artifact] = []
-    while True:
-        page = await store.artifacts(ref, limit=MAX_PAGE, after=found[-1].name if found else None)
-        found += page.artifacts
-        if not page.has_more:
-            return found
-
-
-class Arrival(NamedTuple):
-    """What became of an import."""
-
-    session: Session
-    changed: bool
-    """False: it was there already, just so."""
-    replaced: bool
-    """Whether another one of that name had to make room."""
-
-
-async def there(store: Store, ref: SessionRef, read: Imported) -> tuple[Session, bool] | None:
-    """The session that an import would replace, and whether that would change anything; None when there is none."""
-    try:
-        session = await store.get(ref)
-        if not read.retired and session.messages != len(read.messages):
-            return session, True
-        calls = "calls" in read.said  # then it was exported with what was retired, if anything was
-        found = await exported(store, ref, retired=read.retired or calls, calls=calls, digests=True)
-    except SessionNotFound:
-        return None
-    return session, not same(read, import_from(found, own=True))
-
-
-def check(ref: SessionRef, read: Imported) -> None:
-    """Refuse what could not be imported, before anything is written. Raises `InvalidRequest`, which says where."""
-    check_new_session(_new_session(ref, read, 0), past=True)
-    messages = moved(read.messages, {})
-    said = zip(messages, read.fields, strict=True)
-    entries = [OldEntry(message=one, **{"tokens": 0, "timestamp": 0, **own}) for one, own in said]
-    payloads_of(entries)
-    relived(entries)
-
-
-async def imported(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bool = False) -> Arrival:
-    """Install a session as an export or a recording says, in place of one of that name; all of it or nothing.
-
-    One that is there already, just so, is left alone: its version, views and artifacts stay.
-
-    Args:
-        engine: of the store.
-        ref: what it is to be.
-        read: what it is.
-        fresh: raise `SessionExists` where another one of that name is there.
-
-    Raises:
-        InvalidRequest: what it says cannot be stored; says what.
-    """
-    found = await there(engine.store, ref, await as_kept(engine.guard, read))
-    if found is not None and not found[1]:
-        return Arrival(found[0], changed=False, replaced=False)
-    now = engine.clock()
-    counts = await counted(read.messages)
-    entries = [
-        OldEntry(message=message, **{"tokens": count, "timestamp": now, **own})
-        for (message, own), count in zip(_said(read), counts, strict=True)
-    ]
-    appended = await engine.store.replace(_new_session(ref, read, now), entries, fresh=fresh)
-    engine.warm.forget(ref)
-    return Arrival(appended.session, changed=True, replaced=found is not None)
-
-
-def _said(read: Imported) -> Iterator[tuple[Message, dict[str, Any]]]:
-    return zip(read.messages, read.fields, strict=True)
-
-
-def _new_session(ref: SessionRef, read: Imported, now: int) -> NewSession:
-    return NewSession(
-        id=ref.id,
-        user_id=ref.user_id,
-        timestamp=now,
-        agent=read.agent,
-        system_messages=read.system_messages,
-        state=read.state,
-        metadata=read.metadata,
-        ttl=read.ttl,
-        past=read.past,
-    )
-
-
-# -- fork and rewind ---------------------------------------------------------
-
-
-async def forked(engine: Engine, ref: SessionRef, *, at_turn: int | None = None, new_id: str | None = None) -> Session:
-    """A new session of the same user, with the live path up to and with a turn, and the state as it is now.
-
-    The original is not touched. Artifacts, summaries, usage and what had left the live path stay with it. Costs what is
-    copied.
-
-    Args:
-        engine: of the store.
-        ref: what is forked.
-        at_turn: the last turn that is copied; None: all of them.
-        new_id: of the new session; None makes one.
-
-    Raises:
-        SessionNotFound: no such session.
-        SessionExists: there is a session of the new id.
-        InvalidRequest: there is no such turn.
-    """
-    session = await engine.store.get(ref)
-    stop = None if at_turn is None else await _behind(engine.store, session, at_turn)
-    return await copied(engine, session, stop, new_id=new_id)
-
-
-async def copied(engine: Engine, session: Session, stop: int | None, *, new_id: str | None = None) -> Session:
-    """A new session of the same user, with the live path before `stop`; see `forked`."""
-    store, ref = engine.store, session.ref
-    entries = await store.entries(ref, stop=stop)
-    last = entries[-1] if entries else None
-    origin = {"id": ref.id, "turn": last.turn_id if last else None, "seq": last.seq if last else None}
-    new = NewSession(
-        id=engine.new_id() if new_id is None else new_id,
-        user_id=ref.user_id,
-        timestamp=engine.clock(),
-        agent=session.agent,
-        system_messages=session.system_messages,
-        state=session.state,
-        metadata={**session.metadata, "forked_from": origin},
-        ttl=session.ttl,
-    )
-    kept = [old_entry(entry, retired=False) for entry in entries]
-    media = await store.media(ref, hashes_of(entry.message for entry in entries))
-    return (await store.replace(new, kept, fresh=True, media=media)).session
-
-
-async def rewound(engine: Engine, ref: SessionRef, at_turn: int, *, expect: int | None = None) -> tuple[Session, int]:
-    """Go back to a turn: what came after it leaves the live path. It stays in the log, and the state stays as it is.
+    All of it goes: log with what left the live path, system messages, state of its own, metadata, usage and model calls, live
+    compactions, media, artifacts with their versions, times and identity; the sessions of agents that were called in it, too.
+    What its user's sessions share (`user:`) stays with that user. Idempotency keys are forgotten. Costs what is copied; with
+    the same user and id only the agent changes.
 
     Args:
         engine: of the store.
         ref: which session.
-        at_turn: the last turn that stays.
-        expect: the version that it must be at; None: any.
-
-    Returns:
-        The session, and how many messages left its live path; 0: it was there already, and nothing was written.
+        target: what it is to be.
+        agent: whose it is then; None: nobody's. UNSET: as before.
 
     Raises:
         SessionNotFound: no such session.
-        StaleSession: it is not at `expect`.
-        InvalidRequest: there is no such turn, or a turn is open in this task.
+        SessionBusy: a turn of it runs.
+        SessionExists: there is another one of that user and id.
+        InvalidRequest: the target is no name.
+        Conflict: a move was interrupted, and both sessions were written to since.
     """
+    check_ref(target)
+    async with _alone(engine, ref) as holder:
+        if target != ref:
+            await _handed_over(engine, ref, target, agent, holder)
+        elif not isinstance(agent, UnsetType):
+            await engine.store.update(ref, SessionPatch(agent=agent), timestamp=engine.clock())
+        engine.warm.forget(ref)
+        engine.warm.forget(target)
+    return await engine.store.get(target)
+
+
+@asynccontextmanager
+async def _alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
+    """A block during which no turn of the session runs, on this server or another one; whose claim that is. Raises `SessionBusy`."""
+    store, holder = engine.store, f"move-{uuid.uuid4().hex}"
+    session = await store.get(ref)
+    if engine.busy(ref):
+        raise SessionBusy(ref.id, until=engine.clock() if session.claim is None else session.claim.until)
     async with engine.queue(ref):
-        for _ in range(TRIES):
-            session = await engine.store.get(ref)
-            if expect is not None and session.version != expect:
-                raise StaleSession(ref.id, expected=expect, version=session.version)
-            stop = await _behind(engine.store, session, at_turn)
-            if stop > session.tail.last_seq:
-                return session, 0
-            write = Append(retire_from=stop, timestamp=engine.clock(), expect=session.version)
+        await _claimed(engine, ref, holder)
+        try:
+            yield holder
+        finally:
             try:
-                after = (await engine.store.append(ref, write)).session
-            except StaleSession:  # another process wrote in between: look again
-                continue
-            engine.warm.forget(ref)
-            return after, session.messages - after.messages
-    raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+                await store.append(ref, Append(timestamp=engine.clock(), release=holder))
+            except SessionNotFound:  # it is called otherwise now
+                pass
 
 
-async def _behind(store: Store, session: Session, at_turn: Any) -> int:
-    """The place behind a turn of the live path, and behind the unit that it ends with. Costs a few small reads."""
-    if not isinstance(at_turn, int) or isinstance(at_turn, bool):
-        raise InvalidRequest("at_turn must be a whole number from 0", param="at_turn")
-    low, high = 0, session.tail.next_seq
-    last: Entry | None = None
-    while low < high:
-        middle = (low + high) // 2
-        found = await store.entries(session.ref, start=middle, limit=1)
-        if found and found[0].turn_id <= at_turn:
-            last, low = found[0], found[0].seq + 1
-        else:
-            high = middle
-    if last is None or last.turn_id != at_turn:
-        turns = f"its last one is {session.tail.turn_id}" if session.messages else "it has none yet"
-        raise InvalidRequest(f"session {session.id!r} has no turn {at_turn}; {turns}", param="at_turn")
-    return await _whole_unit(store, session.ref, low)
+async def _claimed(engine: Engine, ref: SessionRef, holder: str) -> None:
+    now = engine.clock()
+    await engine.store.append(ref, Append(timestamp=now, claim=Claim(holder, now + CLAIMED)))
 
 
-async def _whole_unit(store: Store, ref: SessionRef, stop: int) -> int:
-    """`stop`, or the place behind the results right there that answer calls before it."""
-    while True:
-        page = await store.entries(ref, start=stop, limit=100)
-        for entry in page:
-            if entry.kind != "result" or entry.unit >= stop:
-                return stop
-            stop = entry.seq + 1
-        if len(page) < 100:
-            return stop
+async def _handed_over(
+    engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType, holder: str
+) -> None:
+    for _ in range(TRIES):
+        # Copies may take longer than a claim holds; a turn that has begun then writes, and the session stays.
+        await _claimed(engine, ref, holder)
+        version = await _written(engine, ref, target, agent)
+        held = await _artifacts_copied(engine, ref, target)
+        await _children_moved(engine, ref, target)
+        await _endings_moved(engine, ref, target)
+        try:
+            gone = await engine.store.remove(ref, expect=version, artifacts=len(held))
+        except Conflict:  # somebody wrote to it meanwhile
+            continue
+        break
+    else:
+        raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+    await engine.artifacts.discard(held)
+    if gone is None:  # somebody deleted it meanwhile, and meant all of it
+        await removed(engine, target)
+        raise SessionNotFound(ref.id)
+    for keeper in engine.hooks.keepers:
+        await keeper.forget(engine.store.tenant, ref.user_id, ref.id)
+
+
+async def _children_moved(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
+    for child in await children_of(engine, ref):
+        there = SessionRef(target.user_id, child.id)
+        if there != child:
+            await moved(engine, child, there)
+        await _told_parent(engine, there, target)
+
+
+async def _written(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> int:
+    """Put the session with its log under its new name; the version that it was copied at."""
+    store = engine.store
+    session, entries = await log_of(store, ref, retired=True)
+    fresh = not await _begun(engine, session, entries, target)
+    past = Past(
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+        ended_at=session.ended_at,
+        end_reason=session.end_reason,
+        usage=session.usage,
+        calls=tuple(await calls_of(store, session)),
+    )
+    new = NewSession(
+        id=target.id,
+        user_id=target.user_id,
+        timestamp=session.accessed_at,
+        identity=session.identity,
+        agent=session.agent if isinstance(agent, UnsetType) else agent,
+        system_messages=session.system_messages,
+        state=session.state,
+        metadata=session.metadata,
+        ttl=session.ttl,
+        past=past,
+    )
+    media = await store.media(ref, hashes_of(entry.message for entry in entries))
+    await store.replace(new, [old_entry(entry) for entry in entries], fresh=fresh, media=media)
+    laid = [_again(one) for one in await store.compactions(ref, live=True)]
+    if laid:
+        await store.append(target, Append(timestamp=session.updated_at, compactions=laid))
+    return session.version
+
+
+def _again(one: Laid) -> NewCompaction:
+    return NewCompaction(**{name: getattr(one, name) for name in Laid.__struct_fields__})
+
+
+async def _begun(engine: Engine, session: Session, entries: Sequence[Entry], target: SessionRef) -> bool:
+    """Whether a move of the session to `target` was begun before.
+
+    Raises:
+        SessionExists: what is there is another session.
+        Conflict: it was written to since.
+    """
+    try:
+        there, copied = await log_of(engine.store, target, retired=True)
+    except SessionNotFound:
+        return False
+    if not session.identity or there.identity != session.identity:
+        raise SessionExists(target.id)
+    pairs = list(zip(copied, entries, strict=False))
+    same = len(pairs) == len(copied) and all(new.digest == old.digest for new, old in pairs)
+    # Erased in the copy alone: it must not come back. Its own state and fields say by their time that they were changed.
+    if not same or there.updated_at > session.updated_at or any(new.erased and not old.erased for new, old in pairs):
+        raise Conflict(
+            f"a move of session {session.id!r} was interrupted, and the copy was written to since:"
+            " delete one of the two, then move what is left"
+        )
+    return True
+
+
+async def _artifacts_copied(engine: Engine, ref: SessionRef, target: SessionRef) -> Sequence[Artifact]:
+    """Every version of every artifact, under the number that it has; those that were copied."""
+    there = {(one.name, one.version) for one in await engine.artifacts.held(target)}
+    held = sorted(await engine.artifacts.held(ref), key=lambda one: (one.name, one.version))
+    for one in held:
+        if (one.name, one.version) not in there:
+            await _artifact_copied(engine, one, target)
+    return held
+
+
+async def _artifact_copied(engine: Engine, one: Artifact, target: SessionRef) -> None:
+    # Numbers are given in order: in place of versions that were deleted others are, and go when theirs is there.
+    instead = []
+    while (version := (await engine.artifacts.copy(one, target)).version) < one.version:
+        instead.append(version)
+    for version in instead:
+        await engine.artifacts.delete(target, one.name, version)
+
+
+async def _told_parent(engine: Engine, child: SessionRef, parent: SessionRef) -> None:
+    """The session of an agent that was called in another one names that by its id."""
+    session = await engine.store.get(child)
+    said: Any = session.metadata.get(PARENT)
+    if isinstance(said, dict) and said.get("session_id") != parent.id:
+        patch = SessionPatch(metadata={**session.metadata, PARENT: {**said, "session_id": parent.id}})
+        await engine.store.update(child, patch, timestamp=session.updated_at)
+
+
+async def _endings_moved(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
+    """Hooks that are still to be told of an end of the session find it under its new name."""
+    store, after = engine.life.store, ""
+    while found := await store.endings_of(ref.user_id, after=after):
+        after = found[-1].id
+        for one in found:
+            if one.session_id == ref.id and not one.withdrawn:
+                named = evolve(one, id=uuid.uuid4().hex, user_id=target.user_id, session_id=target.id)
+                await store.record_ending(named)
+                await store.forget_ending(one.id)

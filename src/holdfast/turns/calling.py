@@ -13,11 +13,11 @@ import msgspec
 from holdfast.context.explain import encode_record
 from holdfast.domain.session import ModelCall, Session
 from holdfast.errors import InvalidRequest, ModelError
-from holdfast.models import Call, closing, opening
+from holdfast.models import Call, closing, opening, used
 from holdfast.turns.failover import Recovery
 from holdfast.turns.prompting import sendable
-from holdfast.turns.records import addressed
 from holdfast.turns.turn import Turn
+from holdfast.turns.voice_records import addressed
 from holdfast.wire.anthropic_others import fields_for_others
 
 _log = logging.getLogger("holdfast.models")
@@ -110,29 +110,21 @@ def made_call(turn: Turn, model: object, usage: object) -> ModelCall:
     """What a call was sent, and what it used as far as the provider says."""
     built = turn.working_set
     assert built is not None, "the working set is built first"
-    usage = usage if isinstance(usage, Mapping) else {}
-    prompt_tokens = _whole_number(usage.get("prompt_tokens"))
-    if prompt_tokens:
-        turn.learned = turn.engine.learning.reported(turn.request.voice.llm, built.total_tokens, prompt_tokens)
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
+    tokens = used(usage)
+    if tokens.prompt_tokens:
+        turn.learned = turn.engine.learning.reported(turn.request.voice.llm, built.total_tokens, tokens.prompt_tokens)
     return ModelCall(
         model=str(model or turn.request.voice.llm.model)[:_MODEL_NAME],
         timestamp=turn.engine.clock(),
-        prompt_tokens=prompt_tokens,
-        completion_tokens=_whole_number(usage.get("completion_tokens")),
-        cached_tokens=_whole_number(cached),
+        prompt_tokens=tokens.prompt_tokens,
+        completion_tokens=tokens.completion_tokens,
+        cached_tokens=tokens.cached_tokens,
         turn_id=turn.session.tail.turn_id,
         through=built.through,
         view=turn.key,
         hash=bytes.fromhex(built.hash),
         build=encode_record(built.record()),
     )
-
-
-def _whole_number(value: Any) -> int:
-    """A count as a provider reported it; nonsense is 0."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 
 
 def cache_key(session: Session) -> str:

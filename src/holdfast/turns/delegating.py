@@ -29,7 +29,7 @@ from holdfast.tools.context import ToolContext
 from holdfast.turns.flow import respond
 from holdfast.turns.handover import same_place
 from holdfast.turns.prompting import check_body
-from holdfast.turns.reminding import is_shared
+from holdfast.turns.recalling import is_shared
 from holdfast.turns.turn import Turn, TurnRequest
 
 _log = logging.getLogger("holdfast.turn")

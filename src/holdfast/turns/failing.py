@@ -15,7 +15,7 @@ from holdfast.errors import ModelError, ModelRejected
 from holdfast.limits import ERROR_CHARS
 from holdfast.turns.failover import OF_KEY
 from holdfast.turns.instructing import worded
-from holdfast.turns.naming import so_far
+from holdfast.turns.reply_artifacts import with_artifacts
 from holdfast.turns.showing import Shown
 from holdfast.turns.turn import Turn
 
@@ -54,7 +54,7 @@ async def apology(
     assert agent is not None, "somebody has a failure message"
     message = Message(role="assistant", content=instead)
     text = shown.apart(message.text)
-    metadata = so_far(turn, {**(shown.metadata or {}), "source": SOURCE, "error": code})
+    metadata = with_artifacts(turn, {**(shown.metadata or {}), "source": SOURCE, "error": code})
     turn.failure = {"code": code, "message": _told(turn, words)}
     turn.engine.failures[code] += 1
     # Without the upstream's words: they may quote what was said.

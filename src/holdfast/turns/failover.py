@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from holdfast.agents import Voice
-from holdfast.domain.budget import STEP_DOWN
+from holdfast.domain.budget import step_down
 from holdfast.errors import (
     BudgetTooSmall,
     ContextTooLong,
@@ -163,7 +163,7 @@ async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
     assert refused.request.budget is not None, "a turn's prompt has a budget"
     counted = refused.total_tokens
     turn.learned = turn.engine.learning.refused(llm, counted, refused.request.budget, refusal)
-    turn.input_budget = min(refused.request.input_budget, counted) * (100 - STEP_DOWN) // 100
+    turn.input_budget = step_down(min(refused.request.input_budget, counted))
     await build_prompt(turn)
 
 

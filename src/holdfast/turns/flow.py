@@ -14,8 +14,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+from holdfast.domain.log import as_sent
 from holdfast.domain.messages import Message
-from holdfast.domain.session import STEP, Entry, as_sent
+from holdfast.domain.session import STEP, Entry
 from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
 from holdfast.media.leaving import whole_entries
 from holdfast.models import Collector, as_chunks, closing
@@ -23,8 +24,8 @@ from holdfast.turns.afterwards import followed
 from holdfast.turns.calling import call_model, made_call
 from holdfast.turns.failing import apology, failure_in, words_after
 from holdfast.turns.failover import build_call
-from holdfast.turns.naming import about, recalled, so_far
 from holdfast.turns.opening import opened
+from holdfast.turns.reply_artifacts import take_artifacts, with_artifacts, with_named_artifacts
 from holdfast.turns.replying import append_reply, text_of_reply
 from holdfast.turns.showing import Progress, Shown
 from holdfast.turns.tooling import not_run, run_tools
@@ -51,7 +52,7 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
             await opened(turn)
             if turn.answered is not None:
                 turn.failure = failure_in(turn.answered)
-                recalled(turn, turn.answered)
+                take_artifacts(turn, turn.answered)
                 (reply,) = await whole_entries(turn.engine.store, turn.request.ref, [turn.answered])
                 for chunk in _told_again(turn, reply):
                     yield chunk
@@ -172,7 +173,7 @@ async def _record(turn: Turn, shown: Shown, collector: Collector, *, whole: bool
     call = made_call(turn, completion.get("model"), completion.get("usage"))
     text = text_of_reply([reply])
     if not shown.calls:
-        metadata = await about(turn, reply.text, metadata)
+        metadata = await with_named_artifacts(turn, reply.text, metadata)
     messages, noted = ([reply], [metadata]) if reply.tool_calls else handed_over(turn, reply, metadata)
     await append_reply(turn, messages, text, metadata=noted, calls=[call], last=not shown.calls)
     if shown.calls and not whole:
@@ -187,7 +188,7 @@ async def _record_part(turn: Turn, shown: Shown, completion: dict[str, Any]) -> 
     choices[0]["message"].pop("tool_calls", None)
     call = made_call(turn, completion.get("model"), completion.get("usage"))
     stopped = {"interrupted": True, "interrupt_timestamp": turn.engine.clock(), **(shown.metadata or {})}
-    messages, noted = handed_over(turn, _reply(completion), so_far(turn, stopped))
+    messages, noted = handed_over(turn, _reply(completion), with_artifacts(turn, stopped))
     await turn.append(messages, metadata=noted, calls=[call], last=True)
 
 

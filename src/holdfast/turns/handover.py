@@ -44,7 +44,7 @@ async def resume(turn: Turn, session: Session, plan: Plan) -> None:
     Raises:
         InvalidRequest: that agent cannot answer the request; see `check_body`.
     """
-    asked = turn.having.asked
+    asked = turn.handover.asked
     if asked.team is None or asked.agent is None or asked.agent.workflow:
         return
     name = await _resumed(turn, asked.team, session, plan)
@@ -76,11 +76,11 @@ async def _resumed(turn: Turn, team: Team[Agent], session: Session, plan: Plan) 
 
 async def _pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator[Iterable[Entry]]:
     """The live entries before the turn's own, newest first: from memory, then from the store, so many and no more."""
-    stop, memory = plan.retire_from, turn.engine.warm.get(turn.request.ref)
-    if stop is None and memory is not None and memory.holds(session) and memory.last:
-        yield reversed(memory.last)
-        stop = memory.last[0].seq
-        if len(memory.last) >= session.messages:
+    stop, warm = plan.retire_from, turn.engine.warm.get(turn.request.ref)
+    if stop is None and warm is not None and warm.holds(session) and warm.last:
+        yield reversed(warm.last)
+        stop = warm.last[0].seq
+        if len(warm.last) >= session.messages:
             return
     for limit in (_PAGE, SPEAKER_BEHIND):
         if stop is None and not session.messages:
@@ -128,7 +128,7 @@ async def transfer(turn: Turn, name: str) -> None:
     """
     team = turn.request.voice.team
     assert team is not None, "somebody can be reached"
-    if turn.having.transfers >= TRANSFERS:
+    if turn.handover.transfers >= TRANSFERS:
         raise InvalidRequest(f"this conversation was handed over {TRANSFERS} times in this turn: answer yourself now")
     voice = _member(turn, team, name)
     if not same_place(turn, voice):
@@ -140,18 +140,18 @@ async def transfer(turn: Turn, name: str) -> None:
         check_body(voice, turn.request.body, learned)
     except InvalidRequest as exc:
         raise InvalidRequest(f"{name} cannot take over: {exc}") from exc
-    if turn.having.next is not None:  # behind the last await: calls of a message run side by side
-        taken = turn.having.next[0].agent
+    if turn.handover.next is not None:  # behind the last await: calls of a message run side by side
+        taken = turn.handover.next[0].agent
         raise InvalidRequest(f"{taken.name if taken else 'another agent'} takes over already; only one can")
-    turn.having.next = voice, learned
+    turn.handover.next = voice, learned
 
 
 def hand_over(turn: Turn) -> bool:
     """Have whoever takes over answer from here on; whether anybody does. The results of the message that called are in the log."""
-    if turn.having.next is None:
+    if turn.handover.next is None:
         return False
-    (voice, learned), turn.having.next = turn.having.next, None
-    turn.having.transfers += 1
+    (voice, learned), turn.handover.next = turn.handover.next, None
+    turn.handover.transfers += 1
     turn.give_to(voice, learned)
     if voice.steps and (choice := turn.request.body.get("tool_choice")) is not None:
         body = {**turn.request.body, "tool_choice": relaxed(choice)}
@@ -170,6 +170,6 @@ def same_place(turn: Turn, voice: Voice) -> bool:
         return True
     if voice.steps:
         return all(same_place(turn, step) for step in voice.steps)
-    client = turn.having.asked.llm.client
+    client = turn.handover.asked.llm.client
     place = origin_of(client)
     return voice.llm.client is client or (place is not None and origin_of(voice.llm.client) == place)

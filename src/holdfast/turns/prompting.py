@@ -1,4 +1,4 @@
-"""The prompt of a turn's next call: what it is built for, from memory or from the store."""
+"""The prompt of a turn's next call: what it is built for, from what is remembered or from the store."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from holdfast.domain.session import Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.media.leaving import for_model
+from holdfast.off_loop import off_loop
 from holdfast.overlays.views import ReadView, read_view
-from holdfast.overlays.warm import Memory, heavy, off_loop
+from holdfast.overlays.warm import WarmSession, heavy
 from holdfast.turns.instructing import instructed
-from holdfast.turns.introducing import introduced
-from holdfast.turns.records import check_interruptable
-from holdfast.turns.reminding import budgets_of, keep, name_of, reminded
+from holdfast.turns.introducing_memories import introduced
+from holdfast.turns.recalling import budgets_of, keep, recalled
 from holdfast.turns.turn import Turn, TurnRequest
+from holdfast.turns.voice_records import check_interruptable
 from holdfast.wire import anthropic_request
 from holdfast.wire.anthropic_others import without_anthropics
 from holdfast.wire.media import behind_results
@@ -40,7 +41,7 @@ async def build_prompt(turn: Turn) -> WorkingSet:
     """
     turn.instruction = await instructed(turn.engine, turn.session, turn.request.voice, turn.temp)
     turn.introduction = await introduced(turn.engine, turn.session, turn.request.voice)
-    await reminded(turn)
+    await recalled(turn)
     built = await _build(turn)
     if await _summarized(turn, built):
         built = await _build(turn)
@@ -67,14 +68,14 @@ async def _build(turn: Turn) -> WorkingSet:
         turn.instruction,
         learned=turn.learned,
         input_budget=turn.input_budget,
-        recall=turn.recalls.get(name_of(turn)),
+        recall=turn.recalls.get(turn.request.voice.agent_name),
         introduction=turn.introduction,
     )
     key = turn.key
-    memory = turn.engine.warm.get(turn.request.ref)
-    if memory is not None and memory.key == key and memory.holds(turn.session) and not turn.branched:
-        built = await off_loop(lambda: build_on(made, memory.carried), long=memory.heavy)
-        turn.remember(key, built, memory.saved, turn.session.version)
+    warm = turn.engine.warm.get(turn.request.ref)
+    if warm is not None and warm.key == key and warm.holds(turn.session) and not turn.branched:
+        built = await off_loop(lambda: build_on(made, warm.view), long=warm.heavy)
+        turn.remember(key, built, warm.saved, turn.session.version)
     else:
         built = await _build_cold(turn, made, key)
     turn.working_set = built
@@ -89,7 +90,7 @@ async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
         raise SessionNotFound(ref.id)
     built = await off_loop(lambda: built_from(made, read), long=made.policy.history > 0 or heavy(read.entries))
     if not turn.branched:
-        engine.warm.put(ref, Memory(read.session, read.entries, key, built.carried, read.saved))
+        engine.warm.put(ref, WarmSession(read.session, read.entries, key, built.view, read.saved))
     turn.remember(key, built, read.saved, read.session.version)
     return built
 
@@ -156,7 +157,7 @@ def working_set_request(
         learned: what is known of the model from its provider's answers.
         input_budget: tokens for the whole prompt; None: what the model's window leaves.
         recall: what may be recalled in it; None: nothing was looked for, and its room is kept free.
-        introduction: what is known since before the session, as `holdfast.turns.introducing` makes it.
+        introduction: what is known since before the session, as `holdfast.turns.introducing_memories` makes it.
     """
     voice, body = request.voice, request.body
     tools = _tools(voice.tools.offered({**body, "tools": _tools(body)}))

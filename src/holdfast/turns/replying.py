@@ -52,7 +52,7 @@ async def append_reply(
         appended = await turn.append(messages, state_delta=state_delta, **how)
         fields = {
             "session_id": turn.request.ref.id,
-            "agent": agent.name if agent else None,
+            "agent": turn.request.voice.agent_name,
             "key": key,
             "code": exc.code,
         }

@@ -12,7 +12,7 @@ from holdfast.context.units import distinct_id
 from holdfast.domain.heard import APART
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.limits import METADATA_BYTES
-from holdfast.tools.tool import name_of, relaxed
+from holdfast.tools.tool import relaxed
 from holdfast.turns.turn import Turn
 from holdfast.wire.openai import message_to
 
@@ -59,7 +59,7 @@ class Shown:
         self._turn = turn
         self._tools = turn.request.voice.tools
         self._alone = not self._tools and turn.share is None
-        self._theirs = {name_of(tool) for tool in turn.request.body.get("tools") or ()}
+        self._theirs = turn.client_tools
         self._choice = {**turn.request.voice.llm.params, **turn.request.body}.get("tool_choice")
         self._first = False
         self.calls: tuple[ToolCall, ...] = ()
@@ -261,9 +261,6 @@ class Shown:
             return content
         self.preface += APART
         return APART + content
-
-
-# -- running ---------------------------------------------------------------------
 
 
 # -- shapes ----------------------------------------------------------------------

@@ -14,10 +14,12 @@ from holdfast.domain.session import Entry
 from holdfast.domain.state import joined
 from holdfast.errors import InvalidRequest
 from holdfast.memory.of_session import SessionMemories
-from holdfast.tools.context import Call, State, ToolContext
+from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.running import CANCELLED, NOT_RUN, Outcome, failure, run
+from holdfast.tools.state import State
 from holdfast.turns.handover import hand_over, transfer
-from holdfast.turns.reminding import is_shared, looked_up, quotes, said_at
+from holdfast.turns.recalling import is_shared
+from holdfast.turns.recalling_conversations import looked_up, quotes, said_at
 from holdfast.turns.showing import Shown
 from holdfast.turns.turn import Turn
 
@@ -136,7 +138,7 @@ def _outcome(task: asyncio.Task[Outcome], call: ToolCall) -> Outcome:
 
 def context_of(turn: Turn, call: ToolCall) -> ToolContext:
     """What a tool is given of the session."""
-    ref, agent, session = turn.request.ref, turn.request.voice.agent, turn.session
+    ref, session = turn.request.ref, turn.session
 
     async def entries(start: int, stop: int) -> Sequence[Entry]:
         return await turn.engine.store.entries(ref, start=start, stop=stop)
@@ -151,7 +153,7 @@ def context_of(turn: Turn, call: ToolCall) -> ToolContext:
     return ToolContext(
         session_id=ref.id,
         user_id=ref.user_id,
-        agent=agent.name if agent else None,
+        agent=turn.request.voice.agent_name,
         state=State(turn.standing),
         artifacts=SessionArtifacts(turn.engine.artifacts, ref, session.identity, saved),
         call=Call(
@@ -183,7 +185,7 @@ def _memories(turn: Turn) -> SessionMemories:
         turn.engine.memories,
         ref,
         turn.session.identity,
-        agent.name if agent else None,
+        turn.request.voice.agent_name,
         most=settings.max_results if settings else None,
         told=told,
         shared=is_shared(turn),

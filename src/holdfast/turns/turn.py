@@ -12,7 +12,6 @@ from functools import cached_property
 from itertools import dropwhile, islice
 from typing import Any, TypeVar
 
-import anyio.to_thread
 import msgspec
 
 from holdfast.agents import Voice
@@ -30,16 +29,15 @@ from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, ModelCall, NewEntry, Session, SessionRef
 from holdfast.engine.branching import Share
 from holdfast.engine.engine import Engine
+from holdfast.engine.entries import counted
 from holdfast.engine.guarded import masked
 from holdfast.engine.queueing import Hold, QueueMode
 from holdfast.media.store import taken_apart
 from holdfast.stores.base import Append, Appended, SavedView
-from holdfast.tokens import STORED
-from holdfast.tools.context import Standing
+from holdfast.tools.state import Standing
+from holdfast.tools.tool import name_of
 
 T = TypeVar("T")
-_THREAD_CHARS = 64_000
-"""Characters of a message from which counting its tokens leaves the event loop."""
 _SLACK = 8
 """Part of a buffer by which its saved view may be behind."""
 
@@ -51,6 +49,8 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     voice: Voice
     incoming: tuple[Message, ...]
     """Without the leading system messages."""
+    own: tuple[Mapping[str, Any], ...] = ()
+    """Holdfast's own fields of each of `incoming`, as `NewEntry` has them; empty: nobody says anything of them."""
     media: Mapping[bytes, bytes] = {}
     """Contents that were taken out of `incoming` already, by their SHA-256; see `holdfast.media.store.taken_apart`."""
     system: tuple[Message, ...] = ()
@@ -78,8 +78,8 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whose API `body` was written for; a model with another one is sent what means the same there."""
 
 
-class Having(msgspec.Struct):
-    """Who has the conversation in a turn."""
+class Handover(msgspec.Struct):
+    """Who was asked in a turn, and who takes over from whom."""
 
     asked: Voice
     """Who was asked, whoever answers."""
@@ -142,7 +142,7 @@ class Turn:
         """The last prompt of each view that a reply came from, and whose it is."""
         self.artifacts: dict[str, int] = {}
         """Artifacts that its tools have saved, or its reply names: the newest version of each name."""
-        self.having = Having(request.voice)
+        self.handover = Handover(request.voice)
         """Who has the conversation."""
         self.depth = 0
         """How many agents have called each other like tools to come to it."""
@@ -187,7 +187,12 @@ class Turn:
         """The name of the agent that answers, or has answered a request that came again; None: no agent does."""
         if self.answered is not None and self.closed:
             return self.answered.agent
-        return self.request.voice.agent.name if self.request.voice.agent else None
+        return self.request.voice.agent_name
+
+    @property
+    def client_tools(self) -> set[str | None]:
+        """Names of the tools that the client declared: it runs them itself."""
+        return {name_of(tool) for tool in self.request.body.get("tools") or ()}
 
     def part(self, voice: Voice, share: Share, hold: Hold, body: Mapping[str, Any]) -> Turn:
         """The part of another voice in this turn: the log is one for all, prompts, model and tools are its own.
@@ -200,7 +205,7 @@ class Turn:
         """
         made = copy(self)
         made.request = msgspec.structs.replace(self.request, voice=voice, body=body)
-        made.share, made.hold, made.having = share, hold, Having(voice)
+        made.share, made.hold, made.handover = share, hold, Handover(voice)
         made.learned, made.input_budget, made.provider_count = Learned(), None, None
         made.working_set = made.tool_choice = made._view = None  # noqa: SLF001 - its own kind
         for cached in ("key", "voices"):
@@ -301,17 +306,18 @@ class Turn:
         """
         request, now = self.request, self.engine.clock()
         opening = plan is not None
-        agent = request.voice.agent.name if request.voice.agent and not opening else None
+        agent = None if opening else request.voice.agent_name
         counts = await counted(messages)
-        each = [metadata] * len(messages) if isinstance(metadata, dict | None) else metadata
+        own = self._own(len(messages)) if opening else [{"metadata": one} for one in _each(metadata, messages)]
         if opening and request.speaker is not None:
-            each = [said_by(one, request.speaker) for one in each]
-        noted = [self.share.noted(one) for one in each] if self.share else each
+            own = [{**one, "metadata": said_by(one.get("metadata"), request.speaker)} for one in own]
+        if self.share:
+            own = [{**one, "metadata": self.share.noted(one.get("metadata"))} for one in own]
         entries = [
             *(again(entry) for entry in (plan.restore if plan else ())),
             *(
-                NewEntry(message=message, tokens=tokens, timestamp=now, metadata=own, agent=agent)
-                for message, tokens, own in zip(messages, counts, noted, strict=True)
+                NewEntry(message=message, tokens=tokens, **{"timestamp": now, "agent": agent, **one})
+                for message, tokens, one in zip(messages, counts, own, strict=True)
             ),
         ]
         views = dict([self._view]) if self._view else None
@@ -339,6 +345,11 @@ class Turn:
         await self.engine.scopes.follow(self.standing, request.ref.user_id, state_delta)
         return appended
 
+    def _own(self, number: int) -> Sequence[Mapping[str, Any]]:
+        """Holdfast's own fields of the last `number` of what came."""
+        own = self.request.own
+        return own[len(own) - number :] if own else [{}] * number
+
     @property
     def stepped(self) -> bool:
         """Whether the last build moved the view's frontier, and that is not saved yet."""
@@ -357,18 +368,15 @@ class Turn:
             frontier: as the store has it.
             version: of the session that it was built from.
         """
-        moved = built.carried.frontier - frontier
+        moved = built.view.frontier - frontier
         # A buffer slides with every message: then a few more are read again, rather than a view saved each time.
         if abs(moved) > built.request.policy.history // _SLACK:
             state = built.state
             self._view = (key, SavedView(state.frontier, encode_state(state), state.keep, version))
 
 
-async def counted(messages: Sequence[Message]) -> list[int]:
-    """Stored (o200k) token counts; long messages are counted off the event loop."""
-    return [
-        await anyio.to_thread.run_sync(STORED.message, message)
-        if len(message.text) > _THREAD_CHARS
-        else STORED.message(message)
-        for message in messages
-    ]
+def _each(
+    metadata: dict[str, Any] | Sequence[dict[str, Any] | None] | None, messages: Sequence[Message]
+) -> Sequence[dict[str, Any] | None]:
+    """The metadata of each message, where one is given for all."""
+    return [metadata] * len(messages) if isinstance(metadata, dict | None) else metadata

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.domain.images import size_of
 from holdfast.domain.media.parts import readable
-from holdfast.domain.shapes import DATA_FIELDS, DATA_URL, KINDS, Path, medium, replaced
+from holdfast.domain.medium import DATA_FIELDS, DATA_URL, KINDS, Path, medium, replaced
 from holdfast.errors import InvalidMessage, TooLarge
 from holdfast.limits import Limits
 

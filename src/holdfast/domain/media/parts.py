@@ -14,11 +14,9 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.images import Picture, picture_of
+from holdfast.domain.medium import KINDS, Held, Kind, apart, medium, replaced
 from holdfast.domain.messages import Message, Part
-from holdfast.domain.shapes import KINDS, Held, Kind, apart, medium, replaced
 
-KINDS_OF_INPUT: tuple[str, ...] = ("text", "image", "audio", "video", "file")
-"""What a model may take."""
 _TAKES: dict[Kind, str] = {"image": "images", "audio": "audio", "video": "videos", "file": "files"}
 _URL_CHARS = 200
 """Of a link, in a mark."""
@@ -30,7 +28,7 @@ def moved(messages: Sequence[Message], contents: dict[bytes, bytes], *, plain: b
     Args:
         messages: as they came, or moved before.
         contents: takes what was taken out, by its SHA-256.
-        plain: see `holdfast.domain.shapes.apart`.
+        plain: see `holdfast.domain.medium.apart`.
     """
     return tuple(_changed(message, lambda part: _moved(part, contents, plain=plain)) for message in messages)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.domain.shapes import decoded
+from holdfast.domain.medium import decoded
 from holdfast.errors import InvalidMessage, InvalidRequest
 
 _LISTS: Final = {"images": "image", "videos": "video"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 
-from holdfast.context.choosing import Choice, Chosen
 from holdfast.context.cut import Count
-from holdfast.context.lines import Fact, Line
+from holdfast.context.digest.choosing import Choice, Chosen
+from holdfast.context.digest.lines import Fact, Line
 from holdfast.context.values import COLONS
 
 TRIES, NEARLY = 9, 0.02

@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.context.recalled import RecalledItem
 from holdfast.limits import QUERY_CHARS, RECALL_VECTOR_SECONDS
-from holdfast.turns.reminding import asked_in, is_shared, name_of
+from holdfast.turns.recalling import asked_in, is_shared
 from holdfast.turns.turn import Turn
 
 LEAST_SCORE: Final = 0.12
@@ -27,10 +27,11 @@ async def memories(turn: Turn) -> list[RecalledItem]:
     found = await turn.engine.memories.recall(
         query,
         user_id=None if is_shared(turn) else ref.user_id,
-        agent=name_of(turn),
+        agent=turn.request.voice.agent_name,
         limit=settings.max_results if settings else USUAL,
         min_score=LEAST_SCORE,
         include_quarantined=False,
+        sure=True,
         session=turn.root or ref.id,
         patience=RECALL_VECTOR_SECONDS,
     )

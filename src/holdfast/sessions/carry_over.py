@@ -21,11 +21,11 @@ import msgspec
 
 from holdfast.agents import Voice
 from holdfast.context.cut import Count
-from holdfast.context.digest import EMPTY, fold, render
+from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.summaries import SOURCE_LEAST
-from holdfast.context.summarizing import PROMPT, delimiter, fitted, records, shortened
+from holdfast.context.summary_prompts import PROMPT, delimiter, fitted, records, shortened
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, Session, SessionRef
@@ -119,7 +119,7 @@ def carry_over_from(given: Any) -> CarryOver:
     return CarryOver(**told)
 
 
-class Carried(NamedTuple):
+class CarriedOver(NamedTuple):
     """What comes of an earlier session in a new one."""
 
     messages: tuple[Message, ...]
@@ -151,7 +151,7 @@ async def carrying(engine: Engine, new: NewSession, how: CarryOver, voice: Voice
     )
 
 
-async def carried(engine: Engine, ref: SessionRef, how: CarryOver, voice: Voice) -> Carried:
+async def carried(engine: Engine, ref: SessionRef, how: CarryOver, voice: Voice) -> CarriedOver:
     """Read an earlier session, and make a system message of it. Nothing is written.
 
     Costs what is read of it: the newest messages, up to a limit, and a model's time for a summary.
@@ -171,14 +171,14 @@ async def carried(engine: Engine, ref: SessionRef, how: CarryOver, voice: Voice)
     origin: dict[str, Any] = {"id": ref.id, "turn": None, "seq": None}
     made = await _made(engine, session, how, voice) if session.messages else None
     if made is None:
-        return Carried((), {**origin, "form": None})
+        return CarriedOver((), {**origin, "form": None})
     form, text = made
     if engine.guard is not None:
         text = engine.guard.said(text, "carry_over", ref.id)
     text = _framed(how.prefix, form, text)
     tail = session.tail
     origin |= {"turn": tail.turn_id, "seq": tail.last_seq, "form": form, "mark": _mark(text)}
-    return Carried((Message(role="system", content=text),), origin)
+    return CarriedOver((Message(role="system", content=text),), origin)
 
 
 def _check_prefix(engine: Engine, prefix: str) -> None:

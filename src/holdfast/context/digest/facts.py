@@ -19,9 +19,9 @@ from itertools import count as counting
 from itertools import islice, repeat
 from typing import Any
 
-from holdfast.context.lines import Fact, Kind, Line, priced
+from holdfast.context.digest.lines import Fact, Kind, Line, priced
+from holdfast.context.digest.texts import rarity_of, sentences_of, table_of
 from holdfast.context.perspective import is_hand_over
-from holdfast.context.texts import rarity_of, sentences_of, table_of
 from holdfast.context.units import Unit
 from holdfast.context.values import (
     COLONS,
@@ -419,10 +419,14 @@ def _names_row(name: str, siblings: int) -> bool:
 _PAIR = re.compile(r"([^\W\d][\w ./()#-]{0,39}?)(?::\s+|\s=\s+|：\s*)(?=\S)")
 
 
+def ends_of(text: str) -> str:
+    """What is read of a text: all of it, or of a long one the head and the tail."""
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT * 3 // 5] + "\n" + text[-MAX_TEXT * 2 // 5 :]
+
+
 def _text_facts(text: str, *, said: bool) -> Iterator[Fact]:
     """What a text says: rows where it is a table, pairs where a line is `key: value`, else its sentences."""
-    if len(text) > MAX_TEXT:
-        text = text[: MAX_TEXT * 3 // 5] + "\n" + text[-MAX_TEXT * 2 // 5 :]
+    text = ends_of(text)
     table = None if said else table_of(text)
     if table is not None:
         yield from _rows(*table)

@@ -12,14 +12,14 @@ from operator import itemgetter
 
 import msgspec
 
-from holdfast.context.choosing import Choice, Shown
 from holdfast.context.cut import Count
-from holdfast.context.facts import lines_of
-from holdfast.context.lines import Fact, Line, priced
-from holdfast.context.page import longest
+from holdfast.context.digest.choosing import Choice, Shown
+from holdfast.context.digest.facts import lines_of
+from holdfast.context.digest.lines import Fact, Line, priced
+from holdfast.context.digest.page import longest
+from holdfast.context.digest.weighing import likeliest
 from holdfast.context.units import Unit
 from holdfast.context.values import IDENTIFIER, QUESTION, weighed_words, weight_under
-from holdfast.context.weighing import likeliest
 
 POOL_FACTOR = 1.25
 """The pool keeps about this many times the tokens of the text made from it: what may still become important."""
@@ -79,7 +79,7 @@ def fold(saved: bytes, units: Sequence[Unit], *, room: int) -> bytes:
 
 def render(saved: bytes, tokens: int, *, first: int, last: int, count: Count, shown: Shown | None = None) -> str:
     """The best of the pool in at most `tokens` tokens; empty when not even one fact fits."""
-    return told(opened(saved), tokens, first=first, last=last, count=count, shown=shown)
+    return rendered(opened(saved), tokens, first=first, last=last, count=count, shown=shown)
 
 
 def fold_in(pool: Pool, units: Sequence[Unit], *, room: int) -> None:
@@ -106,7 +106,7 @@ def fold_in(pool: Pool, units: Sequence[Unit], *, room: int) -> None:
     pool.said, pool.asked = _recent(pool.said), dict(list(pool.asked.items())[-SAID:])
 
 
-def told(pool: Pool, tokens: int, *, first: int, last: int, count: Count, shown: Shown | None = None) -> str:
+def rendered(pool: Pool, tokens: int, *, first: int, last: int, count: Count, shown: Shown | None = None) -> str:
     """The best of an opened pool in at most `tokens` tokens; empty when not even one fact fits."""
     header = HEADER.format(first=min(first, pool.first) if pool.first >= 0 else first, last=last) + "\n"
     room = tokens - count.text(header)

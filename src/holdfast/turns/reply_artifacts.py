@@ -18,7 +18,7 @@ _BEHIND: Final = ".,;:!?)"
 """What may stand behind a name and is no part of it, unless there is an artifact that is called so."""
 
 
-async def about(turn: Turn, text: str | None, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
     """`metadata` of the end of a reply, with `artifacts`: what it is about; as it is where that is none.
 
     Args:
@@ -28,15 +28,15 @@ async def about(turn: Turn, text: str | None, metadata: dict[str, Any] | None) -
     """
     for candidates in _mentions(text or ""):
         await _note(turn, candidates)
-    return so_far(turn, metadata)
+    return with_artifacts(turn, metadata)
 
 
-def so_far(turn: Turn, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+def with_artifacts(turn: Turn, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
     """The same with what is known by now."""
     return {**(metadata or {}), "artifacts": artifacts_to(turn.artifacts)} if turn.artifacts else metadata
 
 
-def recalled(turn: Turn, entry: Entry) -> None:
+def take_artifacts(turn: Turn, entry: Entry) -> None:
     """Take from the end of a reply that is told again what it was about."""
     for one in (entry.metadata or {}).get("artifacts", ()):
         turn.artifacts[one["name"]] = one["version"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 
-from holdfast.context.lines import Fact, Line
+from holdfast.context.digest.lines import Fact, Line
+from holdfast.context.digest.weighing import POWER, USER_SHARE, Row, Source, Weighed
 from holdfast.context.values import Words, weighed_words, words_of
-from holdfast.context.weighing import POWER, USER_SHARE, Row, Source, Weighed
 
 USER_LEAST, SMALL_TEXT, STEEP = 1.0, 320, 3.0
 """Part of the score of the best fact that the user's words must have to come before it in a text of so many tokens, and the

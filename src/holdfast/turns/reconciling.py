@@ -7,7 +7,7 @@ from holdfast.domain.participants import SPEAKER
 from holdfast.domain.reconcile import Behind, Plan, mode_of, reconcile_behind, reconcile_delta
 from holdfast.domain.session import Entry, Session
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
-from holdfast.overlays.warm import Memory
+from holdfast.overlays.warm import WarmSession
 from holdfast.recognition.matching import at_end, behind, branch, goes_on, landed
 from holdfast.stores.base import Appended
 from holdfast.stores.walk import entries_to
@@ -45,33 +45,33 @@ async def reconcile(turn: Turn) -> None:
 
 async def _reconcile_warm(turn: Turn, *, transcript: bool) -> bool:
     """Open the turn by what is remembered of the session; False when that is not enough, or not true any more."""
-    request, memory = turn.request, turn.engine.warm.get(turn.request.ref)
-    if memory is None:
+    request, warm = turn.request, turn.engine.warm.get(turn.request.ref)
+    if warm is None:
         return False
-    plan = _warm_transcript(turn, memory) if transcript else _warm_delta(turn, memory)
+    plan = _warm_transcript(turn, warm) if transcript else _warm_delta(turn, warm)
     if plan is None or not plan.append or plan.retire_from is not None:
         return False
     try:
-        await open_turn(turn, memory.session, plan, expect=memory.session.version)
+        await open_turn(turn, warm.session, plan, expect=warm.session.version)
     except (StaleSession, SessionNotFound):
         turn.engine.warm.forget(request.ref)
         return False
     return True
 
 
-def _warm_delta(turn: Turn, memory: Memory) -> Plan | None:
+def _warm_delta(turn: Turn, warm: WarmSession) -> Plan | None:
     incoming = turn.request.incoming
-    if not 0 < len(incoming) <= len(memory.last):
+    if not 0 < len(incoming) <= len(warm.last):
         return None
-    return reconcile_delta(memory.last[-len(incoming) :], incoming)
+    return reconcile_delta(warm.last[-len(incoming) :], incoming)
 
 
-def _warm_transcript(turn: Turn, memory: Memory) -> Plan | None:
-    sent = goes_on(memory.session, turn.request.incoming)
+def _warm_transcript(turn: Turn, warm: WarmSession) -> Plan | None:
+    sent = goes_on(warm.session, turn.request.incoming)
     if sent is None:
         return None
     tools: list[Entry] = []
-    for entry in reversed(memory.last):
+    for entry in reversed(warm.last):
         if entry.message.visible:
             return reconcile_behind(Behind(tools[::-1], None), turn.request.incoming[sent:])
         tools.append(entry)

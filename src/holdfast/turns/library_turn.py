@@ -11,7 +11,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import ModelCall, Session
 from holdfast.domain.state import Change
 from holdfast.errors import InvalidRequest
-from holdfast.tools.context import State
+from holdfast.tools.state import State
 from holdfast.turns.calling import made_call
 from holdfast.turns.prompting import build_prompt, sendable
 from holdfast.turns.replying import append_reply, text_of_reply

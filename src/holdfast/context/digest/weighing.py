@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
-from holdfast.context.lines import Fact, Line
+from holdfast.context.digest.lines import Fact, Line
 from holdfast.context.values import MAX_KEY, QUESTION
 
 USER_SHARE = 0.2

@@ -1,0 +1,239 @@
+"""All agents and models of one `Holdfast` by name, and who answers where one is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.definitions import DEFAULT, OFFLINE, Agent, Llm, Summarizer, Voice, offline
+from holdfast.agents.team import Team, transfer_tool, wrong_relations
+from holdfast.context.policies import policy
+from holdfast.context.recalled import RECALLERS
+from holdfast.context.settings import ContextSettings
+from holdfast.domain.state import TEMP, check_delta, check_key
+from holdfast.errors import InvalidRequest
+from holdfast.limits import UPSTREAMS
+from holdfast.models import Model, OfflineModel, PromptCounter, Upstream
+from holdfast.tools.agents import agent_tool
+from holdfast.tools.tool import Toolset
+
+
+class Roster:
+    """All agents and models of one Holdfast.
+
+    Args:
+        llms: by name; `default` answers where nothing else is named.
+        agents: by name.
+        context: holds for sessions without an agent.
+        summarizers: functions that write summaries, by the name that `summarizer_llm` may have; see `Summarizer.write`.
+        scorers: functions that rate messages, by the name that `scorer` may have; see `holdfast.overlays.scorers`.
+    """
+
+    def __init__(
+        self,
+        llms: Mapping[str, Llm] | None = None,
+        agents: Mapping[str, Agent] | None = None,
+        context: ContextSettings | None = None,
+        summarizers: Mapping[str, Callable[..., Any]] | None = None,
+        scorers: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self.llms = dict(llms or {})
+        if DEFAULT not in self.llms:
+            self.llms[DEFAULT] = next(iter(self.llms.values()), None) or offline()
+        self._offline = offline()
+        self.agents = dict(agents or {})
+        _check_agents(self.agents)
+        self.context = context or ContextSettings()
+        self.max_history_turns = 0
+        self.summarizers = dict(summarizers or {})
+        self.scorers = dict(scorers or {})
+        self.tools = Toolset()
+        self._upstreams: dict[int, tuple[Model, Upstream]] = {}
+        for name, llm in self.llms.items():
+            self.upstream(msgspec.structs.replace(llm, name=name))
+
+    def voice(self, *, agent: str | None = None, model: str | None = None, root: str | None = None) -> Voice:
+        """Who answers.
+
+        Args:
+            agent: an agent's name; `InvalidRequest` when it is unknown.
+            model: an agent's name, an llm's, or a model's, which is then asked for where the default model is; not an empty one.
+            root: the agent that the session is for: where `agent` stands below it, that one's relations are those that it has there.
+        """
+        if model == "":  # it would be called, and its reply could not be recorded
+            raise InvalidRequest("model is empty: name one, or leave it out", param="model")
+        if agent is None and model in self.agents:
+            agent, model = model, None
+        if agent is None:
+            return self._voiced(self.llm(model), None, self.context)
+        found = self.agents.get(agent)
+        if found is None:
+            known = ", ".join(self.agents) or "none"
+            raise InvalidRequest(f"no agent {agent!r}; known: {known}", param="agent")
+        wanted = found.llm if model in (None, agent) else model
+        return self._voiced(self.llm(wanted), found, found.context, self._team(agent, root))
+
+    def member(self, team: Team[Agent], name: str) -> Voice:
+        """An agent of a team, with its own model, tools and view. Raises `KeyError` where it is none of the team."""
+        agent = team[name]
+        return self._voiced(self.llm(agent.llm), agent, agent.context, team)
+
+    def _team(self, agent: str, root: str | None) -> Team[Agent] | None:
+        """Those that an agent shares a session with."""
+        if root in self.agents and root != agent:
+            team = Team(root, self.agents, named=agent)
+            if agent in team:
+                return team
+        found = self.agents[agent]
+        return Team(agent, self.agents) if found.sub_agents or found.workflow else None
+
+    def _voiced(
+        self, llm: Llm, agent: Agent | None, context: ContextSettings, team: Team[Agent] | None = None
+    ) -> Voice:
+        history = self.max_history_turns
+        writer = None if history else self.summarizer(policy(context).summarizer, llm)
+        also = [RECALLERS[kind] for kind in agent.recalls] if agent else []
+        tools = self.tools.of(agent.tools if agent else None, also)
+        voice = Voice(llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools)
+        return voice if agent is None else self._related(voice, agent, team)
+
+    def _related(self, voice: Voice, agent: Agent, team: Team[Agent] | None) -> Voice:
+        """The voice of an agent, with its relations to others."""
+        named = (*agent.sub_agents, *agent.sequence, *agent.parallel, *agent.agent_tools)
+        unknown = tuple(dict.fromkeys(name for name in named if name not in self.agents))
+        tools = voice.tools
+        if agent.workflow:  # whoever speaks in its place has tools of its own
+            tools = Toolset(limits=tools.limits)
+        for other in (self.agents[name] for name in agent.agent_tools if name in self.agents):
+            tools = tools.plus(agent_tool(other.name, other.description))
+        if team is None:
+            return msgspec.structs.replace(voice, unknown=unknown, tools=tools) if named else voice
+        if reachable := team.reachable(agent.name):
+            tools = tools.plus(transfer_tool(reachable))
+        above, steps = team.above(agent.name), self._steps(agent, team)
+        return msgspec.structs.replace(voice, unknown=unknown, tools=tools, above=above, team=team, steps=steps)
+
+    def _steps(self, agent: Agent, team: Team[Agent]) -> tuple[Voice, ...]:
+        """Who speaks in an agent's place."""
+        return tuple(self.member(team, name) for name in agent.sequence or agent.parallel if name in team)
+
+    def stand_ins(self, voice: Voice) -> tuple[Voice, ...]:
+        """Who is asked where the model of `voice` does not answer, in order: the same agent with another model.
+
+        Those that stand in for one of these in turn are not among them.
+        """
+        if not voice.llm.fallbacks:
+            return ()
+        asked, found = {_place(voice.llm)}, []
+        for name in voice.llm.fallbacks:
+            llm = self.llm(name)
+            if _place(llm) not in asked:
+                asked.add(_place(llm))
+                made = self._voiced(llm, voice.agent, voice.context, voice.team)
+                found.append(msgspec.structs.replace(made, tools=voice.tools))
+        return tuple(found)
+
+    def upstream(self, llm: Llm) -> Upstream:
+        """How the place is doing where a model is called. Models that are called there through one client share it."""
+        known = self._upstreams.get(id(llm.client))
+        if known is None:
+            if len(self._upstreams) >= UPSTREAMS:
+                del self._upstreams[next(iter(self._upstreams))]
+            known = self._upstreams[id(llm.client)] = (llm.client, Upstream(llm.name))
+        return known[1]
+
+    @property
+    def upstreams(self) -> Iterator[tuple[Model, Upstream]]:
+        """Every client, with how its upstream is doing."""
+        yield from self._upstreams.values()
+
+    def summarizer(self, wanted: str | None, own: Llm) -> Llm | Summarizer | None:
+        """Who writes summaries; None when nobody can: the offline model reads nothing.
+
+        Args:
+            wanted: a function's name, an llm's or a model's; empty: the agent's own llm; None: nobody.
+            own: the agent's own llm.
+        """
+        if wanted in self.summarizers:
+            return Summarizer(wanted, self.summarizers[wanted])
+        writer = None if wanted is None else self.llm(wanted) if wanted else own
+        return None if writer is None or isinstance(writer.client, OfflineModel) else writer
+
+    def scorer(self, name: str) -> Callable[..., Any] | Llm | None:
+        """Who rates messages: a function of that name, or an llm; None when nobody can."""
+        if name in self.scorers:
+            return self.scorers[name]
+        found = self.llms.get(name)
+        return None if found is None or isinstance(found.client, OfflineModel) else found
+
+    def llm(self, name: str | None) -> Llm:
+        """The model of that name, or the default one asked for another model."""
+        if name is None:
+            return self.llms[DEFAULT]
+        if name in self.llms:
+            return self.llms[name]
+        there = self.llms[DEFAULT]
+        if isinstance(there.client, OfflineModel):
+            return there
+        if name == OFFLINE:
+            return self._offline
+        return msgspec.structs.replace(there, name=name, model=name, context_window=None, max_tokens=None, params={})
+
+    def still(self) -> Roster:
+        """The same as it is now, whatever is taken over later: a turn ends with those that it began with."""
+        now = object.__new__(Roster)
+        now.__dict__.update(self.__dict__)
+        return now
+
+    def take(self, other: Roster) -> list[Model | PromptCounter]:
+        """Have the agents and models of another one from now on; functions and tools stay, and how known upstreams are doing.
+
+        Args:
+            other: may share clients with this one.
+
+        Returns:
+            The clients that are not used any more, except by turns that began with them.
+        """
+        before, known = self._clients(), self._upstreams
+        self.llms, self.agents, self.context = other.llms, other.agents, other.context
+        # A new table: what a turn that began earlier notes is kept in its own.
+        self._upstreams = {}
+        for name, llm in self.llms.items():
+            self.upstream(msgspec.structs.replace(llm, name=name))
+        self._upstreams |= {at: found for at, found in known.items() if at in self._upstreams}
+        after = self._clients()
+        return [client for at, client in before.items() if at not in after]
+
+    def _clients(self) -> dict[int, Model | PromptCounter]:
+        """Whatever has connections, by its identity."""
+        models: list[Model | PromptCounter] = [llm.client for llm in self.llms.values()]
+        models += [llm.count for llm in self.llms.values() if llm.count]
+        return {id(client): client for client in models}
+
+    async def close(self) -> None:
+        """Close every model's client, each once."""
+        for client in self._clients().values():
+            await client.close()
+
+
+def _check_agents(agents: Mapping[str, Agent]) -> None:
+    """Refuse agents that come to themselves, or stand twice below another, and state that cannot be. Raises `InvalidRequest`."""
+    for agent in agents.values():
+        check_delta(agent.state)
+        if temporary := [key for key in agent.state if key.startswith(TEMP)]:
+            message = (
+                f"agent {agent.name!r}: state: {temporary[0]!r} belongs to one turn, and is not there at the beginning"
+            )
+            raise InvalidRequest(message, param="agents")
+        if agent.output_key is not None:
+            check_key(agent.output_key)
+    if wrong := wrong_relations(agents):
+        told = "; ".join(f"agent {one.agent!r}: {one.key}: {one.message}" for one in wrong)
+        raise InvalidRequest(f"agents: {told}", param="agents")
+
+
+def _place(llm: Llm) -> tuple[int, str]:
+    """What makes two llms the same for whoever asks them."""
+    return id(llm.client), llm.model

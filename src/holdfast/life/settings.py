@@ -1,0 +1,66 @@
+"""How long sessions live, and how many of them: the settings, as they are given and as they hold."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Self
+
+import msgspec
+
+from holdfast.durations import milliseconds_of
+from holdfast.errors import InvalidRequest
+from holdfast.limits import HISTORY_TURNS
+
+DAY: Final = 86_400_000
+PRESETS: Final = {"mistralrs": {"session_ttl": 1_800_000, "max_sessions": 128}}
+"""Settings by name: 128 sessions and half an hour, in memory, as mistral.rs has it."""
+
+
+class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How long sessions live, and how many of them; the same for all processes of a database."""
+
+    session_ttl: int = DAY
+    """Milliseconds of idleness after which a session without a ttl of its own ends; 0: never."""
+    max_sessions: int = 10_000
+    """Most active sessions of a tenant; 0: any number."""
+    max_history_turns: int = 0
+    """Messages that a policy may see, newest first; 0: all."""
+    retention: int = 0
+    """Milliseconds after its end after which a closed session is deleted; 0: never."""
+    still: bool = False
+    """Whether none is seen as expired, however long it was idle; one that is replaced ends by that still."""
+    sweep: bool = True
+    """Whether this process ends what is idle by itself, in the background."""
+    all_tenants: bool = False
+    """Whether it does so for all tenants of the database: where hooks and settings are those of all of them."""
+
+    @classmethod
+    def of(cls, preset: str | None = None, **given: Any) -> Self:
+        """Settings as they are given: durations as `24h` or seconds; what is not given is the preset's, else the default.
+
+        Raises:
+            InvalidRequest: an unknown preset or setting, no duration, or no whole number.
+        """
+        if preset is not None and preset not in PRESETS:
+            raise InvalidRequest(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}"[:300], param="preset")
+        found: dict[str, Any] = dict(PRESETS[preset]) if preset else {}
+        for name, value in given.items():
+            if name in ("session_ttl", "retention"):
+                found[name] = milliseconds_of(value, name)
+            elif name in _COUNTS:
+                found[name] = _count(value, name, _COUNTS[name])
+            else:
+                raise InvalidRequest(f"unknown setting {name!r}; known: {', '.join(SETTINGS)}"[:300], param=name)
+        return cls(**found)
+
+
+_COUNTS: Final = {"max_sessions": 1_000_000_000, "max_history_turns": HISTORY_TURNS}
+SETTINGS: Final = ("session_ttl", "retention", *_COUNTS)
+"""What may be given to `LifeSettings.of`."""
+
+
+def _count(value: object, name: str, most: int) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    raise InvalidRequest(f"{name} must be a whole number from 0 to {most}, not {value!r}"[:300], param=name)

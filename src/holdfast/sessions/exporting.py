@@ -1,0 +1,168 @@
+"""Sessions exported, and imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from holdfast.domain.artifact import Artifact
+from holdfast.domain.history import OldEntry, relived
+from holdfast.domain.media.parts import moved
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.engine.entries import counted
+from holdfast.engine.guarded import as_kept
+from holdfast.errors import Conflict, InvalidRequest, SessionExists, SessionNotFound
+from holdfast.limits import PAGE
+from holdfast.media.leaving import whole_entries
+from holdfast.stores.base import NewSession, Store
+from holdfast.stores.checks import check_new_session, payloads_of
+from holdfast.wire.exports import Imported, export_to, import_from, same
+
+TRIES: Final = 8
+"""Times that something is read or written again because somebody else wrote in between."""
+
+
+async def exported(
+    store: Store, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
+) -> dict[str, Any]:
+    """A session whole, as it was at one moment; see `holdfast.wire.exports`.
+
+    Args:
+        store: where it is.
+        ref: which one.
+        retired: with the messages that left the live path.
+        calls: with its model calls, which name messages by their place: so with `retired` alone.
+        digests: with those that stand for what was erased. With one, a guess of what was erased can be confirmed; without it,
+            a client that sends the erased message again is not recognised in the copy.
+
+    Raises:
+        SessionNotFound: no such session.
+        InvalidRequest: `calls` without `retired`.
+        Conflict: it is written to so fast that no moment of it could be read.
+    """
+    if calls and not retired:
+        raise InvalidRequest("calls needs retired too: a call names messages by their place in the log", param="calls")
+    session, entries = await log_of(store, ref, retired=retired)
+    whole = await whole_entries(store, ref, entries, strict=True)
+    made = await calls_of(store, session) if calls else None
+    artifacts = await _artifacts(store, ref)
+    return export_to(session, whole, artifacts=artifacts, calls=made, digests=digests, referring=entries)
+
+
+async def log_of(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
+    """A session and its log, seen at one moment."""
+    if not retired:
+        rows = await store.window(ref, None)
+        return rows.session, rows.entries
+    for _ in range(TRIES):
+        session = await store.get(ref)
+        entries = await store.entries(ref, retired=True)
+        if (await store.get(ref)).version == session.version:
+            return session, entries
+    raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+
+
+async def calls_of(store: Store, session: Session) -> list[ModelCall]:
+    """All of them, oldest first: the newest at once, and where there are more, turn by turn."""
+    found = await store.calls(session.ref, limit=PAGE)
+    if len(found) < PAGE:
+        return list(reversed(found))
+    turns = range(session.turns)
+    return [call for turn in turns for call in reversed(await store.calls(session.ref, limit=PAGE, turn_id=turn))]
+
+
+async def _artifacts(store: Store, ref: SessionRef) -> list[Artifact]:
+    """The newest version of each of a session's own."""
+    found: list[Artifact] = []
+    while True:
+        page = await store.artifacts(ref, limit=PAGE, after=found[-1].name if found else None)
+        found += page.artifacts
+        if not page.has_more:
+            return found
+
+
+# -- in ----------------------------------------------------------------------
+
+
+class Arrival(NamedTuple):
+    """What became of an import."""
+
+    session: Session
+    changed: bool
+    """False: it was there already, just so."""
+    replaced: bool
+    """Whether another one of that name had to make room."""
+
+
+async def existing(store: Store, ref: SessionRef, read: Imported) -> tuple[Session, bool] | None:
+    """The session that an import would replace, and whether that would change anything; None when there is none."""
+    try:
+        session = await store.get(ref)
+        if not read.retired and session.messages != len(read.messages):
+            return session, True
+        calls = "calls" in read.said  # then it was exported with what was retired, if anything was
+        found = await exported(store, ref, retired=read.retired or calls, calls=calls, digests=True)
+    except SessionNotFound:
+        return None
+    return session, not same(read, import_from(found, own=True))
+
+
+def check_import(ref: SessionRef, read: Imported) -> None:
+    """Refuse what could not be imported, before anything is written. Raises `InvalidRequest`, which says where."""
+    check_new_session(_new_session(ref, read, 0), past=True)
+    messages = moved(read.messages, {})
+    said = zip(messages, read.fields, strict=True)
+    entries = [OldEntry(message=one, **{"tokens": 0, "timestamp": 0, **own}) for one, own in said]
+    payloads_of(entries)
+    relived(entries)
+
+
+async def imported(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bool = False) -> Arrival:
+    """Install a session as an export or a recording says, in place of one of that name; all of it or nothing.
+
+    One that is there already, just so, is left alone: its version, views and artifacts stay.
+
+    Args:
+        engine: of the store.
+        ref: what it is to be.
+        read: what it is.
+        fresh: whether one of that name that differs is left alone, and told by an error.
+
+    Raises:
+        SessionExists: another one of that name is there, and it is not to be replaced.
+        InvalidRequest: what it says cannot be stored; says what.
+    """
+    found = await existing(engine.store, ref, await as_kept(engine.guard, read))
+    if found is not None and not found[1]:
+        return Arrival(found[0], changed=False, replaced=False)
+    if found is not None and fresh:
+        raise SessionExists(ref.id)
+    now = engine.clock()
+    counts = await counted(read.messages)
+    entries = [
+        OldEntry(message=message, **{"tokens": count, "timestamp": now, **own})
+        for (message, own), count in zip(_said(read), counts, strict=True)
+    ]
+    appended = await engine.store.replace(_new_session(ref, read, now), entries, fresh=fresh)
+    engine.warm.forget(ref)
+    return Arrival(appended.session, changed=True, replaced=found is not None)
+
+
+def _said(read: Imported) -> Iterator[tuple[Message, dict[str, Any]]]:
+    return zip(read.messages, read.fields, strict=True)
+
+
+def _new_session(ref: SessionRef, read: Imported, now: int) -> NewSession:
+    return NewSession(
+        id=ref.id,
+        user_id=ref.user_id,
+        timestamp=now,
+        agent=read.agent,
+        system_messages=read.system_messages,
+        state=read.state,
+        metadata=read.metadata,
+        ttl=read.ttl,
+        past=read.past,
+    )

@@ -1,0 +1,215 @@
+"""A reply that is interrupted: what was heard of it stays, marked.
+
+It takes its session's place in the queue as a turn does, on whichever server, so that it does not come between the writes of one;
+and it is one write, all or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace as evolve
+
+from holdfast.domain.heard import Cut, Heard, Round, cut_at, place_in, rounds_of, text_of
+from holdfast.domain.history import again
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.engine.entries import counted
+from holdfast.engine.guarded import masked
+from holdfast.errors import Conflict, HeardMismatch, NoReply, StaleSession
+from holdfast.limits import INTERRUPTED_BEHIND
+from holdfast.stores.base import Append, Appended, Store
+from holdfast.stores.walk import ENTRIES
+
+TRIES: Final = 8
+"""Times that something is read or written again because somebody else wrote in between."""
+Writer = Callable[[Append], Awaitable[Appended]]
+
+
+class Interruption(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a reply that was interrupted."""
+
+    session: Session
+    """As it is then."""
+    entry: Entry | None
+    """The reply, or what was delivered of it; None: nothing of it was heard, or there is none."""
+    interrupted: bool
+    """Whether it was interrupted: not where all of it was heard."""
+    stopped: bool
+    """Whether a turn was running, and was asked to stop."""
+
+
+async def interrupted(engine: Engine, ref: SessionRef, heard: Heard) -> Interruption:
+    """Stop the session's turn if one runs, and keep of its last reply what was heard.
+
+    The reply leaves the live path; what was delivered stands in its place, marked, with what was generated beside it, and what
+    came behind it follows. A reply of which nothing was heard leaves nothing. It can be done again, and then only shorten.
+
+    Args:
+        engine: of the store.
+        ref: which session.
+        heard: how much. With a `turn_id`, a later turn that runs meanwhile is left alone.
+
+    Raises:
+        SessionNotFound: no such session.
+        SessionBusy: the turn that runs has not ended for too long.
+        NoReply: there is none, or it is of another turn than `turn_id`; a turn that ran was stopped all the same.
+        HeardMismatch: the reply does not begin with `content`; the same holds.
+        InvalidRequest: a turn of the session is open in this task.
+    """
+    await engine.present(ref)
+    heard = await _as_kept(engine, heard)
+    session = await engine.store.get(ref)
+    if heard.turn_id is not None and session.tail.turn_id > heard.turn_id:
+        return await _interrupted(engine, ref, heard, partial(engine.store.append, ref), stopped=False)
+    async with engine.queues.steady(ref, "interrupt") as hold:
+        await hold.opened(lambda: engine.store.get(ref))
+        write = partial(hold.written, engine.store, last=True)
+        return await _interrupted(engine, ref, heard, write, stopped=hold.stopped)
+
+
+async def _as_kept(engine: Engine, heard: Heard) -> Heard:
+    """What was heard as the log has it: without secrets."""
+    if heard.content is None or engine.guard is None:
+        return heard
+    (told,) = await masked(engine.guard, [Message(role="assistant", content=heard.content)])
+    return evolve(heard, content=told.text)
+
+
+async def _interrupted(engine: Engine, ref: SessionRef, heard: Heard, write: Writer, *, stopped: bool) -> Interruption:
+    for _ in range(TRIES):
+        session = await engine.store.get(ref)
+        said = await last_reply(engine.store, session, unsaid=stopped)
+        _check_turn(session, said, heard, stopped=stopped)
+        if not stopped:
+            await _check_heard(engine.store, session, said, heard)
+        cut = cut_of(session, said, heard, engine.clock())
+        if cut is None:
+            entry = said.rounds[-1].head if said.rounds else None
+            marked = bool(said.rounds) and said.rounds[-1].cut
+            return Interruption(session=session, entry=entry, interrupted=marked, stopped=stopped)
+        now = engine.clock()
+        entries = await in_place_of(cut, said.behind)
+        try:
+            appended = await write(
+                Append(
+                    entries=entries,
+                    timestamp=now,
+                    expect=session.version,
+                    identity=session.identity,
+                    retire_from=cut.head.seq,
+                )
+            )
+        except StaleSession:  # somebody wrote without a turn: look again
+            continue
+        engine.warm.forget(ref)
+        entry = appended.entries[0] if cut.message is not None else None
+        return Interruption(session=appended.session, entry=entry, interrupted=True, stopped=stopped)
+    raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+
+
+class LastReply(msgspec.Struct, frozen=True):
+    """The last reply of a log, and what stands behind it, in order."""
+
+    rounds: Sequence[Round]
+    behind: Sequence[Entry]
+
+
+async def last_reply(store: Store, session: Session, *, unsaid: bool = False) -> LastReply:
+    """The last reply. Costs what stands behind it, and the reply.
+
+    Args:
+        store: where it is.
+        session: as it stands.
+        unsaid: a turn was stopped; one that had said nothing has no reply.
+
+    Raises:
+        NoReply: it stands too far back.
+    """
+    if session.messages == 0 or (unsaid and session.tail.last_kind in ("user", "system")):
+        return LastReply((), ())
+    behind: list[Entry] = []
+    reply: list[Entry] = []
+    stop: int | None = None
+    while True:
+        page = await store.entries(session.ref, stop=stop, limit=ENTRIES, descending=True)
+        for entry in page:
+            if not reply and entry.kind in ("user", "system"):
+                behind.append(entry)
+            elif not reply or _belongs(entry, reply[-1]):
+                reply.append(entry)
+            else:
+                return LastReply(rounds_of(reply[::-1]), behind[::-1])
+        if len(page) < ENTRIES:
+            return LastReply(rounds_of(reply[::-1]), behind[::-1])
+        if len(behind) > INTERRUPTED_BEHIND:
+            raise NoReply(f"the last {INTERRUPTED_BEHIND} messages of session {session.id!r} hold no reply")
+        stop = page[-1].seq
+
+
+def _belongs(entry: Entry, following: Entry) -> bool:
+    """Whether it is of the reply that `following` is of: tools that ran before it, in the same turn."""
+    return entry.turn_id == following.turn_id and entry.kind in ("calls", "result")
+
+
+def _check_turn(session: Session, said: LastReply, heard: Heard, *, stopped: bool) -> None:
+    """Refuse where there is no reply, or it is of another turn. Raises `NoReply`."""
+    if not said.rounds:
+        if not stopped:
+            raise NoReply(f"session {session.id!r} has no reply that could be interrupted")
+        if heard.content is not None and heard.content.strip():
+            raise HeardMismatch(
+                "the turn that ran was stopped before it had said anything, so content is no beginning of it: "
+                "name the turn_id of an earlier reply if that is meant",
+                param="content",
+            )
+        return
+    turn_id = said.rounds[-1].head.turn_id
+    if heard.turn_id is not None and heard.turn_id != turn_id:
+        raise NoReply(f"the last reply of session {session.id!r} is of turn {turn_id}, not of {heard.turn_id}")
+
+
+async def _check_heard(store: Store, session: Session, said: LastReply, heard: Heard) -> None:
+    """Refuse to go on to an earlier reply where the last one is gone because nothing of it was heard. Raises `NoReply`.
+
+    Whoever says so twice, because the first answer was lost, means the same one. Reads what stands behind the reply.
+    """
+    turns = {entry.turn_id for entry in said.behind}
+    if not said.rounds or not turns or heard.turn_id is not None:
+        return
+    start = said.rounds[-1].head.seq + 1
+    behind = await store.entries(session.ref, start=start, limit=INTERRUPTED_BEHIND, descending=True, retired=True)
+    gone = next((e for e in behind if e.retired_by is not None and e.kind == "assistant" and e.turn_id in turns), None)
+    if gone is not None:
+        raise NoReply(
+            f"the last reply of session {session.id!r}, of turn {gone.turn_id}, is gone: nothing of it was heard, or it was"
+            f" taken back; an earlier one is interrupted by its turn_id, {said.rounds[-1].head.turn_id}"
+        )
+
+
+def cut_of(session: Session, said: LastReply, heard: Heard, now: int) -> Cut | None:
+    """What becomes of the last reply; None: all of it stays as it is, or there is none.
+
+    Raises:
+        NoReply: it is erased, and what was heard of it nobody can tell.
+        HeardMismatch: it does not begin with what is said to have been heard.
+    """
+    if not said.rounds:
+        return None
+    text = text_of(said.rounds)
+    if said.rounds[-1].head.erased and not heard.everything:
+        raise NoReply(f"the last reply of session {session.id!r} is erased: what was heard of it nobody can tell")
+    return cut_at(said.rounds, place_in(text, heard), now if heard.timestamp is None else heard.timestamp)
+
+
+async def in_place_of(cut: Cut, behind: Sequence[Entry]) -> list[NewEntry]:
+    """What stands in the place of a reply that was cut, and of what came behind it."""
+    entries = [again(entry) for entry in (*cut.results, *behind)]
+    if cut.message is None:
+        return entries
+    (tokens,) = await counted([cut.message])
+    return [evolve(again(cut.head), message=cut.message, tokens=tokens, metadata=cut.metadata), *entries]

@@ -1,0 +1,201 @@
+"""What an agent says from outside of turns, its greeting included: each in one write, in its place between the turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+from msgspec.structs import replace as evolve
+
+from holdfast.agents import Agent, Voice
+from holdfast.domain.heard import Heard
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
+from holdfast.domain.state import scope_of
+from holdfast.engine.engine import Engine
+from holdfast.engine.entries import counted
+from holdfast.engine.queueing import Hold, QueueMode
+from holdfast.engine.scoped import SHARED
+from holdfast.errors import (
+    CallsOpen,
+    Conflict,
+    InvalidMetadata,
+    InvalidRequest,
+    SessionBusy,
+    StaleSession,
+    TooLarge,
+    UsageError,
+)
+from holdfast.sessions.interrupting import TRIES, cut_of, in_place_of, last_reply
+from holdfast.stores.base import Append, NewSession
+from holdfast.turns.instructing import worded
+from holdfast.wire.voice import INTERRUPTABLE
+
+Priority = Literal["INTERRUPT", "APPEND", "IGNORE"]
+SpeechSource = Literal["command", "greeting", "silence"]
+_MODES: Final[Mapping[str, QueueMode]] = {"INTERRUPT": "interrupt", "APPEND": "queue", "IGNORE": "reject"}
+_ALL: Final = Heard()
+
+
+class Speech(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that the agent says from outside. Raises `InvalidRequest` for what cannot be said."""
+
+    text: str | None = None
+    """None: the agent's own words for its `source`, a greeting or a silence."""
+    priority: Priority = "INTERRUPT"
+    source: SpeechSource = "command"
+    interruptable: bool = True
+
+    def __post_init__(self) -> None:
+        text: Any = self.text  # whoever calls a constructor may pass anything
+        if text is not None and not (isinstance(text, str) and text.strip()):
+            raise InvalidRequest("text must be what is to be said, a string with words in it", param="text")
+        if self.priority not in _MODES:
+            raise InvalidRequest(f"priority must be one of {', '.join(_MODES)}", param="priority")
+        if self.source not in get_args(SpeechSource):
+            known = ", ".join(get_args(SpeechSource))
+            raise InvalidMetadata(f"source must be one of {known}: what a model says comes of a turn", param="source")
+        if not isinstance(self.interruptable, bool):
+            raise InvalidRequest("interruptable must be true or false", param="interruptable")
+        if self.text is None and self.source == "command":
+            raise InvalidRequest("text is missing: what is to be said", param="text")
+
+    def words(self, agent: Agent | None) -> str:
+        """What is said. Raises `InvalidRequest` where the agent has no words of its own."""
+        if self.text is not None:
+            return self.text
+        own = agent and (agent.greeting if self.source == "greeting" else agent.silence_message)
+        if own:
+            return own
+        name = "greeting" if self.source == "greeting" else "silence_message"
+        who = f"agent {agent.name!r} has no {name}" if agent else "the session has no agent"
+        raise InvalidRequest(f"text is missing, and {who}", param="text")
+
+    def check_size(self, most: int) -> None:
+        """Refuse a text of more than `most` bytes in UTF-8. Raises `TooLarge`."""
+        size = len((self.text or "").encode(errors="surrogatepass"))
+        if size > most:
+            raise TooLarge(f"text has {size} bytes; gateway.max_speech is {most}", param="text")
+
+
+class Spoken(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a speech."""
+
+    session: Session
+    """As it is then."""
+    entry: Entry | None
+    """What was said; None: nothing was, because a turn was running that was not to be disturbed."""
+    stopped: bool
+    """Whether a turn was running, and was asked to stop."""
+
+
+async def spoken(engine: Engine, ref: SessionRef, voice: Voice, speech: Speech) -> Spoken:
+    """Have the agent say something, in a turn of its own.
+
+    Args:
+        engine: of the store.
+        ref: in which session.
+        voice: who says it.
+        speech: what, and whether a turn that runs is stopped for it (`INTERRUPT`), waited for (`APPEND`), or a reason to say
+            nothing (`IGNORE`).
+
+    Raises:
+        SessionNotFound: no such session.
+        SessionBusy: a turn that runs has not ended for too long.
+        CallsOpen: with `APPEND`: tool calls wait for their results.
+        InvalidRequest: there is nothing to say, or a turn of the session is open in this task.
+    """
+    words = speech.words(voice.agent)
+    await engine.present(ref)
+    try:
+        async with engine.queues.steady(ref, _MODES[speech.priority]) as hold:
+            await hold.opened(lambda: engine.store.get(ref))
+            return await _spoken(engine, hold, voice, speech, words)
+    except SessionBusy:
+        if speech.priority != "IGNORE":
+            raise
+        return Spoken(session=await engine.store.get(ref), entry=None, stopped=False)
+
+
+async def _spoken(engine: Engine, hold: Hold, voice: Voice, speech: Speech, words: str) -> Spoken:
+    ref, stopped = hold.ref, hold.stopped
+    if speech.text is None and voice.agent is not None:
+        words = await worded(engine, await engine.store.get(ref), words, voice.agent)
+        if not words.strip():
+            raise InvalidRequest(f"nothing is left to say of what agent {voice.agent.name!r} says", param="text")
+    metadata = {"source": speech.source, **({} if speech.interruptable else {INTERRUPTABLE: False})}
+    message = Message(role="assistant", content=words)
+    (tokens,) = await counted([message])
+    for _ in range(TRIES):
+        session, now = await engine.store.get(ref), engine.clock()
+        cut = None
+        if session.tail.open_calls:
+            if speech.priority == "IGNORE":
+                return Spoken(session=session, entry=None, stopped=False)
+            if speech.priority == "APPEND":
+                raise CallsOpen(ref.id)
+            cut = cut_of(session, await last_reply(engine.store, session), _ALL, now)
+        before = [] if cut is None else await in_place_of(cut, ())
+        new = NewEntry(
+            message=message,
+            tokens=tokens,
+            timestamp=now,
+            metadata=metadata,
+            agent=voice.agent_name,
+            turn_id=session.tail.turn_id + 1,
+        )
+        write = Append(
+            entries=[*before, new],
+            timestamp=now,
+            expect=session.version,
+            identity=session.identity,
+            retire_from=None if cut is None else cut.head.seq,
+        )
+        try:
+            appended = await hold.written(engine.store, write, last=True)
+        except StaleSession:  # somebody wrote without a turn: look again
+            continue
+        engine.warm.take(ref, appended, write)
+        return Spoken(session=appended.session, entry=appended.entries[-1], stopped=stopped)
+    raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+
+
+# -- greeting ----------------------------------------------------------------
+
+
+async def greeted(engine: Engine, new: NewSession, agent: Agent | None) -> Session:
+    """Make a session that begins with its agent's greeting, if that has one, in the write that makes it. Raises `SessionExists`."""
+    if agent is None or not agent.greeting:
+        return await engine.store.create(new)
+    words = await worded(engine, new, agent.greeting, agent)
+    if not words.strip():
+        return await engine.store.create(new)
+    message = Message(role="assistant", content=words)
+    (tokens,) = await counted([message])
+    greeting = NewEntry(
+        message=message,
+        tokens=tokens,
+        timestamp=new.timestamp,
+        metadata={"source": "greeting"},
+        agent=agent.name,
+        turn_id=0,
+    )
+    session = await _made_with(engine, new, greeting)
+    engine.life.heed(new.ttl)
+    return session
+
+
+async def _made_with(engine: Engine, new: NewSession, greeting: NewEntry) -> Session:
+    """Make a session with its first entry, and write what its state brings to shared scopes; none where that is refused."""
+    own = {key: value for key, value in new.state.items() if scope_of(key) not in SHARED}
+    session = (await engine.store.replace(evolve(new, state=own), [greeting], fresh=True)).session
+    if len(own) == len(new.state):
+        return session
+    shared = {key: value for key, value in new.state.items() if key not in own}
+    write = Append(state_delta=shared, timestamp=new.timestamp, identity=session.identity)
+    try:
+        return (await engine.store.append(new.ref, write)).session
+    except UsageError:
+        await engine.store.delete(new.ref)
+        raise
