@@ -11,14 +11,12 @@ from typing import Any, Final, Protocol
 import anyio
 
 from holdfast.errors import StoreCorrupt
-from holdfast.stores.base import Store
+from holdfast.stores.base import FOREVER, Store
 
 CHUNK: Final = 256 * 1024
 """Bytes that are read or written at once, about."""
 IDENTITY: Final = "holdfast.artifacts"
 """Among what the tenant keeps of models: what its contents are told by from those of any other database."""
-_NEWEST: Final = (1 << 53) - 1
-"""A time that nothing is newer than: what is kept of models is trimmed, and this must stay."""
 
 
 class Blobs(Protocol):
@@ -94,7 +92,7 @@ class Home:
     async def made(self) -> str:
         """Its name, made if there is none. Of several that make it at once, all have that of the first one."""
         while (folder := await self.found()) is None:
-            await self._store.learn(IDENTITY, secrets.token_bytes(16), timestamp=_NEWEST, expect=None)
+            await self._store.learn(IDENTITY, secrets.token_bytes(16), timestamp=FOREVER, expect=None)
         return folder
 
 

@@ -16,7 +16,6 @@ from holdfast.artifacts.blobs import CHUNK, Blobs, new_key
 from holdfast.artifacts.content import Measured, check_allowed, type_of
 from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.domain.artifact import (
-    NOTHING,
     USER,
     Artifact,
     ArtifactPage,
@@ -464,6 +463,3 @@ async def _file(path: Path) -> AsyncGenerator[bytes, None]:
                 yield chunk
     except OSError as exc:
         raise InvalidRequest(f"the file of an artifact cannot be read: {exc.strerror or exc}", param="data") from exc
-
-
-__all__ = ["NOTHING", "ArtifactService", "Forgotten", "Loaded", "Opened", "SessionArtifacts"]

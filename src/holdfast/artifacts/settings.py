@@ -94,7 +94,7 @@ def _beside(url: str | None) -> str | None:
     """The folder beside an SQLite file; None for any other store."""
     if url is None or not url.startswith("sqlite:"):
         return None
-    from holdfast.stores.sqlite import MEMORY, path_of
+    from holdfast.stores.sql.address import MEMORY, path_of
 
     path = path_of(url)
     return None if path == MEMORY else path + BESIDE

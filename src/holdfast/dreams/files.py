@@ -17,6 +17,7 @@ import msgspec
 from anyio import to_thread
 
 from holdfast.domain.memory import DiaryEntry, Memory, Owner
+from holdfast.domain.session import DEFAULT_USER
 from holdfast.dreams.rendering import (
     DIARY_FILE,
     FORGOTTEN,
@@ -33,10 +34,11 @@ from holdfast.memory.promoted import Promoted
 from holdfast.stores.base import Store
 from holdfast.workspace import Workspace, Workspaces
 from holdfast.workspace.disk import file_of_user
-from holdfast.workspace.service import DEFAULT, fields
+from holdfast.workspace.workspace import fields
+from holdfast.workspace.workspaces import DEFAULT
 
 _log = logging.getLogger("holdfast.dreams")
-NOBODY: Final = Owner("user", "default")
+NOBODY: Final = Owner("user", DEFAULT_USER)
 """The user of whoever names none."""
 NIGHTS: Final = 50
 """Sweeps that a diary tells of, the newest."""

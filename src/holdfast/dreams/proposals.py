@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.context.recalled import as_line, enveloped, moment
 from holdfast.context.summaries import identifiers
-from holdfast.context.summarizing import cleaned
+from holdfast.context.summary_prompts import cleaned
 from holdfast.domain.memory import TRUST, Memory, MemorySource, is_held
 from holdfast.dreams.rendering import one_line
 from holdfast.limits import MEMORY_BYTES, MEMORY_CHARS, MEMORY_TAGS, MERGE_CHARS, MERGE_MEMORIES, MERGES

@@ -16,7 +16,7 @@ from holdfast.dreams.proposals import Merge, mergeable, merges_in, proposed, que
 from holdfast.errors import HoldfastError
 from holdfast.limits import MEMORIES, MERGE_PAUSE_SECONDS, MERGE_SECONDS
 from holdfast.memory.reviewing import proposals
-from holdfast.models import Collector, OfflineModel, closing
+from holdfast.models import Collector, OfflineModel, closing, used
 from holdfast.secrets import Guard
 from holdfast.stores.memories import MemoryStore
 
@@ -214,15 +214,9 @@ async def _said(llm: Llm, messages: list[dict[str, Any]]) -> tuple[str, tuple[in
                 raise Failed("too_long")
     completion = collector.partial()
     choice: Mapping[str, Any] = next(iter(completion.get("choices") or []), {})
-    content, usage = (choice.get("message") or {}).get("content"), completion.get("usage")
+    content, tokens = (choice.get("message") or {}).get("content"), used(completion.get("usage"))
     if choice.get("finish_reason") in ("length", "content_filter"):
         raise Failed("cut_off" if choice["finish_reason"] == "length" else "filtered")
     if not isinstance(content, str) or not content.strip():
         raise Failed("empty")
-    usage = usage if isinstance(usage, Mapping) else {}
-    return content, (_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
-
-
-def _count(value: Any) -> int:
-    """A count as a provider reported it; nonsense is 0."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
+    return content, (tokens.prompt_tokens, tokens.completion_tokens)

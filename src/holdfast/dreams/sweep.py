@@ -24,11 +24,11 @@ from holdfast.dreams.gates import DreamSettings, Finding, findings_of, promoted
 from holdfast.dreams.proposing import Proposing
 from holdfast.dreams.themes import themes_of
 from holdfast.errors import StaleMemories
-from holdfast.limits import MEMORIES_AT_ONCE
+from holdfast.limits import MEMORIES_AT_ONCE, PAGE
 from holdfast.memory.ranking import DAY
-from holdfast.overlays.warm import off_loop
-from holdfast.stores.base import MAX_PAGE
+from holdfast.off_loop import off_loop
 from holdfast.stores.memories import MemoryStore
+from holdfast.stores.walk import owners
 
 _log = logging.getLogger("holdfast.dreams")
 TRIES: Final = 10
@@ -134,15 +134,9 @@ class Dreams:
         newest = await self._store.diary(owner, limit=1)
         return newest[0].at if newest else None
 
-    async def owners(self) -> AsyncIterator[tuple[Owner, int]]:
+    def owners(self) -> AsyncIterator[tuple[Owner, int]]:
         """Owners for whom something was ever written, each with when that last was."""
-        after: Owner | None = None
-        while page := await self._store.memory_owners(after=after, limit=MAX_PAGE):
-            for found in page:
-                yield found
-            after = page[-1][0]
-            if len(page) < MAX_PAGE:
-                return
+        return owners(self._store)
 
     # -- one sweep -------------------------------------------------------------
 
@@ -177,8 +171,8 @@ class Dreams:
         return Dreamt(owner, report, memories, written=True)
 
     async def _memories(self, owner: Owner, ids: Sequence[str]) -> AsyncIterator[Memory]:
-        for start in range(0, len(ids), MAX_PAGE):
-            page = await self._store.memories(owner, ids=ids[start : start + MAX_PAGE], limit=MAX_PAGE)
+        for start in range(0, len(ids), PAGE):
+            page = await self._store.memories(owner, ids=ids[start : start + PAGE], limit=PAGE)
             for memory in page.memories:
                 yield memory
 

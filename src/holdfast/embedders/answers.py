@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import EmbeddingFailed, ModelProtocolError
 from holdfast.limits import EMBEDDING_ANSWER_BYTES
 from holdfast.models.answer import AnswerReader
-from holdfast.models.client import Call, Options, UpstreamClient
+from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.failures import error_object, failed, is_error, scrubbed
 from holdfast.models.http import address_of, checked_headers, key_of
 from holdfast.recall.vectors import Vector, vector_of
@@ -57,10 +57,10 @@ class EmbeddingsClient(UpstreamClient):
             whole = said["body"]
         return whole
 
-    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
-        return Call.of(request, self._headers | dict(headers))
+    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
+        return PreparedRequest.of(request, self._headers | dict(headers))
 
-    def _reader(self, call: Call) -> AnswerReader:
+    def _reader(self, call: PreparedRequest) -> AnswerReader:
         return _Whole(self._where, call.secrets, self._max_event_bytes)
 
 

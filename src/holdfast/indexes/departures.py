@@ -18,7 +18,7 @@ from holdfast.domain.memory import MemoryDelta, Owner
 from holdfast.domain.session import Ending, Entry, NewEntry, Removed, SessionRef
 from holdfast.errors import HoldfastError
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
-from holdfast.stores.base import Appended, NewSession, Store
+from holdfast.stores.base import FOREVER, Appended, NewSession, Store
 from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.wrapper import StoreWrapper
 
@@ -28,7 +28,6 @@ _FRESH: Final = 60_000
 """Milliseconds in which it need not be told again."""
 _MOST: Final = 32
 """Indexes that are told apart; of more the ones that told last."""
-_NEWEST: Final = (1 << 53) - 1
 
 _Marks = dict[str, int]
 _decode: Final = msgspec.json.Decoder(_Marks).decode
@@ -69,7 +68,7 @@ class Departures:
                 kept = {one: at for one, at in marks.items() if one != name and now - at < INDEX_WHOLE_WALK}
                 newest = sorted(kept.items(), key=lambda pair: -pair[1])[: _MOST - 1]
                 data = _encode(dict([*newest, (name, now)]))
-                if not await self._store.learn(MARK, data, timestamp=_NEWEST, expect=stored):
+                if not await self._store.learn(MARK, data, timestamp=FOREVER, expect=stored):
                     return  # somebody else was faster: the next one tells
             self._told = now
 

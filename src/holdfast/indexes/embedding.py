@@ -15,7 +15,7 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.embedders import Embedder
 from holdfast.errors import EmbeddingFailed, SessionNotFound
-from holdfast.indexes.feeding import digest_of, words_of, words_of_memory
+from holdfast.indexes.feeding import digest_of, words_of
 from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_TRIES, UNEMBEDDED
 from holdfast.recall.base import Index, Pending, Source, Space, Vectored
 from holdfast.stores.base import Store
@@ -71,9 +71,12 @@ class Embedding:
             StoreError: index or store cannot be used.
         """
         await self._one_model()
+        limit = EMBEDDED_AT_ONCE + self.left
+        waiting = await self._index.pending(self._embedder.name, limit=limit)
+        if len(waiting) < limit:  # these are all: what else failed has a vector by now, or is gone
+            self._failed = {one: self._failed[one] for one in waiting if one in self._failed}
         if self.left >= UNEMBEDDED:
             return False
-        waiting = await self._index.pending(self._embedder.name, limit=EMBEDDED_AT_ONCE + self.left)
         some = [one for one in waiting if self._failed.get(one, 0) < EMBEDDING_TRIES][:EMBEDDED_AT_ONCE]
         for space, of_space in groupby(sorted(some), key=lambda one: one.space):
             await self._embedded(space, list(of_space))
@@ -153,7 +156,7 @@ class Embedding:
     async def _remembered(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
         assert space.kind != "talk", "an owner's"
         page = await self._memories.memories(Owner(space.kind, space.name), numbers=seqs, limit=len(seqs))
-        return {one.number: words_of_memory(one) for one in page.memories}
+        return {one.number: one.words for one in page.memories}
 
 
 def _runs(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -146,22 +146,16 @@ def _speaker(entry: Entry) -> str | None:
     return entry.agent if entry.message.role == "assistant" else None
 
 
-def words_of_memory(memory: Memory) -> str:
-    """What a memory is found by: what it says, and its tags."""
-    return "\n".join((memory.content, " ".join(memory.tags))) if memory.tags else memory.content
-
-
 def document_of_memory(memory: Memory) -> Document:
     """The document of a memory: its number is `seq` and place."""
-    words = words_of_memory(memory)
-    terms = terms_of(words)
+    terms = terms_of(memory.words)
     return Document(
         seq=memory.number,
         place=memory.number,
         role="user",
         agent=memory.agent,
         at=memory.updated_at,
-        digest=digest_of(words),
+        digest=digest_of(memory.words),
         length=terms.length,
         terms=terms.counts,
         traits=terms.traits,

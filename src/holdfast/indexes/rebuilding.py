@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
-from holdfast.indexes.remembered import brought
+from holdfast.indexes.memories import brought
 from holdfast.indexes.report import Rebuilding
 from holdfast.indexes.sources import Feeder
 from holdfast.indexes.walking import Walker
@@ -22,7 +22,7 @@ from holdfast.recall.base import Index
 from holdfast.recall.terms import VERSION
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
-from holdfast.stores.walk import pages
+from holdfast.stores.walk import owners, pages
 
 _log: Final = logging.getLogger("holdfast.indexing")
 NOTE: Final = "rebuild"
@@ -70,15 +70,15 @@ class Rebuilder:
     """
 
     def __init__(self, store: Store, memories: MemoryStore, index: Index, feeder: Feeder, walker: Walker) -> None:
-        self._store = store
-        self._memories = memories
-        self._index = index
-        self._feeder = feeder
-        self._walker = walker
+        self.store = store
+        self.memories = memories
+        self.index = index
+        self.feeder = feeder
+        self.walker = walker
 
     async def noted(self) -> Rebuilds:
         """What is noted."""
-        data = await self._index.note(NOTE)
+        data = await self.index.note(NOTE)
         return Rebuilds() if data is None else _decode(data)
 
     async def outdated(self) -> bool:
@@ -119,7 +119,7 @@ class Rebuilder:
         return msgspec.structs.replace(done, resumed=resumed)
 
     async def _note(self, noted: Rebuilds) -> None:
-        await self._index.keep_note(NOTE, _encode(noted))
+        await self.index.keep_note(NOTE, _encode(noted))
 
 
 class _Rebuild:
@@ -143,7 +143,7 @@ class _Rebuild:
         total = 0 if self._progress is None else await self._count()
         sessions = entries = 0
         async for session in self._sessions():
-            fed = await by._feeder.bring(session.ref, epoch=what.epoch, anew=True)  # noqa: SLF001 - its own
+            fed = await by.feeder.bring(session.ref, epoch=what.epoch, anew=True)
             sessions, entries = sessions + 1, entries + fed.entries
             if self._progress is not None:
                 self._progress(sessions, max(total, sessions))
@@ -151,13 +151,13 @@ class _Rebuild:
                 return None
         dropped, owners = 0, 0
         if what.session is None:
-            dropped = await by._walker.leftovers(what.user, self._still)  # noqa: SLF001
+            dropped = await by.walker.leftovers(what.user, self._still)
             owners = await self._owners()
         return Rebuilt(sessions, entries, owners, dropped)
 
     async def _sessions(self) -> AsyncIterator[Session]:
         """Those that are to be made anew; one that was written to meanwhile may come twice, and is done by then."""
-        what, store = self._what, self._by._store  # noqa: SLF001
+        what, store = self._what, self._by.store
         if what.session is not None:
             named = what.session
             yield await (store.find(named) if what.user is None else store.get(SessionRef(what.user, named)))
@@ -173,7 +173,7 @@ class _Rebuild:
     async def _owners(self) -> int:
         by, number = self._by, 0
         async for owner in self._owned():
-            await brought(by._index, by._memories, owner, anew=self._what.epoch)  # noqa: SLF001
+            await brought(by.index, by.memories, owner, anew=self._what.epoch)
             number += 1
             if self._still is not None and not await self._still():
                 break
@@ -183,11 +183,5 @@ class _Rebuild:
         if self._what.user is not None:
             yield Owner("user", self._what.user)
             return
-        after: Owner | None = None
-        while True:
-            page = await self._by._memories.memory_owners(after=after, limit=_PAGE)  # noqa: SLF001
-            for owner, _ in page:
-                yield owner
-            if len(page) < _PAGE:
-                return
-            after = page[-1][0]
+        async for owner, _ in owners(self._by.memories):
+            yield owner

@@ -17,17 +17,17 @@ from typing import Final
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.embedders import Embedder
+from holdfast.embedders.base import floor_of
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.indexes.departures import Departures
 from holdfast.indexes.embedding import Embedding
-from holdfast.indexes.first import FirstWalk
-from holdfast.indexes.later import LaterIndex
+from holdfast.indexes.first_walk import FirstWalk
+from holdfast.indexes.lazy import LazyIndex
 from holdfast.indexes.leasing import Leases
 from holdfast.indexes.marking import Change, Marks
+from holdfast.indexes.memories import brought
 from holdfast.indexes.rebuilding import Progressed, Rebuilder, Rebuilt
-from holdfast.indexes.remembered import brought
 from holdfast.indexes.report import IndexReport, LastError
-from holdfast.indexes.settings import Mode
 from holdfast.indexes.sources import Feeder, space_of
 from holdfast.indexes.vectors import Vectors
 from holdfast.indexes.waiting import Told, Waiting
@@ -37,19 +37,17 @@ from holdfast.limits import (
     INDEX_AT_ONCE,
     INDEX_DELAY_SECONDS,
     INDEX_FRESH_SECONDS,
-    INDEX_MARGIN,
     INDEX_PAUSE_SECONDS,
     INDEX_SECONDS,
     INDEX_WAIT_SECONDS,
     INDEX_WAITING,
 )
-from holdfast.recall.base import Index, Space
+from holdfast.recall.base import Index, SearchMode, Space
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 
 _log: Final = logging.getLogger("holdfast.indexing")
 _FIRST_PAUSE: Final = 0.5
-_COUNTED: Final = 1000
 _FEW: Final = 3
 """Sessions of one user that a turn may wait for."""
 
@@ -86,12 +84,12 @@ class IndexService:
         *,
         memories: MemoryStore | None = None,
         embedder: Embedder | None = None,
-        mode: Mode = "keyword",
+        mode: SearchMode = "keyword",
         lasting: bool = True,
     ) -> None:
         self.index = index
         self.embedder = embedder
-        self.mode: Mode = mode
+        self.mode: SearchMode = mode
         self.indexed = 0
         self.failures: dict[str, int] = {}
         self.last_error: LastError | None = None
@@ -348,7 +346,7 @@ class IndexService:
 
     async def looked_over(self, seconds: float) -> bool:
         """Whether all that there is was looked for since the index was made. Waits for that so many seconds. Raises `StoreError`."""
-        if isinstance(self.index, LaterIndex):
+        if isinstance(self.index, LazyIndex):
             await self.index.reach()  # it may be another one than a moment ago
         return self.closed or await self._first.over(seconds)
 
@@ -425,7 +423,7 @@ class IndexService:
             StoreError: the index or the store cannot be used.
         """
         held, walks, noted = await self.index.status(), await self._walker.walks(), await self._rebuilder.noted()
-        behind, entries, oldest = await self._behind(walks.walked)
+        behind = await self._walker.lag(walks.walked)
         return IndexReport(
             mode=self.mode,
             model=None if self.embedder is None else self.embedder.name,
@@ -437,28 +435,19 @@ class IndexService:
             pending=0 if self._vectors is None else await self._vectors.pending(),
             unembedded=0 if self._vectors is None else self._vectors.left,
             waiting=len(self._waiting),
-            behind=behind,
-            entries_behind=entries,
-            lag=max(0, self._clock() - oldest) if behind else 0,
+            behind=behind.sessions,
+            entries_behind=behind.entries,
+            lag=behind.milliseconds,
             walked_at=walks.walked,
             whole_at=walks.whole,
             rebuilding=noted.running,
             last_error=self.last_error,
         )
 
-    async def _behind(self, walked: int | None) -> tuple[int, int, int]:
-        """How many sessions are behind, how many of their entries are not in, and when the oldest of them changed."""
-        number = entries = looked = 0
-        oldest = self._clock()
-        async for session in self._walker.newest(None if walked is None else walked - INDEX_MARGIN):
-            looked += 1
-            missing = await self._walker.missing(session)
-            if missing:
-                number, entries = number + 1, entries + missing
-                oldest = min(oldest, session.updated_at)
-            if looked >= _COUNTED:
-                break
-        return number, entries, oldest
+    @property
+    def floor(self) -> float:
+        """The embedder's floor, see `floor_of`; 0 where there are no vectors."""
+        return 0.0 if self.embedder is None else floor_of(self.embedder)
 
     @property
     def waits(self) -> int:

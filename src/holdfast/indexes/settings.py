@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.recall.base import SEARCH_MODES, SearchMode
 
-Mode = Literal["keyword", "vector", "hybrid"]
-MODES: Final[tuple[Mode, ...]] = ("keyword", "vector", "hybrid")
 IN_MEMORY: Final = "sqlite://:memory:"
 _SQLITE: Final = "sqlite:///"
 HERE: Final = Path()
@@ -28,7 +27,7 @@ class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where it lies, like a store; None: see `place_of`."""
     folder: str | None = None
     """The folder of its SQLite file, in place of `url`."""
-    mode: Mode = "keyword"
+    mode: SearchMode = "keyword"
     """What is searched by where a search does not say."""
     embedder: Any = None
     """Makes vectors: see `holdfast.embedders.embedder_of`. None: there are none."""
@@ -36,8 +35,10 @@ class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether vectors are kept in half the space, where the index is SQLite's."""
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise InvalidRequest(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}"[:300], param="index.mode")
+        if self.mode not in SEARCH_MODES:
+            raise InvalidRequest(
+                f"mode must be one of {', '.join(SEARCH_MODES)}, not {self.mode!r}"[:300], param="index.mode"
+            )
         if self.mode != "keyword" and self.embedder is None:
             raise InvalidRequest(
                 f"mode {self.mode!r} needs an embedder: give one, or mode 'keyword'", param="index.embedder"

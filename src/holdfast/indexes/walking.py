@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,16 +16,18 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.errors import SessionNotFound
 from holdfast.indexes.departures import Departures
-from holdfast.indexes.remembered import brought
+from holdfast.indexes.memories import brought
 from holdfast.indexes.sources import Feeder, space_of
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall.base import Index, Progress, Space
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
-from holdfast.stores.walk import pages
+from holdfast.stores.walk import owners, pages
 
 NOTE: Final = "walk"
 _PAGE: Final = 100
+_COUNTED: Final = 1000
+"""Sessions that are looked at to tell how far an index is behind."""
 _SHARE: Final = 0.5
 """Part of its time in which a walk does something."""
 _STEP: Final = 0.02
@@ -51,6 +53,16 @@ class Walked(msgspec.Struct, frozen=True):
     dropped: int = 0
     """Sources whose session is gone."""
     whole: bool = False
+
+
+class Lag(NamedTuple):
+    """How far an index is behind."""
+
+    sessions: int
+    entries: int
+    """Of them that are not in."""
+    milliseconds: int
+    """Since the oldest of them was written to."""
 
 
 _decode: Final = msgspec.json.Decoder(Walks).decode
@@ -130,13 +142,13 @@ class Walker:
         """Sessions of which not all is in: those that a process left open, and those that changed after a time."""
         async for ref in self._left_open():
             yield ref
-        async for session in self.newest(until):
-            if await self.is_behind(session):
+        async for session in self._newest(until):
+            if await self._missing(session):
                 yield session.ref
             if not await still():
                 return
 
-    async def newest(self, until: int | None) -> AsyncIterator[Session]:
+    async def _newest(self, until: int | None) -> AsyncIterator[Session]:
         """Sessions, newest first, down to a time in milliseconds since the epoch; None: all."""
         async for page in pages(self._store, size=_PAGE, descending=True):
             for session in page:
@@ -144,11 +156,21 @@ class Walker:
                     return
                 yield session
 
-    async def is_behind(self, session: Session) -> bool:
-        """Whether the index does not have all of a session."""
-        return await self.missing(session) > 0
+    async def lag(self, walked: int | None) -> Lag:
+        """What is behind of the sessions that have changed since a walk, of which `_COUNTED` are looked at; None: of all."""
+        number = entries = looked = 0
+        now = oldest = self._clock()
+        async for session in self._newest(None if walked is None else walked - INDEX_MARGIN):
+            looked += 1
+            missing = await self._missing(session)
+            if missing:
+                number, entries = number + 1, entries + missing
+                oldest = min(oldest, session.updated_at)
+            if looked >= _COUNTED:
+                break
+        return Lag(number, entries, max(0, now - oldest) if number else 0)
 
-    async def missing(self, session: Session) -> int:
+    async def _missing(self, session: Session) -> int:
         """How many entries of a session are not in the index, more or less; at least 1 where anything is not."""
         if is_child(session.ref):
             return 0
@@ -198,16 +220,10 @@ class Walker:
 
     async def _owners(self, still: Callable[[], Awaitable[bool]]) -> None:
         """Bring the memories of all owners in."""
-        after: Owner | None = None
-        while True:
-            page = await self._memories.memory_owners(after=after, limit=_PAGE)
-            for owner, _ in page:
-                await brought(self._index, self._memories, owner)
-                if not await still():
-                    return
-            if len(page) < _PAGE:
+        async for owner, _ in owners(self._memories):
+            await brought(self._index, self._memories, owner)
+            if not await still():
                 return
-            after = page[-1][0]
 
 
 class Rested:

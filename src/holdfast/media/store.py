@@ -21,7 +21,7 @@ THREAD_CHARS: Final = 256 * 1024
 """Characters of media from which they are taken apart, and put back, off the event loop."""
 
 
-class Remembered:
+class MediaCache:
     """Contents that were written or read lately, of all tenants' sessions; those that were used longest ago go first.
 
     Args:
@@ -73,7 +73,7 @@ async def taken_apart(
 
     Args:
         messages: as they came.
-        plain: see `holdfast.domain.shapes.apart`; False where somebody has yet to look for secrets.
+        plain: see `holdfast.domain.medium.apart`; False where somebody has yet to look for secrets.
     """
     contents: dict[bytes, bytes] = {}
     if not any(message.media for message in messages):
@@ -91,9 +91,9 @@ class ReferringStore(StoreWrapper):
         remembered: shared by the handles of all tenants.
     """
 
-    def __init__(self, inner: Store, remembered: Remembered | None = None) -> None:
+    def __init__(self, inner: Store, remembered: MediaCache | None = None) -> None:
         super().__init__(inner)
-        self._remembered = Remembered() if remembered is None else remembered
+        self._remembered = MediaCache() if remembered is None else remembered
 
     def around(self, inner: Store) -> Self:
         """The same around another handle."""

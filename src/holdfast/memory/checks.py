@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from holdfast.domain.memory import HELD, ORIGINS, TRUST, TYPES, MemorySource, Origin, Owner, origin_of
+from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import MEMORY_CHARS, MEMORY_TAG_CHARS, MEMORY_TAGS
-from holdfast.wire.sendable import text
-
-DEFAULT_USER: Final = "default"
-"""Whose memories are meant where nobody says."""
+from holdfast.wire.sendable import check_text
 
 
 def owner_of(user_id: str | None, agent: str | None, *, app: bool = False) -> Owner:
@@ -23,7 +21,7 @@ def owner_of(user_id: str | None, agent: str | None, *, app: bool = False) -> Ow
         InvalidRequest: both a user's and everybody's.
     """
     for name, value in (("user_id", user_id), ("agent", agent)):
-        text(value, name, none=True)
+        check_text(value, name, none=True)
     if app:
         if user_id is not None:
             raise InvalidRequest("a memory is a user's or everybody's: leave out user_id, or app", param="app")
@@ -36,7 +34,7 @@ def owner_of(user_id: str | None, agent: str | None, *, app: bool = False) -> Ow
 def seen_by(user_id: str | None, agent: str | None) -> tuple[Owner, ...]:
     """Whose memories are recalled for a user and an agent: theirs, and everybody's."""
     for name, value in (("user_id", user_id), ("agent", agent)):
-        text(value, name, none=True)
+        check_text(value, name, none=True)
     user = () if user_id is None else (Owner("user", user_id),)
     return (*user, *(() if agent is None else (Owner("agent", agent),)), Owner("app"))
 
@@ -57,7 +55,7 @@ def check_words(
         origin: where its words come from.
         times: from when on it holds, and until when.
     """
-    text(content, "content")
+    check_text(content, "content")
     if not content.strip():
         raise InvalidRequest("content is empty: a memory says something", param="content")
     if len(content) > MEMORY_CHARS:

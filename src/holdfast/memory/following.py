@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.domain.memory import Memory, Owner
-from holdfast.limits import PAGE, SHELVED_MEMORIES
+from holdfast.limits import MEMORIES_AT_HAND, PAGE
 from holdfast.stores.memories import MemoryStore
 
 
@@ -42,7 +42,7 @@ class Following(Generic[D]):
         most: how much is kept, of all owners together, each by its `len` and one; the last that was asked for is always.
     """
 
-    def __init__(self, store: MemoryStore, make: Callable[[], D], most: int = SHELVED_MEMORIES) -> None:
+    def __init__(self, store: MemoryStore, make: Callable[[], D], most: int = MEMORIES_AT_HAND) -> None:
         self._store = store
         self._make = make
         self._most = most

@@ -1,7 +1,7 @@
 """Recall: which of the memories that somebody may see answer a question, by words, by vectors or both, and that they were asked for.
 
 What an index finds is read from the store again, so nothing comes out that was forgotten, superseded or rejected, whatever an index
-still has. Without an index, or while it fails, words are looked up in this process; see `holdfast.memory.shelving`. Cost: that of what is
+still has. Without an index, or while it fails, words are looked up in this process; see `holdfast.memory.local_index`. Cost: that of what is
 found, whatever there is besides.
 """
 
@@ -17,9 +17,9 @@ import msgspec
 from holdfast.domain.memory import Memory, Owner
 from holdfast.errors import Conflict, EmbeddingFailed, InvalidRequest, MissingExtra, StoreError
 from holdfast.limits import RECALLED_MEMORIES, SEARCH_VECTOR_SECONDS
-from holdfast.memory.ranking import Match, Mode, matches, recency, standing
-from holdfast.memory.shelving import Shelves
-from holdfast.recall.base import CANDIDATES, Candidates, Index, Lookup, Similar, Space
+from holdfast.memory.local_index import LocalIndexes
+from holdfast.memory.ranking import Match, matches, recency, standing
+from holdfast.recall.base import CANDIDATES, NEAREST, Candidates, Index, Lookup, SearchMode, Similar, Space
 from holdfast.recall.questions import Question, question_of
 from holdfast.stores.memories import MemoryStore
 
@@ -30,8 +30,6 @@ _ROUNDS: Final = 8
 """Times that an index is brought up to the store for one lookup, where others keep writing."""
 UNASKED: Final = 0.1
 """Relevance where a question has no word to look up ("what do you know about me?"): then the newest memories may answer."""
-VECTORS_ASKED: Final = 100
-"""Memories that are asked for by vector."""
 
 
 class IndexService(Protocol):
@@ -45,6 +43,10 @@ class IndexService(Protocol):
     def embedder(self) -> Any:
         """Makes vectors; None: there are none."""
 
+    @property
+    def floor(self) -> float:
+        """The similarity below which texts have nothing to do with each other; 0: that is not known."""
+
     async def take_memories(self, owner: Owner) -> int:
         """Have the index hold what the store has of an owner's memories; the owner's version."""
 
@@ -52,7 +54,7 @@ class IndexService(Protocol):
 class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How memories are found."""
 
-    mode: Mode | None = None
+    mode: SearchMode | None = None
     """Of a recall that names none. None: as the index has it, else `keyword`."""
     half_lives: Mapping[str, float] = {}
     """Days by type, where they are not those of `holdfast.memory.ranking.HALF_LIVES`."""
@@ -74,7 +76,7 @@ class RecalledMemories(msgspec.Struct, frozen=True):
     """What answers a question, the best first."""
 
     found: tuple[Recalled, ...]
-    mode: Mode
+    mode: SearchMode
     """How it was looked for: `keyword` in place of `hybrid` where there are no vectors."""
     note: str = ""
     """Why it was looked for in another way than it was asked for."""
@@ -101,6 +103,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Only these; none: of any that is recalled."""
     without: Collection[str] = ()
     """Ids of memories that are not wanted."""
+    sure: bool = False
+    """Whether none of an owner's is wanted unless one surely answers; see `Match.sure`. For what a model is given."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.limit <= RECALLED_MEMORIES:
@@ -124,7 +128,7 @@ class _Asked(NamedTuple):
     """A question on its way through the owners."""
 
     question: Question
-    mode: Mode
+    mode: SearchMode
     vector: bytes | None
     note: str
 
@@ -157,13 +161,13 @@ class Recaller:
         self._store = store
         self._service = index
         self._half_lives = half_lives
-        self.shelves = Shelves(store)
+        self.local = LocalIndexes(store)
 
     async def recall(
         self,
         text: str,
         owners: Sequence[Owner],
-        mode: Mode,
+        mode: SearchMode,
         wanted: Wanted,
         now: int,
         *,
@@ -199,7 +203,7 @@ class Recaller:
 
     # -- inside --------------------------------------------------------------
 
-    async def _asked(self, text: str, mode: Mode, now: int, patience: float, *, strict: bool) -> _Asked:
+    async def _asked(self, text: str, mode: SearchMode, now: int, patience: float, *, strict: bool) -> _Asked:
         question = question_of(text, now=now, narrow=False)
         if mode == "keyword":
             return _Asked(question, mode, None, "")
@@ -227,21 +231,23 @@ class Recaller:
     async def _of(self, owner: Owner, asked: _Asked, wanted: Wanted, now: int) -> list[Recalled]:
         """The wanted memories of an owner that answer; at most as many as are wanted."""
         ranked = await self._matches(owner, asked)
-        if not asked.question.terms and asked.vector is None:
+        if not asked.question.terms and not ranked:
             newest = await self._store.memories(owner, limit=_READ, descending=True)
             ranked = [Match(one.number, UNASKED) for one in newest.memories]
         ranked = [match for match in ranked if match.relevance >= wanted.min_score]  # no score is above that
-        found: list[Recalled] = []
+        found, sure = list[Recalled](), False
         for start in range(0, len(ranked), _READ):
             some = {match.number: match for match in ranked[start : start + _READ]}
             read = await self._store.memories(owner, numbers=list(some), limit=len(some))
-            rated = (
-                self._rated(memory, some[memory.number], now) for memory in read.memories if wanted.takes(memory, now)
-            )
-            found += [one for one in rated if one.score >= wanted.min_score]
+            for memory in read.memories:
+                match = some[memory.number]
+                rated = self._rated(memory, match, now) if wanted.takes(memory, now) else None
+                if rated is not None and rated.score >= wanted.min_score:
+                    found.append(rated)
+                    sure = sure or match.sure
             if len(found) >= wanted.limit:
                 break
-        return found
+        return found if sure or not wanted.sure else []
 
     def _rated(self, memory: Memory, match: Match, now: int) -> Recalled:
         recent, stands = recency(memory, now, self._half_lives), standing(memory)
@@ -253,10 +259,10 @@ class Recaller:
 
     async def _matches(self, owner: Owner, asked: _Asked) -> list[Match]:
         words = None if asked.mode == "vector" else await self._by_words(owner, asked.question.terms)
-        similar = None
-        if asked.vector is not None:
-            similar = await self._by_vector(owner, asked.vector, taken=words is not None and words.indexed)
-        return matches(asked.question, words and words.found, similar)
+        similar, service = None, self._service()
+        if asked.vector is not None and service is not None:
+            similar = await self._by_vector(service, owner, asked.vector, taken=words is not None and words.indexed)
+        return matches(asked.question, words and words.found, similar, 0.0 if service is None else service.floor)
 
     async def _by_words(self, owner: Owner, terms: tuple[str, ...]) -> _ByWords:
         service = self._service()
@@ -268,16 +274,13 @@ class Recaller:
                 _log.warning("the index does not answer, memories are looked up without it: %s", exc.code)
             else:
                 return _ByWords(version, found, indexed=True)
-        version, found = await self.shelves.found(owner, terms, CANDIDATES)
+        version, found = await self.local.found(owner, terms, CANDIDATES)
         return _ByWords(version, found, indexed=False)
 
-    async def _by_vector(self, owner: Owner, vector: bytes, *, taken: bool) -> Sequence[Similar]:
-        service = self._service()
-        if service is None:
-            return ()
+    async def _by_vector(self, service: IndexService, owner: Owner, vector: bytes, *, taken: bool) -> Sequence[Similar]:
         if not taken:
             await service.take_memories(owner)
-        lookup = Lookup(space=_space(owner), limit=VECTORS_ASKED)
+        lookup = Lookup(space=_space(owner), limit=NEAREST)
         return await service.index.similar(lookup, service.embedder.name, vector)
 
 

@@ -161,7 +161,7 @@ def _older_value(new: Memory, one: Memory) -> bool:
 
 
 def _alike(new: Memory, known: Sequence[Memory], without: Sequence[Memory]) -> tuple[Memory, ...]:
-    told = (one for one in known if one.status in ("active", "quarantined") and not one.is_proposal)
+    told = (one for one in known if one.is_recalled)
     left = (one for one in told if one not in without)
     rated = [(likeness(new.content, one.content), one) for one in left]
     near = sorted((found for found in rated if found[0] >= ALIKE), key=lambda found: (-found[0], -found[1].number))

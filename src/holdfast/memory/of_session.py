@@ -15,9 +15,8 @@ from holdfast.errors import InvalidRequest, MemoryNotFound, StoreError
 from holdfast.memory.checks import seen_by
 from holdfast.memory.lookup import RecalledMemories
 from holdfast.memory.provenance import SAID_AT_ONCE, Heard, heard, terms_in, traced
-from holdfast.memory.ranking import Mode
 from holdfast.memory.remembering import Memories, Remembered
-from holdfast.recall.base import Candidate, Channel, Filters, Lookup, Space
+from holdfast.recall.base import Candidate, Channel, Filters, Lookup, SearchMode, Space
 
 USUAL: Final = 5
 _ELSEWHERE: Final = 8
@@ -126,7 +125,7 @@ class SessionMemories:
         query: str,
         *,
         limit: int | None = None,
-        mode: Mode | None = None,
+        mode: SearchMode | None = None,
         types: Collection[MemoryType] = (),
         **more: Any,
     ) -> RecalledMemories:

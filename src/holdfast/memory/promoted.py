@@ -7,7 +7,7 @@ import itertools
 import msgspec
 
 from holdfast.domain.memory import Memory, Owner
-from holdfast.limits import SHELVED_MEMORIES
+from holdfast.limits import MEMORIES_AT_HAND
 from holdfast.memory.following import Following
 from holdfast.stores.memories import MemoryStore
 
@@ -57,7 +57,7 @@ class Promoted:
         most: memories that are known of, of all owners together.
     """
 
-    def __init__(self, store: MemoryStore, most: int = SHELVED_MEMORIES) -> None:
+    def __init__(self, store: MemoryStore, most: int = MEMORIES_AT_HAND) -> None:
         self._known = Following(store, _Known, most)
 
     async def of(self, owner: Owner) -> PromotedOf:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, get_args
+from typing import Final
 
 import msgspec
 
 from holdfast.domain.memory import Memory
 from holdfast.recall.base import Candidates, Similar
 from holdfast.recall.questions import Question
+from holdfast.recall.weights import WEIGHTS
 
-Mode = Literal["keyword", "vector", "hybrid"]
-MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 DAY: Final = 86_400_000
 """Milliseconds."""
 HALF_LIVES: Final[Mapping[str, float]] = {
@@ -52,30 +51,45 @@ class Match(msgspec.Struct, frozen=True, gc=False):
     """Share of the question that its words answer, 0 to 1; None: not looked at."""
     vector: float | None = None
     """Similarity of the vectors, 0 to 1; None: not looked at."""
-
-    @property
-    def closeness(self) -> float:
-        """How well it matched by itself, whatever else matched: 0 to 1."""
-        return max(self.keyword or 0.0, self.vector or 0.0)
+    sure: bool = True
+    """Whether it answers by itself: it is as near as the floor, or has enough of the question. True where nothing tells."""
 
 
-def matches(question: Question, found: Candidates | None, similar: Sequence[Similar] | None = None) -> list[Match]:
+def matches(
+    question: Question, found: Candidates | None, similar: Sequence[Similar] | None = None, floor: float = 0.0
+) -> list[Match]:
     """An owner's memories in the order of their relevance, ties to the newest.
 
     Args:
         question: what is asked.
         found: what its terms found; None: they do not count.
         similar: what its vector found; None: it does not count.
+        floor: the similarity that one must have for vectors alone to have found anything; 0: whatever is nearest. As in
+            `holdfast.recall.ranking`.
     """
     words = {} if found is None else _by_words(question, found)
     vectors = {one.candidate.seq: _share(one.similarity) for one in similar or ()}
-    if similar is None:
-        made = [Match(number, min(share, 1.0), keyword=min(share, 1.0)) for number, share in words.items()]
-    elif found is None:
-        made = [Match(number, share, vector=share) for number, share in vectors.items()]
-    else:
-        made = _fused(words, vectors)
+    floor = WEIGHTS.floor_among(floor, len(vectors))
+    if floor > 0:
+        least = WEIGHTS.beside * floor if max(vectors.values()) >= floor else math.inf
+        vectors = {number: share for number, share in vectors.items() if share >= least or words.get(number, 0.0) > 0}
+    made = _made(words, vectors, by_words=found is not None, by_vectors=similar is not None)
+    if floor > 0:
+        made = [msgspec.structs.replace(one, sure=_is_sure(one, floor)) for one in made]
     return sorted((one for one in made if one.relevance > 0), key=lambda one: (-one.relevance, -one.number))
+
+
+def _made(words: Mapping[int, float], vectors: Mapping[int, float], *, by_words: bool, by_vectors: bool) -> list[Match]:
+    """Matches of what was looked at, by words, by vectors or by both."""
+    if not by_vectors:
+        return [Match(number, min(share, 1.0), keyword=min(share, 1.0)) for number, share in words.items()]
+    if not by_words:
+        return [Match(number, share, vector=share) for number, share in vectors.items()]
+    return _fused(words, vectors)
+
+
+def _is_sure(match: Match, floor: float) -> bool:
+    return (match.vector or 0.0) >= floor or (match.keyword or 0.0) >= WEIGHTS.held
 
 
 def _by_words(question: Question, found: Candidates) -> dict[int, float]:

@@ -13,12 +13,13 @@ from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import SEARCH_VECTOR_SECONDS
 from holdfast.memory.checks import seen_by
 from holdfast.memory.lookup import IndexService, MemorySettings, Recalled, RecalledMemories, Recaller, Wanted
-from holdfast.memory.ranking import MODES, Mode, asked
+from holdfast.memory.ranking import asked
 from holdfast.memory.signalling import Signals
+from holdfast.recall.base import SEARCH_MODES, SearchMode
 from holdfast.recall.questions import question_of
 from holdfast.secrets import Guard
 from holdfast.stores.memories import MemoryStore, OwnedMemories
-from holdfast.wire.sendable import text
+from holdfast.wire.sendable import check_text
 
 
 class Recollection:
@@ -69,7 +70,7 @@ class Recollection:
         Raises:
             MemoryNotFound: there is none, or it is another owner's.
         """
-        text(memory_id, "id")
+        check_text(memory_id, "id")
         found = await self.store.find_memory(memory_id)
         if owners is not None and found.owner not in owners:
             raise MemoryNotFound(memory_id)
@@ -125,7 +126,7 @@ class Recollection:
         user_id: str | None = None,
         agent: str | None = None,
         owners: Sequence[Owner] | None = None,
-        mode: Mode | None = None,
+        mode: SearchMode | None = None,
         session: str = "",
         signal: bool = True,
         now: int | None = None,
@@ -151,7 +152,7 @@ class Recollection:
             InvalidRequest: something of it cannot be, or `vector` is asked for, and there are none.
             EmbeddingFailed: `vector` is asked for, and the embedder does not answer.
         """
-        text(query, "query")
+        check_text(query, "query")
         if not query.strip():
             raise InvalidRequest("query is empty: say what is to be recalled", param="query")
         wanted = Wanted(**filters)
@@ -165,10 +166,10 @@ class Recollection:
             self._signal(told, found.found, session)
         return found
 
-    def _mode(self, mode: Mode | None) -> Mode:
+    def _mode(self, mode: SearchMode | None) -> SearchMode:
         wanted = mode or self.settings.mode or getattr(self._index(), "mode", None) or "keyword"
-        if wanted not in MODES:
-            raise InvalidRequest(f"mode must be one of {', '.join(MODES)}, not {wanted!r:.80}", param="mode")
+        if wanted not in SEARCH_MODES:
+            raise InvalidRequest(f"mode must be one of {', '.join(SEARCH_MODES)}, not {wanted!r:.80}", param="mode")
         return wanted
 
     def _signal(self, query: str, found: Sequence[Recalled], session: str) -> None:

@@ -58,11 +58,19 @@ class Signals:
             owners: dict[Owner, list[Signal]] = {}
             for owner, signal in some:
                 owners.setdefault(owner, []).append(signal)
-            for owner, signals in owners.items():
+            while owners:
+                owner, signals = next(iter(owners.items()))
                 try:
                     delta = MemoryDelta(signals=tuple(signals))
                     await self._store.change_memories(owner, delta, timestamp=self._clock())
                 except HoldfastError as exc:
                     _log.warning("%d recalls could not be written down yet: %s", len(signals), exc.code)
-                    self._waiting.extendleft((owner, signal) for signal in reversed(signals))
+                    self._put_back([(owner, signal) for owner, signal in some if owner in owners])
                     return
+                del owners[owner]
+
+    def _put_back(self, left: list[tuple[Owner, Signal]]) -> None:
+        """Have them wait on, before those that came meanwhile; where these leave too little room, the oldest are let go."""
+        most = self._waiting.maxlen or 0
+        room = max(0, most - len(self._waiting))
+        self._waiting.extendleft(reversed(left[max(0, len(left) - room) :]))

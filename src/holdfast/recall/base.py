@@ -34,12 +34,17 @@ engine that searches approximately the nearest may not all be found; the others 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+SearchMode = Literal["keyword", "vector", "hybrid"]
+"""What is looked up by: words, vectors, or both."""
+SEARCH_MODES: Final[tuple[SearchMode, ...]] = get_args(SearchMode)
 Channel = Literal["talk", "tool"]
+SpaceKind = Literal["talk", "user", "agent", "app"]
+SPACE_KINDS: Final[tuple[SpaceKind, ...]] = get_args(SpaceKind)
 
 CANDIDATES: Final = 300
 """Most candidates of a lookup."""
@@ -56,7 +61,7 @@ NEAREST: Final = 200
 class Space(NamedTuple):
     """Whose documents: a tenant's user, or an owner of memories."""
 
-    kind: Literal["talk", "user", "agent", "app"]
+    kind: SpaceKind
     """`talk`: a user's conversations; the others: memories of such an owner, see `holdfast.domain.memory.Owner`."""
     name: str
     """The user's id, or the owner's."""

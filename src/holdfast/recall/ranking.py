@@ -120,7 +120,7 @@ class Ranking:
         question: what is looked for.
         found: what the terms found; None: keywords do not count.
         similar: what the vectors found; None: they do not count. With both, ranks are fused.
-        weights: other ones than the tuned: `ALONE`, or for experiments.
+        weights: other ones than the tuned, for experiments.
         floor: the similarity that something must have for vectors to have found anything; 0: whatever is nearest.
     """
 
@@ -133,7 +133,7 @@ class Ranking:
         floor: float = 0.0,
     ) -> None:
         self._question = question
-        self._floor = floor * min(len(similar or ()) / weights.few, 1.0) ** weights.lowered if similar else 0.0
+        self._floor = weights.floor_among(floor, len(similar or ()))
         self._nearest = -1.0
         self._found = found
         self._weights = weights

@@ -92,16 +92,6 @@ def times_of(text: str, now: int, zone: str = "UTC") -> tuple[TimeRange | None, 
     return _range(text, named, place), (_moment(begin, place), _moment(end, place)) if len(named) == 1 else None
 
 
-def time_range(text: str, now: int, zone: str = "UTC") -> TimeRange | None:
-    """The first of `times_of`."""
-    return times_of(text, now, zone)[0]
-
-
-def mentioned(text: str, now: int, zone: str = "UTC") -> tuple[int, int] | None:
-    """The second of `times_of`: what was said then is a little likelier."""
-    return times_of(text, now, zone)[1]
-
-
 @lru_cache(maxsize=256)
 def zone_of(name: str) -> tzinfo:
     """A time zone by its IANA name.
@@ -205,5 +195,8 @@ def _local(now: int, place: tzinfo) -> datetime:
 
 def _moment(local: datetime, place: tzinfo) -> int:
     """Milliseconds since the epoch of a local time; one that a change of the clock leaves out is the moment of the change."""
-    moment = local.replace(tzinfo=place).astimezone(UTC)
+    try:
+        moment = local.replace(tzinfo=place).astimezone(UTC)
+    except OverflowError:  # the first or the last day of the calendar, which elsewhere is behind its end
+        moment = local.replace(tzinfo=UTC)
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)

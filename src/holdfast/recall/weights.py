@@ -56,7 +56,9 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     held: float = 1 / 3
     """Part of a question, each concept by its rarity, that a turn states itself where words are an answer though nothing is near."""
 
+    def floor_among(self, floor: float, compared: int) -> float:
+        """What is left of an embedder's floor where so many similarities are compared; 0 where there are none."""
+        return floor * min(compared / self.few, 1.0) ** self.lowered if compared else 0.0
+
 
 WEIGHTS: Final = Weights()
-ALONE: Final = Weights(before=(), behind=(), session=0.0, vector_before=(), vector_behind=())
-"""For documents that are no conversation, memories and results of tools: neighbours and sessions say nothing of them."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import tzinfo
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import msgspec
 
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest
 from holdfast.limits import (
-    ID_BYTES,
     INDEX_FRESH_SECONDS,
     QUERY_CHARS,
     SEARCH_NEIGHBOURS,
@@ -18,10 +17,10 @@ from holdfast.limits import (
     SEARCH_SNIPPET_CHARS,
     SEARCH_VECTOR_SECONDS,
 )
+from holdfast.recall.base import SEARCH_MODES, SearchMode
 from holdfast.recall.times import zone_of
+from holdfast.stores.checks import check_id
 
-SearchMode = Literal["keyword", "vector", "hybrid"]
-SEARCH_MODES: Final[tuple[SearchMode, ...]] = get_args(SearchMode)
 SEARCH_ROLES: Final = ("user", "assistant", "tool")
 
 
@@ -110,9 +109,4 @@ def _check_number(value: Any, name: str, low: int, high: int) -> None:
 def _check_id(value: Any, name: str) -> None:
     if not isinstance(value, str):
         raise InvalidRequest(f"{name} must be a string, not {type(value).__name__}", param=name)
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError as exc:
-        raise InvalidRequest(f"{name} has a lone surrogate, which is no Unicode character", param=name) from exc
-    if not 0 < size <= ID_BYTES:
-        raise InvalidRequest(f"{name} must have 1 to {ID_BYTES} bytes, not {size}", param=name)
+    check_id(value, name)

@@ -17,16 +17,26 @@ import anyio
 import msgspec
 
 from holdfast.domain.session import Entry, SessionRef
-from holdfast.embedders.base import floor_of
 from holdfast.engine.engine import Engine
 from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, SessionNotFound
 from holdfast.indexes.feeding import words_of
-from holdfast.recall.base import NEAREST, Candidate, Candidates, Channel, Filters, Index, Lookup, Similar, Space
+from holdfast.recall.base import (
+    NEAREST,
+    Candidate,
+    Candidates,
+    Channel,
+    Filters,
+    Index,
+    Lookup,
+    SearchMode,
+    Similar,
+    Space,
+)
 from holdfast.recall.questions import Question, question_of
 from holdfast.recall.ranking import Hit, Parts, Ranking
 from holdfast.recall.snippets import snippet_of
 from holdfast.recall.typos import corrected, guesses
-from holdfast.search.asking import Asked, SearchMode, check
+from holdfast.search.asking import Asked, check
 from holdfast.search.paging import Place, cursor_of, order_of, place_in
 
 _log: Final = logging.getLogger("holdfast.search")
@@ -239,7 +249,7 @@ class _Search:
         floor = 0.0
         if vector is not None and (embedder := self._service.embedder) is not None:
             near = msgspec.structs.replace(lookup, terms=(), limit=NEAREST)
-            similar, floor = await self._index.similar(near, embedder.name, vector), floor_of(embedder)
+            similar, floor = await self._index.similar(near, embedder.name, vector), self._service.floor
         if found is None and similar is None:
             self.notes.append("nothing of the query is a word to look up")
             return []

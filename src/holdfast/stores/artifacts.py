@@ -57,7 +57,7 @@ class ArtifactStore(Protocol):
 
         Args:
             scope: whose.
-            limit: 1 to `MAX_PAGE`.
+            limit: 1 to `PAGE`.
             after: continue behind this name, whether or not it is there.
         """
         ...
@@ -79,7 +79,7 @@ class ArtifactStore(Protocol):
         ...
 
     async def blobs_in_use(self, blobs: Sequence[str]) -> frozenset[str]:
-        """Those of some keys that an artifact of the tenant has. At most `MAX_PAGE` are asked for at once."""
+        """Those of some keys that an artifact of the tenant has. At most `PAGE` are asked for at once."""
         ...
 
     async def put_blob(self, blob: str, part: int, data: bytes, *, timestamp: int) -> None:

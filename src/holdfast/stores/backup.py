@@ -18,8 +18,9 @@ import apsw
 
 from holdfast.errors import InvalidRequest, StoreCorrupt, StoreUnavailable
 from holdfast.stores.sql import migrations
+from holdfast.stores.sql.address import MEMORY, path_of
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
-from holdfast.stores.sqlite import MEMORY, path_of, translated
+from holdfast.stores.sqlite_connection import translated
 
 STEP: Final = 512
 """Pages that are copied at once: 2 MiB."""

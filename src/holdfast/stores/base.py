@@ -15,7 +15,7 @@ to the session's `version`.
 
 **Retiring.** `retire_from=n` retires the live entries with `seq >= n`: they stay in the log, `retired_by` the `seq`
 that the first appended entry gets. The live path is what is not retired. Running totals, digests, units and turns of
-what is appended follow the live path (`holdfast.domain.session.extend` after `rewind`).
+what is appended follow the live path (`holdfast.domain.log.extend` after `rewind`).
 
 **Idempotency.** `append` with an `idempotency_key` that the session has seen writes nothing and answers what the first
 call answered, with `replayed` true; with another `fingerprint` it raises `IdempotencyConflict`. Keys live as long as
@@ -95,12 +95,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast import limits
 from holdfast.domain.history import Past
 from holdfast.domain.messages import Message
 from holdfast.domain.session import (
@@ -123,10 +122,8 @@ from holdfast.stores.media import MediaStore
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.state import StateStore
 
-MAX_PAGE = limits.PAGE
-"""Most sessions one page may ask for, and the size of `verify`'s own pages."""
-MAX_ID_BYTES = limits.ID_BYTES
-MAX_MESSAGE_BYTES = limits.MESSAGE_BYTES
+FOREVER: Final = (1 << 53) - 1
+"""A time of `Store.learn` that nothing is newer than: what is kept with it is never trimmed."""
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,7 +290,7 @@ class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, Memor
             now: milliseconds since the epoch.
             ttl: milliseconds.
             after: continue behind this session, wherever it stands now; `SessionNotFound` when it is gone.
-            limit: 1 to `MAX_PAGE`.
+            limit: 1 to `PAGE`.
         """
         ...
 
@@ -357,7 +354,7 @@ class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, Memor
         ...
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Replace an entry's content by `holdfast.domain.session.erased`. Its digest stays, so the chain holds.
+        """Replace an entry's content by `holdfast.domain.log.erased`. Its digest stays, so the chain holds.
 
         SQLite takes it out of its files at once; a server's own disk keeps dead rows until it cleans up (docs/storage.md).
 
@@ -375,7 +372,7 @@ class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, Memor
         A scorer's result: what a caller said stands. Neither the version nor a view changes. Raises `SessionNotFound`.
 
         Args:
-            importances: by `seq`; at most `MAX_PAGE`, else `TooLarge`.
+            importances: by `seq`; at most `PAGE`, else `TooLarge`.
         """
         ...
 
@@ -451,7 +448,7 @@ class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, Memor
     async def learn(self, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:
         """Keep `data` of a model in place of `expect`; False, and nothing written, when something else stands there.
 
-        The newest `LEARNED_MODELS` of a tenant are kept.
+        The newest `LEARNED_MODELS` of a tenant are kept; see `FOREVER`.
 
         Args:
             model: an identifier.

@@ -25,14 +25,17 @@ from holdfast.limits import (
     COMPACTION_ERROR_BYTES,
     COMPACTION_REPORT_BYTES,
     HOOKS,
+    ID_BYTES,
     LEASE_MILLISECONDS,
     MARKS,
+    MESSAGE_BYTES,
     METADATA_BYTES,
+    PAGE,
     STATE_BYTES,
     STATE_KEYS,
     SYSTEM_BYTES,
 )
-from holdfast.stores.base import MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_PAGE, Append, NewSession, SessionPatch
+from holdfast.stores.base import Append, NewSession, SessionPatch
 from holdfast.stores.keys import ApiKey, Role
 
 _BLOB = re.compile("[0-9a-z]{1,64}")
@@ -42,12 +45,14 @@ _encode = msgspec.json.Encoder().encode
 def check_id(value: str, param: str) -> None:
     """Refuse an identifier that is empty, too long or not Unicode."""
     size = _size_of(value, param)
-    if not 0 < size <= MAX_ID_BYTES:
-        raise InvalidRequest(f"{param} must have 1 to {MAX_ID_BYTES} bytes, not {size}", param=param)
+    if not 0 < size <= ID_BYTES:
+        raise InvalidRequest(f"{param} must have 1 to {ID_BYTES} bytes, not {size}", param=param)
 
 
 def _size_of(text: str, param: str) -> int:
     """Bytes of `text` in UTF-8."""
+    if not isinstance(text, str):
+        raise InvalidRequest(f"{param} must be a string, not {type(text).__name__}", param=param)
     try:
         return len(text.encode())
     except UnicodeEncodeError as exc:
@@ -60,7 +65,7 @@ def check_ref(ref: SessionRef) -> None:
     check_id(ref.id, "session_id")
 
 
-def check_limit(limit: int, *, lowest: int = 1, highest: int | None = MAX_PAGE) -> None:
+def check_limit(limit: int, *, lowest: int = 1, highest: int | None = PAGE) -> None:
     """Refuse a limit out of range."""
     if limit < lowest or (highest is not None and limit > highest):
         upper = "" if highest is None else f" and at most {highest}"
@@ -75,8 +80,8 @@ def check_importance(importance: float | None | UnsetType, param: str = "importa
 
 def check_importances(importances: Mapping[int, float]) -> None:
     """Refuse importances that are none, or too many at once."""
-    if len(importances) > MAX_PAGE:
-        raise TooLarge(f"importances has {len(importances)} entries; it may have {MAX_PAGE}", param="importances")
+    if len(importances) > PAGE:
+        raise TooLarge(f"importances has {len(importances)} entries; it may have {PAGE}", param="importances")
     for seq, importance in importances.items():
         check_importance(importance, f"importances[{seq}]")
 
@@ -208,7 +213,7 @@ def check_media(media: Mapping[bytes, bytes]) -> None:
     """Refuse contents that are too large, or have no hash to be known by."""
     for sha256, content in media.items():
         check_hash(sha256, "media")
-        check_size(len(content), "media", MAX_MESSAGE_BYTES)
+        check_size(len(content), "media", MESSAGE_BYTES)
 
 
 def check_marks(user_id: str, marks: Sequence[bytes], session: SessionRef | None) -> None:
@@ -224,7 +229,7 @@ def check_key(key: ApiKey) -> None:
     """Refuse an API key that cannot be kept."""
     check_id(key.id, "id")
     check_hash(key.hash, "hash")
-    check_size(_size_of(key.name, "name"), "name", MAX_ID_BYTES)
+    check_size(_size_of(key.name, "name"), "name", ID_BYTES)
     check_id(key.tenant, "tenant")
     if key.user_id is not None:
         check_id(key.user_id, "user_id")
@@ -294,8 +299,8 @@ def check_artifact(scope: Scope, new: NewArtifact) -> None:
 
 def check_blobs(blobs: Sequence[str]) -> None:
     """Refuse keys of contents that are none, or too many at once."""
-    if len(blobs) > MAX_PAGE:
-        raise TooLarge(f"{len(blobs)} keys at once; there may be {MAX_PAGE}", param="blobs")
+    if len(blobs) > PAGE:
+        raise TooLarge(f"{len(blobs)} keys at once; there may be {PAGE}", param="blobs")
     for blob in blobs:
         if not _BLOB.fullmatch(blob):
             raise InvalidRequest(f"{blob!r} is not the key of a content: 1 to 64 of 0-9, a-z", param="blob")
@@ -325,8 +330,8 @@ def _message_payload(message: Message, param: str) -> bytes:
         payload = encode_payload(message)
     except UNWRITABLE as exc:
         raise InvalidMessage(f"{param} cannot be written as JSON: {exc}", param=param) from exc
-    if len(payload) > MAX_MESSAGE_BYTES:
-        raise TooLarge(f"{param} has {len(payload)} bytes; a message may have {MAX_MESSAGE_BYTES}", param=param)
+    if len(payload) > MESSAGE_BYTES:
+        raise TooLarge(f"{param} has {len(payload)} bytes; a message may have {MESSAGE_BYTES}", param=param)
     return payload
 
 

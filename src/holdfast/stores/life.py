@@ -69,7 +69,7 @@ class LifeStore(Protocol):
         Args:
             now: milliseconds since the epoch.
             ttl: milliseconds for those without one of their own; None or 0: they do not expire.
-            limit: 1 to `MAX_PAGE`.
+            limit: 1 to `PAGE`.
         """
         ...
 

@@ -84,7 +84,7 @@ class MemoryStore(Protocol):
             since: only those that were changed behind this version of the owner.
             status: only those.
             after: continue behind this number.
-            limit: 1 to `MAX_PAGE`.
+            limit: 1 to `PAGE`.
             descending: the newest number first.
         """
         ...

@@ -1,349 +1,46 @@
-"""The MySQL and MariaDB store: asyncmy, a pool, and few round trips.
+"""The MySQL and MariaDB store: a pool, and few round trips.
 
-Statements of a transaction whose rows nobody asks for wait until there is one whose rows are asked for, or the commit, and
-travel with it in one packet: an append is two round trips, `START TRANSACTION` and the session, the writes and `COMMIT`.
-Values are written into the statements here, as literals: numbers, and byte strings in quotes.
+An append is two of them: `START TRANSACTION` and the session, the writes and `COMMIT`; see `mysql_connection`. What changes the
+tables commits by itself there, step by step: a migration that was interrupted goes on where it stood.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
-import ssl
-from collections.abc import Iterator
-from functools import cache
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from holdfast.errors import (
-    HoldfastError,
-    InvalidRequest,
-    MissingExtra,
-    StoreCorrupt,
-    StoreError,
-    StoreUnavailable,
-    TooLarge,
-)
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.recall.vectors import engine as scanner
 from holdfast.stores import checks
 from holdfast.stores.logic.index import LogicIndex
-from holdfast.stores.logic.serving import NAME, PATIENCE
-from holdfast.stores.logic.steps import Row, Rows
+from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.logic.store import LogicStore
+from holdfast.stores.mysql_connection import Connection, code_of, connected, rendered
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sql.address import Address, address_of, with_pool
 from holdfast.stores.sql.marking import FILLED
-from holdfast.stores.sql.remote import (
-    INDEX_POOL,
-    POOL,
-    UPGRADING,
-    Again,
-    Job,
-    Lost,
-    RemoteDatabase,
-    Unknown,
-    drive,
-    reaching,
-)
+from holdfast.stores.sql.remote import INDEX_POOL, POOL, UPGRADING, Job, RemoteDatabase, drive, reaching
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 
-try:
-    import asyncmy
-    from asyncmy.constants.CLIENT import MULTI_STATEMENTS
-    from asyncmy.errors import Error as DriverError
-except ImportError as exc:  # pragma: no cover  # the tests' environment has it
-    raise MissingExtra("a MySQL or MariaDB store", "mysql") from exc
-
 OPTIONS: Final = ("pool", "socket", "sslmode")
-WAITING_BYTES: Final = 1 << 20
-"""Statements that wait are sent when they are larger than this together."""
-_SETUP: Final = (
-    # Quotes and backslashes in literals mean what is written here, whatever the server's own mode is.
-    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
-    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-    f"SET SESSION innodb_lock_wait_timeout = {PATIENCE / 3:.0f}",
-    "SELECT @@max_allowed_packet",
-)
-
-# Numbers of errors; those from 1900 on are MariaDB's or MySQL's alone.
-_LOST = {0, 1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2014, 2055, 3169, 4031}
-_AGAIN = {1020, 1062, 1213, 1586}
-_RANGE = {1264, 1367, 1690}
-_CORRUPT = {126, 127, 145, 1034, 1194, 1195, 1712}
 _LOCK: Final = "CONCAT('holdfast ', SHA1(DATABASE()))"
 """The server's name for who changes the schema: at most 64 characters, whatever the database is called."""
 _MISSING_TABLE: Final = 1146
 _THERE: Final = frozenset({1050, 1060, 1061, 1091})
 """What a migration's statement answers that has been run already: table, column, key there, or gone."""
-_WORDS: Final = (
-    ({1021, 1030, 1114}, "its disk or table is full; nothing of this was stored. Make room, then send it again"),
-    ({1037, 1038, 1041, 1203, 1226}, "it is short of memory, connections or another resource"),
-    ({1290, 1792, 1836}, "it is read-only, perhaps a replica; nothing of this was stored"),
-    ({1205, 3572}, "another program holds what this needs, and did not let go in time; nothing of this was stored"),
-    ({1317, 1969, 3024}, "it took too long and was stopped; nothing of this was stored"),
-    ({1044, 1045, 1142, 1143, 1227, 1698}, "it does not let this user in, or do that: check user, password and rights"),
-    ({1049}, "there is no such database: CREATE DATABASE makes one"),
-    ({1665}, "its binlog_format is STATEMENT, which READ COMMITTED does not go with: it has to be ROW or MIXED"),
-)
-"""What the caller, or whoever owns the server, can do about it."""
-
-
-# -- errors ------------------------------------------------------------------
-
-
-def translated(exc: Exception, name: str) -> Exception:
-    """The one place where errors of asyncmy become ours, or say what to do next. Messages quote no row and no password."""
-    code = code_of(exc)
-    if isinstance(exc, TimeoutError):
-        return StoreUnavailable(f"{name} did not answer in time")
-    if isinstance(exc, OSError | EOFError) or code in _LOST:
-        return Lost(f"{type(exc).__name__} {code}")
-    if code in _AGAIN:
-        return Again(f"error {code}")
-    if code in _RANGE:
-        return InvalidRequest("a number does not fit into 64 bits")
-    told = f"MySQL: {type(exc).__name__} {code}"
-    words = next((words for codes, words in _WORDS if code in codes), None)
-    if words is not None:
-        return StoreUnavailable(f"{name}: {words} ({told})")
-    return StoreCorrupt(f"{name}: damaged ({told})") if code in _CORRUPT else StoreError(f"{name}: {told}")
-
-
-def code_of(exc: BaseException | None) -> int:
-    """The server's number of an error; -1 when it has none."""
-    code = exc.args[0] if isinstance(exc, DriverError) and exc.args else -1
-    return code if isinstance(code, int) else -1
-
-
-# -- statements --------------------------------------------------------------
-
-
-@cache
-def _parts(sql: str) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
-    """A statement around its parameters, and which parameter each place takes."""
-    parts = re.split(r"\?(\d+)", sql)
-    return tuple(text.encode() for text in parts[::2]), tuple(int(number) - 1 for number in parts[1::2])
-
-
-def rendered(sql: str, params: Row) -> bytes:
-    """A statement with its parameters written into it."""
-    texts, places = _parts(sql)
-    literals = [literal(value) for value in params]
-    pieces = [texts[0]]
-    for place, text in zip(places, texts[1:], strict=True):
-        pieces += (literals[place], text)
-    return b"".join(pieces)
-
-
-def literal(value: Any) -> bytes:
-    """A value as SQL has it."""
-    if value is None:
-        return b"NULL"
-    if isinstance(value, str):
-        return _quoted(value.encode())
-    if isinstance(value, bytes):
-        return _quoted(value)
-    if isinstance(value, int):
-        if not -(1 << 63) <= value < 1 << 63:
-            raise InvalidRequest("a number does not fit into 64 bits")
-        return b"%d" % value
-    if isinstance(value, float):
-        text = repr(value)  # with an exponent it is a double, without one a decimal
-        return (text if "e" in text else f"{text}e0").encode()
-    raise TypeError(f"no literal for {type(value).__name__}")
-
-
-def _quoted(value: bytes) -> bytes:
-    return b"_binary'" + value.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\0", b"\\0") + b"'"
-
-
-# -- one connection ----------------------------------------------------------
-
-
-class _Line:
-    """See `holdfast.stores.sql.remote.Line`."""
-
-    def __init__(self, raw: Any) -> None:
-        self._raw = raw
-        self._statements = statements("mysql")
-        self._waiting: list[bytes] = []
-        self._size = 0
-        self._open = self._writing = self._broken = False
-        self.max_packet = 1 << 20
-
-    @property
-    def usable(self) -> bool:
-        """See `Pooled`."""
-        return not (self._broken or self._open) and bool(self._raw.connected)
-
-    async def begin(self, *, writing: bool) -> None:
-        """See `Line.begin`."""
-        self._open, self._writing = True, writing
-        if writing:
-            self._waiting = [b"START TRANSACTION"]
-        else:
-            self._waiting = [b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", b"START TRANSACTION READ ONLY"]
-
-    async def query(self, name: str, params: Row) -> Rows:
-        """See `Line.query`. Rows of a lock are of no interest."""
-        sql = self._statements[name]
-        statement = rendered(sql, params)
-        if self._open and (name.endswith("_lock") or not (sql.startswith("SELECT") or name == "session_insert")):
-            await self._wait(statement)
-            return ()
-        result = (await self.send([*self._take(), statement]))[-1]
-        return ((result.insert_id,),) if result.rows is None else result.rows
-
-    async def many(self, name: str, rows: list[Row]) -> None:
-        """See `Line.many`."""
-        sql = self._statements[name]
-        head, values, row_of = sql.partition("VALUES ")
-        if not values:
-            for row in rows:
-                await self._wait(rendered(sql, row))
-            return
-        # Insertions: many rows a statement.
-        row_of, on, change = row_of.partition("\nON DUPLICATE")
-        begin, together = (head + values).encode(), [rendered(row_of, row) for row in rows]
-        for some in _in_pieces(together, min(WAITING_BYTES, self.max_packet) // 2):
-            await self._wait(begin + b", ".join(some) + (on + change).encode())
-
-    async def commit(self) -> None:
-        """See `Line.commit`."""
-        try:
-            await self.send([*self._take(), b"COMMIT"])
-        except (Lost, StoreUnavailable) as exc:
-            if self._broken and self._writing:
-                raise Unknown from exc.__cause__
-            raise
-        self._open = False
-
-    async def rollback(self) -> None:
-        """See `Line.rollback`. A connection that cannot do it is thrown away, which does it as well."""
-        self._take()
-        if self._open and not self._broken:
-            try:
-                await self.send([b"ROLLBACK"])
-                self._open = False
-            except (HoldfastError, Again):
-                self._broken = True
-
-    def kill(self) -> None:
-        """See `Pooled`."""
-        self._broken = True
-        try:
-            self._raw.close()
-        except RuntimeError:  # its loop has ended before it
-            pass
-
-    async def close(self) -> None:
-        """See `Pooled`."""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await self._raw.ensure_closed()
-        except Exception:  # noqa: BLE001  # it is gone in any case
-            self.kill()
-
-    async def send(self, batch: list[bytes], *, patience: float = PATIENCE + 5) -> list[Any]:
-        """The results of several statements, sent in one packet; the first that fails ends them."""
-        packet = b";".join(batch)
-        if len(packet) + 1 > self.max_packet:
-            raise TooLarge(
-                f"this takes {len(packet)} bytes on its way to {NAME}, whose max_allowed_packet is {self.max_packet}"
-            )
-        try:
-            async with asyncio.timeout(patience):
-                await self._raw.query(packet)
-                results = [self._raw._result]  # noqa: SLF001  # cursors copy it row by row
-                while results[-1].has_next:
-                    await self._raw.next_result()
-                    results.append(self._raw._result)  # noqa: SLF001
-        except Exception as exc:
-            raise self._told(exc) from exc
-        return results
-
-    async def _wait(self, statement: bytes) -> None:
-        """Leave a statement for the next packet."""
-        if self._size and self._size + len(statement) > min(WAITING_BYTES, self.max_packet - 64):
-            await self.send(self._take())
-        self._waiting.append(statement)
-        self._size += len(statement)
-
-    def _take(self) -> list[bytes]:
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        return waiting
-
-    def _told(self, exc: Exception) -> Exception:
-        error = translated(exc, NAME)
-        self._broken = self._broken or isinstance(error, Lost) or isinstance(exc, TimeoutError)
-        return error
-
-
-def _in_pieces(rows: list[bytes], size: int) -> Iterator[list[bytes]]:
-    """The rows in groups of about that many bytes; a larger one is alone."""
-    group: list[bytes] = []
-    total = 0
-    for row in rows:
-        if group and total + len(row) > size:
-            yield group
-            group, total = [], 0
-        group.append(row)
-        total += len(row)
-    if group:
-        yield group
-
-
-async def connected(address: Address, name: str) -> _Line:
-    """A new connection, set up; `name` is told of it when there is none."""
-    try:
-        raw = await asyncmy.connect(
-            host=address.host or "127.0.0.1",
-            port=address.port or 3306,
-            unix_socket=address.options.get("socket"),
-            user=address.user,
-            password=address.password or "",
-            database=address.database,
-            charset="utf8mb4",
-            autocommit=True,
-            client_flag=MULTI_STATEMENTS,
-            connect_timeout=int(PATIENCE / 3),
-            ssl=_tls(address),
-        )
-    except RuntimeError as exc:  # what asyncmy says when it would have to encrypt a password
-        raise StoreUnavailable(f"{name}: its login needs sslmode=require, or pip install cryptography") from exc
-    except Exception as exc:
-        raise translated(exc, name) from exc
-    line = _Line(raw)
-    try:
-        results = await line.send([statement.encode() for statement in _SETUP])
-    except BaseException:
-        line.kill()
-        raise
-    line.max_packet = results[-1].rows[0][0]
-    return line
-
-
-def _tls(address: Address) -> ssl.SSLContext | None:
-    mode = address.ssl_mode
-    if mode in (None, "disable"):
-        return None
-    context = ssl.create_default_context()
-    if mode == "require":
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 # -- the schema --------------------------------------------------------------
 
 
-async def applied(line: _Line) -> dict[int, str] | None:
+async def applied(connection: Connection) -> dict[int, str] | None:
     """The migrations that the database has had, with their checksums; None when it has none of our tables.
 
     One that was interrupted counts as missing.
     """
     sql = f"SELECT number, checksum, steps FROM {TABLE} WHERE number > 0 AND steps < 0"  # noqa: S608  # a constant
     try:
-        rows = (await line.send([sql.encode()]))[0].rows
+        rows = (await connection.send([sql.encode()]))[0].rows
     except StoreError as exc:
         if code_of(exc.__cause__) == _MISSING_TABLE:
             return None
@@ -351,29 +48,29 @@ async def applied(line: _Line) -> dict[int, str] | None:
     return {number: checksum for number, checksum, _ in rows}
 
 
-async def upgraded(line: _Line, name: str) -> None:
+async def upgraded(connection: Connection, name: str) -> None:
     """Apply what is missing; of several that start at once, one does. What was interrupted goes on where it stood."""
     known = migrations("mysql")
-    found = await applied(line)
+    found = await applied(connection)
     if found is not None and not pending(name, known, found):
         return
-    got = await line.send([f"SELECT GET_LOCK({_LOCK}, {PATIENCE:.0f})".encode()])
+    got = await connection.send([f"SELECT GET_LOCK({_LOCK}, {PATIENCE:.0f})".encode()])
     if got[0].rows[0][0] != 1:
         raise StoreUnavailable(f"{name}: another program has been changing its schema for {PATIENCE:.0f} seconds")
     try:
-        await _migrate(line, name)
+        await _migrate(connection, name)
     finally:
-        if line.usable:
-            await line.send([f"SELECT RELEASE_LOCK({_LOCK})".encode()])
+        if connection.usable:
+            await connection.send([f"SELECT RELEASE_LOCK({_LOCK})".encode()])
 
 
-async def _migrate(line: _Line, name: str) -> None:
-    found = await applied(line)
+async def _migrate(connection: Connection, name: str) -> None:
+    found = await applied(connection)
     if found is None:
         tables = b"SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() LIMIT 1"
-        if (await line.send([tables]))[0].rows:
+        if (await connection.send([tables]))[0].rows:
             raise foreign(name)
-        await line.send(
+        await connection.send(
             [
                 f"CREATE TABLE {TABLE} (number BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) NOT NULL,"
                 " checksum VARCHAR(64) NOT NULL, steps INT NOT NULL DEFAULT -1) ENGINE = InnoDB"
@@ -381,40 +78,40 @@ async def _migrate(line: _Line, name: str) -> None:
             ]
         )
     for migration in pending(name, migrations("mysql"), found or {}):
-        await _apply(line, migration.number, migration.name, migration.checksum, steps_of(migration.sql))
+        await _apply(connection, migration.number, migration.name, migration.checksum, steps_of(migration.sql))
 
 
-async def _apply(line: _Line, number: int, name: str, checksum: str, steps: list[str]) -> None:
+async def _apply(connection: Connection, number: int, name: str, checksum: str, steps: list[str]) -> None:
     """One migration, step by step: `steps` says how many were done, and -1 when all were.
 
     MySQL commits each step by itself. One that was done, and not written down, says so when it is run again.
     """
     begun = f"INSERT IGNORE INTO {TABLE} VALUES (?1, ?2, ?3, 0)"  # noqa: S608  # constants, all of them
     where, done = f"SELECT steps FROM {TABLE} WHERE number = ?1", f"UPDATE {TABLE} SET steps = ?2 WHERE number = ?1"  # noqa: S608
-    results = await line.send([rendered(begun, (number, name, checksum)), rendered(where, (number,))])
+    results = await connection.send([rendered(begun, (number, name, checksum)), rendered(where, (number,))])
     first = results[-1].rows[0][0]
     for at, step in enumerate(steps[first:], first):
         try:
-            await line.send([step.encode()], patience=UPGRADING)
+            await connection.send([step.encode()], patience=UPGRADING)
         except StoreError as exc:
             if at != first or code_of(exc.__cause__) not in _THERE:
                 raise
-        await line.send([rendered(done, (number, at + 1))])
-    await _fill(line, number)
-    await line.send([rendered(done, (number, -1))])
+        await connection.send([rendered(done, (number, at + 1))])
+    await _fill(connection, number)
+    await connection.send([rendered(done, (number, -1))])
 
 
-async def _fill(line: _Line, number: int) -> None:
+async def _fill(connection: Connection, number: int) -> None:
     """What has to be worked out behind a migration; each batch is committed, and one that was is not done again."""
     fill, place = FILLED.get(number, (None, None))
     while fill is not None and place is not None:
-        await line.begin(writing=True)
+        await connection.begin(writing=True)
         try:
-            place = await drive(line, fill(place))
+            place = await drive(connection, fill(place))
         except BaseException:
-            await line.rollback()
+            await connection.rollback()
             raise
-        await line.commit()
+        await connection.commit()
 
 
 def steps_of(sql: str) -> list[str]:
@@ -426,18 +123,18 @@ def steps_of(sql: str) -> list[str]:
 # -- the store ---------------------------------------------------------------
 
 
-class _Database(RemoteDatabase[_Line]):
+class _Database(RemoteDatabase[Connection]):
     """A database of MySQL or MariaDB, opened."""
 
     def __init__(self, address: Address) -> None:
-        super().__init__(address.name, statements("mysql"), address.number("pool", POOL))
+        super().__init__(address.name, statements("mysql"), address.pool(POOL))
         self._address = address
 
-    async def _connect(self) -> _Line:
+    async def _connect(self) -> Connection:
         return await connected(self._address, self._name)
 
-    async def _upgraded(self, line: _Line, job: Job[None], attempt: int) -> None:
-        await upgraded(line, self._name)
+    async def _upgraded(self, connection: Connection, job: Job[None], attempt: int) -> None:
+        await upgraded(connection, self._name)
 
 
 class MySQLStore(LogicStore):
@@ -450,11 +147,11 @@ class MySQLStore(LogicStore):
         """The migrations that the database at `url` has had, with their checksums; nothing is changed."""
         address = address_of(url, options=OPTIONS)
         with reaching(address.name):
-            line = await connected(address, address.name)
+            connection = await connected(address, address.name)
             try:
-                return await applied(line) or {}
+                return await applied(connection) or {}
             finally:
-                await line.close()
+                await connection.close()
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:

@@ -22,14 +22,13 @@ from holdfast.errors import (
 from holdfast.recall.vectors import engine as scanner
 from holdfast.stores import checks
 from holdfast.stores.logic.index import LogicIndex
-from holdfast.stores.logic.index_writes import nothing
-from holdfast.stores.logic.serving import PATIENCE
-from holdfast.stores.logic.steps import Query, Row, Rows
+from holdfast.stores.logic.network import PATIENCE
+from holdfast.stores.logic.steps import Query, Row, Rows, nothing
 from holdfast.stores.logic.store import LogicStore
-from holdfast.stores.postgres_line import Line, connected, quoted, schema_of, sent
+from holdfast.stores.postgres_connection import Connection, connected, quoted, schema_of, sent
 from holdfast.stores.sql import migrations, pgvector, statements
 from holdfast.stores.sql.address import Address, address_of, with_pool
-from holdfast.stores.sql.fusing import LOOKS, Fusion, RememberedRows
+from holdfast.stores.sql.fusing import LOOKS, Fusion, LastKnownRows
 from holdfast.stores.sql.marking import FILLED
 from holdfast.stores.sql.remote import (
     INDEX_POOL,
@@ -53,40 +52,40 @@ STALE: Final = 3
 # -- the database ------------------------------------------------------------
 
 
-class _Database(RemoteDatabase[Line]):
+class _Database(RemoteDatabase[Connection]):
     """A database of PostgreSQL, opened."""
 
     def __init__(self, address: Address) -> None:
-        super().__init__(address.name, statements("postgres"), address.number("pool", POOL))
+        super().__init__(address.name, statements("postgres"), address.pool(POOL))
         self._address = address
         self._schema = schema_of(address)
-        self._rows = RememberedRows()
+        self._rows = LastKnownRows()
 
-    async def _upgraded(self, line: Line, job: Job[None], attempt: int) -> None:
-        await upgraded(line, self._schema, self._name)
+    async def _upgraded(self, connection: Connection, job: Job[None], attempt: int) -> None:
+        await upgraded(connection, self._schema, self._name)
 
     def _lost(self) -> None:
         super()._lost()
         # A backup may have been restored meanwhile, and come to the same versions on another way.
         self._rows.clear()
 
-    async def _connect(self) -> Line:
+    async def _connect(self) -> Connection:
         return await connected(self._address, self._name)
 
-    async def _once(self, line: Line, job: Job[T], attempt: int) -> T:
+    async def _once(self, connection: Connection, job: Job[T], attempt: int) -> T:
         remembered = self._rows.take(job.queue) if job.queue is not None else None
         if not job.light or (attempt >= STALE and job.guard is None):
-            return await super()._once(line, job, attempt)
+            return await super()._once(connection, job, attempt)
         try:
             if remembered is not None and job.guard is None:
                 try:
-                    return await self._appended(line, job, remembered)
+                    return await self._appended(connection, job, remembered)
                 except (HoldfastError, _NotThisWay, Again):
-                    if line.broken:
+                    if connection.broken:
                         raise
-            return await self._appended(line, job, None)
+            return await self._appended(connection, job, None)
         except _NotThisWay:
-            return await super()._once(line, job, attempt)
+            return await super()._once(connection, job, attempt)
         except msgspec.MsgspecError as exc:
             raise StoreCorrupt(f"{self._name}: a row is damaged: {exc}") from exc
         except HoldfastError as exc:
@@ -94,7 +93,7 @@ class _Database(RemoteDatabase[Line]):
                 raise Unknown from exc
             raise
 
-    async def _appended(self, line: Line, job: Job[T], remembered: Row | None) -> T:
+    async def _appended(self, connection: Connection, job: Job[T], remembered: Row | None) -> T:
         """What the append `job` did, in one statement; with a row that is remembered, unless that has no answer."""
         steps, write = job.steps(), None
         rows: Rows = ()
@@ -106,7 +105,7 @@ class _Database(RemoteDatabase[Line]):
                 if step.name == "session_get" and remembered is not None:
                     write, rows = Fusion(remembered), (remembered,)
                 elif step.name in LOOKS and isinstance(step, Query):
-                    rows = await line.query(step.name, step.params)
+                    rows = await connection.query(step.name, step.params)
                     if step.name == "session_get":
                         job.sees(rows)
                         write = Fusion(rows[0]) if rows else None
@@ -121,18 +120,18 @@ class _Database(RemoteDatabase[Line]):
             result: T = stop.value
         job.goes_on(None)
         if write:
-            await self._send(line, job, write)
+            await self._send(connection, job, write)
         elif remembered is not None:
             raise _NotThisWay
         return result
 
-    async def _send(self, line: Line, job: Job[Any], write: Fusion) -> None:
+    async def _send(self, connection: Connection, job: Job[Any], write: Fusion) -> None:
         """Write all of it, unless the session has changed."""
         sql, params = write.sent("postgres")
         try:
-            rows = await line.fetch(sql, sent(params))
+            rows = await connection.fetch(sql, sent(params))
         except (Again, StoreUnavailable) as exc:
-            if line.broken:
+            if connection.broken:
                 # It may be done still, but only while the session is at this version: no more than once, if run again.
                 job.seen = write.guard
                 raise Unknown from exc.__cause__
@@ -150,66 +149,70 @@ class _NotThisWay(Exception):  # not an error: an outcome
 # -- the schema --------------------------------------------------------------
 
 
-async def applied(line: Line, schema: str) -> dict[int, str] | None:
+async def applied(connection: Connection, schema: str) -> dict[int, str] | None:
     """The migrations that the schema has had, with their checksums; None when it has none of our tables."""
     # Not to_regclass: what it remembers of the search path may be older than the lock that was waited for.
     tables = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = $2"
-    if not await line.fetch(tables, (schema, TABLE)):
+    if not await connection.fetch(tables, (schema, TABLE)):
         return None
-    rows = await line.fetch(f"SELECT number, checksum FROM {TABLE} WHERE number > 0", ())  # noqa: S608  # a constant
+    rows = await connection.fetch(f"SELECT number, checksum FROM {TABLE} WHERE number > 0", ())  # noqa: S608  # a constant
     return dict(rows)  # type: ignore[arg-type]
 
 
-async def upgraded(line: Line, schema: str, name: str) -> None:
+async def upgraded(connection: Connection, schema: str, name: str) -> None:
     """Apply what is missing, all or nothing; of several that start at once, one does."""
     known = migrations("postgres")
-    found = await applied(line, schema)
+    found = await applied(connection, schema)
     if found is not None and not pending(name, known, found):
         return
-    async with _changing(line, schema):
-        await _migrate(line, schema, name)
+    async with _changing(connection, schema):
+        await _migrate(connection, schema, name)
 
 
 @asynccontextmanager
-async def _changing(line: Line, schema: str) -> AsyncIterator[None]:
+async def _changing(connection: Connection, schema: str) -> AsyncIterator[None]:
     """A transaction that changes the schema, and nobody else does meanwhile."""
-    await line.begin(writing=True)
+    await connection.begin(writing=True)
     try:
         # An index over a large table takes its time, and another server may be at it.
-        await line.ask(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
-        await line.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {schema}",))
+        await connection.ask(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
+        await connection.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {schema}",))
         yield
     except BaseException:
-        await line.rollback()
+        await connection.rollback()
         raise
-    await line.commit()
+    await connection.commit()
 
 
-async def _migrate(line: Line, schema: str, name: str) -> None:
-    found = await applied(line, schema)
+async def _migrate(connection: Connection, schema: str, name: str) -> None:
+    found = await applied(connection, schema)
     if found is None:
         tables = "SELECT 1 FROM pg_tables WHERE schemaname = $1 LIMIT 1"
-        if await line.fetch(tables, (schema,)):
+        if await connection.fetch(tables, (schema,)):
             raise foreign(f"{name}, schema {schema!r},")
-        if not await line.fetch("SELECT 1 FROM pg_namespace WHERE nspname = $1", (schema,)):
-            await line.ask(f"CREATE SCHEMA {quoted(schema)}")
-        await line.ask(f"CREATE TABLE {TABLE} (number bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)")
+        if not await connection.fetch("SELECT 1 FROM pg_namespace WHERE nspname = $1", (schema,)):
+            await connection.ask(f"CREATE SCHEMA {quoted(schema)}")
+        await connection.ask(
+            f"CREATE TABLE {TABLE} (number bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)"
+        )
     for migration in pending(name, migrations("postgres"), found or {}):
-        await line.ask(migration.sql, patience=UPGRADING)
-        await _fill(line, migration.number)
+        await connection.ask(migration.sql, patience=UPGRADING)
+        await _fill(connection, migration.number)
         row = (migration.number, migration.name, migration.checksum)
-        await line.fetch(f"INSERT INTO {TABLE} (number, name, checksum) VALUES ($1, $2, $3)", row)  # noqa: S608
+        await connection.fetch(f"INSERT INTO {TABLE} (number, name, checksum) VALUES ($1, $2, $3)", row)  # noqa: S608
 
 
-async def _fill(line: Line, number: int) -> None:
+async def _fill(connection: Connection, number: int) -> None:
     """What has to be worked out behind a migration."""
     fill, place = FILLED.get(number, (None, None))
     if fill is not None:
         # Of a column that is new the planner knows nothing: it would sort the whole table for each batch.
-        await line.ask("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off")
+        await connection.ask(
+            "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
+        )
         while place is not None:
-            place = await drive(line, fill(place))
-        await line.ask("RESET enable_seqscan; RESET enable_bitmapscan; RESET enable_sort")
+            place = await drive(connection, fill(place))
+        await connection.ask("RESET enable_seqscan; RESET enable_bitmapscan; RESET enable_sort")
 
 
 class _IndexDatabase(_Database):
@@ -233,21 +236,21 @@ class _IndexDatabase(_Database):
         if self.extension.lacks(dimensions):
             await self._carried(Job(nothing, writing=True), partial(self._furnished, dimensions))
 
-    async def _connect(self) -> Line:
-        line = await super()._connect()
+    async def _connect(self) -> Connection:
+        connection = await super()._connect()
         try:
-            await line.ask(pgvector.BY_INDEX)
-            line.near = await self.extension.joined(line)
+            await connection.ask(pgvector.BY_INDEX)
+            connection.near = await self.extension.joined(connection)
         except BaseException:
-            line.kill()
+            connection.kill()
             raise
-        return line
+        return connection
 
-    async def _extended(self, line: Line, job: Job[None], attempt: int) -> None:
-        line.near = await self.extension.found(line)
+    async def _extended(self, connection: Connection, job: Job[None], attempt: int) -> None:
+        connection.near = await self.extension.found(connection)
 
-    async def _furnished(self, dimensions: int, line: Line, job: Job[None], attempt: int) -> None:
-        await self.extension.furnish(line, dimensions)
+    async def _furnished(self, dimensions: int, connection: Connection, job: Job[None], attempt: int) -> None:
+        await self.extension.furnish(connection, dimensions)
 
 
 # -- the store ---------------------------------------------------------------
@@ -263,11 +266,11 @@ class PostgresStore(LogicStore):
         """The migrations that the database at `url` has had, with their checksums; nothing is changed."""
         address = address_of(url, options=OPTIONS)
         with reaching(address.name):
-            line = await connected(address, address.name)
+            connection = await connected(address, address.name)
             try:
-                return await applied(line, schema_of(address)) or {}
+                return await applied(connection, schema_of(address)) or {}
             finally:
-                await line.close()
+                await connection.close()
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:

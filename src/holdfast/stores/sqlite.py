@@ -7,11 +7,8 @@ and one thread for both. Another process on the same file is waited for, never m
 
 from __future__ import annotations
 
-import os
-import time
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import closing
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
@@ -19,81 +16,20 @@ import apsw
 import msgspec
 from apsw import sqlite_extra
 
-from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, StoreCorrupt
 from holdfast.recall.vectors import engine as scanner
 from holdfast.stores import checks
 from holdfast.stores._worker import Outcome, Worker
 from holdfast.stores.logic.index import LogicIndex
-from holdfast.stores.logic.steps import Many, Rows, Steps
+from holdfast.stores.logic.steps import Steps
 from holdfast.stores.logic.store import LogicStore
-from holdfast.stores.sql import Migration, migrations, statements
-from holdfast.stores.sql.marking import FILLED
-from holdfast.stores.sql.upgrade import TABLE, foreign, pending
+from holdfast.stores.sql.address import MEMORY, path_of
+from holdfast.stores.sqlite_connection import VECTORS, Connection, applied_in, open_writer, translated
 
 T = TypeVar("T")
-PATIENCE: Final = 30.0
-"""Seconds to wait for another process that holds the file."""
 SCRUBBING: Final = 0.25
 """Seconds that writers wait until what was removed can leave the write-ahead log: for as long as somebody still reads it, as
 a backup does, it cannot."""
-MEMORY = ":memory:"
-CACHE_KIB: Final = 16 * 1024
-"""Pages that each connection to an index keeps: more slow it down again, and fewer too."""
-VECTORS: Final = "vec1"
-"""SQLite's extension that compares vectors, where the driver comes with it."""
-
-_UNAVAILABLE = (
-    apsw.FullError,
-    apsw.ReadOnlyError,
-    apsw.CantOpenError,
-    apsw.IOError,
-    apsw.BusyError,
-    apsw.LockedError,
-    apsw.PermissionsError,
-    apsw.AuthError,
-    apsw.NoLFSError,
-    apsw.NoMemError,
-    apsw.ProtocolError,
-    OSError,
-)
-_CORRUPT = (apsw.CorruptError, apsw.NotADBError, apsw.ConstraintError, msgspec.MsgspecError)
-
-
-_WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (apsw.FullError, "the disk is full; nothing of this was stored. Make room, then send it again"),
-    (apsw.ReadOnlyError, "the database or its folder is read-only; nothing of this was stored"),
-    (
-        apsw.CantOpenError,
-        "the database cannot be opened: is its folder there, and may files in it be read and written?",
-    ),
-    (apsw.BusyError, "another program holds the database, and did not let go in time; nothing of this was stored"),
-    (apsw.LockedError, "another program holds the database, and did not let go in time; nothing of this was stored"),
-    (apsw.PermissionsError, "the database may not be read or written"),
-    (apsw.NoMemError, "there is not enough memory"),
-    (apsw.IOError, "the disk failed, is full, or lets no file grow further; nothing of this was stored"),
-    (apsw.CorruptError, "the database is damaged: restore a backup, or export the sessions that can still be read"),
-    (msgspec.MsgspecError, "a row is damaged: restore a backup, or export the sessions that can still be read"),
-    (apsw.NotADBError, "the file is not an SQLite database, or its beginning is damaged: restore a backup"),
-)
-"""What the caller, or whoever owns the server, can do about it. SQLite's own words follow."""
-
-
-def translated(exc: Exception, path: str | None = None) -> HoldfastError:
-    """The one place where errors of SQLite become ours; `path` is told to whoever opens it."""
-    if isinstance(exc, HoldfastError):
-        return exc
-    words = next((f"{words} (SQLite: {exc})" for kind, words in _WORDS if isinstance(exc, kind)), f"SQLite: {exc}")
-    told = f"{path}: {words}" if path else words
-    if isinstance(exc, OverflowError):
-        error: HoldfastError = InvalidRequest("a number does not fit into 64 bits")
-    elif isinstance(exc, _UNAVAILABLE):
-        error = StoreUnavailable(told)
-    elif isinstance(exc, _CORRUPT):
-        error = StoreCorrupt(told)
-    else:
-        error = StoreError(f"SQLite: {type(exc).__name__}: {exc}")
-    error.__cause__ = exc
-    return error
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
@@ -104,85 +40,14 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     """Whether it removes content: then it has to leave the write-ahead log too."""
 
 
-# -- one connection, on one thread -------------------------------------------
-
-
-class _Connection:
-    """An SQLite connection that runs steps."""
-
-    def __init__(self, path: str) -> None:
-        self.raw = apsw.Connection(path)
-        self.patience = _Patience()
-        self.raw.set_busy_handler(self.patience)
-        # Without it, statements that use a partial index are planned anew whenever a parameter is bound.
-        self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        # A damaged page is found when it is read, not when something trips over what it says.
-        self.ask("PRAGMA cell_size_check=ON")
-        self._statements = statements("sqlite")
-
-    def prepare_index(self) -> None:
-        """Make ready what only an index needs."""
-        self.ask(f"PRAGMA cache_size=-{CACHE_KIB}")
-        if sqlite_extra.has(VECTORS):
-            sqlite_extra.load(self.raw, VECTORS)
-
-    def ask(self, sql: str) -> list[Any]:
-        """All rows of one or several statements without parameters."""
-        return self.raw.execute(sql).fetchall()
-
-    def drive(self, steps: Steps[T]) -> T:
-        """Run `steps` to its end, answering its statements."""
-        execute, named = self.raw.execute, self._statements
-        rows: Rows = ()
-        try:
-            query = next(steps)
-            while True:
-                if isinstance(query, Many):
-                    self.raw.executemany(named[query.name], query.rows)
-                    rows = ()
-                else:
-                    rows = execute(named[query.name], query.params).fetchall()
-                query = steps.send(rows)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-
-    def outcome(self, work: Work) -> Outcome:
-        """What `work` gives or raises, as it is; the transaction is the caller's."""
-        try:
-            return self.drive(work.steps()), None
-        except Exception as exc:  # noqa: BLE001  # it belongs to the job's caller, not to this thread
-            return None, exc
-
-    def rollback(self) -> None:
-        """End the transaction without its changes; SQLite may have ended it by itself."""
-        if self.raw.in_transaction:
-            self.ask("ROLLBACK")
-
-
-class _Patience:
-    """SQLite's busy handler: look again soon at first, and give up after some `seconds`."""
-
-    def __init__(self) -> None:
-        self.seconds: float | None = None
-        """None: `PATIENCE`."""
-        self._since = 0.0
-
-    def __call__(self, attempts: int) -> bool:
-        now = time.monotonic()
-        if attempts == 0:
-            self._since = now
-        if now - self._since > (PATIENCE if self.seconds is None else self.seconds):
-            return False
-        time.sleep(min(0.0002 * (attempts + 1), 0.005))
-        return True
+# -- batches, on one thread ------------------------------------------------------
 
 
 class _Reader:
     """Runs batches of reads, each batch seeing one moment."""
 
     def __init__(self, path: str, *, index: bool = False) -> None:
-        self._connection = _Connection(path)
+        self._connection = Connection(path)
         self._connection.ask("PRAGMA query_only=ON; PRAGMA temp_store=MEMORY")
         if index:
             self._connection.prepare_index()
@@ -193,7 +58,7 @@ class _Reader:
             self._connection.ask("BEGIN")
         except apsw.Error as exc:
             return [(None, translated(exc)) for _ in works]
-        outcomes = [_told(self._connection.outcome(work)) for work in works]
+        outcomes = [_told(_outcome(self._connection, work)) for work in works]
         self._connection.rollback()
         return outcomes
 
@@ -206,10 +71,10 @@ class _Writer:
     """Runs batches of writes, each batch committed at once; and of reads, where there is no reader."""
 
     def __init__(self, path: str, *, index: bool = False) -> None:
-        self._connection = _Connection(path)
+        self._connection = Connection(path)
         self._unscrubbed = False
         try:
-            _open(self._connection, path)
+            open_writer(self._connection, path)
             if index:
                 self._connection.prepare_index()
         except Exception:
@@ -239,7 +104,7 @@ class _Writer:
             connection.ask("BEGIN IMMEDIATE")
             for work in works:
                 changes = connection.raw.total_changes()
-                outcome = connection.outcome(work)
+                outcome = _outcome(connection, work)
                 outcomes.append(_told(outcome))
                 if outcome[1] is not None and (
                     not connection.raw.in_transaction or connection.raw.total_changes() != changes
@@ -268,67 +133,17 @@ class _Writer:
         self._unscrubbed = bool(busy)
 
 
+def _outcome(connection: Connection, work: Work) -> Outcome:
+    """What `work` gives or raises, as it is; the transaction is the caller's."""
+    try:
+        return connection.drive(work.steps()), None
+    except Exception as exc:  # noqa: BLE001  # it belongs to the job's caller, not to this thread
+        return None, exc
+
+
 def _told(outcome: Outcome) -> Outcome:
     result, error = outcome
     return (result, None) if error is None else (None, translated(error) if isinstance(error, Exception) else error)
-
-
-# -- opening -----------------------------------------------------------------
-
-
-def _open(connection: _Connection, path: str) -> None:
-    """Make `connection` a writer of a database of the newest schema; others may be opening the same file now."""
-    give_up = time.monotonic() + PATIENCE
-    while True:
-        try:
-            _configure(connection, path)
-            return
-        except apsw.NotADBError as exc:
-            raise StoreUnavailable(
-                f"{path} is not an SQLite database, or its beginning is damaged: restore a backup, or name another file"
-            ) from exc
-        except apsw.BusyError:
-            # Changing the journal mode does not wait by itself while another process does the same.
-            connection.rollback()
-            if time.monotonic() > give_up:
-                raise
-            time.sleep(0.005)
-
-
-def _configure(connection: _Connection, path: str) -> None:
-    tables = {name for (name,) in connection.ask("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    if tables and "holdfast_migrations" not in tables:
-        raise foreign(path)
-    mode = connection.ask("PRAGMA journal_mode=WAL")[0][0]
-    if path != MEMORY and mode != "wal":
-        raise StoreUnavailable(f"{path} cannot have a write-ahead log: its file system does not allow it")
-    if connection.raw.readonly("main"):
-        raise StoreUnavailable(f"{path}: the database or its folder is read-only")
-    connection.ask("PRAGMA synchronous=FULL")
-    connection.ask("PRAGMA secure_delete=ON")
-    connection.ask("PRAGMA temp_store=MEMORY")
-    connection.ask("BEGIN IMMEDIATE")
-    try:
-        _migrate(connection, path, migrations("sqlite"))
-        connection.ask("COMMIT")
-    finally:
-        connection.rollback()
-
-
-def _migrate(connection: _Connection, path: str, known: Sequence[Migration]) -> None:
-    """Apply what is missing; refuse a schema that is newer than this program, or not the one it knows."""
-    connection.ask(
-        "CREATE TABLE IF NOT EXISTS holdfast_migrations"
-        " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT"
-    )
-    applied = dict(connection.ask("SELECT number, checksum FROM holdfast_migrations"))
-    for migration in pending(path, known, applied):
-        connection.ask(migration.sql)
-        fill, place = FILLED.get(migration.number, (None, None))
-        while fill is not None and place is not None:
-            place = connection.drive(fill(place))
-        row = (migration.number, migration.name, migration.checksum)
-        connection.raw.execute("INSERT INTO holdfast_migrations VALUES (?, ?, ?)", row)
 
 
 # -- the store ---------------------------------------------------------------
@@ -420,17 +235,7 @@ class SQLiteStore(LogicStore):
     @staticmethod
     async def applied_to(url: str) -> dict[int, str]:
         """The migrations that the file at `url` has had, with their checksums; nothing is changed."""
-        path = path_of(url)
-        if path == MEMORY or not os.path.exists(path):  # noqa: PTH110, ASYNC240  # as it was spelled; it is quick
-            return {}
-        try:
-            with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as raw:
-                raw.set_busy_handler(_Patience())
-                tables = raw.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (TABLE,)).fetchall()
-                rows: Any = raw.execute(f"SELECT number, checksum FROM {TABLE}").fetchall() if tables else ()  # noqa: S608
-                return dict(rows)
-        except Exception as exc:
-            raise translated(exc, path) from exc
+        return applied_in(path_of(url))
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:
@@ -466,27 +271,11 @@ def durability_of(path: str) -> tuple[str, int]:
         StoreCorrupt: it is damaged.
     """
     try:
-        connection = _Connection(path)
+        connection = Connection(path)
         try:
-            _open(connection, path)
+            open_writer(connection, path)
             return connection.ask("PRAGMA journal_mode")[0][0], connection.ask("PRAGMA synchronous")[0][0]
         finally:
             connection.raw.close()
     except Exception as exc:
         raise translated(exc, path) from exc
-
-
-def path_of(url: str) -> str:
-    """The file that `url` names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
-    rest = url.removeprefix("sqlite://")
-    if rest in (MEMORY, "/" + MEMORY):
-        return MEMORY
-    path = rest.removeprefix("/")
-    if path == rest or not path or path.endswith("/") or "?" in path or "\0" in path:
-        raise InvalidRequest(
-            f"{url!r} is not a store: sqlite:///file.db (relative), sqlite:////path/file.db (absolute)"
-            " or sqlite://:memory: is meant, without options",
-            param="url",
-        )
-    # An absolute path cannot be taken for one of SQLite's own names, like `file:…`.
-    return os.path.abspath(path)  # noqa: PTH100  # Path.resolve would follow links, which SQLite does itself

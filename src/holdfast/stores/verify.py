@@ -7,13 +7,15 @@ import math
 import msgspec
 
 from holdfast.domain.history import LivePath
+from holdfast.domain.log import as_sent, extend
 from holdfast.domain.messages import former_chains
-from holdfast.domain.session import Entry, NewEntry, Session, SessionRef, Tail, as_sent, extend
+from holdfast.domain.session import Entry, NewEntry, Session, SessionRef, Tail
 from holdfast.errors import StoreCorrupt
-from holdfast.stores.base import MAX_PAGE, Store
+from holdfast.limits import PAGE
+from holdfast.stores.base import Store
 
 
-async def verify(store: Store, ref: SessionRef, *, page: int = MAX_PAGE) -> int:
+async def verify(store: Store, ref: SessionRef, *, page: int = PAGE) -> int:
     """Re-derive a session's log from its messages and compare: order, gaps, totals, units and the digest chain.
 
     Returns:

@@ -1,4 +1,4 @@
-"""All sessions of a tenant, and the entries of a log up to one, however many, in pages and while others write."""
+"""All of something, however much, in pages and while others write: tenants, owners of memories, sessions, a log up to an entry."""
 
 from __future__ import annotations
 
@@ -6,12 +6,38 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
+from holdfast.domain.memory import Owner
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.stores.base import MAX_PAGE, SessionPage, Store
+from holdfast.limits import PAGE
+from holdfast.stores.base import SessionPage, Store
+from holdfast.stores.memories import MemoryStore
 
+_PAGE: Final = 100
+"""Tenants, or owners, that are read at a time."""
 ENTRIES: Final = 32
 """Entries that are read at a time."""
+
+
+async def tenants(store: Store) -> AsyncIterator[str]:
+    """All tenants of a store's database that have anything, in order; its own too."""
+    last = ""
+    while page := await store.tenants(after=last, limit=_PAGE):
+        for tenant in page:
+            yield tenant
+        last = page[-1]
+
+
+async def owners(store: MemoryStore) -> AsyncIterator[tuple[Owner, int]]:
+    """Owners of a tenant's memories for whom something was ever written, in order, each with when (ms) that last was."""
+    after: Owner | None = None
+    while True:
+        page = await store.memory_owners(after=after, limit=_PAGE)
+        for found in page:
+            yield found
+        if len(page) < _PAGE:
+            return
+        after = page[-1][0]
 
 
 async def pages(
@@ -23,11 +49,11 @@ async def pages(
 
     Args:
         store: of the tenant.
-        size: sessions of a page, at most `MAX_PAGE`; None: that many.
+        size: sessions of a page, at most `PAGE`; None: that many.
         descending: newest first; then one that is written to before its turn came is missed.
         filters: see `Store.list`.
     """
-    asked = {**filters, "limit": size or MAX_PAGE, "descending": descending}
+    asked = {**filters, "limit": size or PAGE, "descending": descending}
     page = await store.list(**asked)
     while page.sessions:
         following = await _behind(store, page.sessions, asked) if page.has_more else None

@@ -74,7 +74,7 @@ class Diff(NamedTuple):
 
 
 class Repository:
-    """What git does in one workspace. It is nobody else's meanwhile: see `holdfast.workspace.service`.
+    """What git does in one workspace. It is nobody else's meanwhile: see `holdfast.workspace.workspace`.
 
     Args:
         git: the program.

@@ -8,6 +8,7 @@ from typing import Final, Self, TypeVar
 
 from holdfast.errors import InvalidRequest, StoreClosed, TooLarge
 from holdfast.recall.base import (
+    SPACE_KINDS,
     Batch,
     Candidate,
     Candidates,
@@ -26,10 +27,9 @@ from holdfast.stores import checks
 from holdfast.stores.logic import index_reads, index_vectors, index_writes
 from holdfast.stores.logic.database import Database
 from holdfast.stores.logic.index_rows import CHANNELS, PLACES
-from holdfast.stores.logic.steps import Steps
+from holdfast.stores.logic.steps import Steps, nothing
 
 T = TypeVar("T")
-KINDS: Final = ("talk", "user", "agent", "app")
 NOTE_BYTES: Final = 64 * 1024
 SCANNING: Final = ("numpy", "python")
 """What searches vectors where the database does not compare them."""
@@ -68,7 +68,7 @@ class LogicIndex:
         steps = partial(index_writes.write, self.tenant, space, batch)
         written, removed = await self._write(steps, space, scrub=bool(batch.drop))
         if removed and not batch.drop:
-            await self._write(index_writes.nothing, scrub=True)
+            await self._write(nothing, scrub=True)
         return written
 
     async def held(
@@ -76,7 +76,7 @@ class LogicIndex:
     ) -> Sequence[tuple[int, bytes]]:
         """See `Index.held`."""
         _check_source(space, source_id)
-        _check_limit(limit)
+        checks.check_limit(limit, highest=None)
         return await self._read(partial(index_reads.held, self.tenant, space, source_id, start, limit))
 
     async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
@@ -109,7 +109,7 @@ class LogicIndex:
         """See `Index.sources`."""
         if space is not None:
             _check_space(space)
-        _check_limit(limit)
+        checks.check_limit(limit, highest=None)
         steps = partial(index_reads.sources, self.tenant, space, after, limit, incomplete=incomplete)
         return await self._read(steps)
 
@@ -133,7 +133,7 @@ class LogicIndex:
         checks.check_id(model, "model")
         if space is not None:
             _check_space(space)
-        _check_limit(limit)
+        checks.check_limit(limit, highest=None)
         return await self._read(partial(index_vectors.pending, self.tenant, model, space, limit))
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
@@ -217,8 +217,8 @@ def _check_text(value: str, param: str) -> None:
 
 
 def _check_space(space: Space) -> None:
-    if space.kind not in KINDS:
-        raise InvalidRequest(f"kind must be one of {', '.join(KINDS)}", param="space")
+    if space.kind not in SPACE_KINDS:
+        raise InvalidRequest(f"kind must be one of {', '.join(SPACE_KINDS)}", param="space")
     _check_text(space.name, "space")
 
 
@@ -227,17 +227,12 @@ def _check_source(space: Space, source_id: str) -> None:
     _check_text(source_id, "source")
 
 
-def _check_limit(limit: int) -> None:
-    if limit < 1:
-        raise InvalidRequest(f"limit must be at least 1, not {limit}", param="limit")
-
-
 def _check_lookup(lookup: Lookup) -> None:
     _check_space(lookup.space)
     if lookup.channel not in CHANNELS:
         raise InvalidRequest(f"channel must be one of {', '.join(CHANNELS)}", param="channel")
     if lookup.limit is not None:
-        _check_limit(lookup.limit)
+        checks.check_limit(lookup.limit, highest=None)
     filters: Filters = lookup.filters
     for name in ("since", "until"):
         value = getattr(filters, name)

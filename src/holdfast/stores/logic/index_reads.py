@@ -118,11 +118,15 @@ def lookup(tenant: str, asked: Lookup) -> Steps[Candidates]:
     if place.nowhere or (asked.terms and not said):
         candidates: list[Candidate] = []
     elif not asked.terms:
-        limit = CANDIDATES if asked.limit is None else asked.limit
-        candidates = yield from _newest(place, limit, counting(()))
+        candidates = yield from _newest(place, _most(asked, place), counting(()))
     else:
         candidates = yield from _matching(asked, place, {term: frequencies[term] for term in said})
     return Candidates(candidates, place.documents, place.length, frequencies)
+
+
+def _most(asked: Lookup, place: Place) -> int:
+    """Candidates that are given at most; in a small space all."""
+    return asked.limit or (place.documents if place.documents <= SMALL else CANDIDATES)
 
 
 def _frequencies(place: Place, terms: Sequence[str]) -> Steps[dict[str, int]]:
@@ -146,8 +150,7 @@ def _all_of(place: Place, limit: int) -> Query:
 
 def _matching(asked: Lookup, place: Place, frequencies: Mapping[str, int]) -> Steps[list[Candidate]]:
     """Documents that have at least one of the terms, in order of their ids."""
-    limit = asked.limit or (place.documents if place.documents <= SMALL else CANDIDATES)
-    count = counting(frequencies)
+    limit, count = _most(asked, place), counting(frequencies)
     if (yield from _is_narrow(place, asked.filters, sum(frequencies.values()))):
         rows = {row[0]: row for row in (yield _all_of(place, NARROW))}
         lists: dict[str, Collection[int]] = {term: [] for term in frequencies}

@@ -35,11 +35,6 @@ def number_of(source: int, channel: int, place: int) -> int:
     return source << 25 | channel << 24 | place
 
 
-def source_of(id_: int) -> int:
-    """The number of the source of a document."""
-    return id_ >> 25
-
-
 # -- terms and words -----------------------------------------------------------
 
 

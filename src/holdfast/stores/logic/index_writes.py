@@ -281,8 +281,3 @@ def _drop_part(space: int, source: int, room: int) -> Steps[int]:
     if len(rows) < room:
         yield Query("index_source_delete", (source,))
     return len(rows)
-
-
-def nothing() -> Steps[None]:
-    """For a write that only lets what was removed before leave the files."""
-    yield from ()

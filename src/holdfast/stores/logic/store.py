@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
-from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef
+from holdfast.domain.artifact import Scope, UserRef
 from holdfast.domain.session import (
     Ending,
     Entry,
@@ -23,12 +23,11 @@ from holdfast.domain.session import (
 )
 from holdfast.domain.state import Change
 from holdfast.errors import StoreClosed
-from holdfast.limits import BLOB_PART_BYTES, ENDING_ERROR_CHARS, LEARNED_BYTES, SIGHTINGS
+from holdfast.limits import ENDING_ERROR_CHARS, LEARNED_BYTES, SIGHTINGS
 from holdfast.stores import checks
 from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, WindowRows
 from holdfast.stores.keys import ApiKey
 from holdfast.stores.logic import (
-    artifacts,
     claims,
     keys,
     life,
@@ -40,6 +39,7 @@ from holdfast.stores.logic import (
     tenants,
     writes,
 )
+from holdfast.stores.logic.artifact_store import ArtifactMethods
 from holdfast.stores.logic.database import Database
 from holdfast.stores.logic.memory_store import MemoryMethods
 from holdfast.stores.logic.steps import Steps
@@ -49,7 +49,7 @@ from holdfast.stores.state import ScopedState
 T = TypeVar("T")
 
 
-class LogicStore(MemoryMethods):
+class LogicStore(ArtifactMethods, MemoryMethods):
     """A handle of one tenant; see `holdfast.stores.base.Store`. It checks, and leaves the rest to the steps."""
 
     durable = True
@@ -283,74 +283,6 @@ class LogicStore(MemoryMethods):
         """See `Store.tenants`."""
         checks.check_limit(limit)
         return await self._read(partial(life.tenants, after, limit))
-
-    # -- artifacts -------------------------------------------------------------
-
-    async def add_artifact(
-        self,
-        scope: Scope,
-        new: NewArtifact,
-        *,
-        expect: int | None = None,
-        room: int | None = None,
-        identity: str | None = None,
-    ) -> Artifact:
-        """See `ArtifactStore.add_artifact`."""
-        checks.check_artifact(scope, new)
-        steps = partial(artifacts.add, self.tenant, scope, new, expect, room, identity=identity)
-        return await self._write(steps, scope)
-
-    async def artifact(self, scope: Scope, name: str, version: int | None = None) -> Artifact:
-        """See `ArtifactStore.artifact`."""
-        checks.check_scope(scope, name)
-        return await self._read(partial(artifacts.artifact, self.tenant, scope, name, version))
-
-    async def artifacts(self, scope: Scope, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
-        """See `ArtifactStore.artifacts`."""
-        checks.check_scope(scope, after)
-        checks.check_limit(limit)
-        return await self._read(partial(artifacts.artifacts, self.tenant, scope, limit, after))
-
-    async def artifact_versions(
-        self, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
-    ) -> ArtifactPage:
-        """See `ArtifactStore.artifact_versions`."""
-        checks.check_scope(scope, name)
-        checks.check_limit(limit)
-        return await self._read(partial(artifacts.versions, self.tenant, scope, name, limit, after))
-
-    async def drop_artifacts(
-        self, scope: Scope, name: str | None = None, version: int | None = None
-    ) -> tuple[Artifact, ...]:
-        """See `ArtifactStore.drop_artifacts`."""
-        checks.check_scope(scope, name)
-        return await self._write(partial(artifacts.drop, self.tenant, scope, name, version), scope, scrub=True)
-
-    async def blobs_in_use(self, blobs: Sequence[str]) -> frozenset[str]:
-        """See `ArtifactStore.blobs_in_use`."""
-        checks.check_blobs(blobs)
-        return await self._read(partial(artifacts.blobs_in_use, self.tenant, blobs), single=True)
-
-    async def put_blob(self, blob: str, part: int, data: bytes, *, timestamp: int) -> None:
-        """See `ArtifactStore.put_blob`."""
-        checks.check_blobs((blob,))
-        checks.check_size(len(data), "data", BLOB_PART_BYTES)
-        await self._write(partial(artifacts.put_blob, self.tenant, blob, part, data, timestamp))
-
-    async def blob(self, blob: str, part: int) -> bytes | None:
-        """See `ArtifactStore.blob`."""
-        checks.check_blobs((blob,))
-        return await self._read(partial(artifacts.blob_part, self.tenant, blob, part), single=True)
-
-    async def delete_blobs(self, blobs: Sequence[str]) -> None:
-        """See `ArtifactStore.delete_blobs`."""
-        checks.check_blobs(blobs)
-        await self._write(partial(artifacts.delete_blobs, self.tenant, blobs), scrub=True)
-
-    async def blobs(self, *, before: int, after: str = "", limit: int = 100) -> tuple[str, ...]:
-        """See `ArtifactStore.blobs`."""
-        checks.check_limit(limit)
-        return await self._read(partial(artifacts.blobs, self.tenant, before, after, limit), single=True)
 
     # -- matching and media ----------------------------------------------------
 

@@ -12,20 +12,10 @@ from msgspec import UnsetType
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.history import Past, continued, relived
+from holdfast.domain.log import erased as erased_message
+from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
-from holdfast.domain.session import (
-    Claim,
-    Ending,
-    Entry,
-    ModelCall,
-    NewEntry,
-    Removed,
-    Session,
-    SessionRef,
-    Tail,
-    rewind,
-)
-from holdfast.domain.session import erased as erased_message
+from holdfast.domain.session import Claim, Ending, Entry, ModelCall, NewEntry, Removed, Session, SessionRef, Tail
 from holdfast.domain.state import merged
 from holdfast.errors import (
     Conflict,

@@ -10,12 +10,12 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.stores.redis.lanes import Login, Place
+from holdfast.stores.redis.connection import Login, Place
+from holdfast.stores.url_options import check_options, pool_of
 
 PREFIX: Final = "holdfast"
 POOL: Final = 4
 """Connections to each server at most, unless the URL says otherwise: one carries many commands at once."""
-MOST_POOL: Final = 1000
 PORT: Final = 6379
 OPTIONS: Final = ("allow_eviction", "pool", "prefix", "sslmode")
 SSL_MODES: Final = ("require", "verify-full")
@@ -56,7 +56,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
     @property
     def pool(self) -> int:
         """Connections to each server at most."""
-        return int(self.options.get("pool", POOL))
+        return pool_of(self.name, self.options, POOL)
 
     @property
     def allow_eviction(self) -> bool:
@@ -118,10 +118,8 @@ def _database_of(path: str) -> int:
 
 
 def _check(address: RedisAddress) -> None:
-    unknown = sorted(set(address.options) - set(OPTIONS))
-    if unknown:
-        known = ", ".join(OPTIONS)
-        raise InvalidRequest(f"{address.name}: {unknown[0]} is no option of this store: it has {known}", param="url")
+    check_options(address.name, address.options, OPTIONS)
+    pool_of(address.name, address.options, POOL)
     if address.clustered and address.database:
         raise InvalidRequest(f"{address.name}: a cluster has the database 0 alone", param="url")
     if not address.clustered and len(address.places) > 1:
@@ -130,9 +128,7 @@ def _check(address: RedisAddress) -> None:
 
 
 def _check_options(address: RedisAddress) -> None:
-    pool, options = address.options.get("pool", str(POOL)), address.options
-    if not (pool.isascii() and pool.isdigit() and 1 <= int(pool) <= MOST_POOL):
-        raise InvalidRequest(f"{address.name}: pool must be a number from 1 to {MOST_POOL}, not {pool!r}", param="url")
+    options = address.options
     if not _PREFIX.fullmatch(address.prefix):
         raise InvalidRequest(
             f"{address.name}: prefix must be 1 to 64 letters, digits or ._:/-, not {address.prefix!r}", param="url"

@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.logic.steps import Row, Rows
+from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.keys import SessionKeys, name_part, number_part
-from holdfast.stores.redis.lanes import Command
 from holdfast.stores.redis.records import list_from, packed
 from holdfast.stores.redis.work import State, Work, changed
 

@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast.domain.memory import Owner
 from holdfast.errors import HoldfastError, InvalidRequest, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
-from holdfast.stores.logic.serving import NAME, PATIENCE, Remembered, Turnstile, unknown
+from holdfast.stores.logic.network import NAME, PATIENCE, LastKnown, Turnstile, check_loop, unknown
 from holdfast.stores.logic.steps import Steps
 from holdfast.stores.redis import (
     api_keys,
@@ -38,8 +38,8 @@ from holdfast.stores.redis import (
     shared,
     tenants,
 )
+from holdfast.stores.redis.connection import Argument, Command, Unsure, counted
 from holdfast.stores.redis.keys import Keys, ScopeKeys, tag_of
-from holdfast.stores.redis.lanes import Argument, Command, Unsure, counted
 from holdfast.stores.redis.nodes import Nodes, script
 from holdfast.stores.redis.outbox import News, Outbox, noted
 from holdfast.stores.redis.work import MARKED, Head, Missing, Snapshot, State, Work, head_command
@@ -158,7 +158,7 @@ class Database:
     _closed = True
     """Until it is made."""
 
-    def __init__(self, nodes: Nodes, keys: Keys, remembered: Remembered[Head]) -> None:
+    def __init__(self, nodes: Nodes, keys: Keys, remembered: LastKnown[Head]) -> None:
         self.keys = keys
         self.nodes = nodes
         self.outbox = Outbox(nodes, keys)
@@ -436,8 +436,7 @@ class Database:
     def _enter(self) -> None:
         if self._closed:
             raise StoreClosed
-        if asyncio.get_running_loop() is not self._loop:
-            raise StoreError(f"{NAME} was opened in another event loop: each needs a store of its own")
+        check_loop(self._loop)
         self._running += 1
 
     def _leave(self) -> None:

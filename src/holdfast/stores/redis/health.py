@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.stores.redis.lanes import Place, Refused
+from holdfast.stores.redis.connection import Place, Refused
 from holdfast.stores.redis.nodes import Nodes
 
 OLDEST: Final = (6, 2)

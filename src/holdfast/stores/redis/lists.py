@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.logic.steps import Row, Rows
+from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.keys import name_part, names_of
-from holdfast.stores.redis.lanes import Command, Key
 from holdfast.stores.redis.sessions import rows_of
 from holdfast.stores.redis.work import Work
 

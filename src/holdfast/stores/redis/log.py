@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.logic.steps import Row, Rows
+from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.keys import SessionKeys, number_part
-from holdfast.stores.redis.lanes import Command, Key
 from holdfast.stores.redis.matching import marked, unaliased
 from holdfast.stores.redis.records import (
     TOTAL_AT,

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from holdfast.stores.logic.steps import Row, Rows
-from holdfast.stores.redis.lanes import Argument, Command, Key
+from holdfast.stores.redis.connection import Argument, Command, Key
 from holdfast.stores.redis.records import HEAD_BYTES, LAST_DIGEST, head_of, record_from
 from holdfast.stores.redis.work import State, Work, head_command
 

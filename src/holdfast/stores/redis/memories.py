@@ -16,8 +16,8 @@ import msgspec
 from holdfast.domain.memory import Owner, OwnerKind
 from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.logic.steps import Row, Rows
+from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.keys import OwnerKeys, name_part, names_of, number_of, number_part
-from holdfast.stores.redis.lanes import Command
 from holdfast.stores.redis.records import fitting, list_from, packed
 from holdfast.stores.redis.work import MARKED, State, Work
 

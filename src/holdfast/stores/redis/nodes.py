@@ -18,16 +18,15 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import StoreClosed, StoreUnavailable
-from holdfast.stores.logic.serving import PATIENCE, RECONNECTING
-from holdfast.stores.redis.keys import tag_of
-from holdfast.stores.redis.lanes import (
+from holdfast.stores.logic.network import PATIENCE, RECONNECTING
+from holdfast.stores.redis.connection import (
     PASSING,
     SLOTS,
     Argument,
     Command,
-    Lane,
     Login,
     Lost,
+    PipelinedConnection,
     Place,
     Refused,
     Unsure,
@@ -35,6 +34,7 @@ from holdfast.stores.redis.lanes import (
     slot_of,
     translated,
 )
+from holdfast.stores.redis.keys import tag_of
 
 BUSY: Final = 64
 """Commands without an answer, from which another connection is opened."""
@@ -94,8 +94,8 @@ class Nodes:
         self._size = size
         self._lost = lost
         self._slots: list[Place | None] = [None] * SLOTS if clustered else []
-        self._lanes: dict[Place, list[Lane]] = {}
-        self._opening: dict[Place, asyncio.Task[Lane]] = {}
+        self._connections: dict[Place, list[PipelinedConnection]] = {}
+        self._opening: dict[Place, asyncio.Task[PipelinedConnection]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._dead: dict[Place, list[int]] = {}
         """Connections that broke: what they may still bring is not to be executed any more."""
@@ -127,13 +127,13 @@ class Nodes:
         way = _Way(self._place(key))
         while True:
             try:
-                lane = self._ready(way.place) or await self._lane(way.place or await self._found(key))
-                return await (lane.call(("ASKING",), command) if way.asking else lane.call(command))
+                connection = self._ready(way.place) or await self._connection(way.place or await self._found(key))
+                return await (connection.call(("ASKING",), command) if way.asking else connection.call(command))
             except Refused as exc:
                 if self._moved(way, exc):
                     continue
                 if exc.code == "READONLY":
-                    lane.kill(exc)
+                    connection.kill(exc)
             except (Lost, Unsure) as exc:
                 if once and isinstance(exc, Unsure):
                     raise
@@ -174,7 +174,7 @@ class Nodes:
         give_up = monotonic() + RECONNECTING
         while True:
             try:
-                return await (await self._lane(place)).call(command)
+                return await (await self._connection(place)).call(command)
             except Refused as exc:
                 return exc
             except (Lost, Unsure) as exc:
@@ -213,11 +213,11 @@ class Nodes:
         await asyncio.shield(self._refreshing)
 
     async def _refreshed(self) -> None:
-        known = dict.fromkeys([*self._lanes, *self._seeds])
+        known = dict.fromkeys([*self._connections, *self._seeds])
         for place in known:
             try:
-                lane = await self._lane(place)
-                ranges = await lane.call(("CLUSTER", "SLOTS"))
+                connection = await self._connection(place)
+                ranges = await connection.call(("CLUSTER", "SLOTS"))
             except Refused as exc:
                 if exc.code in ("ERR", "NOPERM"):
                     raise StoreUnavailable(
@@ -234,22 +234,22 @@ class Nodes:
 
     # -- connections -----------------------------------------------------------
 
-    def _ready(self, place: Place | None) -> Lane | None:
+    def _ready(self, place: Place | None) -> PipelinedConnection | None:
         """The one connection to a server, where there is one and it has little to do: nothing has to be waited for."""
-        lanes = self._lanes.get(place) if place is not None else None
-        return lanes[0] if lanes is not None and len(lanes) == 1 and lanes[0].pending < BUSY else None
+        connections = self._connections.get(place, ()) if place is not None else ()
+        return connections[0] if len(connections) == 1 and connections[0].pending < BUSY else None
 
-    async def _lane(self, place: Place) -> Lane:
+    async def _connection(self, place: Place) -> PipelinedConnection:
         """A connection to a server: the one with the least to do."""
-        lanes = self._lanes.get(place)
-        if not lanes:
+        connections = self._connections.get(place)
+        if not connections:
             return await asyncio.shield(self._opened(place))
-        lane = lanes[0] if len(lanes) == 1 else min(lanes, key=_load)
-        if lane.pending >= BUSY and len(lanes) < self._size:
+        connection = connections[0] if len(connections) == 1 else min(connections, key=_load)
+        if connection.pending >= BUSY and len(connections) < self._size:
             self._opened(place)
-        return lane
+        return connection
 
-    def _opened(self, place: Place) -> asyncio.Task[Lane]:
+    def _opened(self, place: Place) -> asyncio.Task[PipelinedConnection]:
         if self._closed:
             raise StoreClosed
         task = self._opening.get(place)
@@ -258,33 +258,33 @@ class Nodes:
             task.add_done_callback(_looked_at)
         return task
 
-    async def _open(self, place: Place) -> Lane:
+    async def _open(self, place: Place) -> PipelinedConnection:
         try:
-            lane = await opened(self._login, place, lambda lane: self._ended(place, lane))
+            connection = await opened(self._login, place, lambda connection: self._ended(place, connection))
         finally:
             self._opening.pop(place, None)
         for number in self._dead.pop(place, ()):
             try:
-                await lane.call(("CLIENT", "KILL", "ID", number))
+                await connection.call(("CLIENT", "KILL", "ID", number))
             except Refused:  # it has gone by itself, or this user may not
                 pass
         if self._closed:
-            lane.kill(Lost("the store is closed"))
+            connection.kill(Lost("the store is closed"))
         else:
-            self._lanes.setdefault(place, []).append(lane)
-        return lane
+            self._connections.setdefault(place, []).append(connection)
+        return connection
 
-    def _ended(self, place: Place, lane: Lane) -> None:
-        lanes = self._lanes.get(place, [])
-        if lane in lanes:
-            lanes.remove(lane)
-        if not lanes:
-            self._lanes.pop(place, None)
+    def _ended(self, place: Place, connection: PipelinedConnection) -> None:
+        connections = self._connections.get(place, [])
+        if connection in connections:
+            connections.remove(connection)
+        if not connections:
+            self._connections.pop(place, None)
         if not self._closed:
-            task = asyncio.get_running_loop().create_task(lane.gone())
+            task = asyncio.get_running_loop().create_task(connection.gone())
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
-            self._dead.setdefault(place, []).append(lane.number)
+            self._dead.setdefault(place, []).append(connection.number)
             self._lost()
 
     async def close(self) -> None:
@@ -292,29 +292,29 @@ class Nodes:
         self._closed = True
         if self._opening:
             await asyncio.wait(self._opening.values(), timeout=PATIENCE)
-        lanes = [lane for lanes in self._lanes.values() for lane in lanes]
-        await asyncio.gather(*(lane.finish() for lane in lanes), *self._leaving)
+        connections = [connection for connections in self._connections.values() for connection in connections]
+        await asyncio.gather(*(connection.finish() for connection in connections), *self._leaving)
 
     def kill(self) -> None:
         """Let go of everything without a word, where there is no time for one."""
         self._closed = True
-        for lane in [lane for lanes in self._lanes.values() for lane in lanes]:
-            lane.kill(Lost("the store was forgotten"))
+        for connection in [connection for connections in self._connections.values() for connection in connections]:
+            connection.kill(Lost("the store was forgotten"))
 
 
 class _NoScript(Exception):  # not an error: an outcome
     """The server does not know the script yet, or not any more."""
 
 
-def _load(lane: Lane) -> int:
-    return lane.pending // (BUSY // 2)
+def _load(connection: PipelinedConnection) -> int:
+    return connection.pending // (BUSY // 2)
 
 
 def _text(host: bytes | str | None) -> str:
     return host.decode() if isinstance(host, bytes) else host or ""
 
 
-def _looked_at(task: asyncio.Task[Lane]) -> None:
+def _looked_at(task: asyncio.Task[PipelinedConnection]) -> None:
     """An attempt that nobody waits for any more may fail without a word."""
     if not task.cancelled():
         task.exception()

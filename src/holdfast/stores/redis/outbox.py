@@ -15,9 +15,9 @@ from time import monotonic
 from typing import Any, Final
 
 from holdfast.errors import StoreError
-from holdfast.stores.logic.serving import PATIENCE
+from holdfast.stores.logic.network import PATIENCE
+from holdfast.stores.redis.connection import Argument
 from holdfast.stores.redis.keys import Keys, ScopeKeys
-from holdfast.stores.redis.lanes import Argument
 from holdfast.stores.redis.nodes import Nodes, script
 from holdfast.stores.redis.records import list_from, packed
 

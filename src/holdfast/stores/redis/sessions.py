@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.redis.artifacts import artifact_totals
+from holdfast.stores.redis.connection import Key
 from holdfast.stores.redis.keys import SessionKeys, name_part, names_of
-from holdfast.stores.redis.lanes import Key
 from holdfast.stores.redis.media import media_totals
 from holdfast.stores.redis.records import NEXT_SEQ, Record, fitting, packed, row_of
 from holdfast.stores.redis.work import State, Work, changed, head_command, whose

@@ -16,8 +16,8 @@ import msgspec
 from holdfast.domain.state import Change, Extend, Increment, encoded, weight
 from holdfast.limits import STATE_BYTES, STATE_KEYS, STATE_VALUE_BYTES
 from holdfast.stores.logic.steps import Row, Rows
+from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.keys import ScopeKeys, SessionKeys
-from holdfast.stores.redis.lanes import Command
 from holdfast.stores.redis.work import MARKED, Work
 
 _LIMITS: Final = (STATE_VALUE_BYTES, STATE_BYTES - 1, STATE_KEYS)

@@ -12,15 +12,15 @@ from holdfast.errors import StoreClosed
 from holdfast.stores import checks
 from holdfast.stores.base import SessionPage, WindowRows
 from holdfast.stores.logic import reads
+from holdfast.stores.logic.network import NAME, LastKnown
 from holdfast.stores.logic.rows import ENDLESS
-from holdfast.stores.logic.serving import NAME, Remembered
 from holdfast.stores.logic.steps import Steps
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.redis import health
 from holdfast.stores.redis.address import RedisAddress, address_of
+from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.database import Database
 from holdfast.stores.redis.keys import Keys
-from holdfast.stores.redis.lanes import Command
 from holdfast.stores.redis.log import ranged, window_command
 from holdfast.stores.redis.nodes import Nodes
 from holdfast.stores.redis.records import LAYOUT
@@ -50,7 +50,7 @@ class RedisStore(LogicStore):
     async def applied_to(url: str) -> dict[int, str]:
         """The layouts that the place at `url` has had; nothing is changed."""
         address = address_of(url)
-        nodes, keys = _nodes(address, Remembered()), Keys(address.prefix)
+        nodes, keys = _nodes(address, LastKnown()), Keys(address.prefix)
         try:
             return await _layouts(nodes, keys)
         finally:
@@ -61,7 +61,7 @@ class RedisStore(LogicStore):
         """Open the place at `url`. What others left unfinished is finished first."""
         checks.check_id(tenant, "tenant")
         address = address_of(url)
-        remembered: Remembered[Head] = Remembered()
+        remembered: LastKnown[Head] = LastKnown()
         nodes, keys = _nodes(address, remembered), Keys(address.prefix)
         try:
             found = await health.healths(nodes)
@@ -193,14 +193,14 @@ class RedisStore(LogicStore):
 
 async def inspected(url: str) -> list[health.Health]:
     """How the servers at `url` say that they are set up; nothing is changed, or refused. Raises `StoreUnavailable`."""
-    nodes = _nodes(address_of(url), Remembered())
+    nodes = _nodes(address_of(url), LastKnown())
     try:
         return await health.healths(nodes)
     finally:
         await nodes.close()
 
 
-def _nodes(address: RedisAddress, remembered: Remembered[Any]) -> Nodes:
+def _nodes(address: RedisAddress, remembered: LastKnown[Any]) -> Nodes:
     # After a loss the server may be another one, whose past is not that of the first: nothing is believed of it.
     lost = remembered.clear
     return Nodes(

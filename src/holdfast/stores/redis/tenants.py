@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.stores.logic.steps import Row, Rows
+from holdfast.stores.redis.connection import Key
 from holdfast.stores.redis.keys import number_of, number_part
-from holdfast.stores.redis.lanes import Key
 from holdfast.stores.redis.records import fitting, list_from, packed
 from holdfast.stores.redis.work import Work
+
+_keys = msgspec.json.Decoder(list[str]).decode
 
 # -- leases ------------------------------------------------------------------
 
@@ -197,9 +201,7 @@ def blobs_before(work: Work, tenant: str, before: int, after: str, limit: int) -
 
 def blobs_in_use(work: Work, tenant: str, blobs: str) -> Rows:
     """Those of some contents that a version has."""
-    import msgspec
-
-    wanted: list[str] = msgspec.json.decode(blobs, type=list[str])
+    wanted = _keys(blobs)
     used = work.ask_once(*((b"HEXISTS", work.keys.tenant(tenant).used, blob) for blob in wanted))
     return [[blob] for blob, there in zip(wanted, used, strict=True) if there]
 

@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from holdfast.stores.logic.steps import Many, Query, Rows, Steps
+from holdfast.stores.redis.connection import Argument, Command, Key
 from holdfast.stores.redis.keys import Keys, ScopeKeys, SessionKeys, TenantKeys
-from holdfast.stores.redis.lanes import Argument, Command, Key
 from holdfast.stores.redis.records import Record, fitting, packed, record_from
 
 MARKED: Final = 1000
@@ -44,13 +44,6 @@ class Snapshot:
         """What was made of steady answers."""
         self.remembered = False
         """Whether the session is as it was remembered, not as it was read."""
-
-    def forget(self) -> None:
-        """What was read, or remembered, is to be read anew."""
-        self.answers.clear()
-        self.steady.clear()
-        self.read.clear()
-        self.remembered = False
 
 
 def head_command(keys: ScopeKeys) -> Command:

@@ -1,16 +1,20 @@
-"""Where a database server is: the URLs of PostgreSQL and MySQL stores."""
+"""Where a database is: the URLs of PostgreSQL and MySQL stores, and the files that those of SQLite name."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
+from typing import Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.stores.url_options import check_options, pool_of
 
 SSL_MODES = ("disable", "require", "verify-full")
-MAX_POOL = 1000
+MEMORY: Final = ":memory:"
+"""What stands for a database in memory where a file's path is meant."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -34,14 +38,9 @@ class Address(msgspec.Struct, frozen=True):
         port = "" if self.port is None else f":{self.port}"
         return f"{self.scheme}://{self.host or ''}{port}/{self.database}"
 
-    def number(self, option: str, default: int, *, most: int = MAX_POOL) -> int:
-        """An option that is a whole number from 1 on."""
-        text = self.options.get(option)
-        if text is None:
-            return default
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
-            raise InvalidRequest(f"{self.name}: {option} must be a number from 1 to {most}, not {text!r}", param="url")
-        return int(text)
+    def pool(self, default: int) -> int:
+        """How many connections there may be. Raises `InvalidRequest`."""
+        return pool_of(self.name, self.options, default)
 
     @property
     def ssl_mode(self) -> str | None:
@@ -65,14 +64,9 @@ def address_of(url: str, *, options: Collection[str]) -> Address:
     address = Address(
         parts.scheme, _host(parts), port, _part(parts.username), _part(parts.password), database, dict(given)
     )
-    unknown = sorted({name for name, _ in given} - set(options))
     if not database or "/" in parts.path.removeprefix("/") or "\0" in database:
         raise InvalidRequest(f"{address.name} names no database: {_meant(parts.scheme)}", param="url")
-    if unknown or parts.fragment:
-        known = ", ".join(sorted(options))
-        raise InvalidRequest(
-            f"{address.name}: {unknown[0] if unknown else '#'} is no option of this store: it has {known}", param="url"
-        )
+    check_options(address.name, [*address.options, *(("#",) if parts.fragment else ())], options)
     if address.ssl_mode not in (None, *SSL_MODES):
         modes = ", ".join(SSL_MODES)
         raise InvalidRequest(f"{address.name}: sslmode must be {modes}, not {address.ssl_mode!r}", param="url")
@@ -94,3 +88,22 @@ def _meant(scheme: str) -> str:
 def with_pool(address: Address, size: int) -> Address:
     """The same with so many connections, unless it says how many itself."""
     return msgspec.structs.replace(address, options={"pool": str(size), **address.options})
+
+
+# -- SQLite ------------------------------------------------------------------
+
+
+def path_of(url: str) -> str:
+    """The file that `url` names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
+    rest = url.removeprefix("sqlite://")
+    if rest in (MEMORY, "/" + MEMORY):
+        return MEMORY
+    path = rest.removeprefix("/")
+    if path == rest or not path or path.endswith("/") or "?" in path or "\0" in path:
+        raise InvalidRequest(
+            f"{url!r} is not a store: sqlite:///file.db (relative), sqlite:////path/file.db (absolute)"
+            " or sqlite://:memory: is meant, without options",
+            param="url",
+        )
+    # An absolute path cannot be taken for one of SQLite's own names, like `file:…`.
+    return os.path.abspath(path)  # noqa: PTH100  # Path.resolve would follow links, which SQLite does itself

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from functools import cache
 from typing import Any, Final
 
-from holdfast.stores.logic.serving import Remembered
+from holdfast.stores.logic.network import LastKnown
 from holdfast.stores.logic.steps import Many, Query, Row
 from holdfast.stores.sql import statements
 
@@ -132,7 +132,7 @@ def _life(row: Row) -> Row:
     return (used, *ended, used + ttl if ttl else None)
 
 
-class RememberedRows(Remembered[Row]):
+class LastKnownRows(LastKnown[Row]):
     """Rows of `session_rows`."""
 
     def keep(self, key: Hashable, row: Row) -> None:

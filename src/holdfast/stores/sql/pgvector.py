@@ -49,7 +49,7 @@ _PASSES: Final = """d.model = $1 AND d.space = $2 AND d.channel = $3
       AND d.at >= $8 AND d.at < $9"""
 
 
-class Asked(Protocol):
+class Connection(Protocol):
     """A connection that runs statements as text."""
 
     async def fetch(self, sql: str, params: Row) -> Rows:
@@ -77,28 +77,30 @@ class Extension:
         self._changing = changing
         self._furnished: set[int] = set()
 
-    async def found(self, line: Asked) -> bool:
+    async def found(self, connection: Connection) -> bool:
         """Look for it, or make it, and let vectors that are there be compared; whether a connection finds it now."""
-        schema = await _schema(line)
-        if schema is None and await line.fetch("SELECT 1 FROM pg_available_extensions WHERE name = $1", ("vector",)):
+        schema = await _schema(connection)
+        if schema is None and await connection.fetch(
+            "SELECT 1 FROM pg_available_extensions WHERE name = $1", ("vector",)
+        ):
             with suppress(StoreError, Again):  # this user may not, or somebody else is at it
-                await line.ask("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
-            schema = await _schema(line)
+                await connection.ask("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+            schema = await _schema(connection)
         self.schema = schema
-        if await self.joined(line):
+        if await self.joined(connection):
             sql = "SELECT DISTINCT dimensions FROM index_models WHERE dimensions BETWEEN 1 AND $1"
-            for row in await line.fetch(sql, (WIDEST,)):
-                await self.furnish(line, row[0])
+            for row in await connection.fetch(sql, (WIDEST,)):
+                await self.furnish(connection, row[0])
         return schema is not None
 
-    async def joined(self, line: Asked) -> bool:
+    async def joined(self, connection: Connection) -> bool:
         """Let a connection find it, behind what it finds already; whether there is one."""
         if self.schema is None:
             return False
-        rows = await line.fetch("SELECT current_setting('search_path')", ())
+        rows = await connection.fetch("SELECT current_setting('search_path')", ())
         names, values = zip(*_SETTINGS, strict=True)
         path = f'{rows[0][0]}, "{self.schema.replace(chr(34), chr(34) * 2)}"'
-        await line.fetch(
+        await connection.fetch(
             "SELECT set_config(name, value, false) FROM unnest($1::text[], $2::text[]) AS setting (name, value)",
             (["search_path", *names], [path, *values]),
         )
@@ -108,22 +110,22 @@ class Extension:
         """Whether vectors of so many numbers could be compared, and may not be yet."""
         return self.schema is not None and 0 < dimensions <= WIDEST and dimensions not in self._furnished
 
-    async def furnish(self, line: Asked, dimensions: int) -> None:
+    async def furnish(self, connection: Connection, dimensions: int) -> None:
         """Let vectors of so many numbers be compared."""
-        if not await _has(line, dimensions):
-            async with self._changing(line):
-                if not await _has(line, dimensions):
-                    await _furnish(line, dimensions)
+        if not await _has(connection, dimensions):
+            async with self._changing(connection):
+                if not await _has(connection, dimensions):
+                    await _furnish(connection, dimensions)
         self._furnished.add(dimensions)
 
 
-async def _schema(line: Asked) -> str | None:
+async def _schema(connection: Connection) -> str | None:
     """The schema that has the extension, of a version that will do."""
     sql = (
         "SELECT n.nspname, x.extversion FROM pg_extension AS x JOIN pg_namespace AS n ON n.oid = x.extnamespace"
         " WHERE x.extname = $1"
     )
-    rows = await line.fetch(sql, ("vector",))
+    rows = await connection.fetch(sql, ("vector",))
     if not rows:
         return None
     version = tuple(int(part) for part in str(rows[0][1]).split(".")[:2] if part.isdigit())
@@ -137,15 +139,15 @@ def _table(dimensions: int) -> str:
     return f"index_near_{int(dimensions)}"
 
 
-async def _has(line: Asked, dimensions: int) -> bool:
+async def _has(connection: Connection, dimensions: int) -> bool:
     sql = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1"
-    return bool(await line.fetch(sql, (_table(dimensions),)))
+    return bool(await connection.fetch(sql, (_table(dimensions),)))
 
 
-async def _furnish(line: Asked, dimensions: int) -> None:
+async def _furnish(connection: Connection, dimensions: int) -> None:
     """Make the table for vectors of so many numbers, with those that are there, and a graph over them."""
     table = _table(dimensions)
-    await line.ask(
+    await connection.ask(
         f"CREATE TABLE {table} (id bigint PRIMARY KEY REFERENCES index_vectors (id) ON DELETE CASCADE,"
         f" embedding halfvec({dimensions}) NOT NULL);"
         f"ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE {'PLAIN' if dimensions <= WIDEST // 2 else 'EXTERNAL'}"
@@ -156,11 +158,13 @@ async def _furnish(line: Asked, dimensions: int) -> None:
         " WHERE v.id > $1 AND m.dimensions = $2 ORDER BY v.id LIMIT $3"
     )
     last = -1
-    while rows := await line.fetch(sql, (last, dimensions, FILLING)):
+    while rows := await connection.fetch(sql, (last, dimensions, FILLING)):
         for id_, data in rows:
-            await line.fetch(put_sql(dimensions), (id_, _numbers(data)))
+            await connection.fetch(put_sql(dimensions), (id_, _numbers(data)))
         last = rows[-1][0]
-    await line.ask(f"CREATE INDEX {table}_graph ON {table} USING hnsw (embedding halfvec_ip_ops)", patience=UPGRADING)
+    await connection.ask(
+        f"CREATE INDEX {table}_graph ON {table} USING hnsw (embedding halfvec_ip_ops)", patience=UPGRADING
+    )
 
 
 def put_sql(dimensions: int) -> str:
@@ -188,47 +192,47 @@ def _numbers(data: bytes) -> list[float]:
 # -- searching -------------------------------------------------------------------
 
 
-async def nearest(line: Asked, params: Sequence[Any]) -> Rows:
+async def nearest(connection: Connection, params: Sequence[Any]) -> Rows:
     """See the statement `index_nearest`, whose parameters these are."""
     *_, vector, limit = params
     dimensions = len(vector) // _NUMBER_BYTES
     if dimensions > WIDEST:
-        return await _read(line, params)
+        return await _read(connection, params)
     given = (*params[:9], _numbers(vector), limit)
     # A plan for any filter would read all vectors; the graph is taken only where it is seen that most pass.
-    await line.ask("SET LOCAL plan_cache_mode = force_custom_plan")
+    await connection.ask("SET LOCAL plan_cache_mode = force_custom_plan")
     if params[3] is not None:
-        rows = await line.fetch(_named(dimensions), given)
-    elif await _is_sparse(line, dimensions, params[1], limit):
-        rows = await line.fetch(_compared(dimensions), given)
+        rows = await connection.fetch(_named(dimensions), given)
+    elif await _is_sparse(connection, dimensions, params[1], limit):
+        rows = await connection.fetch(_compared(dimensions), given)
     else:
-        rows = await line.fetch(_walked(dimensions), given)
+        rows = await connection.fetch(_walked(dimensions), given)
         if len(rows) < limit:
-            rows = await line.fetch(_compared(dimensions), given)
+            rows = await connection.fetch(_compared(dimensions), given)
     scores = similarities(vector, [bytes(row[1]) for row in rows], dimensions)
     rated = [(row[0], score) for row, score in zip(rows, scores, strict=True)]
     return sorted(rated, key=lambda one: (-one[1], -one[0]))
 
 
-async def _read(line: Asked, params: Sequence[Any]) -> Rows:
+async def _read(connection: Connection, params: Sequence[Any]) -> Rows:
     """The same of vectors that are too long to be compared there."""
     *scope, vector, limit = params
     best: list[tuple[float, int]] = []
     last = -1
-    while rows := await line.fetch(statements("postgres")["index_vectors_read"], (*scope, last, FILLING)):
+    while rows := await connection.fetch(statements("postgres")["index_vectors_read"], (*scope, last, FILLING)):
         scores = similarities(vector, [bytes(row[1]) for row in rows], len(vector) // _NUMBER_BYTES)
         best = nlargest(limit, [*best, *zip(scores, (row[0] for row in rows), strict=True)])
         last = rows[-1][0]
     return [(id_, score) for score, id_ in best]
 
 
-async def _is_sparse(line: Asked, dimensions: int, space: int, limit: int) -> bool:
+async def _is_sparse(connection: Connection, dimensions: int, space: int, limit: int) -> bool:
     """Whether so few of a graph's vectors are of a space that a walk would not come past enough of them."""
     sql = (
         "SELECT s.talk_documents, c.reltuples::bigint FROM index_spaces AS s, pg_class AS c"
         " WHERE s.number = $1 AND c.oid = $2::text::regclass"
     )
-    rows = await line.fetch(sql, (space, _table(dimensions)))
+    rows = await connection.fetch(sql, (space, _table(dimensions)))
     documents, there = rows[0] if rows else (0, 0)
     return bool(documents <= SMALL or limit * max(there, documents) > documents * SCANNED // 2)
 

@@ -47,32 +47,32 @@ class Pool(Generic[L]):
     def take_idle(self) -> L | None:
         """A connection that nobody uses, if there is one: nobody else's until it is released."""
         while self._idle:
-            line = self._idle.pop()[1]
-            if line.usable:
-                return line
+            connection = self._idle.pop()[1]
+            if connection.usable:
+                return connection
             self._count -= 1
-            line.kill()
+            connection.kill()
         return None
 
     async def acquire(self) -> L:
         """A connection, as soon as there is one."""
-        line = self.take_idle()
-        if line is not None:
-            return line
+        connection = self.take_idle()
+        if connection is not None:
+            return connection
         if self._count < self._size:
             self._count += 1
             return await self._open()
-        line_or_leave = await self._wait()
-        return await self._open() if line_or_leave is None else line_or_leave
+        connection_or_leave = await self._wait()
+        return await self._open() if connection_or_leave is None else connection_or_leave
 
-    def release(self, line: L) -> None:
+    def release(self, connection: L) -> None:
         """Give a connection back. The longest idle one is closed when it is too old."""
-        if self._closed or not line.usable:
-            line.kill()
+        if self._closed or not connection.usable:
+            connection.kill()
             self._pass_on(None)
             return
-        if not self._pass_on(line):
-            self._idle.append((monotonic(), line))
+        if not self._pass_on(connection):
+            self._idle.append((monotonic(), connection))
         if self._idle[0:1] and monotonic() - self._idle[0][0] > IDLE:
             self._count -= 1
             self._idle.pop(0)[1].kill()
@@ -81,15 +81,15 @@ class Pool(Generic[L]):
         """Throw away the connections that nobody uses: one was found dead, and they are as old."""
         idle, self._idle = self._idle, []
         self._count -= len(idle)
-        for _, line in idle:
-            line.kill()
+        for _, connection in idle:
+            connection.kill()
 
     async def close(self) -> None:
         """Close the connections; one that is used still goes when it is given back."""
         self._closed = True
         idle, self._idle = self._idle, []
         self._count -= len(idle)
-        await asyncio.gather(*(line.close() for _, line in idle))
+        await asyncio.gather(*(connection.close() for _, connection in idle))
 
     def kill(self) -> None:
         """Let go of what is idle without a word, where there is no time for one."""
@@ -114,19 +114,19 @@ class Pool(Generic[L]):
                 self._hand_back(waiting.result())
             raise
 
-    def _hand_back(self, line: L | None) -> None:
-        if line is None:
+    def _hand_back(self, connection: L | None) -> None:
+        if connection is None:
             self._pass_on(None)
         else:
-            self.release(line)
+            self.release(connection)
 
-    def _pass_on(self, line: L | None) -> bool:
+    def _pass_on(self, connection: L | None) -> bool:
         """Give a connection, or leave to open one, to who waits longest; whether somebody did."""
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
-                waiting.set_result(line)
+                waiting.set_result(connection)
                 return True
-        if line is None:
+        if connection is None:
             self._count -= 1
         return False

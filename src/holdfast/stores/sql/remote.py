@@ -22,9 +22,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
-from holdfast.stores.logic.serving import NAME, PATIENCE, RECONNECTING, Turnstile, unknown
-from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
+from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreUnavailable
+from holdfast.stores.logic.network import NAME, PATIENCE, RECONNECTING, Turnstile, check_loop, unknown
+from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps, nothing
 from holdfast.stores.sql.pool import Pool, Pooled
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Unknown(Exception):  # not an error: an outcome
     """The connection broke when it was being committed."""
 
 
-class Line(Pooled, Protocol):
+class Connection(Pooled, Protocol):
     """One connection, that runs statements by name.
 
     Errors come out of it as a `HoldfastError`, `Again`, `Lost` or `Unknown`, with the driver's own as cause.
@@ -77,7 +77,7 @@ class Line(Pooled, Protocol):
         ...
 
 
-LineT = TypeVar("LineT", bound=Line)
+ConnectionT = TypeVar("ConnectionT", bound=Connection)
 
 
 class Job(Generic[T]):
@@ -123,7 +123,7 @@ class Job(Generic[T]):
             self.unsure = False
 
 
-class RemoteDatabase(ABC, Generic[LineT]):
+class RemoteDatabase(ABC, Generic[ConnectionT]):
     """A `holdfast.stores.logic.database.Database` on a server."""
 
     _closed = True
@@ -133,24 +133,24 @@ class RemoteDatabase(ABC, Generic[LineT]):
         self._name = self._place = name
         """What is told of the server: where it is to whoever opens it, and later to nobody."""
         self._statements = statements
-        self._pool: Pool[LineT] = Pool(self._connect, size)
+        self._pool: Pool[ConnectionT] = Pool(self._connect, size)
         self._turnstile = Turnstile()
         self._jobs: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
     @abstractmethod
-    async def _connect(self) -> LineT:
+    async def _connect(self) -> ConnectionT:
         """A new connection; `Lost` when trying again may help."""
 
     @abstractmethod
-    async def _upgraded(self, line: LineT, job: Job[None], attempt: int) -> None:
+    async def _upgraded(self, connection: ConnectionT, job: Job[None], attempt: int) -> None:
         """Bring the schema up to date, or refuse it."""
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
         try:
-            await self._attempted(Job(_nothing, writing=True), self._upgraded)
+            await self._attempted(Job(nothing, writing=True), self._upgraded)
             self._name = NAME
         except BaseException:
             self._closed = True
@@ -189,7 +189,7 @@ class RemoteDatabase(ABC, Generic[LineT]):
 
     # -- one job ---------------------------------------------------------------
 
-    async def _carried(self, job: Job[T], once: Callable[[LineT, Job[T], int], Awaitable[T]] | None = None) -> T:
+    async def _carried(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]] | None = None) -> T:
         """What `job` gives, carried through also when the caller gives up once it has begun.
 
         Args:
@@ -198,8 +198,7 @@ class RemoteDatabase(ABC, Generic[LineT]):
         """
         if self._closed:
             raise StoreClosed
-        if asyncio.get_running_loop() is not self._loop:
-            raise StoreError(f"{self._name} was opened in another event loop: each needs a store of its own")
+        check_loop(self._loop)
         task = self._loop.create_task(self._served(job, once or self._once))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
@@ -209,7 +208,7 @@ class RemoteDatabase(ABC, Generic[LineT]):
             job.abandoned = True
             raise
 
-    async def _served(self, job: Job[T], once: Callable[[LineT, Job[T], int], Awaitable[T]]) -> T:
+    async def _served(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
         """Run `job` when it is its turn: writers of one row don't take connections to wait for each other."""
         if job.queue is None:
             return await self._attempted(job, once)
@@ -223,18 +222,18 @@ class RemoteDatabase(ABC, Generic[LineT]):
             for queue in entered:
                 self._turnstile.leave(queue)
 
-    async def _attempted(self, job: Job[T], once: Callable[[LineT, Job[T], int], Awaitable[T]]) -> T:
+    async def _attempted(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
         """Run `job` until it is done, refused, or has been undone too often."""
         attempt, give_up = 0, monotonic() + RECONNECTING
         while True:
             if job.abandoned:
                 raise asyncio.CancelledError
             try:
-                line = await self._line()
+                connection = await self._connection()
                 try:
-                    return await once(line, job, attempt)
+                    return await once(connection, job, attempt)
                 finally:
-                    self._pool.release(line)
+                    self._pool.release(connection)
             except Lost as exc:
                 self._lost()
                 if monotonic() > give_up:
@@ -257,36 +256,36 @@ class RemoteDatabase(ABC, Generic[LineT]):
         """A connection was lost: the others, and what is remembered, may be of a server that is no more."""
         self._pool.forget_idle()
 
-    async def _line(self) -> LineT:
-        line = self._pool.take_idle()
-        if line is not None:
-            return line
+    async def _connection(self) -> ConnectionT:
+        connection = self._pool.take_idle()
+        if connection is not None:
+            return connection
         try:
             async with asyncio.timeout(PATIENCE):
                 return await self._pool.acquire()
         except TimeoutError as exc:
             raise StoreUnavailable(f"{self._name}: all connections were busy for {PATIENCE:.0f} seconds") from exc
 
-    async def _once(self, line: LineT, job: Job[T], attempt: int) -> T:
+    async def _once(self, connection: ConnectionT, job: Job[T], attempt: int) -> T:
         """One attempt at `job`."""
         job.seen, job.unsure = None, False
         if job.single:
-            return await self._driven(line, job)
-        await line.begin(writing=job.writing)
+            return await self._driven(connection, job)
+        await connection.begin(writing=job.writing)
         try:
-            result = await self._driven(line, job)
-            await line.commit()
+            result = await self._driven(connection, job)
+            await connection.commit()
         except (Again, HoldfastError) as exc:
-            await line.rollback()
+            await connection.rollback()
             if job.unsure and not isinstance(exc, Again):
                 raise Unknown from exc
             raise
         except msgspec.MsgspecError as exc:
-            await line.rollback()
+            await connection.rollback()
             raise StoreCorrupt(f"{self._name}: a row is damaged: {exc}") from exc
         return result
 
-    async def _driven(self, line: LineT, job: Job[T]) -> T:
+    async def _driven(self, connection: ConnectionT, job: Job[T]) -> T:
         """Run the steps of `job`, answering their statements; in a write, what is to be changed is locked first."""
         steps, rows = job.steps(), cast(Rows, ())
         try:
@@ -294,12 +293,12 @@ class RemoteDatabase(ABC, Generic[LineT]):
             while True:
                 job.goes_on(step)
                 if isinstance(step, Many):
-                    await line.many(step.name, list(step.rows))
+                    await connection.many(step.name, list(step.rows))
                     rows = ()
                 else:
                     if job.writing and f"{step.name}_lock" in self._statements:
-                        await line.query(f"{step.name}_lock", step.params)
-                    rows = await line.query(step.name, step.params)
+                        await connection.query(f"{step.name}_lock", step.params)
+                    rows = await connection.query(step.name, step.params)
                     if step.name == "session_get":
                         job.sees(rows)
                 step = steps.send(rows)
@@ -309,17 +308,17 @@ class RemoteDatabase(ABC, Generic[LineT]):
         return result
 
 
-async def drive(line: Line, steps: Steps[T]) -> T:
+async def drive(connection: Connection, steps: Steps[T]) -> T:
     """What steps that nobody else can be in the way of do on a connection."""
     rows = cast(Rows, ())
     try:
         step = next(steps)
         while True:
             if isinstance(step, Many):
-                await line.many(step.name, list(step.rows))
+                await connection.many(step.name, list(step.rows))
                 rows = ()
             else:
-                rows = await line.query(step.name, step.params)
+                rows = await connection.query(step.name, step.params)
             step = steps.send(rows)
     except StopIteration as stop:
         result: T = stop.value
@@ -333,8 +332,3 @@ def reaching(name: str) -> Iterator[None]:
         yield
     except Again as exc:
         raise StoreUnavailable(f"{name} cannot be reached: {exc}") from exc.__cause__
-
-
-def _nothing() -> Steps[None]:
-    """No steps."""
-    yield from ()

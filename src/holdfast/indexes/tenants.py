@@ -5,24 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from holdfast.embedders import Embedder, embedder_of
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.indexes.file import IndexFile
 from holdfast.indexes.following import followed
-from holdfast.indexes.later import LaterIndex, Opening
-from holdfast.indexes.placing import IndexFile
+from holdfast.indexes.lazy import LazyIndex, Opening
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, file_of, lasting, place_of
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
 from holdfast.recall.base import Index
 from holdfast.repeating import given_up
-from holdfast.stores.base import MAX_PAGE, Store
+from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
 from holdfast.stores.memories import MemoryStore
+from holdfast.stores.walk import tenants
 
 _log: Final = logging.getLogger("holdfast.indexing")
 
@@ -69,7 +70,7 @@ class Indexes:
         if service is None or service.closed:
             service = self._services[store.tenant] = IndexService(
                 store,
-                LaterIndex(self._opening, store.tenant),
+                LazyIndex(self._opening, store.tenant),
                 self._clock,
                 self._holder,
                 memories=memories,
@@ -111,7 +112,9 @@ class Indexes:
             self._sooner.clear()
 
     async def _others(self, store: Store) -> None:
-        async for tenant in _tenants(store):
+        async for tenant in tenants(store):
+            if tenant == store.tenant:
+                continue
             known = tenant in self._services
             handle = store.for_tenant(tenant)
             await self.of(handle).walk()
@@ -128,16 +131,6 @@ class Indexes:
         await self._opening.close()
         if self.embedder is not None:
             await self.embedder.close()
-
-
-async def _tenants(store: Store) -> AsyncIterator[str]:
-    """All but the store's own."""
-    last = ""
-    while page := await store.tenants(after=last, limit=MAX_PAGE):
-        for tenant in page:
-            if tenant != store.tenant:
-                yield tenant
-        last = page[-1]
 
 
 def _make_room(folder: str) -> None:

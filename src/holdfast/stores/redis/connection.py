@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import HoldfastError, MissingExtra, StoreCorrupt, StoreError, StoreUnavailable
-from holdfast.stores.logic.serving import PATIENCE
+from holdfast.stores.logic.network import PATIENCE
 
 try:
     from hiredis import pack_command
@@ -178,10 +178,10 @@ _Call = tuple[Command, asyncio.Future[Any]]
 """A command and who waits for its answer."""
 
 
-class Lane:
+class PipelinedConnection:
     """An open connection and its two tasks. Made by `opened`."""
 
-    def __init__(self, raw: Connection, ended: Callable[[Lane], None]) -> None:
+    def __init__(self, raw: Connection, ended: Callable[[PipelinedConnection], None]) -> None:
         self._raw = raw
         self._ended = ended
         self._queued: list[_Call] = []
@@ -307,7 +307,7 @@ _ANSWERS: Final = (exceptions.BusyLoadingError, exceptions.AuthenticationError, 
 """Kinds of connection errors that are answers of a server all the same."""
 
 
-async def opened(login: Login, place: Place, ended: Callable[[Lane], None]) -> Lane:
+async def opened(login: Login, place: Place, ended: Callable[[PipelinedConnection], None]) -> PipelinedConnection:
     """A connection to a server that answers.
 
     Raises:
@@ -327,9 +327,9 @@ async def opened(login: Login, place: Place, ended: Callable[[Lane], None]) -> L
         if isinstance(exc, exceptions.RedisError | OSError | TimeoutError):
             raise Lost(f"{type(exc).__name__}") from exc
         raise
-    lane = Lane(raw, ended)
-    lane.number = int(number)
-    return lane
+    connection = PipelinedConnection(raw, ended)
+    connection.number = int(number)
+    return connection
 
 
 def _at_the_door(exc: Refused) -> Exception:

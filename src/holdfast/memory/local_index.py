@@ -9,19 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.domain.memory import Memory, Owner
-from holdfast.limits import SHELVED_MEMORIES
+from holdfast.limits import MEMORIES_AT_HAND
 from holdfast.memory.following import Following
 from holdfast.recall.base import Candidate, Candidates
 from holdfast.recall.terms import Terms, terms_of
 from holdfast.stores.memories import MemoryStore
 
 
-def words_of(memory: Memory) -> str:
-    """What a memory is found by: what it says, and its tags."""
-    return "\n".join((memory.content, " ".join(memory.tags))) if memory.tags else memory.content
-
-
-class _Shelf:
+class _LocalIndex:
     """The terms of an owner's memories that may be recalled.
 
     Attributes:
@@ -42,8 +37,8 @@ class _Shelf:
     def take(self, memory: Memory) -> None:
         self._drop(memory.number)
         self.numbers.add(memory.number)
-        if memory.status in ("active", "quarantined") and not memory.is_proposal:
-            terms = terms_of(words_of(memory))
+        if memory.is_recalled:
+            terms = terms_of(memory.words)
             self._held[memory.number] = (terms, memory.updated_at, memory.agent)
             self._length += terms.length
             for term in terms.counts:
@@ -86,7 +81,7 @@ class _Shelf:
         )
 
 
-class Shelves:
+class LocalIndexes:
     """The memories of the owners that were looked at last.
 
     Args:
@@ -94,14 +89,14 @@ class Shelves:
         most: memories that are kept, of all owners together.
     """
 
-    def __init__(self, store: MemoryStore, most: int = SHELVED_MEMORIES) -> None:
-        self._shelves = Following(store, _Shelf, most)
+    def __init__(self, store: MemoryStore, most: int = MEMORIES_AT_HAND) -> None:
+        self._indexes = Following(store, _LocalIndex, most)
 
     async def found(self, owner: Owner, terms: Sequence[str], limit: int) -> tuple[int, Candidates]:
         """What may answer, and the version of the owner at which that holds."""
-        shelf = await self._shelves.of(owner)
-        return shelf.version, shelf.found(terms, limit)
+        index = await self._indexes.of(owner)
+        return index.version, index.found(terms, limit)
 
     def forget(self, owner: Owner) -> None:
         """Let go of what is kept of an owner."""
-        self._shelves.forget(owner)
+        self._indexes.forget(owner)

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreError, StoreUnavailable
 
 T = TypeVar("T")
 PATIENCE: Final = 30.0
@@ -16,6 +16,12 @@ RECONNECTING: Final = 3.0
 """Seconds for which a server that cannot be reached is tried again."""
 NAME: Final = "the database"
 """What a caller is told of it: its address is its owner's affair."""
+
+
+def check_loop(opened: asyncio.AbstractEventLoop) -> None:
+    """Refuse to work in another event loop than the one that a store was opened in: its connections are that one's."""
+    if asyncio.get_running_loop() is not opened:
+        raise StoreError(f"{NAME} was opened in another event loop: each needs a store of its own")
 
 
 def unknown(name: str) -> StoreUnavailable:
@@ -58,7 +64,7 @@ class Turnstile:
         del self._queues[key]
 
 
-class Remembered(Generic[T]):
+class LastKnown(Generic[T]):
     """What was last known of the sessions that were written last. Not believed: a guard tells whether it still holds."""
 
     MOST: Final = 2048

@@ -1,4 +1,4 @@
-"""The workspaces of a Holdfast: one an agent and tenant, each used by one piece of work at a time, in all processes."""
+"""One agent's workspace: committed, looked at, purged and written to by one piece of work at a time, in all processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -18,25 +17,19 @@ import msgspec
 
 from holdfast.errors import InvalidRequest, SecretBlocked, TooLarge, WorkspaceUnavailable, WorkspaceUnusable
 from holdfast.limits import (
-    ID_BYTES,
     WORKSPACE_BODY_CHARS,
     WORKSPACE_FILE_BYTES,
     WORKSPACE_HISTORY,
     WORKSPACE_SUBJECT_CHARS,
-    WORKSPACE_WAIT_SECONDS,
 )
-from holdfast.safe_names import is_plain, with_digest
-from holdfast.secrets import CREDENTIALS, Guard, Hit, Redactor, make_redactor
 from holdfast.workspace.disk import check_file, loaded, made, put_if_missing, replaced
 from holdfast.workspace.files import (
     ATTRIBUTES,
     IGNORED,
     Draft,
     Drafting,
-    Find,
     LeftOut,
     Limit,
-    OnSecret,
     named,
     one_line,
     secrets_in,
@@ -46,33 +39,12 @@ from holdfast.workspace.program import Git
 from holdfast.workspace.repository import WHO, Commit, Repository, check_own, opened, put_right, take_place
 
 _log = logging.getLogger("holdfast.workspace")
-DEFAULT: Final = "default"
-"""The workspace of sessions that have no agent; and the tenant whose workspaces' folders are called as the agents are."""
 NOTE: Final = "manual"
 """Note of a checkpoint that nobody gave one."""
 _TRIES: Final = 5
 """Times that a commit is begun anew because somebody else's git was faster."""
 _PAUSE: Final = 0.05
 _FIRST: Final = (b".gitignore", b".gitattributes")
-
-
-class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where workspaces are, and what becomes of secrets in them.
-
-    Raises:
-        InvalidRequest: a value that cannot be.
-    """
-
-    path: str = "workspaces"
-    """The folder that they are in."""
-    on_secret: OnSecret = "block"  # noqa: S105 - what happens, no password
-    """Whether a secret in what is to be committed refuses the commit, or is only told of in the log."""
-
-    def __post_init__(self) -> None:
-        if not self.path or "\0" in self.path:
-            raise InvalidRequest("path must be that of a folder", param="path")
-        if self.on_secret not in ("block", "warn"):
-            raise InvalidRequest(f"on_secret must be block or warn, not {self.on_secret!r:.80}", param="on_secret")
 
 
 class _Words(NamedTuple):
@@ -103,79 +75,16 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """From the oldest of them to the newest; None: it was not asked for, there is one commit at most, or nothing differs."""
 
 
-class Workspaces:
-    """All workspaces below a folder.
+class Means(NamedTuple):
+    """What all workspaces of a Holdfast are worked with."""
 
-    Args:
-        root: that folder; made when it is needed.
-        clock: milliseconds since the epoch.
-        guard: what else is a secret, beside well-known credentials.
-        on_secret: see `WorkspaceSettings`.
-        git: the program; tests give it less patience.
-        wait: longest time in seconds that a workspace is waited for.
-
-    Raises:
-        MissingExtra: looking for secrets needs an extra.
-    """
-
-    def __init__(
-        self,
-        root: str | os.PathLike[str],
-        clock: Callable[[], int],
-        guard: Guard | None = None,
-        *,
-        on_secret: OnSecret = "block",  # noqa: S107 - what happens, no password
-        git: Git | None = None,
-        wait: float = WORKSPACE_WAIT_SECONDS,
-    ) -> None:
-        self.root = Path(os.path.abspath(root))  # noqa: PTH100 - links stay: where they lead is the owner's affair
-        self.clock = clock
-        self.git = git or Git()
-        self.wait = wait
-        self.limit = Limit(finder(guard), on_secret)
-        self._known: weakref.WeakValueDictionary[Path, Workspace] = weakref.WeakValueDictionary()
-
-    def __repr__(self) -> str:
-        return f"Workspaces({str(self.root)!r})"
-
-    @classmethod
-    def of(cls, settings: WorkspaceSettings, clock: Callable[[], int], guard: Guard | None = None) -> Workspaces:
-        """Those that settings ask for. Raises as the class does."""
-        return cls(settings.path, clock, guard, on_secret=settings.on_secret)
-
-    def workspace(self, tenant: str, agent: str | None) -> Workspace:
-        """An agent's workspace; nothing is made, or looked at.
-
-        Args:
-            tenant: whose agent.
-            agent: None: the one of sessions without an agent.
-
-        Raises:
-            InvalidRequest: that is nobody's name.
-        """
-        name = DEFAULT if agent is None else agent
-        for value, param in ((tenant, "tenant"), (name, "agent")):
-            _check_name(value, param)
-        folder = self.root / name if is_plain(name) else self.root / with_digest(name, "agent", name)
-        if tenant != DEFAULT:
-            above = tenant if is_plain(tenant) else with_digest(tenant, "tenant", tenant)
-            folder = self.root / f"@{above}" / folder.name
-        known = self._known.get(folder)
-        if known is None:
-            known = self._known[folder] = Workspace(self, tenant, name, folder)
-        return known
-
-    def existing(self, tenant: str) -> list[Workspace]:
-        """The workspaces of a tenant that there are, by their folders' names; of one whose name is made, that stands for its agent's."""
-        above = self.workspace(tenant, DEFAULT).folder.parent
-        try:
-            names = sorted(
-                path.name for path in above.iterdir() if path.is_dir() and not path.name.startswith((".", "@"))
-            )
-        except OSError:
-            return []
-        known = self._known
-        return [known.get(above / name) or Workspace(self, tenant, name, above / name) for name in names]
+    git: Git
+    clock: Callable[[], int]
+    """Milliseconds since the epoch."""
+    limit: Limit
+    """What may be committed."""
+    wait: float
+    """Longest time in seconds that a workspace is waited for."""
 
 
 class Workspace:
@@ -187,11 +96,11 @@ class Workspace:
         folder: where it is; it may not be there yet.
     """
 
-    def __init__(self, of: Workspaces, tenant: str, agent: str, folder: Path) -> None:
+    def __init__(self, means: Means, tenant: str, agent: str, folder: Path) -> None:
         self.tenant = tenant
         self.agent = agent
         self.folder = folder
-        self._of = of
+        self._means = means
         self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -236,11 +145,11 @@ class Workspace:
         async with self._alone():
             await self._begun()
             for _ in range(_TRIES):
-                async with opened(self._of.git, self.folder) as repository:
+                async with opened(self._means.git, self.folder) as repository:
                     outcome = await self._committed(repository, words)
                     if outcome is not None:
                         return outcome
-                    repository.free_branch(self._of.git.seconds)
+                    repository.free_branch(self._means.git.seconds)
                 await asyncio.sleep(_PAUSE)
         raise WorkspaceUnavailable(f"another git holds the repository in {self.folder}: try again when it is done")
 
@@ -254,7 +163,7 @@ class Workspace:
             session_id: in which session.
             user_id: whose that is.
         """
-        at = f"manual checkpoint at {_rfc3339(self._of.clock())}"
+        at = f"manual checkpoint at {_rfc3339(self._means.clock())}"
         told = {"session": session_id, "agent": self.agent, "user": user_id}
         return await self.attempt(f"checkpoint: {one_line(note or '') or NOTE}", "\n".join([at, fields(told)]))
 
@@ -277,7 +186,7 @@ class Workspace:
         async with self._alone():
             if not await anyio.to_thread.run_sync(put_right, self.folder):
                 return History(commits=[])
-            async with opened(self._of.git, self.folder) as repository:
+            async with opened(self._means.git, self.folder) as repository:
                 tip = await repository.tip()
                 commits = [] if tip is None else await repository.log(tip, limit)
                 diff = None
@@ -299,7 +208,7 @@ class Workspace:
         async with self._alone():
             await self._begun()
             check_own(self.folder)
-            async with opened(self._of.git, self.folder, fresh=True) as repository:
+            async with opened(self._means.git, self.folder, fresh=True) as repository:
                 outcome = await self._first(repository, _PURGED)
             try:
                 await anyio.to_thread.run_sync(take_place, self.folder)
@@ -365,15 +274,13 @@ class Workspace:
         except ImportError as exc:
             message = "workspaces need file locks that end with their process, and this system has none"
             raise WorkspaceUnusable(message) from exc
-        deadline = asyncio.get_running_loop().time() + self._of.wait
+        deadline = asyncio.get_running_loop().time() + self._means.wait
         while True:
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as exc:
                 if asyncio.get_running_loop().time() > deadline:
-                    message = (
-                        f"somebody else has worked in {self.folder} for more than {self._of.wait:g} s: try again later"
-                    )
+                    message = f"somebody else has worked in {self.folder} for more than {self._means.wait:g} s: try again later"
                     raise WorkspaceUnavailable(message) from exc
             except OSError as exc:
                 raise self._failed("locked", exc) from exc
@@ -388,7 +295,7 @@ class Workspace:
                 return
             put_if_missing(self.folder, ".gitignore", IGNORED)
             put_if_missing(self.folder, ".gitattributes", ATTRIBUTES)
-            async with opened(self._of.git, self.folder, fresh=True) as repository:
+            async with opened(self._means.git, self.folder, fresh=True) as repository:
                 outcome = await self._first(repository, _INIT, _FIRST)
             await anyio.to_thread.run_sync(take_place, self.folder)
         except OSError as exc:
@@ -397,7 +304,7 @@ class Workspace:
 
     async def _first(self, repository: Repository, words: _Words, only: Sequence[bytes] | None = None) -> Outcome:
         """The first commit of a new repository."""
-        limit = self._of.limit
+        limit = self._means.limit
         if limit.policy == "block":
             limit = Limit(limit.find, "leave")
         listed = await repository.listed() if only is None else only
@@ -412,7 +319,7 @@ class Workspace:
         """What a commit does; None: somebody else's git was faster."""
         tip = await repository.tip()
         blobs = repository.scratch / "blobs"
-        draft = await self._draft(blobs, self._of.limit, await repository.listed(), repository, tip)
+        draft = await self._draft(blobs, self._means.limit, await repository.listed(), repository, tip)
         if not draft.changes:
             return Outcome(None, draft.left_out)
         outcome = await self._made_of(draft, repository, blobs, tip, words)
@@ -438,7 +345,7 @@ class Workspace:
             about = {"agent": self.agent, "rule": rule, "place": place}
             _log.warning("a secret is committed to a workspace", extra={"fields": about})
         subject, body = words.subject, "\n\n".join(filter(None, [words.body, named(draft.left_out)]))
-        at = self._of.clock() // 1000
+        at = self._means.clock() // 1000
         message = f"{subject}\n\n{body}\n" if body else f"{subject}\n"
         oid = await repository.commit(blobs, tip, draft.changes, message, at)
         if oid is None:
@@ -448,12 +355,12 @@ class Workspace:
 
     async def _settled(self, outcome: Outcome) -> None:
         if outcome.commit is not None:
-            async with opened(self._of.git, self.folder) as repository:
+            async with opened(self._means.git, self.folder) as repository:
                 await repository.settle(outcome.commit.oid)
 
     def _check_words(self, words: _Words) -> None:
         """Refuse a secret in what is said of a commit."""
-        limit = self._of.limit
+        limit = self._means.limit
         found = secrets_in(words.subject, "the subject", limit.find) + secrets_in(words.body, "the body", limit.find)
         if found and limit.policy == "block":
             raise SecretBlocked(found)
@@ -465,27 +372,6 @@ class Workspace:
 def fields(told: Mapping[str, str | None]) -> str:
     """Names and values for the body of a commit, a line each; without those that nobody knows."""
     return "\n".join(f"{name}={one_line(value)}" for name, value in told.items() if value is not None)
-
-
-def finder(guard: Guard | None) -> Find:
-    """What finds secrets: the rules of a guard, and well-known credentials in any case. Raises `MissingExtra`."""
-    known: list[Redactor] = [make_redactor(rules=CREDENTIALS)]
-    if guard is not None:
-        known += [one for one in (guard.redaction, guard.watch) if one is not None]
-
-    def find(text: str) -> list[Hit]:
-        return sorted({hit for one in known for hit in one.find(text)}, key=lambda hit: hit.start)
-
-    return find
-
-
-def _check_name(value: str, param: str) -> None:
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        size = 0
-    if not 0 < size <= ID_BYTES:
-        raise InvalidRequest(f"{param} must have 1 to {ID_BYTES} bytes of Unicode", param=param)
 
 
 def _rfc3339(milliseconds: int) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.errors import HoldfastError, StoreClosed
-from holdfast.indexes.placing import IndexFile
+from holdfast.indexes.file import IndexFile
 from holdfast.recall.base import (
     Batch,
     Candidate,
@@ -102,7 +102,7 @@ async def _closed(index: Index) -> None:
         await index.close()
 
 
-class LaterIndex(Index):
+class LazyIndex(Index):
     """A tenant's handle on an index that may not be open yet. See `Index` for its methods."""
 
     def __init__(self, opening: Opening, tenant: str) -> None:
@@ -112,7 +112,7 @@ class LaterIndex(Index):
         self._index: Index | None = None
 
     def for_tenant(self, tenant: str) -> Index:
-        return LaterIndex(self._opening, tenant)
+        return LazyIndex(self._opening, tenant)
 
     async def reach(self) -> None:
         """Have it opened, and opened anew where its file was removed. Raises `StoreError`."""

@@ -12,7 +12,7 @@ from holdfast.errors import (
     StoreError,
     StoreUnavailable,
 )
-from holdfast.stores.logic.serving import NAME, PATIENCE
+from holdfast.stores.logic.network import NAME, PATIENCE
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.sql import pgvector, statements
 from holdfast.stores.sql.address import Address
@@ -73,8 +73,8 @@ def translated(exc: Exception, name: str, *, gone: bool = True) -> Exception:
 # -- one connection ----------------------------------------------------------
 
 
-class Line:
-    """See `holdfast.stores.sql.remote.Line`."""
+class Connection:
+    """See `holdfast.stores.sql.remote.Connection`."""
 
     def __init__(self, raw: asyncpg.Connection) -> None:
         self._raw = raw
@@ -89,12 +89,12 @@ class Line:
         return not (self._broken or self._raw.is_closed() or self._raw.is_in_transaction())
 
     async def begin(self, *, writing: bool) -> None:
-        """See `Line.begin`."""
+        """See `Connection.begin`."""
         self._writing = writing
         await self.ask("BEGIN" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     async def query(self, name: str, params: Row) -> Rows:
-        """See `Line.query`. Text travels as bytes: identifiers are compared, not read."""
+        """See `Connection.query`. Text travels as bytes: identifiers are compared, not read."""
         if self.near and name == "index_nearest":
             return await pgvector.nearest(self, sent(params))
         return await self.fetch(self._statements[name], sent(params))
@@ -108,7 +108,7 @@ class Line:
         return rows
 
     async def many(self, name: str, rows: list[Row]) -> None:
-        """See `Line.many`."""
+        """See `Connection.many`."""
         try:
             await self._raw.executemany(self._statements[name], [sent(row) for row in rows])
             if self.near and name == "index_vector_put":
@@ -125,7 +125,7 @@ class Line:
             raise self._told(exc) from exc
 
     async def commit(self) -> None:
-        """See `Line.commit`."""
+        """See `Connection.commit`."""
         try:
             await self.ask("COMMIT")
         except (Lost, StoreUnavailable) as exc:
@@ -134,7 +134,7 @@ class Line:
             raise
 
     async def rollback(self) -> None:
-        """See `Line.rollback`. A connection that cannot do it is thrown away, which does it as well."""
+        """See `Connection.rollback`. A connection that cannot do it is thrown away, which does it as well."""
         if not self._broken and self._raw.is_in_transaction():
             try:
                 await self.ask("ROLLBACK")
@@ -199,7 +199,7 @@ WHERE name <> 'synchronous_commit' OR current_setting(name) = 'off'
 was told that it need not be; where it was told more than that, it stays so."""
 
 
-async def connected(address: Address, name: str) -> Line:
+async def connected(address: Address, name: str) -> Connection:
     """A new connection, set up; `name` is told of it when there is none."""
     socket = address.options.get("socket")
     try:
@@ -219,13 +219,13 @@ async def connected(address: Address, name: str) -> Line:
         )
     except Exception as exc:
         raise translated(exc, name) from exc
-    line = Line(raw)
+    connection = Connection(raw)
     try:
-        await line.fetch(_SETUP, (["search_path", *_SETTINGS], [quoted(schema_of(address)), *_SETTINGS.values()]))
+        await connection.fetch(_SETUP, (["search_path", *_SETTINGS], [quoted(schema_of(address)), *_SETTINGS.values()]))
     except BaseException:
-        line.kill()
+        connection.kill()
         raise
-    return line
+    return connection
 
 
 def quoted(name: str) -> str:

@@ -12,8 +12,6 @@ from holdfast.recall.base import Batch, Document, Index, Progress, Source, Space
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 
 SOURCE: Final = Source()
-FOUND: Final = frozenset({"active", "quarantined"})
-"""Statuses of memories that can be found."""
 _PAGE: Final = 100
 _HELD: Final = 1000
 _TRIES: Final = 8
@@ -164,7 +162,7 @@ class _Owned:
             for at in range(0, len(held), _PAGE):
                 part = held[at : at + _PAGE]
                 there = await self._store.memories(self._owner, numbers=part, limit=_PAGE)
-                for number in sorted(set(part) - {one.number for one in there.memories if _is_found(one)}):
+                for number in sorted(set(part) - {one.number for one in there.memories if one.is_recalled}):
                     yield number
             if len(held) < _HELD:
                 return
@@ -182,12 +180,8 @@ class _Owned:
 
 def _taken(memories: Sequence[Memory]) -> tuple[list[Document], list[int]]:
     """The documents of those that can be found, and the numbers of the others."""
-    documents = [document_of_memory(one) for one in memories if _is_found(one)]
-    return documents, [one.number for one in memories if not _is_found(one)]
-
-
-def _is_found(memory: Memory) -> bool:
-    return memory.status in FOUND and not memory.is_proposal
+    documents = [document_of_memory(one) for one in memories if one.is_recalled]
+    return documents, [one.number for one in memories if not one.is_recalled]
 
 
 def _progress(version: int, number: int, total: int, epoch: int) -> Progress:

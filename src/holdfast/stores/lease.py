@@ -1,0 +1,91 @@
+"""A lease as work has it: one holder over all processes of a database, renewed in time, given back at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from holdfast.errors import HoldfastError
+from holdfast.stores.base import Store
+
+_log = logging.getLogger("holdfast.leases")
+
+
+class Lease:
+    """A name that one process at a time has; see `leased`.
+
+    Args:
+        store: of the tenant.
+        name: what is leased.
+        holder: names who has it.
+        clock: milliseconds since the epoch.
+        length: milliseconds after which another holder may take over from one that is gone.
+    """
+
+    def __init__(self, store: Store, name: str, holder: str, clock: Callable[[], int], length: int) -> None:
+        self._store = store
+        self._name = name
+        self._holder = holder
+        self._clock = clock
+        self._length = length
+        self._until = 0
+
+    async def renew(self) -> bool:
+        """Take it, or keep it, for its whole length; whether nobody else has it."""
+        now = self._clock()
+        self._until = now + self._length
+        return await self._store.lease(self._name, self._holder, now=now, until=self._until)
+
+    async def kept(self) -> bool:
+        """Whether it is still held; renewed when half of it is over."""
+        return self._until - self._clock() > self._length // 2 or await self.renew()
+
+    async def release(self) -> None:
+        """Give it back; where that fails, it expires by itself."""
+        try:
+            await self._store.release(self._name, self._holder)
+        except HoldfastError as exc:
+            _log.warning("a lease could not be released", exc_info=exc)
+
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[None]:
+        """A block that lasts no longer than it is held: it is renewed meanwhile, three times as often as needed.
+
+        Raises:
+            TimeoutError: it could not be, and the block was given up.
+        """
+        async with asyncio.timeout(None) as scope:
+            renewing = asyncio.ensure_future(self._renewed(scope))
+            try:
+                yield
+            finally:
+                renewing.cancel()
+                await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _renewed(self, scope: asyncio.Timeout) -> None:
+        while True:
+            await asyncio.sleep(self._length / 3000)
+            try:
+                if await self.renew():
+                    continue
+            except HoldfastError as exc:
+                _log.warning("a lease could not be renewed", exc_info=exc)
+            scope.reschedule(asyncio.get_running_loop().time())
+            return
+
+
+@asynccontextmanager
+async def leased(
+    store: Store, name: str, holder: str, clock: Callable[[], int], *, length: int
+) -> AsyncIterator[Lease | None]:
+    """The lease while the block runs; None: somebody else has it. For the arguments see `Lease`."""
+    lease = Lease(store, name, holder, clock, length)
+    ours = True  # until it is known that it is not: one who is cancelled while it asks may have it
+    try:
+        ours = await lease.renew()
+        yield lease if ours else None
+    finally:
+        if ours:
+            await lease.release()

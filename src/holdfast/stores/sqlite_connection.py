@@ -1,0 +1,239 @@
+"""A connection to SQLite: apsw, set up as the store needs it, the schema brought up to date, and its errors as ours."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, Final, TypeVar
+
+import apsw
+import msgspec
+from apsw import sqlite_extra
+
+from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.stores.logic.steps import Many, Rows, Steps
+from holdfast.stores.sql import Migration, migrations, statements
+from holdfast.stores.sql.address import MEMORY
+from holdfast.stores.sql.marking import FILLED
+from holdfast.stores.sql.upgrade import TABLE, foreign, pending
+
+T = TypeVar("T")
+PATIENCE: Final = 30.0
+"""Seconds to wait for another process that holds the file."""
+CACHE_KIB: Final = 16 * 1024
+"""Pages that each connection to an index keeps: more slow it down again, and fewer too."""
+VECTORS: Final = "vec1"
+"""SQLite's extension that compares vectors, where the driver comes with it."""
+PRIVATE: Final = 0o600
+"""Rights of a new file, and so of its `-wal` and `-shm`: conversations are their owner's to read."""
+_making = threading.Lock()
+
+_UNAVAILABLE = (
+    apsw.FullError,
+    apsw.ReadOnlyError,
+    apsw.CantOpenError,
+    apsw.IOError,
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.PermissionsError,
+    apsw.AuthError,
+    apsw.NoLFSError,
+    apsw.NoMemError,
+    apsw.ProtocolError,
+    OSError,
+)
+_CORRUPT = (apsw.CorruptError, apsw.NotADBError, apsw.ConstraintError, msgspec.MsgspecError)
+
+
+_WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (apsw.FullError, "the disk is full; nothing of this was stored. Make room, then send it again"),
+    (apsw.ReadOnlyError, "the database or its folder is read-only; nothing of this was stored"),
+    (
+        apsw.CantOpenError,
+        "the database cannot be opened: is its folder there, and may files in it be read and written?",
+    ),
+    (apsw.BusyError, "another program holds the database, and did not let go in time; nothing of this was stored"),
+    (apsw.LockedError, "another program holds the database, and did not let go in time; nothing of this was stored"),
+    (apsw.PermissionsError, "the database may not be read or written"),
+    (apsw.NoMemError, "there is not enough memory"),
+    (apsw.IOError, "the disk failed, is full, or lets no file grow further; nothing of this was stored"),
+    (apsw.CorruptError, "the database is damaged: restore a backup, or export the sessions that can still be read"),
+    (msgspec.MsgspecError, "a row is damaged: restore a backup, or export the sessions that can still be read"),
+    (apsw.NotADBError, "the file is not an SQLite database, or its beginning is damaged: restore a backup"),
+)
+"""What the caller, or whoever owns the server, can do about it. SQLite's own words follow."""
+
+
+def translated(exc: Exception, path: str | None = None) -> HoldfastError:
+    """The one place where errors of SQLite become ours; `path` is told to whoever opens it."""
+    if isinstance(exc, HoldfastError):
+        return exc
+    words = next((f"{words} (SQLite: {exc})" for kind, words in _WORDS if isinstance(exc, kind)), f"SQLite: {exc}")
+    told = f"{path}: {words}" if path else words
+    if isinstance(exc, OverflowError):
+        error: HoldfastError = InvalidRequest("a number does not fit into 64 bits")
+    elif isinstance(exc, _UNAVAILABLE):
+        error = StoreUnavailable(told)
+    elif isinstance(exc, _CORRUPT):
+        error = StoreCorrupt(told)
+    else:
+        error = StoreError(f"SQLite: {type(exc).__name__}: {exc}")
+    error.__cause__ = exc
+    return error
+
+
+# -- one connection ----------------------------------------------------------
+
+
+class Connection:
+    """An SQLite connection that runs steps."""
+
+    def __init__(self, path: str) -> None:
+        _made_private(path)
+        self.raw = apsw.Connection(path)
+        self.patience = Patience()
+        self.raw.set_busy_handler(self.patience)
+        # Without it, statements that use a partial index are planned anew whenever a parameter is bound.
+        self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+        # A damaged page is found when it is read, not when something trips over what it says.
+        self.ask("PRAGMA cell_size_check=ON")
+        self._statements = statements("sqlite")
+
+    def prepare_index(self) -> None:
+        """Make ready what only an index needs."""
+        self.ask(f"PRAGMA cache_size=-{CACHE_KIB}")
+        if sqlite_extra.has(VECTORS):
+            sqlite_extra.load(self.raw, VECTORS)
+
+    def ask(self, sql: str) -> list[Any]:
+        """All rows of one or several statements without parameters."""
+        return self.raw.execute(sql).fetchall()
+
+    def drive(self, steps: Steps[T]) -> T:
+        """Run `steps` to its end, answering its statements."""
+        execute, named = self.raw.execute, self._statements
+        rows: Rows = ()
+        try:
+            query = next(steps)
+            while True:
+                if isinstance(query, Many):
+                    self.raw.executemany(named[query.name], query.rows)
+                    rows = ()
+                else:
+                    rows = execute(named[query.name], query.params).fetchall()
+                query = steps.send(rows)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def rollback(self) -> None:
+        """End the transaction without its changes; SQLite may have ended it by itself."""
+        if self.raw.in_transaction:
+            self.ask("ROLLBACK")
+
+
+class Patience:
+    """SQLite's busy handler: look again soon at first, and give up after some `seconds`."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        """None: `PATIENCE`."""
+        self._since = 0.0
+
+    def __call__(self, attempts: int) -> bool:
+        now = time.monotonic()
+        if attempts == 0:
+            self._since = now
+        if now - self._since > (PATIENCE if self.seconds is None else self.seconds):
+            return False
+        time.sleep(min(0.0002 * (attempts + 1), 0.005))
+        return True
+
+
+# -- opening -----------------------------------------------------------------
+
+
+def _made_private(path: str) -> None:
+    """Make the file at `path` if there is none, for its owner alone; one that is there keeps its rights.
+
+    One at a time in a process: closing a file takes away what locks SQLite has on it, so nobody may open it in between.
+    """
+    if path == MEMORY:
+        return
+    with _making:
+        try:
+            os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+        except OSError:  # it is there; or it cannot be, and SQLite says why
+            return
+
+
+def open_writer(connection: Connection, path: str) -> None:
+    """Make `connection` a writer of a database of the newest schema; others may be opening the same file now."""
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        try:
+            _configure(connection, path)
+            return
+        except apsw.NotADBError as exc:
+            raise StoreUnavailable(
+                f"{path} is not an SQLite database, or its beginning is damaged: restore a backup, or name another file"
+            ) from exc
+        except apsw.BusyError:
+            # Changing the journal mode does not wait by itself while another process does the same.
+            connection.rollback()
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.005)
+
+
+def _configure(connection: Connection, path: str) -> None:
+    tables = {name for (name,) in connection.ask("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if tables and TABLE not in tables:
+        raise foreign(path)
+    mode = connection.ask("PRAGMA journal_mode=WAL")[0][0]
+    if path != MEMORY and mode != "wal":
+        raise StoreUnavailable(f"{path} cannot have a write-ahead log: its file system does not allow it")
+    if connection.raw.readonly("main"):
+        raise StoreUnavailable(f"{path}: the database or its folder is read-only")
+    connection.ask("PRAGMA synchronous=FULL")
+    connection.ask("PRAGMA secure_delete=ON")
+    connection.ask("PRAGMA temp_store=MEMORY")
+    connection.ask("BEGIN IMMEDIATE")
+    try:
+        _migrate(connection, path, migrations("sqlite"))
+        connection.ask("COMMIT")
+    finally:
+        connection.rollback()
+
+
+def _migrate(connection: Connection, path: str, known: Sequence[Migration]) -> None:
+    """Apply what is missing; refuse a schema that is newer than this program, or not the one it knows."""
+    connection.ask(
+        "CREATE TABLE IF NOT EXISTS holdfast_migrations"
+        " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT"
+    )
+    applied = dict(connection.ask("SELECT number, checksum FROM holdfast_migrations"))
+    for migration in pending(path, known, applied):
+        connection.ask(migration.sql)
+        fill, place = FILLED.get(migration.number, (None, None))
+        while fill is not None and place is not None:
+            place = connection.drive(fill(place))
+        row = (migration.number, migration.name, migration.checksum)
+        connection.raw.execute("INSERT INTO holdfast_migrations VALUES (?, ?, ?)", row)
+
+
+def applied_in(path: str) -> dict[int, str]:
+    """The migrations that the file at `path` has had, with their checksums; nothing is changed. None without a file."""
+    if path == MEMORY or not os.path.exists(path):  # noqa: PTH110  # as it was spelled
+        return {}
+    try:
+        with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as raw:
+            raw.set_busy_handler(Patience())
+            tables = raw.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (TABLE,)).fetchall()
+            rows: Any = raw.execute(f"SELECT number, checksum FROM {TABLE}").fetchall() if tables else ()  # noqa: S608
+            return dict(rows)
+    except Exception as exc:
+        raise translated(exc, path) from exc
