@@ -10,13 +10,12 @@ from holdfast.embedders.base import floor_of
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
 from holdfast.evaluation.finding import Found
 from holdfast.evaluation.measures import sessions_of
-from holdfast.recall.base import NEAR, NEAREST, Candidate, Candidates, Similar
+from holdfast.recall.base import NEAR, NEAREST, Candidate, Candidates, SearchMode, Similar
 from holdfast.recall.questions import Question, question_of
 from holdfast.recall.ranking import Ranking
 from holdfast.recall.terms import Terms, terms_of
 from holdfast.recall.vectors import similarities
 from holdfast.recall.weights import WEIGHTS, Weights
-from holdfast.search.asking import SearchMode
 
 
 class Direct:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from holdfast.evaluation.dataset import Query
-from holdfast.search.asking import SearchMode
+from holdfast.recall.base import SearchMode
 
 
 class Found(NamedTuple):

@@ -13,9 +13,10 @@ from holdfast.evaluation.finding import Found
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
 from holdfast.limits import SEARCH_RESULTS
-from holdfast.search.asking import Asked, SearchMode
+from holdfast.recall.base import SearchMode
+from holdfast.search.asking import Asked
 from holdfast.search.searching import SearchResults, searched
-from holdfast.turns.reminding import LEAST_SHARE
+from holdfast.turns.recalling_conversations import LEAST_SHARE
 
 _ROLES: Final = ("user", "assistant")
 _DAY: Final = 86_400_000
@@ -83,7 +84,7 @@ class Library:
         return self._turns(number, await self._search(mode, number, query, limit=limit))
 
     async def recalled(self, mode: SearchMode, number: int, query: Query) -> Sequence[int]:
-        """The turns that would come into a prompt of the sample's user by themselves: see `holdfast.turns.reminding`. Raises like `find`."""
+        """The turns that would come into a prompt of the sample's user by themselves: see `holdfast.turns.recalling_conversations`. Raises like `find`."""
         most = RecallSettings().max_results
         asked = Asked(mode=mode, limit=most, time=_time(query), bare=True, least=LEAST_SHARE, sure=True)
         self._set_clock(number, query)

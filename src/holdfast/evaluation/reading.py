@@ -17,10 +17,9 @@ import msgspec
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
 from holdfast.evaluation.locomo import ADVERSARIAL, is_locomo, sample_of
+from holdfast.limits import EVALUATION_FILE_BYTES
 
 SUFFIXES: Final = (".json", ".jsonl")
-MAX_FILE: Final = 512 * 1024 * 1024
-"""Bytes of the largest file that is read."""
 
 
 def read(paths: Iterable[Path], *, captions: bool = True) -> Dataset:
@@ -63,8 +62,8 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 def _values(path: Path) -> Iterator[tuple[str, Any]]:
     """What stands in a file, each with its place: a value, the values of a list, or one a line."""
     try:
-        if path.stat().st_size > MAX_FILE:
-            raise InvalidRequest(f"{path} has more than {MAX_FILE:,} bytes", param="DATASET")
+        if path.stat().st_size > EVALUATION_FILE_BYTES:
+            raise InvalidRequest(f"{path} has more than {EVALUATION_FILE_BYTES:,} bytes", param="DATASET")
         data = path.read_bytes()
     except OSError as exc:
         raise InvalidRequest(f"{path}: {exc.strerror or exc}", param="DATASET") from exc

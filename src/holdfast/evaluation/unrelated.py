@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import InvalidRequest
 from holdfast.evaluation.dataset import Dataset, Query
 from holdfast.evaluation.measures import mean, share_of
-from holdfast.search.asking import SearchMode
+from holdfast.recall.base import SearchMode
 
 Kind = Literal["here", "wrong", "elsewhere"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)

@@ -1,11 +1,14 @@
 """Models: whoever answers a Chat Completions request, over a network or not.
 
-`base` is the contract, `client` what all clients of an upstream do, `openai` the one for any OpenAI-compatible upstream,
-`anthropic` the one for Anthropic's Messages (with `answer` and `anthropic_stream`, which read what comes, `sse`, which reads
-event streams, `failures`, which says what went wrong, and `overflow`, which knows when a prompt was too long), `offline` the model
-that needs none. `limited` holds back calls of one that has enough to do, `health` knows how upstreams are doing.
-`retiring` closes those that a new configuration leaves. `collect` turns chunks into a completion and back. `counting` asks a provider for its count of a prompt, at
-one of the `endpoints`.
+base      the contract of a model                     client            what all clients of an upstream do
+openai    any OpenAI-compatible upstream              anthropic         Anthropic's Messages
+answer    what OpenAI's answer with, read             anthropic_stream  what Anthropic's answers with, read
+http      headers, keys, addresses, the proxy         anthropic_access  where Anthropic's API is, and its headers
+sse       event streams                               failures          what went wrong, as one of our errors
+overflow  whether a prompt was too long               health            how upstreams are doing
+limited   so many calls of a model at once            retiring          the end of clients that nobody needs
+counting  a provider's own count of a prompt          count_endpoints   where it is asked for, and in which shape
+collect   chunks into a completion, and back          offline           the model that needs no network
 """
 
 from __future__ import annotations
@@ -13,14 +16,15 @@ from __future__ import annotations
 from holdfast.models.anthropic import AnthropicModel
 from holdfast.models.base import Model, closing
 from holdfast.models.collect import Collector, as_chunks, collect, opening
+from holdfast.models.count_endpoints import endpoint_of
 from holdfast.models.counting import PromptCounter, ProviderCounter
-from holdfast.models.endpoints import endpoint_of
 from holdfast.models.failures import given_up
 from holdfast.models.health import Call, Upstream
 from holdfast.models.limited import Limited, origin_of
 from holdfast.models.offline import OfflineModel
 from holdfast.models.openai import OpenAIModel
 from holdfast.models.retiring import retire
+from holdfast.models.usage import Used, used
 
 __all__ = [
     "AnthropicModel",
@@ -33,6 +37,7 @@ __all__ = [
     "PromptCounter",
     "ProviderCounter",
     "Upstream",
+    "Used",
     "as_chunks",
     "closing",
     "collect",
@@ -41,4 +46,5 @@ __all__ = [
     "opening",
     "origin_of",
     "retire",
+    "used",
 ]

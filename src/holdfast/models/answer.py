@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.errors import ModelProtocolError
+from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.collect import as_chunks
 from holdfast.models.failures import error_object, failed, is_error, scrubbed
-from holdfast.models.sse import MAX_EVENT_BYTES, Event, EventReader, EventTooLong
+from holdfast.models.sse import Event, EventReader, EventTooLong
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,7 +33,7 @@ class AnswerReader:
         limit: longest event, or longest JSON answer, in bytes.
     """
 
-    def __init__(self, where: str, secrets: Iterable[str] = (), limit: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, where: str, secrets: Iterable[str] = (), limit: int = MODEL_EVENT_BYTES) -> None:
         self._where = where
         self._secrets = tuple(secrets)
         self._limit = limit

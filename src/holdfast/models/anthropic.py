@@ -10,16 +10,10 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 
 from holdfast.models.answer import AnswerReader
+from holdfast.models.anthropic_access import HOST, credentials_of, headers_of, path_of
 from holdfast.models.anthropic_stream import Json, MessageReader, ReplyChunks
-from holdfast.models.client import Call, Options, UpstreamClient
-from holdfast.models.http import (
-    ANTHROPIC_HOST,
-    address_of,
-    anthropic_credentials,
-    anthropic_headers,
-    anthropic_path,
-    checked_headers,
-)
+from holdfast.models.client import Options, PreparedRequest, UpstreamClient
+from holdfast.models.http import address_of, checked_headers
 from holdfast.wire.anthropic_request import betas_in, body_to
 
 GOES_ON: Final = 10
@@ -48,7 +42,7 @@ class AnthropicModel(UpstreamClient):
 
     def __init__(
         self,
-        base_url: str = f"https://{ANTHROPIC_HOST}/v1",
+        base_url: str = f"https://{HOST}/v1",
         api_key: str | None = None,
         *,
         model: str | None = None,
@@ -57,22 +51,22 @@ class AnthropicModel(UpstreamClient):
         clock: Callable[[], float] = time.time,
         **options: Unpack[Options],
     ) -> None:
-        url, where = address_of(base_url, lambda path: f"{anthropic_path(path)}/messages")
+        url, where = address_of(base_url, lambda path: f"{path_of(path)}/messages")
         self._host = urlsplit(url).hostname or ""
-        own = anthropic_headers(self._host, api_key)
+        own = headers_of(self._host, api_key)
         super().__init__(url, where, model=model, headers=own | checked_headers(headers or {}), **options)
         self._max_tokens = max_tokens
         self._clock = clock
 
-    async def _prepared(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
+    async def _prepared(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         if len(request.get("messages") or ()) < THREAD_MESSAGES:
             return self._call(request, headers)
         return await anyio.to_thread.run_sync(self._call, request, headers)
 
-    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
+    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         named = request if self._model is None else {**request, "model": self._model}
         body = body_to(named, max_tokens=self._max_tokens)
-        return Call.of({**body, "stream": True}, self._sent(checked_headers(headers), betas_in(request)))
+        return PreparedRequest.of({**body, "stream": True}, self._sent(checked_headers(headers), betas_in(request)))
 
     def _sent(self, handed: dict[str, str], betas: list[str]) -> dict[str, str]:
         """The headers of one call. With a key of its own, none of ours goes along."""
@@ -85,17 +79,17 @@ class AnthropicModel(UpstreamClient):
         named = dict.fromkeys(name.strip() for text in told for name in text.split(",") if name.strip())
         return sent | checked_headers({"anthropic-beta": ",".join(named)} if named else {})
 
-    def _reader(self, call: Call) -> AnswerReader:
+    def _reader(self, call: PreparedRequest) -> AnswerReader:
         reply = ReplyChunks(int(self._clock()), pauses=GOES_ON)
         return MessageReader(self._where, reply, call.secrets, self._max_event_bytes)
 
-    def _further(self, call: Call, answer: AnswerReader) -> tuple[Call, AnswerReader | None]:
+    def _further(self, call: PreparedRequest, answer: AnswerReader) -> tuple[PreparedRequest, AnswerReader | None]:
         """A reply that paused is given back as it came, for its model to go on with it."""
         if not isinstance(answer, MessageReader) or not answer.reply.paused:
             return call, None
         said = {**call.said, "messages": _with(call.said["messages"], answer.reply.blocks)}
         further = MessageReader(self._where, answer.reply, call.secrets, self._max_event_bytes)
-        return Call.of(said, call.headers)._replace(said=call.said), further
+        return PreparedRequest.of(said, call.headers)._replace(said=call.said), further
 
 
 def _as_anthropic(host: str, handed: Mapping[str, str]) -> dict[str, str]:
@@ -103,7 +97,7 @@ def _as_anthropic(host: str, handed: Mapping[str, str]) -> dict[str, str]:
     kind, _, token = handed.get("authorization", "").partition(" ")
     if "x-api-key" in handed or kind.lower() != "bearer":
         return {name: value for name, value in handed.items() if name in _CREDENTIALS}
-    return anthropic_credentials(host, token.strip())
+    return credentials_of(host, token.strip())
 
 
 def _without(headers: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:

@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast.context.reasoning import THINKING
 from holdfast.errors import ModelProtocolError
+from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.answer import AnswerReader
 from holdfast.models.failures import error_object, failed, is_error, scrubbed
-from holdfast.models.sse import MAX_EVENT_BYTES
 from holdfast.wire.anthropic import BLOCKS
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class MessageReader(AnswerReader):
     """
 
     def __init__(
-        self, where: str, reply: ReplyChunks, secrets: Iterable[str] = (), limit: int = MAX_EVENT_BYTES
+        self, where: str, reply: ReplyChunks, secrets: Iterable[str] = (), limit: int = MODEL_EVENT_BYTES
     ) -> None:
         super().__init__(where, secrets, limit)
         self.reply = reply

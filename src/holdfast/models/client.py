@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 import msgspec
 
 from holdfast.errors import InvalidRequest, ModelError, ModelProtocolError, ModelUnavailable
+from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.failures import error_from, failed, worth_retrying
 from holdfast.models.http import SECRET_HEADERS, proxy_for
 from holdfast.models.retiring import close_behind
-from holdfast.models.sse import MAX_EVENT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -93,7 +93,7 @@ class UpstreamClient(ABC):
         headers: Mapping[str, str] | None = None,
         max_retries: int = 2,
         max_connections: int = 1000,
-        max_event_bytes: int = MAX_EVENT_BYTES,
+        max_event_bytes: int = MODEL_EVENT_BYTES,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
@@ -162,24 +162,24 @@ class UpstreamClient(ABC):
         if pool is not None:
             await pool.close()
 
-    async def _prepared(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
+    async def _prepared(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         """`_call`; for clients with whom that takes long."""
         return self._call(request, headers)
 
     @abstractmethod
-    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
+    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         """What is sent for a Chat Completions body, with the headers of this one call."""
 
     @abstractmethod
-    def _reader(self, call: Call) -> AnswerReader:
+    def _reader(self, call: PreparedRequest) -> AnswerReader:
         """What reads the answer to `call`."""
 
-    def _further(self, call: Call, answer: AnswerReader) -> tuple[Call, AnswerReader | None]:
+    def _further(self, call: PreparedRequest, answer: AnswerReader) -> tuple[PreparedRequest, AnswerReader | None]:
         """The call that goes on where a whole answer stopped on the way, and its reader; None where none does."""
         del answer
         return call, None
 
-    async def _respond(self, call: Call) -> aiohttp.ClientResponse:
+    async def _respond(self, call: PreparedRequest) -> aiohttp.ClientResponse:
         """A response that begins well; attempts that fail before that are repeated as far as it is allowed."""
         attempt = 0
         while True:
@@ -207,7 +207,7 @@ class UpstreamClient(ABC):
             return asked * (1 + 0.1 * self._random()) if asked <= LONGEST_PAUSE else None
         return float(FIRST_PAUSE * 2**attempt * (0.5 + 0.5 * self._random()))
 
-    async def _send(self, call: Call) -> aiohttp.ClientResponse | _Failure:
+    async def _send(self, call: PreparedRequest) -> aiohttp.ClientResponse | _Failure:
         import aiohttp
 
         body = io.BytesIO(call.body) if len(call.body) > BODY_IN_ONE else call.body
@@ -312,7 +312,7 @@ class UpstreamClient(ABC):
         return self._pool
 
 
-class Call(NamedTuple):
+class PreparedRequest(NamedTuple):
     """One request as it is sent, and the credentials in it."""
 
     body: bytes
@@ -322,7 +322,7 @@ class Call(NamedTuple):
     """The body, for a call that goes on with it."""
 
     @classmethod
-    def of(cls, body: Mapping[str, Any], headers: dict[str, str]) -> Call:
+    def of(cls, body: Mapping[str, Any], headers: dict[str, str]) -> PreparedRequest:
         """`body` as JSON.
 
         Args:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.models.endpoints import Endpoint
+from holdfast.models.count_endpoints import Endpoint
 from holdfast.models.failures import error_from, scrubbed
 from holdfast.models.http import SECRET_HEADERS, checked_headers, proxy_for
 from holdfast.models.retiring import close_behind
@@ -71,7 +71,7 @@ class ProviderCounter:
     """A provider's count endpoint, with a memory.
 
     Args:
-        endpoint: see `holdfast.models.endpoints`.
+        endpoint: see `holdfast.models.count_endpoints`.
         headers: sent with every call, and stronger than the endpoint's own.
         seconds: how long an answer is waited for, connection included.
         clock: seconds on a clock that only goes forward; for tests.

@@ -38,10 +38,6 @@ class Upstream:
         """Whether it is not to be passed over. Args: `now`, milliseconds since the epoch."""
         return self._until is None or (now >= self._until and self._probe is None)
 
-    def cooling(self, now: int) -> bool:
-        """Whether its pause runs. Args: `now`, milliseconds since the epoch."""
-        return self._until is not None and now < self._until
-
     def begin(self, now: int) -> Call:
         """Call it. A call while it is `available` again after a pause is the one that finds out how it is."""
         self.calls += 1

@@ -16,10 +16,6 @@ OWN_HEADERS: Final = frozenset(
 )
 """Headers that belong to the connection or to the body; whoever passes a client's headers on may pass them too."""
 SECRET_HEADERS: Final = frozenset({"api-key", "authorization", "cookie", "x-api-key", "x-goog-api-key"})
-ANTHROPIC_HOST: Final = "api.anthropic.com"
-ANTHROPIC_VERSION: Final = "2023-06-01"
-_LOGIN: Final = "sk-ant-oat"
-_VERSIONED: Final = re.compile(r"/v\d+[a-z0-9]*$")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 
@@ -53,33 +49,6 @@ def address_of(base_url: str, path: Callable[[str], str]) -> tuple[str, str]:
         raise InvalidRequest("base_url must not hold a password; give the key as api_key", param="base_url")
     url = urlunsplit((parts.scheme, parts.netloc, path(parts.path.rstrip("/")), parts.query, ""))
     return url, f"{parts.scheme}://{parts.netloc}"
-
-
-def anthropic_headers(host: str, api_key: str | None) -> dict[str, str]:
-    """What every request to Anthropic, or to who speaks for it at `host`, has: the API's version, and the key.
-
-    Raises:
-        InvalidRequest: the key is none.
-    """
-    version = {"anthropic-version": ANTHROPIC_VERSION}
-    return version | (anthropic_credentials(host, key_of(api_key)) if api_key else {})
-
-
-def anthropic_credentials(host: str, key: str) -> dict[str, str]:
-    """The headers in which Anthropic, or who speaks for it at `host`, takes a key.
-
-    Tokens of a login are bearers. A router knows its own keys, and takes them as everybody else's too.
-    """
-    bearer = {"authorization": f"Bearer {key}"}
-    if key.startswith(_LOGIN):
-        return bearer
-    return {"x-api-key": key} if host == ANTHROPIC_HOST else {"x-api-key": key, **bearer}
-
-
-def anthropic_path(path: str) -> str:
-    """The path of Anthropic's API at an address that may have its version at the end or not, as both are usual."""
-    plain = path.rstrip("/").removesuffix("/messages")
-    return plain if _VERSIONED.search(plain) else f"{plain}/v1"
 
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.lowlevel
 import msgspec
 
+from holdfast.context.recalled import OPENING
 from holdfast.models.collect import as_chunks
 
 if TYPE_CHECKING:
@@ -26,16 +27,17 @@ HINTS: Final = (
     "tool of this request. For real answers, configure a model: set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in "
     "holdfast.yaml."
 )
-CONDENSED: Final = "[Condensed from messages "
-"""How the message begins that stands for a part of the conversation no longer sent; see `holdfast.context.digest`."""
-RECALLED: Final = "[recalled from earlier conversations and memories"
-"""How the message begins that tells what was recalled for the turn; see `holdfast.context.recalled`."""
 SHOWN_CHARS: Final = 200
 """Characters of one text that an answer quotes."""
 LISTED_CHARS: Final = 80
 """Characters of each message in a list of them."""
-ATTRIBUTED: Final = "[agent "
-"""How the message begins in which an agent is told what another one said or did."""
+# Not imported from where they are written: that is much to import for whoever uses another model.
+_CONDENSED: Final = ("[Condensed from messages ", "[Summary of messages ")
+"""How the message begins that stands for a part no longer sent; see `holdfast.context.digest.pool` and `holdfast.context.summaries`."""
+_ATTRIBUTED: Final = "[agent "
+"""How the message begins in which an agent is told what another one said or did; see `holdfast.context.perspective`."""
+_RECALLED: Final = OPENING.partition(":")[0]
+"""How the message begins that tells what was recalled for the turn."""
 _SEE: Final = re.compile(r"\W*what (?:do|can) you see\W*", re.IGNORECASE)
 _HELP: Final = re.compile(r"\W*help\W*", re.IGNORECASE)
 _CALL: Final = re.compile(r"\s*call\s+([\w.:-]+)\s*(\{.*\})?\s*", re.IGNORECASE | re.DOTALL)
@@ -123,19 +125,19 @@ class _Prompt:
         return [
             text
             for message in self.messages
-            if message.get("role") in roles and not (text := _text(message)).startswith((CONDENSED, RECALLED))
+            if message.get("role") in roles and not (text := _text(message)).startswith((*_CONDENSED, _RECALLED))
         ]
 
     @property
-    def condensed(self) -> int:
-        """How many messages stand for a part of the conversation."""
-        return sum(_text(message).startswith(CONDENSED) for message in self.messages if message.get("role") == "user")
+    def condensed(self) -> bool:
+        """Whether a message stands for a part of the conversation."""
+        return any(_text(message).startswith(_CONDENSED) for message in self.messages if message.get("role") == "user")
 
     @property
     def recalled(self) -> list[str] | None:
         """The texts of what was recalled; None: there is no such block."""
         for message in self.messages:
-            if message.get("role") == "user" and (block := _text(message)).startswith(RECALLED):
+            if message.get("role") == "user" and (block := _text(message)).startswith(_RECALLED):
                 return list(_items(block))
         return None
 
@@ -177,8 +179,8 @@ def _report(prompt: _Prompt, said: list[str]) -> Iterator[str]:
         yield f"The system prompt begins: {_quoted(system[0].strip().partition(chr(10))[0])}"
     if prompt.tools:
         yield f"Tools I may call: {', '.join(prompt.tool_names)}."
-    theirs = [text for text in said if text.startswith(ATTRIBUTED)]
-    yours = [text for text in said if not text.startswith(ATTRIBUTED)]
+    theirs = [text for text in said if text.startswith(_ATTRIBUTED)]
+    yours = [text for text in said if not text.startswith(_ATTRIBUTED)]
     if len(yours) > 1:
         yield f"The task, your first message that I see: {_quoted(yours[0])}"
     if prompt.condensed:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from holdfast.models.answer import AnswerReader
-from holdfast.models.client import Call, Options, UpstreamClient
+from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.http import address_of, checked_headers, key_of
 
 
@@ -37,15 +37,15 @@ class OpenAIModel(UpstreamClient):
         own = {"authorization": f"Bearer {key_of(api_key)}"} if api_key else {}
         super().__init__(url, where, model=model, headers=own | checked_headers(headers or {}), **options)
 
-    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
+    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         options = request.get("stream_options")
         options = options if isinstance(options, dict) else {}
         body = {**request, "stream": True, "stream_options": options | {"include_usage": True}}
         if self._model is not None:
             body["model"] = self._model
-        return Call.of(body, self._headers | checked_headers(headers))
+        return PreparedRequest.of(body, self._headers | checked_headers(headers))
 
-    def _reader(self, call: Call) -> AnswerReader:
+    def _reader(self, call: PreparedRequest) -> AnswerReader:
         return AnswerReader(self._where, call.secrets, self._max_event_bytes)
 
 

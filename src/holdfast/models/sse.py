@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
-"""Longest event taken, in bytes: a generated image in base64 fits, a stream without line ends does not fill the memory."""
+from holdfast.limits import MODEL_EVENT_BYTES
 
 
 class Event(NamedTuple):
@@ -29,7 +28,7 @@ class EventReader:
         limit: longest event, in bytes.
     """
 
-    def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, limit: int = MODEL_EVENT_BYTES) -> None:
         self._limit = limit
         self._open: list[bytes] = []
         """Pieces of the line that has no end yet; joined only when it ends, so a long line costs its length."""

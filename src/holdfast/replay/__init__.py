@@ -8,7 +8,7 @@ more: a value that first came from a tool result has to stand with what it belon
 reading   sessions out of files             specs      what is played: a strategy, its keys, a budget
 playing   sessions through a policy         judging    what is looked for in a prompt
 summaries as the service makes them         scripted   a stand-in for the model that writes them
-comparing two strategies, session by session           plotting   recall and cost against the budget, as a picture
+comparing two strategies, session by session            plotting   recall and cost against the budget, as a picture
 """
 
 from holdfast.replay.comparing import Comparison, Paired, compare
@@ -25,12 +25,11 @@ from holdfast.replay.playing import (
     SessionResult,
     Tally,
     play,
-    play_each,
 )
 from holdfast.replay.reading import chained, read
 from holdfast.replay.scripted import SCRIPTED, stand_in
-from holdfast.replay.specs import DIGEST, NOBODY, Spec, settings_for, spec_of, specs_of
-from holdfast.replay.summaries import Scribe
+from holdfast.replay.specs import DIGEST, NOBODY, Spec, spec_of, specs_of
+from holdfast.replay.summaries import SummaryWriter
 
 __all__ = [
     "CACHE_LEAST",
@@ -46,18 +45,16 @@ __all__ = [
     "Paired",
     "Played",
     "Result",
-    "Scribe",
     "SessionResult",
     "Spec",
+    "SummaryWriter",
     "Tally",
     "chained",
     "compare",
     "has_orphan",
     "has_task",
     "play",
-    "play_each",
     "read",
-    "settings_for",
     "spec_of",
     "specs_of",
     "stand_in",

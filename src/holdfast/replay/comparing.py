@@ -8,19 +8,8 @@ import msgspec
 
 from holdfast.replay.playing import Played, Result, Tally
 
-COMPARED = (
-    "tokens_per_call",
-    "recall",
-    "bound",
-    "cached",
-    "cost_per_call",
-    "orphans",
-    "tasks_lost",
-    "build_ms",
-    "summaries",
-    "summaries_failed",
-    "summarizer_tokens",
-)
+NAMING = frozenset({"strategy", "budget", "calls", "refused"})
+"""What of a `Result` says whose it is, and of how much; every other figure is compared."""
 _DIGITS = 4
 
 
@@ -57,7 +46,7 @@ def compare(a: Played, b: Played) -> Comparison:
 
 
 def _differences(a: Result, b: Result) -> Iterable[tuple[str, float | None]]:
-    for name in COMPARED:
+    for name in (figure for figure in Result.__struct_fields__ if figure not in NAMING):
         first, second = getattr(a, name), getattr(b, name)
         yield name, None if first is None or second is None else round(second - first, _DIGITS)
 

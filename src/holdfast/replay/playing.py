@@ -10,12 +10,13 @@ import msgspec
 from holdfast.context.build import PRIMING, Request, WorkingSet, build
 from holdfast.context.policies import Policy
 from holdfast.context.view import ViewState
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, NewEntry, Tail, extend
+from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
 from holdfast.replay.judging import Said, blocks_of, has_orphan, has_task, is_bound, values_of
 from holdfast.replay.specs import Spec
-from holdfast.replay.summaries import Desk, Scribe
+from holdfast.replay.summaries import SessionSummaries, SummaryWriter
 from holdfast.tokens import STORED, TokenCounter
 from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording
@@ -108,13 +109,13 @@ class Tally:
             summarizer_tokens=self.read + self.written,
         )
 
-    def add_summaries(self, desk: Desk) -> None:
+    def add_summaries(self, summaries: SessionSummaries) -> None:
         """What a session's summaries took, and what that costs."""
-        self.summaries += desk.made
-        self.summaries_failed += desk.failed
-        self.read += desk.spent.prompt_tokens
-        self.written += desk.spent.completion_tokens
-        self.cost += SUMMARY_READ * desk.spent.prompt_tokens + SUMMARY_WRITTEN * desk.spent.completion_tokens
+        self.summaries += summaries.made
+        self.summaries_failed += summaries.failed
+        self.read += summaries.spent.prompt_tokens
+        self.written += summaries.spent.completion_tokens
+        self.cost += SUMMARY_READ * summaries.spent.prompt_tokens + SUMMARY_WRITTEN * summaries.spent.completion_tokens
 
     def session(self, session_id: str) -> SessionResult:
         """The same of one session."""
@@ -143,18 +144,13 @@ class Played(msgspec.Struct, frozen=True):
         return [tally.session(session_id) for session_id, tally in self.sessions]
 
 
-def play(sessions: Sequence[Recording], name: str, budget: int, *, on_session: Callable[[], None]) -> Result:
-    """Play `sessions` through one strategy at one budget; see `play_each`."""
-    return play_each(sessions, Spec(name), budget, on_session=on_session).result
-
-
-def play_each(
+def play(
     sessions: Sequence[Recording],
     spec: Spec,
     budget: int,
     *,
-    on_session: Callable[[], None],
-    scribe: Scribe | None = None,
+    on_session: Callable[[], None] = lambda: None,
+    writer: SummaryWriter | None = None,
 ) -> Played:
     """Play `sessions` through one strategy at one budget.
 
@@ -164,13 +160,13 @@ def play_each(
         budget: tokens of the conversation, the system prompt not counted; what a strategy without a budget of its
             own cannot keep is refused where it is over, for `none`, and ignored for count windows.
         on_session: called after each session: progress.
-        scribe: who writes summaries, for strategies that have them; None: the digest stands in.
+        writer: who writes summaries, for strategies that have them; None: the digest stands in.
     """
-    rule = spec.policy(budget, written=scribe is not None)
+    rule = spec.policy(budget, written=writer is not None)
     tallies = []
     for session in sessions:
         tally = Tally()
-        _play_one(session, Player(rule, budget, split_system(session.messages)[0], scribe), tally)
+        _play_one(session, Player(rule, budget, split_system(session.messages)[0], writer), tally)
         tallies.append((session.id, tally))
         on_session()
     whole = Tally.of(tally for _, tally in tallies)
@@ -187,11 +183,11 @@ class Player:
         rule: what builds the prompts.
         budget: tokens of the conversation, the system prompt not counted; the window too, for `none`.
         system: the session's system prompt.
-        scribe: who writes summaries, where the rule has them.
+        writer: who writes summaries, where the rule has them.
     """
 
     def __init__(
-        self, rule: Policy, budget: int, system: tuple[Message, ...] = (), scribe: Scribe | None = None
+        self, rule: Policy, budget: int, system: tuple[Message, ...] = (), writer: SummaryWriter | None = None
     ) -> None:
         self.count: TokenCounter = STORED
         overhead = PRIMING + sum(self.count.message(message) for message in system)
@@ -200,9 +196,9 @@ class Player:
         self.entries: list[Entry] = []
         self.tail = Tail()
         self.state: ViewState | None = None
-        self.desk: Desk | None = None
-        if scribe is not None and rule.summarizer is not None:
-            self.desk = Desk(scribe, self.request, self.request.room(self.request.limit(overhead)))
+        self.summaries: SessionSummaries | None = None
+        if writer is not None and rule.summarizer is not None:
+            self.summaries = SessionSummaries(writer, self.request, self.request.room(self.request.limit(overhead)))
         self._sent = self._total = 0
 
     def append(self, message: Message) -> None:
@@ -213,23 +209,23 @@ class Player:
 
     def prepare(self) -> None:
         """Before a call: have a summary made where the prompt would not fit without a step of the digest."""
-        if self.desk is not None and self._grown > self.desk.full_at and self._steps():
-            self._summarize(self.desk)
+        if self.summaries is not None and self._grown > self.summaries.full_at and self._steps():
+            self._summarize(self.summaries)
 
     def build(self) -> WorkingSet:
         """The working set behind what was written so far. Raises `BudgetTooSmall`."""
         built = self._built()
         self.state = built.state
-        if self.desk is not None:
+        if self.summaries is not None:
             self._sent, self._total = built.window.tokens, self.tail.total
         return built
 
     def called(self) -> None:
         """Behind a call and its reply: have a summary made where the threshold is passed."""
-        if self.desk is not None:
-            self.desk.called()
-            if self._grown > self.desk.due_at:
-                self._summarize(self.desk)
+        if self.summaries is not None:
+            self.summaries.called()
+            if self._grown > self.summaries.due_at:
+                self._summarize(self.summaries)
 
     def _built(self) -> WorkingSet:
         return build(self.request, self.state, self._kept, self.entries[self._frontier :])
@@ -237,7 +233,7 @@ class Player:
     def _steps(self) -> bool:
         """Whether a build would move the frontier."""
         try:
-            return self._built().carried.frontier != self._frontier
+            return self._built().view.frontier != self._frontier
         except BudgetTooSmall:
             return False
 
@@ -254,8 +250,8 @@ class Player:
         """Tokens of the conversation: those of the last prompt, and what was written since."""
         return self._sent + self.tail.total - self._total
 
-    def _summarize(self, desk: Desk) -> None:
-        state = desk.summarize(self.state, self._kept, self.entries, anchor=self.tail.anchor)
+    def _summarize(self, summaries: SessionSummaries) -> None:
+        state = summaries.summarize(self.state, self._kept, self.entries, anchor=self.tail.anchor)
         if state is not None:
             self.state = state
 
@@ -273,8 +269,8 @@ def _play_one(session: Recording, player: Player, tally: Tally) -> None:
         said.add(message)
         if call:
             player.called()
-    if player.desk is not None:
-        tally.add_summaries(player.desk)
+    if player.summaries is not None:
+        tally.add_summaries(player.summaries)
 
 
 def play_call(

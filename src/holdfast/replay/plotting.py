@@ -15,7 +15,6 @@ from holdfast.replay.playing import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMATS: Final = ("svg", "png")
 _MARKERS: Final = "osD^vP*X<>"
 _LEGEND: Final = 112
 """Characters of one line of names below the picture."""

@@ -16,13 +16,17 @@ from holdfast.context.policies import WITHOUT_MODEL, Policy, policy
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings, parse
 from holdfast.errors import InvalidRequest
 
-WHERE = "--strategy"
+WHERE: Final = "--strategy"
 DIGEST: Final = "digest"
 """As a summarizer's name: no model, the digest stands in."""
 NOBODY: Final = WITHOUT_MODEL | {DIGEST}
 """Names of summarizers for which the digest stands in."""
 _BUDGET, _SUMMARIZER, _SCORER = "budget", "summarizer_llm", "scorer"
 _LARGEST = 999_999_999
+_CANNOT: Final = (
+    "{text!r}: {wrong} composes with nothing behind it; "
+    f"only {CLEARING} works before another strategy: {CLEARING}+{{wrong}}"
+)
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[[^\[\]]*\]|\{[^{}]*\}|.', re.DOTALL)
 """A JSON string, list or object, in which nothing is parted; or any one character."""
 
@@ -137,11 +141,6 @@ def tokens(text: str) -> int:
     return int(text)
 
 
-def settings_for(name: str, budget: int) -> ContextSettings:
-    """A strategy's defaults with `budget`, where it takes one. Raises `InvalidRequest` for an unknown strategy."""
-    return Spec(name).settings(budget)
-
-
 # -- inside ------------------------------------------------------------------
 
 
@@ -215,13 +214,3 @@ def _composed(text: str, before: Sequence[Spec], last: Spec) -> Spec:
     if before[0].budget is not None:
         raise InvalidRequest(f"{text!r}: the budget goes with the last strategy, {last.strategy}@N", param=_BUDGET)
     return msgspec.structs.replace(last, options={**last.options, CLEARING: before[0].options or True})
-
-
-_CANNOT: Final = (
-    "{text!r}: {wrong} composes with nothing behind it; only "
-    + CLEARING
-    + " works before another strategy: "
-    + CLEARING
-    + "+"
-    "{wrong}"
-)

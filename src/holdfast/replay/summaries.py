@@ -19,9 +19,9 @@ from holdfast.agents import Llm
 from holdfast.context.build import Request
 from holdfast.context.policies import Policy
 from holdfast.context.summaries import Plan, compaction_of, plan, room_for_text, summarized
-from holdfast.context.summarizing import PROMPT
+from holdfast.context.summary_prompts import PROMPT
 from holdfast.context.units import units_of
-from holdfast.context.view import Carried, ViewState
+from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import Room
 from holdfast.domain.session import Entry
 from holdfast.models import Collector, Model, closing
@@ -37,7 +37,7 @@ LONGEST_WAIT: Final = 64
 """Calls, at most, before a summary is tried again; doubled by each failure in a row."""
 
 
-class Scribe:
+class SummaryWriter:
     """Whoever writes summaries, in an event loop of its own; used with `with`, and by one thread.
 
     Attributes:
@@ -107,7 +107,7 @@ class _Counting:
         await self._model.close()
 
 
-class Desk:
+class SessionSummaries:
     """The summaries of one session.
 
     Attributes:
@@ -116,15 +116,15 @@ class Desk:
         spent: what all of them took.
 
     Args:
-        scribe: who writes.
+        writer: who writes.
         request: what the session's working sets are built for.
         room: what they may use.
     """
 
-    def __init__(self, scribe: Scribe, request: Request, room: Room) -> None:
+    def __init__(self, writer: SummaryWriter, request: Request, room: Room) -> None:
         self.made = self.failed = 0
         self.spent = Spent()
-        self._scribe = scribe
+        self._writer = writer
         self._request = request
         self._room = room
         self._text: str | None = None
@@ -158,13 +158,13 @@ class Desk:
         if self._wait:
             return None
         policy, entries = self._request.policy, log[state.frontier if state else 0 :]
-        window = Carried(_still(policy), self._room, state, kept, entries).window(self._room)
+        window = FoldedView(_still(policy), self._room, state, kept, entries).window(self._room)
         planned = plan(window, policy)
         if planned is None:
             return None
         try:
             reading = self._reading(planned, log)
-            self._text = self._scribe.write(reading, self.spent)
+            self._text = self._writer.write(reading, self.spent)
         except Unwritten:
             self.failed, self._in_a_row = self.failed + 1, self._in_a_row + 1
             self._wait = min(LONGEST_WAIT, 2 ** min(self._in_a_row, 10))
@@ -182,7 +182,7 @@ class Desk:
         reading = Reading(
             units=planned.units,
             earlier=self._text if planned.earlier is not None else None,
-            tokens=self._scribe.allowed(
+            tokens=self._writer.allowed(
                 room_for_text(planned.first(planned.units), planned.last, planned.allowance, count)
             ),
             count=count,
@@ -190,7 +190,7 @@ class Desk:
         )
         if planned.gap is None:
             return reading
-        gap = _newest(log[planned.gap[0] : planned.gap[1]], self._scribe.room(reading))
+        gap = _newest(log[planned.gap[0] : planned.gap[1]], self._writer.room(reading))
         whole = len(gap) == planned.gap[1] - planned.gap[0]
         units = units_of(entry for entry in gap if entry.seq not in planned.apart)
         told = [reading.earlier, None if whole or planned.digest is None else planned.digest.text]

@@ -1,7 +1,14 @@
-"""For tests of what is built on Holdfast: a scripted upstream in place of a model, and the contract that stores keep.
+"""For tests of what is built on Holdfast: scripted upstreams in place of models, and the contracts as suites of checks.
 
-`from holdfast.testing import ScriptedUpstream, Reply` is the one, `from holdfast.testing.contract import *` the other, which
-needs `pip install 'holdfast[testing]'`. Each name is imported when it is first used.
+    from holdfast.testing import Gate, Reply, ScriptedUpstream
+    from holdfast.testing.contract import *                        # of a store; needs `pip install 'holdfast[testing]'`
+    from holdfast.testing.contract.index import *                  # of an index
+
+upstream            a Chat Completions server that follows a script     gates            what tests wait with
+anthropic_upstream  the same as Anthropic's Messages API                anthropic_rules  what that API refuses
+contract            what every store and every index is held to         refusals         how providers refuse a prompt
+
+Each name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -11,21 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.testing.anthropic_upstream import AnthropicUpstream, PromptCache
-    from holdfast.testing.upstream import (
-        MAX_BODY_BYTES,
-        PRIMING,
-        Bell,
-        Gate,
-        Received,
-        Reply,
-        Script,
-        ScriptedUpstream,
-        Tokenizer,
-    )
+    from holdfast.testing.gates import Bell, Gate
+    from holdfast.testing.upstream import Received, Reply, Script, ScriptedUpstream, Tokenizer
 
 __all__ = [
-    "MAX_BODY_BYTES",
-    "PRIMING",
     "AnthropicUpstream",
     "Bell",
     "Gate",
@@ -37,14 +33,19 @@ __all__ = [
     "Tokenizer",
 ]
 
-_OF_ANTHROPIC = ("AnthropicUpstream", "PromptCache")
+_HOMES = {
+    "AnthropicUpstream": "anthropic_upstream",
+    "Bell": "gates",
+    "Gate": "gates",
+    "PromptCache": "anthropic_upstream",
+}
+"""Where a name stands; all others in `upstream`."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    file = "anthropic_upstream" if name in _OF_ANTHROPIC else "upstream"
-    value = getattr(import_module(f"holdfast.testing.{file}"), name)
+    value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'upstream')}"), name)
     globals()[name] = value
     return value
 

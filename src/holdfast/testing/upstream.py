@@ -26,7 +26,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from holdfast.models.collect import as_chunks
-from holdfast.refusals import REFUSALS
+from holdfast.testing.gates import Bell, Gate
+from holdfast.testing.refusals import REFUSALS
 from holdfast.tokens import counter_for
 from holdfast.wire.openai import message_from
 
@@ -38,49 +39,6 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 PRIMING: Final = 3
 """Tokens that begin the reply, in every prompt."""
-
-
-class Bell:
-    """Wakes whoever waits for something to become true, in any event loop of any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-
-    def ring(self) -> None:
-        """Something changed: all that wait look again."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for loop, event in waiting:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(event.set)
-
-    async def until(self, ready: Callable[[], object]) -> None:
-        """Wait until `ready()` is true; it is asked now and after each ring."""
-        while True:
-            event = asyncio.Event()
-            with self._lock:
-                self._waiting.append((asyncio.get_running_loop(), event))
-            if ready():
-                return
-            await event.wait()
-
-
-class Gate:
-    """Holds replies back until `open()` is called, from any thread. A gate that was opened stays open."""
-
-    def __init__(self) -> None:
-        self._bell = Bell()
-        self._opened = False
-
-    def open(self) -> None:
-        """Let everybody through, from now on."""
-        self._opened = True
-        self._bell.ring()
-
-    async def wait(self) -> None:
-        """Return once the gate is open."""
-        await self._bell.until(lambda: self._opened)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +93,7 @@ class Tokenizer:
     ratio: float = 1.0
     """Its tokens per token that Holdfast counts for the request's model."""
     refusal: str = "openai"
-    """A key of `holdfast.refusals.REFUSALS`."""
+    """A key of `holdfast.testing.refusals.REFUSALS`."""
     in_stream: bool = False
     """Whether a refusal comes with status 200, behind a first chunk that says nothing."""
     reports: bool = True

@@ -19,10 +19,10 @@ from holdfast.domain.memory import Memory, MemorySource, MemoryType
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import LOOKED_BACK, LOOKED_OVER, MEMORY_CHARS, MEMORY_TAGS
 from holdfast.memory.of_session import SessionMemories
-from holdfast.memory.ranking import Mode
+from holdfast.recall.base import SearchMode
 from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.functions import tool_from
-from holdfast.tools.hearing import heard_in, is_outside
+from holdfast.tools.memory_sources import heard_in, is_outside
 from holdfast.tools.tool import Tool, Toolset
 
 MEMORY: Final = "memory"
@@ -57,7 +57,7 @@ async def memory(
     importance: Annotated[float, Meta(ge=0, le=1, description="remember: 0 to 1; left out: 0.5")] | None = None,
     query: Annotated[str, Meta(description="recall: what is wanted, in words")] | None = None,
     limit: Annotated[int, Meta(ge=1, le=MOST, description="recall: at most so many; left out: 5")] | None = None,
-    mode: Annotated[Mode, Meta(description="recall: how to look; left out: the usual way")] | None = None,
+    mode: Annotated[SearchMode, Meta(description="recall: how to look; left out: the usual way")] | None = None,
     id: Annotated[str, Meta(description="forget: which")] | None = None,  # noqa: A002 - what it is called
 ) -> Any:
     """See `_SAYS`."""
@@ -127,7 +127,7 @@ async def _earlier(call: Call, held: SessionMemories, before: int) -> bool:
 
 
 async def _recall(context: ToolContext, held: SessionMemories, told: dict[str, Any]) -> str:
-    found = await held.recall(told.pop("query"), **told)
+    found = await held.recall(told.pop("query"), sure=True, **told)
     room = context.call.most - len(OPENING) - len(CLOSING) - 2
     lines: list[str] = []
     for one in found.found:

@@ -7,7 +7,6 @@ from typing import Any
 
 from holdfast.secrets import Guard
 from holdfast.tools.artifacts import with_artifacts
-from holdfast.tools.checkpoint import with_workspaces
 from holdfast.tools.functions import toolset
 from holdfast.tools.mcp.servers import McpServers
 from holdfast.tools.mcp.settings import McpSettings
@@ -16,6 +15,7 @@ from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.python.tool import with_python
 from holdfast.tools.search import with_search
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
+from holdfast.tools.workspace import with_workspaces
 from holdfast.workspace import Workspaces
 
 
@@ -28,7 +28,7 @@ class Workshop:
 
     Args:
         known: tools that there are already.
-        told: given all tools, and given them again when there are others.
+        changed: given all tools, and given them again when there are others.
         tools: functions or tools in place of those that are known; None: these stay.
         limits: how far the tools of a turn may go; None: as they say already.
         python: how far the tool `python` may go; None: there is none.
@@ -45,7 +45,7 @@ class Workshop:
     def __init__(
         self,
         known: Toolset,
-        told: Callable[[Toolset], None],
+        changed: Callable[[Toolset], None],
         *,
         tools: Iterable[Callable[..., Any] | Tool] | None,
         limits: ToolLimits | None,
@@ -63,8 +63,8 @@ class Workshop:
         known = with_workspaces(known, workspaces)
         known = with_search(known)
         known = with_memory(known)
-        self.mcp = McpServers(mcp_servers, known, told)
-        told(known)
+        self.mcp = McpServers(mcp_servers, known, changed)
+        changed(known)
 
     async def open(self) -> None:
         """Start what has to run before a tool can be called; an MCP server that cannot be reached is tried again later.

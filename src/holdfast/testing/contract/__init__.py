@@ -31,6 +31,7 @@ except ImportError as exc:
 MODULES = (
     "sessions",
     "tenants",
+    "refusing",
     "installing",
     "log",
     "edits",

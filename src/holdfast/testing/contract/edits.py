@@ -10,10 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as evolve
 
+from holdfast.domain.log import erased, extend
 from holdfast.domain.messages import encode_payload
-from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail, erased, extend
+from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail
 from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession, TooLarge
-from holdfast.stores.base import MAX_PAGE, Append, SavedView, Store
+from holdfast.limits import PAGE
+from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, calls, live, result, seqs, session, texts, user
 
@@ -188,13 +190,13 @@ async def test_rate_sets_what_nobody_said(store: Store) -> None:
 async def test_a_page_is_rated_at_once(store: Store) -> None:
     """More is `TooLarge`; what is no number is refused whole; a session that is not there is `SessionNotFound`."""
     await store.create(session())
-    await store.append(REF, Append(entries=[user("x") for _ in range(MAX_PAGE + 1)], timestamp=2))
+    await store.append(REF, Append(entries=[user("x") for _ in range(PAGE + 1)], timestamp=2))
     with pytest.raises(TooLarge):
-        await store.rate(REF, dict.fromkeys(range(MAX_PAGE + 1), 0.5))
+        await store.rate(REF, dict.fromkeys(range(PAGE + 1), 0.5))
     for bad in ({0: 0.5, 1: float("nan")}, {0: 0.5, 2**70: 0.5}):
         with pytest.raises(InvalidRequest):
             await store.rate(REF, bad)
-    assert await store.rate(REF, dict.fromkeys(range(MAX_PAGE), 0.5)) == MAX_PAGE
+    assert await store.rate(REF, dict.fromkeys(range(PAGE), 0.5)) == PAGE
     with pytest.raises(SessionNotFound):
         await store.rate(SessionRef("bob", "s1"), {0: 0.5})
 

@@ -69,6 +69,12 @@ async def index(index_opener: OpenIndex) -> Index:
 
 
 @pytest.fixture
+async def index_openings(index_shared: bool, index_opener: OpenIndex) -> list[Index]:
+    """Two openings of the check's place, or one of an index that cannot be opened twice."""
+    return [await index_opener() for _ in range(2 if index_shared else 1)]
+
+
+@pytest.fixture
 def shared_index_opener(index_shared: bool, index_opener: OpenIndex) -> OpenIndex:
     """`index_opener`, of one that can be opened several times."""
     if not index_shared:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from holdfast.recall.base import Batch, Index, Lookup, Source
 from holdfast.testing.contract.index_kit import SPACE
 from holdfast.testing.contract.index_plugin import OpenIndex
+from holdfast.testing.contract.programs import started
 
-_PROGRAM = Path(__file__).with_name("index_process.py")
 WRITE = 5
 """Documents of a write."""
 
 
 def _feeder(elsewhere: tuple[str, str], name: str, count: int) -> subprocess.Popen[str]:
-    # What this process can import, that one can.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-P", str(_PROGRAM), *elsewhere, name, str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    return started("index_process.py", *elsewhere, name, str(count))
 
 
 async def _agrees(index: Index, name: str) -> int:

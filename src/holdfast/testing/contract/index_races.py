@@ -19,36 +19,36 @@ ROUNDS = 10
 MOST_AWAITS = 60
 
 
-async def _openings(index_opener: OpenIndex, index_shared: bool) -> list[Index]:  # as the fixture has it
-    return [await index_opener() for _ in range(2 if index_shared else 1)]
-
-
-async def test_of_several_feeders_one_is_ahead(index_opener: OpenIndex, index_shared: bool) -> None:
+async def test_of_several_feeders_one_is_ahead(index_openings: list[Index]) -> None:
     """What each expects holds for one of them: the others write nothing, and go on from where that one is."""
-    indexes = await _openings(index_opener, index_shared)
     far = None
     for round_ in range(ROUNDS):
         rivals = [
             batch(document(round_, f"x by{at}", agent=f"by{at}"), expect=far, version=10 * round_ + at)
             for at in range(4)
         ]
-        won = await asyncio.gather(*(indexes[at % len(indexes)].write(SPACE, one) for at, one in enumerate(rivals)))
+        won = await asyncio.gather(
+            *(index_openings[at % len(index_openings)].write(SPACE, one) for at, one in enumerate(rivals))
+        )
         assert sorted(won) == [False, False, False, True]
         winner = won.index(True)
-        far = await indexes[0].progress(SPACE, "s1")
+        far = await index_openings[0].progress(SPACE, "s1")
         assert far == rivals[winner].progress
-        answer = await indexes[-1].lookup(Lookup(space=SPACE, terms=("x", *(f"by{at}" for at in range(4)))))
+        answer = await index_openings[-1].lookup(Lookup(space=SPACE, terms=("x", *(f"by{at}" for at in range(4)))))
         assert [one.agent for one in answer.found][round_] == f"by{winner}"
         assert answer.frequencies["x"] == round_ + 1
 
 
-async def test_counts_hold_whoever_writes_at_once(index_opener: OpenIndex, index_shared: bool) -> None:
+async def test_counts_hold_whoever_writes_at_once(index_openings: list[Index]) -> None:
     """Many sources of few spaces, with the same words, put and replaced and dropped in turn by all openings."""
-    indexes = await _openings(index_opener, index_shared)
     spaces = [Space("talk", f"u{at}") for at in range(3)]
 
     async def work(number: int) -> None:
-        index, space, source = indexes[number % len(indexes)], spaces[number % 3], Source(f"s{number}", "i")
+        index, space, source = (
+            index_openings[number % len(index_openings)],
+            spaces[number % 3],
+            Source(f"s{number}", "i"),
+        )
         for round_ in range(3):
             words = [f"w{(number + round_ + at) % 5} x" for at in range(6)]
             await index.write(space, batch(*(document(at, word) for at, word in enumerate(words)), source=source))
@@ -58,34 +58,34 @@ async def test_counts_hold_whoever_writes_at_once(index_opener: OpenIndex, index
 
     await asyncio.gather(*(work(number) for number in range(24)))
     for space in spaces:
-        answer = await indexes[0].lookup(Lookup(space=space, terms=("x", *(f"w{at}" for at in range(5)))))
+        answer = await index_openings[0].lookup(Lookup(space=space, terms=("x", *(f"w{at}" for at in range(5)))))
         assert len(answer.found) == answer.documents == answer.frequencies["x"] == 6 * 4
         counted = {term: sum(term in one.counts for one in answer.found) for term in answer.frequencies}
         assert answer.frequencies == counted
-        assert await indexes[-1].lookup(Lookup(space=space, terms=("x", *(f"w{at}" for at in range(5))))) == answer
+        assert (
+            await index_openings[-1].lookup(Lookup(space=space, terms=("x", *(f"w{at}" for at in range(5))))) == answer
+        )
 
 
-async def test_new_spaces_and_models_are_made_once(index_opener: OpenIndex, index_shared: bool) -> None:
+async def test_new_spaces_and_models_are_made_once(index_openings: list[Index]) -> None:
     """By whoever is first; the others write to the same."""
-    indexes = await _openings(index_opener, index_shared)
 
     async def work(number: int) -> None:
-        index, source = indexes[number % len(indexes)], Source(f"s{number}", "i")
+        index, source = index_openings[number % len(index_openings)], Source(f"s{number}", "i")
         await index.write(SPACE, batch(document(0, "x"), source=source))
         await index.put_vectors(SPACE, source, "m", [Vectored(0, digest_of("x"), vector(number, 1))])
 
     await asyncio.gather(*(work(number) for number in range(12)))
-    assert len(await found(indexes[0], "x")) == 12
-    assert (await indexes[-1].status()).vectors == {"m": 12}
-    assert len(await indexes[0].similar(Lookup(space=SPACE, limit=99), "m", vector(1, 0))) == 12
+    assert len(await found(index_openings[0], "x")) == 12
+    assert (await index_openings[-1].status()).vectors == {"m": 12}
+    assert len(await index_openings[0].similar(Lookup(space=SPACE, limit=99), "m", vector(1, 0))) == 12
 
 
-async def test_of_several_new_notes_one_is_kept(index_opener: OpenIndex, index_shared: bool) -> None:
+async def test_of_several_new_notes_one_is_kept(index_openings: list[Index]) -> None:
     """And everybody reads that one, from when their own was written on."""
-    indexes = await _openings(index_opener, index_shared)
 
     async def noted(number: int, name: str) -> bytes | None:
-        index = indexes[number % len(indexes)]
+        index = index_openings[number % len(index_openings)]
         await index.keep_note(name, b"%d" % number, new=True)
         return await index.note(name)
 
@@ -95,19 +95,18 @@ async def test_of_several_new_notes_one_is_kept(index_opener: OpenIndex, index_s
         assert None not in found
 
 
-async def test_readers_see_whole_writes(index_opener: OpenIndex, index_shared: bool) -> None:
+async def test_readers_see_whole_writes(index_openings: list[Index]) -> None:
     """A lookup in the middle of writes sees all of each, or nothing."""
-    indexes = await _openings(index_opener, index_shared)
     done = asyncio.Event()
 
     async def write() -> None:
         for round_ in range(30):
-            await feed(indexes[0], *(f"x r{round_}" for _ in range(5)))
+            await feed(index_openings[0], *(f"x r{round_}" for _ in range(5)))
         done.set()
 
     async def read() -> None:
         while not done.is_set():
-            answer = await indexes[-1].lookup(Lookup(space=SPACE, terms=("x", *(f"r{at}" for at in range(30)))))
+            answer = await index_openings[-1].lookup(Lookup(space=SPACE, terms=("x", *(f"r{at}" for at in range(30)))))
             rounds = {term for one in answer.found for term in one.counts}
             assert len(rounds) in (0, 2)
             assert len(answer.found) == answer.documents == answer.frequencies.get("x", 0) in (0, 5)

@@ -43,6 +43,8 @@ async def test_another_model_begins_anew(index: Index) -> None:
     await feed(index, *TEXTS[:2], space=Space("user", "ann"))
     await index.put_vectors(SPACE, SOURCE, "m", _vectors(0, 1))
     assert len(await index.pending("m2")) == 5
+    assert len(await index.pending("m2", limit=2)) == 2  # of what has none and of what has another's together
+    assert len(await index.pending("m2", limit=4)) == 4
     larger = [Vectored(at, digest_of(TEXTS[at]), vector(1, 2, 3)) for at in range(2)]
     assert await index.put_vectors(SPACE, SOURCE, "m2", larger[:1]) == 1
     assert sorted(await _seqs(index, space=SPACE)) == [0, 2]
@@ -102,6 +104,8 @@ async def test_a_model_has_one_dimension(index: Index) -> None:
         await index.put_vectors(SPACE, SOURCE, "m", [Vectored(1, digest_of(TEXTS[1]), vector(1, 2, 3))])
     with pytest.raises(InvalidRequest, match="2 numbers"):
         await index.similar(Lookup(space=SPACE), "m", vector(1, 2, 3))
+    with pytest.raises(InvalidRequest, match="one dimension"):
+        await index.put_vectors(SPACE, SOURCE, "m", [*_vectors(0), Vectored(1, digest_of(TEXTS[1]), vector(1, 2, 3))])
     for wrong in (b"", b"abc"):
         with pytest.raises(InvalidRequest):
             await index.put_vectors(SPACE, SOURCE, "m", [Vectored(1, digest_of(TEXTS[1]), wrong)])

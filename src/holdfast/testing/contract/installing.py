@@ -1,4 +1,4 @@
-"""Sessions that are installed with their past, and what a removal says that it took away."""
+"""The contract, installing: sessions with their past, and what a removal says that it took away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of sessions: use, ends, withdrawal, what is idle, and ends that hooks are to be told of."""
+"""The contract, the life of sessions: use, ends, withdrawal, what is idle, and ends that hooks are to be told of."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from holdfast.errors import (
     StaleSession,
     TooLarge,
 )
-from holdfast.limits import CALL_BUILD_BYTES
-from holdfast.stores.base import MAX_MESSAGE_BYTES, Append, SavedView, Store
+from holdfast.limits import CALL_BUILD_BYTES, MESSAGE_BYTES
+from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, calls, live, new, result, seqs, session, texts, user
 
@@ -176,8 +176,8 @@ async def test_a_message_that_cannot_be_stored(store: Store, bad: object) -> Non
 async def test_a_message_that_is_too_large(store: Store) -> None:
     """`TooLarge` names the number."""
     await store.create(session())
-    with pytest.raises(TooLarge, match=str(MAX_MESSAGE_BYTES)):
-        await store.append(REF, Append(entries=[user("x" * MAX_MESSAGE_BYTES)], timestamp=2))
+    with pytest.raises(TooLarge, match=str(MESSAGE_BYTES)):
+        await store.append(REF, Append(entries=[user("x" * MESSAGE_BYTES)], timestamp=2))
 
 
 async def test_a_turn_does_not_go_back(store: Store) -> None:

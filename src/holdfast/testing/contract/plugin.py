@@ -14,18 +14,16 @@ What keeps memories alone, and is no whole store, gives `open_memories` instead:
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 from holdfast.testing.contract.held import Held
+from holdfast.testing.contract.programs import started
 
 OpenStore = Callable[..., Awaitable[Store]]
 """`await open_store(tenant="acme")`: one more opening of the same place."""
@@ -33,7 +31,6 @@ OpenMemories = Callable[..., Awaitable[MemoryStore]]
 """The same of what keeps memories."""
 Writer = Callable[[str, int], "subprocess.Popen[str]"]
 """`writer(name, count)`: one more process that appends."""
-_PROGRAM = Path(__file__).with_name("writer_process.py")
 
 
 @pytest.fixture
@@ -163,11 +160,4 @@ def writer(elsewhere: tuple[str, str]) -> Writer:
 
 def writer_of(opened_by: str, url: str) -> Writer:
     """What starts processes that append to the store at `url`; see `writer_process`."""
-    # What this process can import, that one can.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
-    def start(name: str, count: int) -> subprocess.Popen[str]:
-        command = [sys.executable, "-P", str(_PROGRAM), opened_by, url, name, str(count)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-
-    return start
+    return lambda name, count: started("writer_process.py", opened_by, url, name, str(count))

@@ -21,8 +21,8 @@ from holdfast.errors import (
     StoreClosed,
     TooLarge,
 )
-from holdfast.limits import METADATA_BYTES, STATE_BYTES, STATE_VALUE_BYTES, SYSTEM_BYTES
-from holdfast.stores.base import MAX_ID_BYTES, MAX_PAGE, Append, SavedView, SessionPatch, Store
+from holdfast.limits import ID_BYTES, METADATA_BYTES, PAGE, STATE_BYTES, STATE_VALUE_BYTES, SYSTEM_BYTES
+from holdfast.stores.base import Append, SavedView, SessionPatch, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, live, session, texts, user
 from holdfast.testing.contract.memory_kit import ANN, entry, memory, put, recalled, signal
@@ -46,8 +46,8 @@ NASTY = (
     "\n",
     "\ufeff",
     "\uffff",
-    "x" * MAX_ID_BYTES,
-    "🙂" * (MAX_ID_BYTES // 4),
+    "x" * ID_BYTES,
+    "🙂" * (ID_BYTES // 4),
 )
 """Identifiers that a careless comparison takes for each other, or for something else."""
 
@@ -113,7 +113,7 @@ async def test_identifiers_compare_byte_for_byte(store: Store) -> None:
         assert await live(store, SessionRef(who, which)) == [f"{who}|{which}"]
         assert (await store.get(SessionRef(who, which))).ref == SessionRef(who, which)
     for who in NASTY:
-        page = await store.list(user_id=who, limit=MAX_PAGE)
+        page = await store.list(user_id=who, limit=PAGE)
         assert sorted(found.id for found in page.sessions) == sorted(NASTY)
 
 
@@ -133,7 +133,7 @@ async def test_tenants_see_nothing_of_each_other(store: Store) -> None:
     assert await live(handles["A"]) == ["A"]
 
 
-@pytest.mark.parametrize("bad", ["", "x" * (MAX_ID_BYTES + 1), "🙂" * (MAX_ID_BYTES // 4) + "a", "\ud800"])
+@pytest.mark.parametrize("bad", ["", "x" * (ID_BYTES + 1), "🙂" * (ID_BYTES // 4) + "a", "\ud800"])
 async def test_identifiers_that_are_none(store: Store, bad: str) -> None:
     """Empty, too long or not Unicode: `InvalidRequest`, everywhere."""
     await store.create(session())
@@ -166,7 +166,7 @@ async def test_list_pages_join_to_the_whole(store: Store, descending: bool, user
     """`after` goes on behind the last one of a page, also among equal times."""
     for at in range(24):
         await store.create(session(SessionRef(f"u{at % 2}", f"s{at:02}"), timestamp=at // 8))
-    whole = (await store.list(user_id=user_id, limit=MAX_PAGE, descending=descending)).sessions
+    whole = (await store.list(user_id=user_id, limit=PAGE, descending=descending)).sessions
     seen: list[SessionRef] = []
     more = True
     while more:
@@ -189,7 +189,7 @@ async def test_list_filters(store: Store) -> None:
     assert (await store.list(status="active", limit=4)).has_more is False
 
 
-@pytest.mark.parametrize("limit", [0, -1, MAX_PAGE + 1])
+@pytest.mark.parametrize("limit", [0, -1, PAGE + 1])
 async def test_list_limits(store: Store, limit: int) -> None:
     """A limit out of range is refused."""
     with pytest.raises(InvalidRequest):

@@ -41,7 +41,7 @@ class McpServers:
 
     def __init__(self, settings: Iterable[McpSettings], own: Toolset, changed: Callable[[Toolset], None]) -> None:
         self._own = own
-        self._told = changed
+        self._tell = changed
         self._connections: dict[str, Connection] = {}
         for one in settings:
             if one.name in self._connections:
@@ -86,7 +86,7 @@ class McpServers:
                     made.append(tool.name)
             groups[name] = tuple(made)
         away = tuple(one.settings.before for one in self._connections.values() if not one.told)
-        self._told(msgspec.structs.replace(self._own, tools=tools, groups=groups, away=away))
+        self._tell(msgspec.structs.replace(self._own, tools=tools, groups=groups, away=away))
 
 
 def _tool(connection: Connection, offered: Offered, taken: Collection[str]) -> Tool | None:

@@ -369,7 +369,7 @@ def _close_others(kept: set[int]) -> None:
                 os.close(int(name))
 
 
-class Desk:
+class StandardStreams:
     """What code finds when it begins: descriptors 0, 1 and 2, and the streams on them."""
 
     def __init__(self, folder: str, stdout: int, most: int) -> None:
@@ -402,7 +402,7 @@ def _confined(channel: Channel, told: dict[str, Any]) -> None:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is slow to import
     import sandbox  # type: ignore[import-not-found] # beside this file, which is no module of a package here
 
-    del sys.path[0], sys.modules["sandbox"]
+    del sys.path[0], sys.modules["sandbox"], sys.modules["seccomp"]
     try:
         held = sandbox.confine(told["folder"], told, told["parent"])
     except Exception as exc:  # noqa: BLE001 - any: what does not hold must not run
@@ -431,7 +431,7 @@ def main() -> None:
     os.close(0)
     os.close(1)
     told = channel.receive()
-    desk = Desk(told["folder"], stdout, told["max_output"])
+    streams = StandardStreams(told["folder"], stdout, told["max_output"])
     _prepared(told)
     _confined(channel, told)
     sys.path.append(told["folder"])  # last, and held in: a file there takes the place of no module that this file needs
@@ -440,10 +440,10 @@ def main() -> None:
         signal.signal(signal.SIGINT, interpreter.interrupt)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         request = channel.receive()
-        desk.tidy()
+        streams.tidy()
         answer = interpreter.run(request["id"], request["code"])
         try:
-            answer.update(stdout=desk.outputs[0].told(), stderr=desk.outputs[1].told())
+            answer.update(stdout=streams.outputs[0].told(), stderr=streams.outputs[1].told())
             channel.send(answer)
         except MemoryError:
             os._exit(NO_MEMORY)

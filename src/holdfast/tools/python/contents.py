@@ -132,6 +132,12 @@ def _opened(folder: Path, names: list[str]) -> int | None:
     return current
 
 
+def steps_of(name: str) -> list[str] | None:
+    """The steps of a path inside of a folder; None: it leads out of it, or is none."""
+    steps = name.split("/")
+    return None if any(step in ("", ".", "..") or "\0" in step for step in steps) else steps
+
+
 def open_file(folder: Path, name: str) -> int | None:
     """A descriptor for reading a regular file of a folder; None: there is none that can be read, or not without a link on its way.
 
@@ -141,9 +147,10 @@ def open_file(folder: Path, name: str) -> int | None:
         folder: the work folder.
         name: relative to it, as `Ran.files` has it.
     """
-    *folders, last = name.split("/")
-    if not all(part not in ("", ".", "..") and "\0" not in part for part in (*folders, last)):
+    steps = steps_of(name)
+    if steps is None:
         return None
+    *folders, last = steps
     parent = _opened(folder, folders)
     if parent is None:
         return None

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import unicodedata
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -22,7 +22,7 @@ from holdfast.domain.artifact import USER, Artifact, checked_name
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ARTIFACT_NAME_BYTES, PYTHON_KEEP_SECONDS, PYTHON_RESTORED, PYTHON_RESTORED_BYTES
 from holdfast.tools.python.calls import Ran
-from holdfast.tools.python.contents import open_file
+from holdfast.tools.python.contents import open_file, steps_of
 
 AUTHOR: Final = "python"
 PATH: Final = "path"
@@ -159,14 +159,6 @@ async def read(folder: Path, path: str) -> AsyncGenerator[bytes, None]:
         os.close(file)
 
 
-def _parts(path: str) -> Sequence[str]:
-    """The steps of a path inside of the folder. Raises `InvalidRequest`."""
-    parts = path.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise InvalidRequest("it is not in the work folder")
-    return parts
-
-
 # -- coming back -----------------------------------------------------------------
 
 
@@ -213,11 +205,8 @@ async def restore(found: Earlier, folder: Path, artifacts: SessionArtifacts) -> 
 def _place(artifact: Artifact) -> PurePosixPath | None:
     """Where a file is put: where it was. Anybody who may write to the session can say anything there."""
     said = artifact.metadata[PATH]
-    try:
-        parts = _parts(said) if isinstance(said, str) else ()
-    except InvalidRequest:
-        return None
-    return PurePosixPath(*parts) if 0 < len(parts) <= _DEEPEST else None
+    steps = steps_of(said) if isinstance(said, str) else None
+    return PurePosixPath(*steps) if steps and len(steps) <= _DEEPEST else None
 
 
 async def _put_back(folder: Path, path: PurePosixPath, artifact: Artifact, artifacts: SessionArtifacts) -> bool:

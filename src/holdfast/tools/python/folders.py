@@ -20,7 +20,7 @@ LOCK: Final = ".lock"
 _log = logging.getLogger("holdfast.tools.python")
 
 
-class Workshop:
+class WorkFolders:
     """The folder in which this process makes its work folders. Its methods block: call them in a thread.
 
     Args:

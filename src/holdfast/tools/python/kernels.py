@@ -18,7 +18,7 @@ from holdfast.errors import PythonUnavailable
 from holdfast.limits import PYTHON_CALLS_WAITING
 from holdfast.repeating import Repeated
 from holdfast.tools.python.calls import Limits, Ran
-from holdfast.tools.python.folders import Workshop, remove
+from holdfast.tools.python.folders import WorkFolders, remove
 from holdfast.tools.python.process import PythonProcess, supported
 from holdfast.tools.python.settings import PythonSettings
 
@@ -151,7 +151,7 @@ class Kernels:
         self.settings = settings
         self._clock = clock
         self._process = process or self._started
-        self._workshop = Workshop(settings.workdir)
+        self._folders = WorkFolders(settings.workdir)
         self._kernels: dict[Key, Kernel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeper: Repeated | None = None
@@ -168,7 +168,7 @@ class Kernels:
             PythonUnavailable: code could not be held in here, and that was not allowed; or there is no such interpreter.
         """
         check_platform(self.settings)
-        await anyio.to_thread.run_sync(self._workshop.open)
+        await anyio.to_thread.run_sync(self._folders.open)
         self._open = True
 
     def _started(self, folder: Path) -> Process:
@@ -202,7 +202,7 @@ class Kernels:
             async with kernel.alone:
                 await self._room()
                 kernel.check()
-                await kernel.made(self._workshop.make, self._process)
+                await kernel.made(self._folders.make, self._process)
                 yield kernel
         finally:
             kernel.users -= 1
@@ -292,4 +292,4 @@ class Kernels:
         for kernel in tuple(self._kernels.values()):
             self._end(kernel)
         await self.idle()
-        await anyio.to_thread.run_sync(self._workshop.close)
+        await anyio.to_thread.run_sync(self._folders.close)

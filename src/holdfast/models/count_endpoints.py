@@ -14,12 +14,13 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from holdfast.context.dialects import Dialect, adapted
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
-from holdfast.models.http import ANTHROPIC_HOST, anthropic_headers, anthropic_path, key_of
+from holdfast.models import anthropic_access
+from holdfast.models.http import key_of
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import messages_from, split_system
 
 Kind = Literal["openai", "anthropic", "gemini"]
-_HOSTS: Final[dict[str, Kind]] = {ANTHROPIC_HOST: "anthropic", "generativelanguage.googleapis.com": "gemini"}
+_HOSTS: Final[dict[str, Kind]] = {anthropic_access.HOST: "anthropic", "generativelanguage.googleapis.com": "gemini"}
 
 Body = Mapping[str, Any]
 
@@ -80,7 +81,7 @@ def endpoint_of(base_url: str, api_key: str | None, model: str, *, provider: str
         # Its OpenAI-compatible calls go to a folder of their own.
         path = f"{path.removesuffix('/openai') or '/v1beta'}/models/{{model}}:countTokens"
     elif provider == "anthropic":
-        path = f"{anthropic_path(path)}/messages/count_tokens"
+        path = f"{anthropic_access.path_of(path)}/messages/count_tokens"
     else:
         path = f"{path or '/v1'}/{'messages/count_tokens' if kind == 'anthropic' else 'responses/input_tokens'}"
     url = urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
@@ -89,7 +90,7 @@ def endpoint_of(base_url: str, api_key: str | None, model: str, *, provider: str
 
 def _headers(kind: Kind, host: str, api_key: str | None) -> dict[str, str]:
     if kind == "anthropic":
-        return anthropic_headers(host, api_key)
+        return anthropic_access.headers_of(host, api_key)
     if not api_key:
         return {}
     key = key_of(api_key)

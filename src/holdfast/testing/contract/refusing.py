@@ -1,0 +1,98 @@
+"""The contract of a store, what cannot be: it is refused by its parameter's name, before anything is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from holdfast.domain.session import Ending, SessionRef
+from holdfast.errors import HoldfastError
+from holdfast.limits import ID_BYTES, PAGE
+from holdfast.stores.base import Append, NewSession, SessionPatch, Store
+from holdfast.testing.contract.kit import REF
+
+NOBODY = SessionRef("ada", "")
+LONG = "x" * (ID_BYTES + 1)
+UNNAMED = Ending(id="", user_id="ada", session_id="s", withdrawn=True, reason="ttl", ended_at=0, due_at=0)
+
+Call = Callable[[Store], Awaitable[object]]
+OF_SESSIONS: dict[str, Call] = {
+    "get": lambda store: store.get(NOBODY),
+    "find": lambda store: store.find(""),
+    "update": lambda store: store.update(NOBODY, SessionPatch(), timestamp=1),
+    "remove": lambda store: store.remove(NOBODY),
+    "append": lambda store: store.append(NOBODY, Append(timestamp=1)),
+    "create": lambda store: store.create(NewSession(id="", user_id="ada", timestamp=1)),
+    "want": lambda store: store.want(NOBODY, "h"),
+    "annotate": lambda store: store.annotate(NOBODY, 0, pinned=True),
+    "erase": lambda store: store.erase(NOBODY, 0),
+    "rate": lambda store: store.rate(NOBODY, {0: 1.0}),
+    "drop_compaction": lambda store: store.drop_compaction(NOBODY, 1, timestamp=1),
+    "entries": lambda store: store.entries(NOBODY),
+    "window": lambda store: store.window(NOBODY, "v"),
+    "compactions": lambda store: store.compactions(NOBODY),
+    "calls": lambda store: store.calls(NOBODY),
+    "touch": lambda store: store.touch(NOBODY, timestamp=1),
+    "media": lambda store: store.media(NOBODY, [b"h" * 32]),
+}
+"""A session without an id."""
+OF_IDS: dict[str, tuple[Call, str]] = {
+    "want": (lambda store: store.want(REF, ""), "holder"),
+    "end": (lambda store: store.end(UNNAMED), "ending_id"),
+    "record_ending": (lambda store: store.record_ending(UNNAMED), "ending_id"),
+    "endings_of": (lambda store: store.endings_of(""), "user_id"),
+    "settle": (lambda store: store.settle(""), "ending_id"),
+    "forget_ending": (lambda store: store.forget_ending(""), "ending_id"),
+    "sightings": (lambda store: store.sightings("", [b"d"]), "user_id"),
+    "state": (lambda store: store.state(""), "user_id"),
+    "change_state": (lambda store: store.change_state("", {}, timestamp=1), "user_id"),
+    "drop_state": (lambda store: store.drop_state(""), "user_id"),
+    "key_of": (lambda store: store.key_of(b"h"), "hash"),
+    "revoke_key": (lambda store: store.revoke_key("", timestamp=1), "key_id"),
+    "use_key": (lambda store: store.use_key(LONG, timestamp=1), "key_id"),
+    "lease": (lambda store: store.lease("", "h", now=1, until=2), "name"),
+    "release": (lambda store: store.release("", "h"), "name"),
+    "release for nobody": (lambda store: store.release("n", ""), "holder"),
+    "learned": (lambda store: store.learned(""), "model"),
+    "learn": (lambda store: store.learn("", b"", timestamp=1, expect=None), "model"),
+}
+"""Something else that has no name."""
+OF_PAGES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
+    "list": lambda store, limit: store.list(limit=limit),
+    "calls": lambda store, limit: store.calls(REF, limit=limit),
+    "endings": lambda store, limit: store.endings(due=1, limit=limit),
+    "endings_of": lambda store, limit: store.endings_of("ada", limit=limit),
+    "idle": lambda store, limit: store.idle(now=1, ttl=1, limit=limit),
+    "oldest": lambda store, limit: store.oldest(limit=limit),
+    "tenants": lambda store, limit: store.tenants(limit=limit),
+    "sightings": lambda store, limit: store.sightings("ada", [b"d"], limit=limit),
+    "keys": lambda store, limit: store.keys(limit=limit),
+}
+
+
+async def _refused(call: Awaitable[object]) -> str | None:
+    """The parameter of the refusal."""
+    with pytest.raises(HoldfastError) as refused:
+        await call
+    return getattr(refused.value, "param", None)
+
+
+async def test_a_session_without_an_id_is_refused(store: Store) -> None:
+    """By every method, and not as one that is not there."""
+    assert {name: await _refused(call(store)) for name, call in OF_SESSIONS.items()} == dict.fromkeys(
+        OF_SESSIONS, "session_id"
+    )
+
+
+async def test_what_has_no_name_is_refused(store: Store) -> None:
+    """Endings, users, keys, leases and models."""
+    found = {name: await _refused(call(store)) for name, (call, _) in OF_IDS.items()}
+    assert found == {name: param for name, (_, param) in OF_IDS.items()}
+
+
+async def test_a_page_of_nothing_or_of_too_much_is_refused(store: Store) -> None:
+    """By everything that is read in pages."""
+    for limit in (0, PAGE + 1):
+        found = {name: await _refused(call(store, limit)) for name, call in OF_PAGES.items()}
+        assert found == dict.fromkeys(OF_PAGES, "limit")
