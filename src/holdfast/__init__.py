@@ -15,46 +15,72 @@ from holdfast._version import __version__
 
 if TYPE_CHECKING:
     from holdfast.agents import Agent, Llm, Roster
+    from holdfast.artifacts import ArtifactSettings
     from holdfast.config.opening import from_config
+    from holdfast.context.recalled import RecallSettings
     from holdfast.context.settings import ContextSettings
-    from holdfast.domain.budget import Budget
+    from holdfast.domain.budget import Budget, window_of
+    from holdfast.domain.memory import Memory, Owner
     from holdfast.domain.messages import Message
-    from holdfast.entrance import open_holdfast as open  # noqa: A004  # `holdfast.open`, as the design has it
+    from holdfast.domain.session import SessionRef
+    from holdfast.dreams.schedule import DreamingSettings
+    from holdfast.embedders import EmbedderSettings, embedder_of
     from holdfast.errors import HoldfastError
     from holdfast.holdfast import Holdfast
+    from holdfast.holdfast import open_holdfast as open  # noqa: A004  # `holdfast.open`, as the design has it
     from holdfast.hooks import EndedSession
     from holdfast.hooks.transcripts import Transcripts
     from holdfast.hooks.webhook import Webhook
-    from holdfast.life.ending import LifeSettings
+    from holdfast.indexes.settings import IndexSettings
+    from holdfast.life.settings import LifeSettings
+    from holdfast.memory.lookup import MemorySettings
     from holdfast.models import AnthropicModel, OpenAIModel
-    from holdfast.sessions.carrying import CarryOver
+    from holdfast.secrets import Guard, Pattern, make_redactor
+    from holdfast.server.run import serve_file as serve
+    from holdfast.sessions.carry_over import CarryOver
     from holdfast.sessions.handle import SessionHandle
     from holdfast.sessions.looking import Context
+    from holdfast.stores import open_store
     from holdfast.tools.context import ToolContext
     from holdfast.tools.functions import tool_from
+    from holdfast.tools.mcp.settings import McpSettings
     from holdfast.tools.python.settings import PythonSettings
     from holdfast.tools.tool import Tool, ToolLimits
-    from holdfast.turns.open_turn import OpenTurn
+    from holdfast.turns.library_turn import OpenTurn
+    from holdfast.wire.anthropic import tools_to as anthropic_tools
+    from holdfast.wire.gemini import tools_to as gemini_tools
     from holdfast.workspace import WorkspaceSettings
 
 __all__ = [
     "Agent",
     "AnthropicModel",
+    "ArtifactSettings",
     "Budget",
     "CarryOver",
     "Context",
     "ContextSettings",
+    "DreamingSettings",
+    "EmbedderSettings",
     "EndedSession",
+    "Guard",
     "Holdfast",
     "HoldfastError",
+    "IndexSettings",
     "LifeSettings",
     "Llm",
+    "McpSettings",
+    "Memory",
+    "MemorySettings",
     "Message",
     "OpenAIModel",
     "OpenTurn",
+    "Owner",
+    "Pattern",
     "PythonSettings",
+    "RecallSettings",
     "Roster",
     "SessionHandle",
+    "SessionRef",
     "Tool",
     "ToolContext",
     "ToolLimits",
@@ -62,38 +88,64 @@ __all__ = [
     "Webhook",
     "WorkspaceSettings",
     "__version__",
+    "anthropic_tools",
+    "embedder_of",
     "from_config",
+    "gemini_tools",
+    "make_redactor",
     "open",
+    "open_store",
+    "serve",
     "tool_from",
+    "window_of",
 ]
 
 _HOMES = {
     "Agent": "holdfast.agents",
     "AnthropicModel": "holdfast.models",
+    "ArtifactSettings": "holdfast.artifacts",
     "Budget": "holdfast.domain.budget",
-    "CarryOver": "holdfast.sessions.carrying",
+    "CarryOver": "holdfast.sessions.carry_over",
     "Context": "holdfast.sessions.looking",
     "ContextSettings": "holdfast.context.settings",
+    "DreamingSettings": "holdfast.dreams.schedule",
+    "EmbedderSettings": "holdfast.embedders",
     "EndedSession": "holdfast.hooks",
+    "Guard": "holdfast.secrets",
     "Holdfast": "holdfast.holdfast",
     "HoldfastError": "holdfast.errors",
-    "LifeSettings": "holdfast.life.ending",
+    "IndexSettings": "holdfast.indexes.settings",
+    "LifeSettings": "holdfast.life.settings",
     "Llm": "holdfast.agents",
+    "McpSettings": "holdfast.tools.mcp.settings",
+    "Memory": "holdfast.domain.memory",
+    "MemorySettings": "holdfast.memory.lookup",
     "Message": "holdfast.domain.messages",
     "OpenAIModel": "holdfast.models",
-    "OpenTurn": "holdfast.turns.open_turn",
+    "OpenTurn": "holdfast.turns.library_turn",
+    "Owner": "holdfast.domain.memory",
+    "Pattern": "holdfast.secrets",
     "PythonSettings": "holdfast.tools.python.settings",
+    "RecallSettings": "holdfast.context.recalled",
     "Roster": "holdfast.agents",
     "SessionHandle": "holdfast.sessions.handle",
+    "SessionRef": "holdfast.domain.session",
     "Tool": "holdfast.tools.tool",
     "ToolContext": "holdfast.tools.context",
     "ToolLimits": "holdfast.tools.tool",
     "Transcripts": "holdfast.hooks.transcripts",
     "Webhook": "holdfast.hooks.webhook",
     "WorkspaceSettings": "holdfast.workspace",
+    "anthropic_tools": "holdfast.wire.anthropic:tools_to",
+    "embedder_of": "holdfast.embedders",
     "from_config": "holdfast.config.opening",
-    "open": "holdfast.entrance:open_holdfast",
+    "gemini_tools": "holdfast.wire.gemini:tools_to",
+    "make_redactor": "holdfast.secrets",
+    "open": "holdfast.holdfast:open_holdfast",
+    "open_store": "holdfast.stores",
+    "serve": "holdfast.server.run:serve_file",
     "tool_from": "holdfast.tools.functions",
+    "window_of": "holdfast.domain.budget",
 }
 
 

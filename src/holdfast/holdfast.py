@@ -20,16 +20,18 @@ from holdfast.engine.guarded import guarded
 from holdfast.engine.indexing import Indexer
 from holdfast.engine.queueing import QueueMode, QueueSettings
 from holdfast.engine.tenancy import Tenants
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, StoreClosed
 from holdfast.hooks.base import Hook
 from holdfast.hooks.callbacks import ENDS, F, Hooks
 from holdfast.hooks.callbacks import callback as as_hook
 from holdfast.hooks.observing import observed
 from holdfast.hooks.workspace import WorkspaceGit
 from holdfast.indexes.departures import unindexed
-from holdfast.indexes.opened import Indexes
+from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, index_settings
-from holdfast.life.ending import LifeSettings
+from holdfast.indexes.tenants import Indexes
+from holdfast.life.settings import SETTINGS as LIFE_SETTINGS
+from holdfast.life.settings import LifeSettings
 from holdfast.life.sweeping import Swept
 from holdfast.media.store import referring
 from holdfast.memory.lookup import MemorySettings
@@ -41,20 +43,22 @@ from holdfast.sessions.catalogue import Sessions
 from holdfast.sessions.state import SharedState
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
-from holdfast.stores.elsewhere import with_memories
 from holdfast.stores.memories import MemoryStore
+from holdfast.stores.memories_elsewhere import with_memories
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
 from holdfast.tools.workshop import Workshop
 from holdfast.turns.delegating import delegated
-from holdfast.turns.memory_injection import memories
-from holdfast.turns.reminding import conversations
-from holdfast.wire.sendable import text
+from holdfast.turns.recalling_conversations import conversations
+from holdfast.turns.recalling_memories import memories
+from holdfast.wire.sendable import check_text
 from holdfast.workspace import Workspaces, WorkspaceSettings
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 DEFAULT_TENANT = "default"
+MEMORY_URL = "sqlite://:memory:"
+_NOT_OPEN = "use it as `async with holdfast.open(…) as hf`: it is not open"
 
 
 def milliseconds() -> int:
@@ -76,7 +80,7 @@ class Holdfast(Sessions):
             `holdfast.agents.Summarizer`.
         artifacts: where the contents of artifacts are kept, and what is taken; by default on disk beside an SQLite file, else
             in the store.
-        life: how long sessions live, and how many there may be; see `holdfast.life.ending.LifeSettings`.
+        life: how long sessions live, and how many there may be; see `holdfast.life.settings.LifeSettings`.
         hooks: who is told of ends, as by `add_hook`; a `Transcripts` also follows what is written.
         guard: what happens to secrets before anything is stored; see `holdfast.secrets`. None: nothing.
         scorers: functions that rate messages, by the name that `scorer` may have: given a list of Chat Completions
@@ -144,26 +148,38 @@ class Holdfast(Sessions):
         self.roster = _with_functions(roster or Roster(), summarizers or {}, scorers or {})
         self.workspaces = None if workspaces is None else Workspaces.of(workspaces, clock, guard)
         self._dreaming = Dreaming(dreaming, clock, self.workspaces, self._proposer(dreaming.model, clock))
-        self.workshop = Workshop(
-            self.roster.tools,
-            self._take_tools,
-            tools=tools,
-            limits=tool_limits,
-            python=python,
-            mcp_servers=mcp_servers,
-            clock=clock,
-            guard=guard,
-            artifact_tools=artifact_tools,
-            workspaces=self.workspaces,
-        )
+        self.clock = clock
+        self.new_id = new_id
+        self.workshop = self._workshop(tools, tool_limits, python, mcp_servers, artifact_tools=artifact_tools)
         self.queueing = QueueSettings(mode=session_queue, timeout=queue_timeout)
         self.life = life or LifeSettings()
         self.roster.max_history_turns = self.life.max_history_turns
         self.hooks = Hooks()
         for hook in (*hooks, *([] if self.workspaces is None else [WorkspaceGit(self.workspaces)])):
             self.add_hook(hook)
-        self.clock = clock
-        self.new_id = new_id
+
+    def _workshop(
+        self,
+        tools: Iterable[Callable[..., Any] | Tool] | None,
+        limits: ToolLimits | None,
+        python: PythonSettings | None,
+        mcp_servers: Iterable[McpSettings],
+        *,
+        artifact_tools: bool,
+    ) -> Workshop:
+        """What runs here when a model calls it; the roster is given it."""
+        return Workshop(
+            self.roster.tools,
+            self._take_tools,
+            tools=tools,
+            limits=limits,
+            python=python,
+            mcp_servers=mcp_servers,
+            clock=self.clock,
+            guard=self.guard,
+            artifact_tools=artifact_tools,
+            workspaces=self.workspaces,
+        )
 
     def _proposer(self, model: str | None, clock: Callable[[], int]) -> Proposer | None:
         """Who proposes merges of promoted memories; None: nobody is to. Who has the model's name is looked up each time."""
@@ -221,9 +237,10 @@ class Holdfast(Sessions):
 
         Raises:
             InvalidRequest: that is no tenant's name.
+            StoreClosed: it is not open.
         """
         if self._tenants is None:
-            raise RuntimeError("use it as `async with holdfast.open(…) as hf`: it is not open")
+            raise StoreClosed(_NOT_OPEN)
         async with self._tenants.serving(tenant) as engine:
             if engine is self._engine:
                 yield self
@@ -303,9 +320,9 @@ class Holdfast(Sessions):
 
     @property
     def engine(self) -> Engine:
-        """What turns share."""
+        """What turns share. Raises `StoreClosed` before it is opened, and after it was closed."""
         if self._engine is None:
-            raise RuntimeError("use it as `async with holdfast.open(…) as hf`: it is not open")
+            raise StoreClosed(_NOT_OPEN)
         return self._engine
 
     @property
@@ -319,13 +336,18 @@ class Holdfast(Sessions):
         return self._engine.scoring if self._engine else None
 
     @property
+    def index(self) -> IndexService | None:
+        """The index of this tenant's sessions and memories: how it is doing, waited for, made anew; None: there is none."""
+        return self.engine.index
+
+    @property
     def artifacts(self) -> ArtifactService:
         """The artifacts of this tenant's sessions and users."""
         return self.engine.artifacts
 
     def user_state(self, user_id: str) -> SharedState:
         """What all sessions of a user share: keys that begin with `user:`."""
-        text(user_id, "user_id")
+        check_text(user_id, "user_id")
         return SharedState(self.engine, user_id)
 
     def app_state(self) -> SharedState:
@@ -373,6 +395,31 @@ class Holdfast(Sessions):
         swept = await self.engine.sweeper.sweep()
         await self.engine.teller.idle()
         return swept
+
+
+def open_holdfast(url: str | None = None, *, preset: str | None = None, **settings: Any) -> Holdfast:
+    """Open a store: `async with holdfast.open("sqlite:///chat.db") as hf`. See `Holdfast` for the settings.
+
+    `holdfast.open(store=…)` takes one that is open.
+
+    Args:
+        url: the store; None: `sqlite:///holdfast.db`, of a preset in memory.
+        preset: `mistralrs`: 128 sessions, half an hour, in memory; what is given beside it wins.
+        settings: those of `Holdfast`, and how long sessions live: `session_ttl` (24h) and `retention` (0, for ever) as `24h`,
+            `90s` or seconds, `max_sessions` (10000) and `max_history_turns` (0, all); see `holdfast.life.settings.LifeSettings`.
+
+    Raises:
+        InvalidRequest: a setting that cannot be.
+    """
+    given = {name: settings.pop(name) for name in LIFE_SETTINGS if name in settings}
+    if preset is not None or given:
+        if settings.get("life") is not None:
+            raise InvalidRequest(f"life says it already: leave out {', '.join(given) or 'preset'}", param="life")
+        settings["life"] = LifeSettings.of(preset, **given)
+    if url is None:
+        url = DEFAULT_URL if preset is None else MEMORY_URL
+    check_text(url, "url")
+    return Holdfast(url, **settings)
 
 
 def _checked(store: Store | None) -> Store | None:

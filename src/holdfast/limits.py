@@ -77,8 +77,16 @@ HOOKS: Final = 64
 """Hooks that are told of the end of a session."""
 SERVED: Final = 1000
 """Sessions of which hooks are told when the process ends: those that were written to last."""
+CONFIG_BYTES: Final = 1 * MIB
+"""A configuration file."""
+CONFIG_DEPTH: Final = 32
+"""Mappings and lists inside each other in it."""
+CONFIG_VALUES: Final = 50_000
+"""Values in it, counted after aliases are resolved: a few lines of aliases can stand for billions."""
 DOTENV_BYTES: Final = 64 * 1024
 """A `.env` file."""
+RECORDING_LINE_BYTES: Final = 64 * MIB
+"""Longest line of a recording that `replay` plays, and of a transcript."""
 HISTORY_TURNS: Final = 10_000
 """Most messages that `max_history_turns` may let a policy see: each working set is made from all of them."""
 ENDING_ERROR_CHARS: Final = 500
@@ -97,8 +105,12 @@ LEASE_MILLISECONDS: Final = 86_400_000
 """Longest time that a lease may be taken for."""
 FALLBACKS: Final = 16
 """Models that stand in for another."""
+MODEL_EVENT_BYTES: Final = 16 * MIB
+"""Longest event of a model's stream, or whole answer that is not streamed: a generated image in base64 fits."""
 UPSTREAMS: Final = 1000
 """Upstreams of which a process remembers how they are doing."""
+MODELS_LEARNED: Final = 1000
+"""Models of which a process remembers what their providers' answers teach; the one asked for longest ago goes, and is read again."""
 COOL_DOWN_FIRST_SECONDS: Final = 5.0
 """How long an upstream that failed is passed over where another stands in for it; doubled with each further failure in a row."""
 COOL_DOWN_SECONDS: Final = 300.0
@@ -151,8 +163,8 @@ MEMORY_CHARS: Final = 8_000
 """Characters of what a memory says."""
 RECALLED_MEMORIES: Final = 100
 """Memories that one recall gives."""
-SHELVED_MEMORIES: Final = 20_000
-"""Memories whose terms a process keeps where it has no index."""
+MEMORIES_AT_HAND: Final = 20_000
+"""Memories that a process keeps at hand: their terms, where it has no index, and those that are promoted."""
 SIGNALS_WAITING: Final = 10_000
 """Recalls that wait to be written down, in a process; the oldest are let go."""
 LOOKED_BACK: Final = 200
@@ -309,6 +321,8 @@ IMPORT_LINE_BYTES: Final = 256 * MIB
 """Longest line of a file that is imported: one session. A longer one is not read to its end."""
 IMPORT_VALUES: Final = 8_000_000
 """Values and keys' values in such a line."""
+EVALUATION_FILE_BYTES: Final = 512 * MIB
+"""Largest file of questions and conversations that recall is measured on."""
 
 # -- fixed, held by the server -----------------------------------------------
 

@@ -1,14 +1,16 @@
 """The command line: `holdfast serve | replay | chat | sessions | state | transcripts | keys | migrate | backup | doctor | config | …`.
 
-frame     the outermost command: errors as one line, exit codes, colour
-terminal  what reaches a terminal: cleaned text, JSON, tables, progress bars
-stores    which store a command works on, and which session is meant
-serve, replay, chat, sessions, state, keys, verify, migrate, backup (restore), doctor, config   a file a command
-transfer (export), importing, removal (delete, prune), turns (fork, rewind)   further commands of sessions
-search      what was said in a user's sessions      memories  what is remembered across them      index  what search uses
-transcripts  the files that a server writes      finding  what stands in one, and where      workspace  what agents commit
-evaluate   how well things are found   embeddings  the local model's weights   figures     the tables of replay   talk   what chat does with a session   fullness   how full a budget is
-transcript  a session as text      lines  sessions out of JSON lines      checks     what doctor looks at
+What all commands share:
+frame      the outermost command: errors as one line, exit codes, colour
+terminal   what reaches a terminal: cleaned text, JSON, tables, progress bars
+stores     which store a command works on, and which session is meant          owners   whose memories are meant
+
+A command is a file of its name; some have more:
+sessions   moving (fork, move, rewind), exporting, importing, removal (delete, prune), verify; lines: sessions out of JSON lines;
+           session_text: a session as text
+transcripts   transcript_files: what stands in the files that a server writes, and where
+memories   dreams                                    chat     talk: what it does with a session; fullness: how full a budget is
+replay     figures: its tables                       doctor   checkup: what it looks at
 
 Nothing slow is imported before a command needs it: `holdfast --help` answers at once.
 """

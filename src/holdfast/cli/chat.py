@@ -6,16 +6,16 @@ import io
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.frame import FAILED, Failure
+from holdfast.cli.frame import FAILED
 from holdfast.cli.fullness import Gauge
-from holdfast.cli.stores import place_options, user_option
-from holdfast.cli.terminal import counted, line
-from holdfast.errors import AmbiguousSession, HoldfastError, ModelError, SessionNotFound
+from holdfast.cli.stores import found, place_options, user_option
+from holdfast.cli.terminal import attended, counted, line
+from holdfast.errors import HoldfastError, ModelError, SessionNotFound
 
 if TYPE_CHECKING:
     import asyncio
@@ -65,16 +65,12 @@ def _opened(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast
     """An event loop that runs while something is done, and not while somebody thinks; and the open store."""
     import asyncio
 
-    from holdfast.config import life_of
-    from holdfast.config.hooks import hooks_of
-    from holdfast.config.roster import roster_of
-    from holdfast.holdfast import Holdfast
-    from holdfast.secrets import guard_of
+    from holdfast.config.opening import make_room, opened
+    from holdfast.config.parts import life_of
 
-    guard = guard_of(settings.config.redaction, settings.config.secret_guard)
-    hooks = hooks_of(settings.config.hooks, settings.config.redaction)
-    roster, life = roster_of(settings.config), life_of(settings.config)
-    hf = Holdfast(settings.store, roster=roster, guard=guard, life=life, hooks=hooks)
+    make_room(settings.store)
+    # Whoever talks here ends nobody else's sessions.
+    hf = opened(settings, life=life_of(settings.config))
     with asyncio.Runner() as runner:
         try:
             runner.run(hf.__aenter__())
@@ -87,15 +83,11 @@ async def _session(
     hf: Holdfast, session_id: str | None, *, user: str | None, agent: str | None, model: str | None
 ) -> SessionHandle:
     """The session that is meant: the user's, else the only one of that id, else a new one."""
-    from holdfast.sessions.catalogue import DEFAULT_USER
+    from holdfast.domain.session import DEFAULT_USER
 
     if session_id is not None and user is None:
-        try:
-            return hf.handle(await hf.store.find(session_id), agent=agent, model=model)
-        except AmbiguousSession as exc:
-            raise Failure(f"several users have a session {session_id!r}: say whose with --user") from exc
-        except SessionNotFound:
-            pass
+        with suppress(SessionNotFound):
+            return hf.handle(await found(hf, session_id, None), agent=agent, model=model)
     session = await hf.ensure(session_id, user_id=user or DEFAULT_USER, agent=agent)
     return hf.handle(session, agent=agent, model=model)
 
@@ -182,8 +174,8 @@ class Chat:
 
 
 def _attended() -> bool:
-    """Whether somebody sits there."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    """Whether somebody sits there who types, and reads."""
+    return attended() and sys.stdout.isatty()
 
 
 def _lines() -> Callable[[], str | None]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.frame import Failure, Misuse
-from holdfast.cli.stores import json_option
-from holdfast.cli.terminal import line, show_json
+from holdfast.cli.stores import config_option, json_option
+from holdfast.cli.terminal import attended, line, show_json
 
 if TYPE_CHECKING:
     from holdfast.config import ServerSettings
@@ -90,7 +90,7 @@ def _installer() -> tuple[list[str], str]:
 def _agreed(*, yes: bool) -> None:
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not attended():
         raise Misuse("nobody can be asked here: say --yes")
     click.confirm("Go on?", default=True, abort=True)
 
@@ -114,9 +114,7 @@ def _say_what_is_missing() -> None:
 
 @embeddings.command
 @click.argument("name", required=False)
-@click.option(
-    "--config", metavar="FILE", help="Configuration.  [default: holdfast.yaml, if it is there; HOLDFAST_CONFIG]"
-)
+@config_option
 @json_option
 def check(name: str | None, config: str | None, *, as_json: bool) -> None:
     """Have an embedder make vectors of three sentences, and see whether those alike in meaning are near each other.
@@ -145,7 +143,7 @@ def check(name: str | None, config: str | None, *, as_json: bool) -> None:
 
 def _chosen(settings: ServerSettings, name: str | None) -> tuple[str, EmbedderSettings]:
     from holdfast.config import embedder_settings
-    from holdfast.config.resolve import BUILT_IN
+    from holdfast.config.model import BUILT_IN
     from holdfast.embedders import EmbedderSettings
 
     known = list(settings.config.embedders)

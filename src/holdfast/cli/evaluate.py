@@ -14,7 +14,7 @@ from holdfast.cli.terminal import Column, counted, line, plain, progress, show_j
 if TYPE_CHECKING:
     from holdfast.embedders import Embedder
     from holdfast.evaluation import Dataset, Figures, Given, Mode
-    from holdfast.search.asking import SearchMode
+    from holdfast.recall.base import SearchMode
 
 MODES = ("keyword", "vector", "hybrid", "all")
 LOCAL = "local"

@@ -46,12 +46,8 @@ def _note(result: Result, writer: str | None) -> str:
     if writer is None:
         return f"{name}: no model wrote summaries, the digest stood in (see --summarizer)"
     failed = f", {result.summaries_failed:,} failed" if result.summaries_failed else ""
-    made = f"{_summaries(result.summaries)} by {line(writer)}{failed}"
+    made = f"{counted(result.summaries, 'summary', 'summaries')} by {line(writer)}{failed}"
     return f"{name} at {result.budget:,}: {made}, {result.summarizer_tokens:,} tokens"
-
-
-def _summaries(count: int) -> str:
-    return f"{count:,} {'summary' if count == 1 else 'summaries'}"
 
 
 def per_session(played: Sequence[Played]) -> None:
@@ -155,6 +151,7 @@ def _signed(name: str, change: float) -> str:
 
 
 _count = "{:,}".format
+# A head has two lines, so that the whole stays within 100 characters.
 _COLUMNS: dict[str, tuple[Column, Callable[[Any], str]]] = {
     "strategy": (Column("strategy"), str),
     "budget": (Column("budget", number=True), _count),

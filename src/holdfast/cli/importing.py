@@ -95,7 +95,7 @@ class Plan:
 
 async def _checked(hf: Holdfast, opened: Sequence[Source], user: str | None) -> Plan:
     """Read everything; a mistake is told with its place, and nothing has been written yet."""
-    from holdfast.sessions.moving import check, there
+    from holdfast.sessions.exporting import check_import, existing
 
     plan = Plan()
     places: dict[SessionRef, str] = {}
@@ -108,8 +108,8 @@ async def _checked(hf: Holdfast, opened: Sequence[Source], user: str | None) -> 
             places[ref] = item.place
             bar.about(f"checking {item.place}")
             try:
-                check(ref, item.session)
-                found = await there(hf.store, ref, item.session)
+                check_import(ref, item.session)
+                found = await existing(hf.store, ref, item.session)
             except InvalidRequest as exc:
                 raise Failure(f"{item.place}: {exc}") from exc
             plan.count += 1
@@ -124,7 +124,7 @@ async def _checked(hf: Holdfast, opened: Sequence[Source], user: str | None) -> 
 
 async def _imported(hf: Holdfast, opened: Sequence[Source], user: str | None, plan: Plan, *, keep: bool) -> Told:
     """Write what is to be written; one session that cannot be does not keep the others from it."""
-    from holdfast.sessions.moving import imported
+    from holdfast.sessions.exporting import imported
 
     told = Told()
     with progress(plan.count) as bar:
@@ -160,8 +160,7 @@ def _all(hf: Holdfast, opened: Sequence[Source]) -> Any:
 
 def _ref(item: Sent, user: str | None) -> SessionRef:
     """Whose session it becomes, and what it is called."""
-    from holdfast.domain.session import SessionRef
-    from holdfast.sessions.catalogue import DEFAULT_USER
+    from holdfast.domain.session import DEFAULT_USER, SessionRef
 
     said = DEFAULT_USER if item.session.user_id is None else item.session.user_id
     return SessionRef(said if user is None else user, item.id)

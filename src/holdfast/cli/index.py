@@ -101,6 +101,6 @@ def rebuild(user: str | None, session: str | None, store: str | None, config: st
 
 
 def _service(hf: Holdfast) -> IndexService:
-    if hf.engine.index is None:
+    if hf.index is None:
         raise Failure("there is no index: the configuration has `storage.index.enabled: false`")
-    return hf.engine.index
+    return hf.index

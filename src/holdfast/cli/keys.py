@@ -190,7 +190,7 @@ def _refuse_memory(store: str | None, config: str | None) -> None:
     import os
 
     from holdfast.config import settings_from
-    from holdfast.stores.sqlite import MEMORY, path_of
+    from holdfast.stores.sql.address import MEMORY, path_of
 
     url = settings_from({"store": store, "config": config}, os.environ).store
     if url.startswith("sqlite:") and path_of(url) == MEMORY:

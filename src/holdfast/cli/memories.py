@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from holdfast.memory.lookup import RecalledMemories
     from holdfast.memory.remembering import Remembered
 
-T = TypeVar("T")
 _SHOWN = 100
 """Characters of a content in a table."""
 _TYPES = ("semantic", "episodic", "procedural", "user", "feedback", "project", "reference")
@@ -204,7 +203,7 @@ def forget(
     if as_json:
         show_json({"forgotten": list(gone)})
     else:
-        click.echo(f"Forgot {counted(len(gone), 'memory') if len(gone) == 1 else f'{len(gone)} memories'}.")
+        click.echo(f"Forgot {counted(len(gone), 'memory', 'memories')}.")
     if session is not None and not gone:
         click.echo(f"Nothing comes from session {line(session, _SHOWN)} of user {line(user, _SHOWN)} alone.", err=True)
 

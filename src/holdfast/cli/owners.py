@@ -77,6 +77,6 @@ async def settled(hf: Holdfast) -> None:
     """Wait, for a while, until what waits for a vector has one: no server may be there to make it behind."""
     import anyio
 
-    if hf.engine.index is not None and hf.engine.index.embedder is not None:
+    if hf.index is not None and hf.index.embedder is not None:
         with anyio.move_on_after(_SETTLE_SECONDS):
-            await hf.engine.index.settled()
+            await hf.index.settled()

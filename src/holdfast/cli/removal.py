@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import click
 
 from holdfast.cli.frame import Failure
 from holdfast.cli.stores import all_found, json_option, place_options, user_option, work
-from holdfast.cli.terminal import counted, line, moment, progress, show_json
+from holdfast.cli.terminal import attended, counted, line, moment, progress, show_json
 from holdfast.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -96,11 +95,6 @@ def _confirm(told: Sequence[str], what: str) -> None:
         click.echo(f"  {one}", err=True)
     if not click.confirm(f"Delete {what}?", err=True):
         raise Failure("nothing was deleted")
-
-
-def attended() -> bool:
-    """Whether somebody sits there to be asked."""
-    return sys.stdin.isatty()
 
 
 # -- prune -------------------------------------------------------------------
@@ -189,7 +183,7 @@ def _sum(receipts: Sequence[Receipt]) -> str:
     if total.artifacts:
         said.append(f"{counted(total.artifacts, 'version')} of artifacts with {counted(total.artifact_bytes, 'byte')}")
     if total.memories:
-        said.append("1 memory" if total.memories == 1 else f"{total.memories:,} memories")
+        said.append(counted(total.memories, "memory", "memories"))
     if total.transcripts:
         said.append(counted(total.transcripts, "transcript"))
     if total.pending_deliveries:

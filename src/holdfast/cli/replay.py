@@ -18,7 +18,7 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 
 if TYPE_CHECKING:
     from holdfast.agents import Llm
-    from holdfast.replay import Comparison, Played, Result, Scribe, Spec
+    from holdfast.replay import Comparison, Played, Result, Spec, SummaryWriter
     from holdfast.wire.transcripts import BadLine, Recording
 
 T = TypeVar("T")
@@ -184,8 +184,8 @@ def replay(
 
         plotting.require()
     runs = _runs(pair or specs, budgets)
-    with _scribes(runs.values(), summarizer, config) as scribes:
-        played = _played(_read(files, chain=chain, skip_bad=skip_bad), runs, scribes)
+    with _writers(runs.values(), summarizer, config) as writers:
+        played = _played(_read(files, chain=chain, skip_bad=skip_bad), runs, writers)
     if plot:
         _draw(list(played.values()), plot)
     if pair:
@@ -193,12 +193,12 @@ def replay(
     else:
         _show(list(played.values()), as_json=as_json, per_session=per_session)
     if not as_json:
-        figures.summaries(_summarized(runs, played, scribes))
+        figures.summaries(_summarized(runs, played, writers))
         if not any(one.result.calls for one in played.values()):
             click.echo(
                 "There is no call to judge: a recording needs an assistant message after another message.", err=True
             )
-    _tell_failures(scribes.values())
+    _tell_failures(writers.values())
 
 
 # -- the recordings ----------------------------------------------------------
@@ -252,15 +252,17 @@ def _runs(specs: Sequence[Spec], budgets: Sequence[int]) -> dict[Run, Spec]:
     return dict(sorted(runs.items(), key=lambda run: order.index(run[0][1])))
 
 
-def _played(sessions: Sequence[Recording], runs: dict[Run, Spec], scribes: Mapping[str, Scribe]) -> dict[Run, Played]:
-    from holdfast.replay import play_each
+def _played(
+    sessions: Sequence[Recording], runs: dict[Run, Spec], writers: Mapping[str, SummaryWriter]
+) -> dict[Run, Played]:
+    from holdfast.replay import play
 
     played = {}
     with progress(len(sessions) * len(runs)) as bar:
         for (label, budget), spec in runs.items():
             bar.about(f"{label} {budget}")
-            scribe = scribes.get(spec.label)
-            played[label, budget] = play_each(sessions, spec, budget, on_session=bar.step, scribe=scribe)
+            writer = writers.get(spec.label)
+            played[label, budget] = play(sessions, spec, budget, on_session=bar.step, writer=writer)
     return played
 
 
@@ -281,14 +283,14 @@ def _comparisons(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run,
 
 
 @contextmanager
-def _scribes(specs: Collection[Spec], summarizer: str, config: str | None) -> Iterator[dict[str, Scribe]]:
+def _writers(specs: Collection[Spec], summarizer: str, config: str | None) -> Iterator[dict[str, SummaryWriter]]:
     """By label, who writes the summaries of a spec: whom it names itself, else `summarizer`; each asked for once."""
-    from holdfast.replay import NOBODY, Scribe
+    from holdfast.replay import NOBODY, SummaryWriter
 
     wanted = {spec.label: spec.summarizer or summarizer for spec in specs if spec.summarizes}
     with ExitStack() as stack:
         made = {
-            name: stack.enter_context(Scribe(_llm(name, config)))
+            name: stack.enter_context(SummaryWriter(_llm(name, config)))
             for name in dict.fromkeys(wanted.values())
             if name not in NOBODY
         }
@@ -314,19 +316,19 @@ def _llm(name: str, config: str | None) -> Llm:
 
 
 def _summarized(
-    runs: dict[Run, Spec], played: dict[Run, Played], scribes: Mapping[str, Scribe]
+    runs: dict[Run, Spec], played: dict[Run, Played], writers: Mapping[str, SummaryWriter]
 ) -> Iterator[tuple[Result, str | None]]:
     """Results of strategies with summaries, and who wrote them."""
     for run, spec in runs.items():
         if spec.has_summaries:
-            scribe = scribes.get(spec.label)
-            yield played[run].result, scribe.name if scribe else None
+            writer = writers.get(spec.label)
+            yield played[run].result, writer.name if writer else None
 
 
-def _tell_failures(scribes: Iterable[Scribe]) -> None:
-    for scribe in dict.fromkeys(scribes):
-        if scribe.failed:
-            click.echo(f"Summaries by {line(scribe.name)} failed; the first: {line(scribe.failed)}", err=True)
+def _tell_failures(writers: Iterable[SummaryWriter]) -> None:
+    for writer in dict.fromkeys(writers):
+        if writer.failed:
+            click.echo(f"Summaries by {line(writer.name)} failed; the first: {line(writer.failed)}", err=True)
 
 
 # -- the results -------------------------------------------------------------

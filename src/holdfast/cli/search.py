@@ -68,10 +68,10 @@ async def _found(hf: Holdfast, query: str, asked: dict[str, Any]) -> SearchResul
     zone = zone_named(asked["tz"])
     since, until = (None if asked[name] is None else moment_of(asked[name], name, zone) for name in ("since", "until"))
     behind: tuple[str, ...] = ()
-    if hf.engine.index is not None:
+    if hf.index is not None:
         with anyio.move_on_after(_WALK_SECONDS) as looking:
-            await hf.engine.index.walk()
-            await hf.engine.index.settled()
+            await hf.index.walk()
+            await hf.index.settled()
         if looking.cancelled_caught:
             behind = ("not everything is in the index yet: a server, or `holdfast index rebuild`, takes in the rest",)
     found = await hf.search(
@@ -126,7 +126,7 @@ def _shown(found: SearchResults, user: str) -> Iterator[str]:
 
 
 def _heading(hit: SearchHit) -> str:
-    from holdfast.cli.transcript import role_shown
+    from holdfast.cli.session_text import role_shown
 
     who = hit.name or hit.agent
     spoke = role_shown(hit.role) + (f" {line(who, _NAME)}" if who and who != hit.role else "")

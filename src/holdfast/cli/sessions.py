@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.exporting import export
 from holdfast.cli.importing import import_
+from holdfast.cli.moving import fork, move, rewind
 from holdfast.cli.removal import delete, prune
 from holdfast.cli.stores import all_found, found, ids_argument, json_option, place_options, user_option, work
 from holdfast.cli.terminal import Column, counted, moment, show_json, show_table
-from holdfast.cli.transfer import export
-from holdfast.cli.turns import fork, move, rewind
 from holdfast.cli.verify import verify
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _table(listed: Sequence[Session]) -> None:
             session.user_id,
             session.agent or "-",
             moment(session.updated_at),
-            f"{session.tail.turn_id + 1:,}",
+            f"{session.turns:,}",
             f"{session.messages:,}",
             f"{session.tokens:,}",
         ]
@@ -109,7 +109,7 @@ def show(
 
         show_json(export_to(rows.session, entries))
         return
-    from holdfast.cli.transcript import transcript
+    from holdfast.cli.session_text import transcript
 
     told = transcript(rows.session, rows.entries, full=full, compactions=compactions)
     click.echo("\n".join(shown.rstrip() for shown in told))

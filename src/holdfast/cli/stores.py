@@ -13,7 +13,7 @@ from holdfast.cli.frame import Failure
 from holdfast.errors import AmbiguousSession, StoreUnavailable
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
+    from holdfast.config import ServerSettings
     from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
 
@@ -24,12 +24,12 @@ T = TypeVar("T")
 def place_options(command: F) -> F:
     """`--store` and `--config`; flags win over the environment, that over the file."""
     store = click.option("--store", metavar="URL", help="Where sessions live, like sqlite:///chat.db  [HOLDFAST_STORE]")
-    config = click.option(
-        "--config", metavar="FILE", help="Configuration.  [default: holdfast.yaml, if it is there; HOLDFAST_CONFIG]"
-    )
-    return store(config(command))
+    return store(config_option(command))
 
 
+config_option = click.option(
+    "--config", metavar="FILE", help="Configuration.  [default: holdfast.yaml, if it is there; HOLDFAST_CONFIG]"
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 user_option = click.option("--user", metavar="ID", help="Whose sessions.")
 ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True)
@@ -61,70 +61,49 @@ def work(
     import anyio
 
     from holdfast.config import settings_from
-    from holdfast.config.opening import make_room
-    from holdfast.holdfast import Holdfast
+    from holdfast.config.opening import make_room, opened
 
     settings = settings_from({"store": store, "config": config}, os.environ)
     if makes:
         make_room(settings.store)
     else:
         require(settings.store)
-    parts = {
-        **_kept(settings.config, still=still, ends=ends),
-        **_recalled(settings.config, settings.store, models=models, looks=looks),
-    }
+    hf = opened(settings, **_without_turns(settings, ends=ends, still=still, models=models, looks=looks))
 
-    async def opened() -> T:
-        async with Holdfast(settings.store, **parts) as hf:
+    async def done() -> T:
+        async with hf:
             return await do(hf)
 
-    return anyio.run(opened)
+    return anyio.run(done)
 
 
-def _kept(config: Config, *, still: bool, ends: bool) -> dict[str, Any]:
-    """What a `Holdfast` of the configuration keeps, for how long, and whom it tells."""
+def _without_turns(settings: ServerSettings, *, ends: bool, still: bool, models: bool, looks: bool) -> dict[str, Any]:
+    """What a command has otherwise than the configuration: it runs no turns, starts no tools, and ends nothing behind its work."""
     import msgspec
 
-    from holdfast.config import artifacts_of, life_of
-    from holdfast.config.hooks import hooks_of
-    from holdfast.config.workspace import workspaces_of
-    from holdfast.secrets import guard_of
+    from holdfast.config.indexing import index_of
+    from holdfast.config.parts import life_of
+    from holdfast.indexes.settings import as_it_is
 
+    config = settings.config
     life = life_of(config)
     if still:
         life = msgspec.structs.replace(life, max_sessions=0, sweep=False, still=True)
-    return {
-        "guard": guard_of(config.redaction, config.secret_guard),
-        "artifacts": artifacts_of(config),
-        "hooks": hooks_of(config.hooks, config.redaction) if ends else (),
-        "life": life,
-        "workspaces": workspaces_of(config.hooks.workspace_git) if ends else None,
-    }
-
-
-def _recalled(config: Config, url: str, *, models: bool, looks: bool) -> dict[str, Any]:
-    """How a `Holdfast` of the configuration finds what was said and remembered, and dreams of it."""
-    from holdfast.config.dreaming import dreaming_of
-    from holdfast.config.indexing import index_of
-    from holdfast.config.opening import memory_of
-    from holdfast.config.roster import roster_of
-    from holdfast.indexes.settings import as_it_is
-
-    index, memory = index_of(config), memory_of(config)
-    dreaming = dreaming_of(config.dreaming, memory.half_lives)
-    return {
-        "index": as_it_is(index, url) if looks and index is not None else index,
-        "memory": memory,
-        "dreaming": dreaming,
-        "roster": roster_of(config) if models and dreaming.model else None,
-    }
+    instead: dict[str, Any] = {"life": life, "python": None, "mcp_servers": ()}
+    if not ends:
+        instead |= {"hooks": (), "workspaces": None}
+    if not (models and config.dreaming.model):
+        instead["roster"] = None
+    if looks and (index := index_of(config)) is not None:
+        instead["index"] = as_it_is(index, settings.store)
+    return instead
 
 
 def require(url: str) -> None:
     """Refuse a SQLite file that is not there: opening it would make it."""
     if not url.startswith("sqlite:"):
         return
-    from holdfast.stores.sqlite import MEMORY, path_of
+    from holdfast.stores.sql.address import MEMORY, path_of
 
     path = path_of(url)
     if path != MEMORY and not Path(path).exists():

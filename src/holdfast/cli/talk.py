@@ -96,11 +96,12 @@ class Talk:
         return [f"{built.tokens:,} of {built.budget:,} tokens", *map(_decided, built.decisions)]
 
     async def _history(self, rest: str) -> Iterable[str]:
-        from holdfast.cli.transcript import transcript
+        from holdfast.cli.session_text import transcript
 
         count = _number(rest, "/history N") if rest else SHOWN
-        session, entries = await self.handle.info(), await self._hf.store.entries(self.handle.ref)
-        return [told.rstrip() for told in transcript(session, entries[-count:] if count else (), full=False)]
+        session, ref = await self.handle.info(), self.handle.ref
+        newest = await self._hf.store.entries(ref, limit=count, descending=True) if count else ()
+        return [told.rstrip() for told in transcript(session, newest[::-1], full=False)]
 
     async def _pin(self, rest: str) -> Iterable[str]:
         seq = _number(rest, "/pin N")

@@ -43,9 +43,9 @@ def line(text: str, limit: int | None = None) -> str:
     return folded if limit is None or len(folded) <= limit else folded[: limit - 1] + "…"
 
 
-def counted(count: int, what: str) -> str:
-    """`1 session`, `2,000 sessions`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def counted(count: int, what: str, several: str | None = None) -> str:
+    """`1 session`, `2,000 sessions`; `several` where more than one are not called by an `s` behind."""
+    return f"{count:,} {what if count == 1 else several or f'{what}s'}"
 
 
 def moment(timestamp: int, zone: tzinfo | None = None) -> str:
@@ -54,6 +54,11 @@ def moment(timestamp: int, zone: tzinfo | None = None) -> str:
         return datetime.fromtimestamp(timestamp / 1000, UTC).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):  # imported from somewhere: any number may stand there
         return f"{timestamp} ms"
+
+
+def attended() -> bool:
+    """Whether somebody sits there to be asked."""
+    return sys.stdin.isatty()
 
 
 def _escaped(match: re.Match[str]) -> str:

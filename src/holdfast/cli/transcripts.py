@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from holdfast.cli.frame import Failure, Misuse
-from holdfast.cli.stores import json_option, place_options, user_option, work
+from holdfast.cli.stores import config_option, json_option, place_options, user_option, work
 from holdfast.cli.terminal import Column, counted, line, progress, show_json, show_table
 from holdfast.errors import HoldfastError, SessionNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.cli.finding import Found
+    from holdfast.cli.transcript_files import Found
     from holdfast.holdfast import Holdfast
     from holdfast.hooks.transcripts_lines import Read
 
@@ -40,10 +40,7 @@ def folder_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(file_okay=False),
         help="Where they are.  [default: hooks.transcripts_dir of the configuration]",
     )
-    config = click.option(
-        "--config", metavar="FILE", help="Configuration.  [default: holdfast.yaml, if it is there; HOLDFAST_CONFIG]"
-    )
-    return folder(config(command))
+    return folder(config_option(command))
 
 
 def _folder(given: str | None, config: str | None) -> Path:
@@ -135,7 +132,7 @@ def list_(user: str | None, limit: int, folder: str | None, config: str | None, 
 
 
 def _summary(heading: Heading) -> dict[str, Any]:
-    from holdfast.cli.finding import entries_in
+    from holdfast.cli.transcript_files import entries_in
 
     count, first, last = 0, None, None
     for entry in entries_in(heading.path):
@@ -167,8 +164,8 @@ def show(
     as_json: bool,
 ) -> None:
     """Show what was said in a session. ID is the session's, or the name of a file in the folder."""
-    from holdfast.cli.finding import entries_in
-    from holdfast.cli.transcript import role_shown, said
+    from holdfast.cli.session_text import role_shown, said
+    from holdfast.cli.transcript_files import entries_in
 
     heading = _meant(_folder(folder, config), session_id, user)
     entries: Iterator[Any] | deque[Any] = entries_in(heading.path, retired=retired)
@@ -216,7 +213,7 @@ def search(
 
     Case, accents and white space do not count. Everything else is taken as it stands: there are no operators.
     """
-    from holdfast.cli.finding import Needle, found_in
+    from holdfast.cli.transcript_files import Needle, found_in
 
     needle = Needle(query)
     if not needle.folded:
@@ -240,7 +237,7 @@ def _show_hits(hits: Sequence[tuple[Heading, Found]], *, as_json: bool) -> None:
     if as_json:
         show_json([{**heading.as_json(), **hit._asdict()} for heading, hit in hits])
         return
-    from holdfast.cli.transcript import role_shown
+    from holdfast.cli.session_text import role_shown
 
     if not hits:
         click.echo("Nothing was found.", err=True)
@@ -319,11 +316,10 @@ _LEFT = {
 
 
 async def _imported(hf: Holdfast, file: Path, user: str | None, before: int) -> _Done:
-    from holdfast.domain.session import SessionRef
+    from holdfast.domain.session import DEFAULT_USER, SessionRef
     from holdfast.hooks.transcripts_lines import lines_of, session_from
     from holdfast.hooks.transcripts_names import earlier_id
-    from holdfast.sessions.catalogue import DEFAULT_USER
-    from holdfast.sessions.moving import imported
+    from holdfast.sessions.exporting import imported
 
     try:
         with file.open("rb") as opened:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from holdfast.cli.exporting import each_ref
 from holdfast.cli.frame import Failure
 from holdfast.cli.stores import all_found, json_option, place_options, user_option, work
 from holdfast.cli.terminal import counted, line, progress, show_json
-from holdfast.cli.transfer import each_ref
 from holdfast.errors import SessionNotFound, StoreCorrupt
 
 if TYPE_CHECKING:
@@ -93,5 +93,4 @@ def _show(told: Sequence[Verified]) -> None:
     good = [one for one in told if one.error is None]
     if good or not told:
         entries = sum(one.entries for one in good)
-        checked = f"{entries:,} {'entry' if entries == 1 else 'entries'} checked"
-        click.echo(f"Sound: {counted(len(good), 'session')}, {checked}.")
+        click.echo(f"Sound: {counted(len(good), 'session')}, {counted(entries, 'entry', 'entries')} checked.")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.cli.frame import Failure, Misuse
-from holdfast.cli.removal import attended
-from holdfast.cli.stores import json_option
-from holdfast.cli.terminal import Column, counted, line, moment, plain, show_json, show_table
+from holdfast.cli.stores import config_option, json_option
+from holdfast.cli.terminal import Column, attended, counted, line, moment, plain, show_json, show_table
 
 if TYPE_CHECKING:
     from holdfast.workspace import History, Outcome, Workspace
@@ -29,10 +28,7 @@ def _options(command: F) -> F:
     """What all of them take: whose workspace, where that is said, and how it is told."""
     agent = click.argument("agent", metavar="AGENT")
     tenant = click.option("--tenant", metavar="ID", default="default", help="Whose agent.  [default: default]")
-    config = click.option(
-        "--config", metavar="FILE", help="Configuration.  [default: holdfast.yaml, if it is there; HOLDFAST_CONFIG]"
-    )
-    return agent(tenant(config(json_option(command))))
+    return agent(tenant(config_option(json_option(command))))
 
 
 def _do(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, config: str | None) -> T:
@@ -45,7 +41,7 @@ def _do(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, conf
     from holdfast.holdfast import milliseconds
     from holdfast.secrets import guard_of
     from holdfast.workspace import Workspaces
-    from holdfast.workspace.service import DEFAULT
+    from holdfast.workspace.workspaces import DEFAULT
 
     found = settings_from({"config": config}, os.environ).config
     settings = workspaces_of(found.hooks.workspace_git)
@@ -99,7 +95,7 @@ def _show(found: History) -> None:
 @_options
 def checkpoint(agent: str, tenant: str, config: str | None, *, note: str | None, as_json: bool) -> None:
     """Commit what the workspace holds now."""
-    from holdfast.tools.checkpoint import told_of
+    from holdfast.tools.workspace import told_of
 
     outcome = _do(lambda one: one.checkpoint(note), agent, tenant, config)
     if as_json:
@@ -122,7 +118,7 @@ def purge(agent: str, tenant: str, config: str | None, *, yes: bool, as_json: bo
     outcome = _do(lambda one: one.purge(), agent, tenant, config)
     made = outcome.commit
     if as_json:
-        from holdfast.tools.checkpoint import told_of
+        from holdfast.tools.workspace import told_of
 
         show_json(told_of(outcome))
     elif made is not None:

@@ -1,33 +1,39 @@
 """`holdfast.yaml`: one typed model of every key, a strict loader, and what the keys mean together.
 
-values    durations, sizes, masks              document  YAML with line numbers and `${VAR}`
-model     every key, its type and default      convert   from the one to the other, every mistake at once
-loading   text, file, or nothing               resolve   which model, which store, flags and environment
-report    what `config check` tells
+What a file may say:
+model      the whole, every section with its type and default; a section of some size is a file of its own name:
+           agents, auth, dreaming, embedders, gateway, hooks, llms, python, secrets, storage, workspace
+kinds      what sections are made of             values     durations, sizes, masks
+
+From text to that:
+document   YAML with line numbers and `${VAR}`   dotenv     variables, and those of `.env` files
+spelling   other systems' words for the same     overrides  `HOLDFAST_GATEWAY__PORT` and its like
+convert    from the tree to the model            relations  what agents say of each other
+loading    text, file, or nothing: every mistake at once
+
+What it means:
+upstreams  which model answers, who embeds       resolve    which store; flags and environment over the file
+roster, indexing, parts   what a `Holdfast` is made of      opening    the `Holdfast` itself
+
+What people are told:
+report     `config check`                        warnings   what loads, and will not do what was meant
+shown      `config show`
+fields     the table of all keys                 schema     JSON Schema for editors
 """
 
 from holdfast.config.agents import Agent, McpServer
-from holdfast.config.gateway import Gateway, Timeouts
+from holdfast.config.gateway import Gateway, Timeouts, is_loopback
+from holdfast.config.llms import LLM, LLMSettings
 from holdfast.config.loading import DEFAULT_FILE, default, load, read
-from holdfast.config.model import LLM, Config, Database, LLMSettings, ShortTerm
-from holdfast.config.report import Report, check, config_check
-from holdfast.config.resolve import (
-    ServerSettings,
-    artifacts_of,
-    context_of,
-    database_url,
-    embedder_settings,
-    find_file,
-    is_loopback,
-    life_of,
-    mcp_of,
-    python_of,
-    settings_from,
-    store_url,
-    upstream_of,
-)
+from holdfast.config.model import Config, ShortTerm
+from holdfast.config.parts import artifacts_of, life_of, mcp_of, python_of
+from holdfast.config.report import Report, config_check
+from holdfast.config.resolve import ServerSettings, find_file, settings_from, store_url
 from holdfast.config.shown import config_show, describe
+from holdfast.config.storage import Database, database_url
+from holdfast.config.upstreams import context_of, embedder_settings, upstream_of
 from holdfast.config.values import format_duration, format_size, mask_url, parse_duration, parse_size
+from holdfast.config.warnings import check
 
 __all__ = [
     "DEFAULT_FILE",

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
+from holdfast.config.gateway import is_loopback
 from holdfast.config.kinds import Count, Mistake, Names, Settings, Text, Url, url_mistakes
 from holdfast.limits import ID_BYTES
 from holdfast.stores.keys import Role
@@ -17,7 +18,6 @@ ALGORITHMS: Final = (
     "EdDSA",
 )
 """How a token may be signed: with a key that only its issuer has. Those with a shared secret are none of them."""
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class Jwt(Settings, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class Jwt(Settings, frozen=True, kw_only=True):
         if (self.jwks_url is None) == (self.jwks_file is None):
             found.append(("jwks_url", "give one of jwks_url and jwks_file"))
         parts = urlsplit(self.jwks_url or "")
-        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             found.append(("jwks_url", "must begin with https://: whoever changes the keys on the way may come in"))
         wrong = [name for name in self.algorithms if name not in ALGORITHMS]
         found += [("algorithms", f"{name!r} is none of {', '.join(ALGORITHMS)}") for name in wrong]

@@ -14,17 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import yaml
 
+from holdfast.limits import CONFIG_BYTES, CONFIG_DEPTH, CONFIG_VALUES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-MAX_BYTES: Final = 1 << 20
-"""Largest file that is read."""
-
-MAX_DEPTH: Final = 32
-"""Deepest nesting."""
-
-MAX_NODES: Final = 50_000
-"""Most values, counted after aliases are resolved: a few lines of aliases can stand for billions."""
 
 Kind = Literal["string", "integer", "number", "boolean", "null"]
 
@@ -207,8 +200,8 @@ def parse(text: str, *, env: Mapping[str, str], problems: Problems) -> Section |
 
 
 def _tree(text: str, builder: _Builder) -> Node:
-    if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
-        raise _TooMuch(0, f"larger than {MAX_BYTES >> 20} MiB")
+    if len(text) > CONFIG_BYTES or len(text.encode(errors="replace")) > CONFIG_BYTES:
+        raise _TooMuch(0, f"larger than {CONFIG_BYTES >> 20} MiB")
     loader = _Loader(text)
     try:
         root = loader.get_single_node()
@@ -235,8 +228,8 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         # Checked on the way down: Python's own stack would end first.
         self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise _TooMuch(self.line + 1, f"nested more than {MAX_DEPTH} deep")
+        if self._depth > CONFIG_DEPTH:
+            raise _TooMuch(self.line + 1, f"nested more than {CONFIG_DEPTH} deep")
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -259,10 +252,10 @@ class _Builder:
     def build(self, node: yaml.Node, path: str, depth: int) -> Node:
         line = node.start_mark.line + 1
         self._nodes += 1
-        if self._nodes > MAX_NODES:
-            raise _TooMuch(line, f"more than {MAX_NODES:,} values, aliases resolved")
-        if depth > MAX_DEPTH:  # an alias inside of what it stands for
-            raise _TooMuch(line, f"nested more than {MAX_DEPTH} deep")
+        if self._nodes > CONFIG_VALUES:
+            raise _TooMuch(line, f"more than {CONFIG_VALUES:,} values, aliases resolved")
+        if depth > CONFIG_DEPTH:  # an alias inside of what it stands for
+            raise _TooMuch(line, f"nested more than {CONFIG_DEPTH} deep")
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
             return self._section(node, path, depth)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta
@@ -102,3 +103,13 @@ class Gateway(Settings, frozen=True, kw_only=True):
             speech=self.max_speech,
             body_timeout=self.body_timeout,
         )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a server that listens there is reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:  # a name: whoever answers for it decides where it leads
+        return False

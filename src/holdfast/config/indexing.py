@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.config.model import Config, IndexStorage, MemoryStorage
-from holdfast.config.resolve import database_url, embedder_settings, place_of
+from holdfast.config.model import Config
+from holdfast.config.storage import IndexStorage, MemoryStorage, database_url
+from holdfast.config.upstreams import embedder_settings
 from holdfast.errors import ConfigError
 from holdfast.indexes.settings import IndexSettings
 
@@ -34,7 +35,7 @@ def index_of(config: Config) -> IndexSettings | None:
 
 def _url(config: Config, name: str) -> str:
     """Where a database of the configuration is."""
-    where = place_of(config, "storage.index.database")
+    where = config.place_of("storage.index.database")
     database = config.databases.get(name)
     if database is None:
         known = ", ".join(config.databases) or "none"

@@ -10,10 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.config.values import MASK, is_secret_name
+from holdfast.durations import LONGEST
 
-_YEARS_100: Final = 100 * 365 * 86_400
-
-Duration = Annotated[float, Meta(ge=0, le=_YEARS_100, extra={"form": "duration"})]
+Duration = Annotated[float, Meta(ge=0, le=LONGEST, extra={"form": "duration"})]
 """Seconds; written `24h`, `1h30m`, `90s`, `250ms` or as a number of seconds."""
 
 Timeout = Annotated[float, Meta(ge=0.001, le=86_400, extra={"form": "duration"})]

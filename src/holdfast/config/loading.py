@@ -11,12 +11,14 @@ from holdfast.config import document
 from holdfast.config.convert import validated
 from holdfast.config.document import Listing, Node, Problems, Scalar, Section
 from holdfast.config.dotenv import Variables, variables
-from holdfast.config.model import LLM, Config, Document
+from holdfast.config.llms import LLM
+from holdfast.config.model import Config, Document
 from holdfast.config.overrides import overridden
 from holdfast.config.relations import check_relations
 from holdfast.config.spelling import respelt
 from holdfast.errors import ConfigError
-from holdfast.life.ending import PRESETS
+from holdfast.life.settings import PRESETS
+from holdfast.limits import CONFIG_BYTES
 
 if TYPE_CHECKING:
     import os
@@ -132,7 +134,7 @@ def examined_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Exami
     env = variables(env, (Path(path).parent, Path()))
     try:
         with Path(path).open("rb") as file:
-            data = file.read(document.MAX_BYTES + 1)  # one more than allowed, so that `load` sees that it is too much
+            data = file.read(CONFIG_BYTES + 1)  # one more than allowed, so that `load` sees that it is too much
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         found = examined("", env=env, source=str(path))
@@ -141,7 +143,7 @@ def examined_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Exami
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if len(data) <= document.MAX_BYTES:
+        if len(data) <= CONFIG_BYTES:
             line = data.count(b"\n", 0, error.start) + 1
             found = examined("", env=env, source=str(path))
             return found._replace(problems=[f"{path}:{line}: not UTF-8", *found.problems])

@@ -1,4 +1,4 @@
-"""From a configuration to a `Holdfast`: `holdfast.from_config`, and what `holdfast serve` opens."""
+"""From a configuration to a `Holdfast`: `holdfast.from_config`, and what `holdfast serve` and the commands open."""
 
 from __future__ import annotations
 
@@ -7,28 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.dreaming import dreaming_of
-from holdfast.config.gateway import Gateway
-from holdfast.config.hooks import hooks_of
-from holdfast.config.indexing import index_of
-from holdfast.config.model import Config
-from holdfast.config.resolve import (
-    ServerSettings,
-    artifacts_of,
-    life_of,
-    mcp_of,
-    python_of,
-    settings_from,
-)
-from holdfast.config.roster import roster_of
-from holdfast.config.workspace import workspaces_of
-from holdfast.engine.queueing import QueueSettings
+from holdfast.config.parts import PARTS
+from holdfast.config.resolve import ServerSettings, settings_from
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.memory.lookup import MemorySettings
-from holdfast.secrets import guard_of
-from holdfast.stores.sqlite import MEMORY, path_of
-from holdfast.tools.tool import ToolLimits
+from holdfast.stores.sql.address import MEMORY, path_of
 
 
 def from_config(
@@ -61,48 +44,10 @@ def opened(settings: ServerSettings, **more: Any) -> Holdfast:
 
     Args:
         settings: see `settings_from`.
-        more: settings of `Holdfast` that win over the configuration's.
+        more: settings of `Holdfast` in place of the configuration's, which are not looked at then.
     """
-    config = settings.config
-    queueing = queueing_of(config.gateway)
-    given = {
-        "url": settings.store,
-        "roster": roster_of(config),
-        "guard": guard_of(config.redaction, config.secret_guard),
-        "artifacts": artifacts_of(config),
-        "hooks": hooks_of(config.hooks, config.redaction),
-        "life": life_of(config, sweep=True),
-        "tool_limits": tool_limits_of(config.gateway),
-        "session_queue": queueing.mode,
-        "queue_timeout": queueing.timeout,
-        "python": python_of(config),
-        "mcp_servers": mcp_of(config),
-        "artifact_tools": config.artifacts.tools,
-        "index": index_of(config),
-        "memory": memory_of(config),
-        "dreaming": dreaming_of(config.dreaming, memory_of(config).half_lives),
-        "workspaces": workspaces_of(config.hooks.workspace_git),
-    }
-    return Holdfast(**{**given, **more})
-
-
-def memory_of(config: Config) -> MemorySettings:
-    """How memories are found, as configured."""
-    stored = config.storage.memory
-    if stored is None:
-        return MemorySettings()
-    days: dict[str, float] = {kind: seconds / 86_400 for kind, seconds in stored.half_life.items()}
-    return MemorySettings(mode=None if config.storage.index else stored.backend, half_lives=days)
-
-
-def tool_limits_of(gateway: Gateway) -> ToolLimits:
-    """How far the tools of a turn may go, as configured."""
-    return ToolLimits(rounds=gateway.max_tool_rounds, result=gateway.max_tool_result, timeout=gateway.tool_timeout)
-
-
-def queueing_of(gateway: Gateway) -> QueueSettings:
-    """What becomes of a turn while another one of its session runs, as configured."""
-    return QueueSettings(mode=gateway.session_queue, timeout=gateway.queue_timeout)
+    parts = {name: made_of(settings.config) for name, made_of in PARTS.items() if name not in more}
+    return Holdfast(**{"url": settings.store, **parts, **more})
 
 
 def make_room(url: str) -> None:

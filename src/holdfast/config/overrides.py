@@ -14,12 +14,13 @@ from typing import Final, NamedTuple
 from msgspec import inspect
 
 from holdfast.config.convert import fields_of, form_of, nearest
-from holdfast.config.document import MAX_DEPTH, Listing, Node, Problems, Scalar, Section, no_text
+from holdfast.config.document import Listing, Node, Problems, Scalar, Section, no_text
 from holdfast.config.dotenv import Variables
 from holdfast.config.gateway import Timeouts
 from holdfast.config.kinds import Settings
 from holdfast.config.model import Document
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
+from holdfast.limits import CONFIG_DEPTH
 
 PREFIX: Final = "HOLDFAST_"
 STEP: Final = "__"
@@ -89,8 +90,8 @@ def _refuse_slip(rest: str) -> None:
 
 def _set(tree: Section, parts: tuple[str, ...], text: str, problems: Problems, told: str) -> str:
     """Put a value where its name leads; the path."""
-    if len(parts) > MAX_DEPTH:
-        raise _Wrong(f"nested more than {MAX_DEPTH} deep")
+    if len(parts) > CONFIG_DEPTH:
+        raise _Wrong(f"nested more than {CONFIG_DEPTH} deep")
     step = _Step(tree, inspect.type_info(Document), "", (), problems)
     for part in parts[:-1]:
         key, info = _key(step, part)

@@ -12,8 +12,10 @@ import msgspec
 from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
 from holdfast.config.agents import Agent as AgentSettings
 from holdfast.config.agents import AgentMemory, Search
-from holdfast.config.model import Config, LLMSettings
-from holdfast.config.resolve import context_of, is_loopback, upstream_of
+from holdfast.config.gateway import is_loopback
+from holdfast.config.llms import LLMSettings
+from holdfast.config.model import Config
+from holdfast.config.upstreams import context_of, upstream_of
 from holdfast.context.recalled import RecalledKind, RecallSettings
 from holdfast.domain.budget import Budget
 from holdfast.models import AnthropicModel, Limited, Model, OpenAIModel, ProviderCounter, endpoint_of

@@ -15,8 +15,9 @@ from holdfast.config.convert import fields_of, form_of
 from holdfast.config.fields import text_of
 from holdfast.config.gateway import Timeouts
 from holdfast.config.kinds import Settings
-from holdfast.config.model import Database, Document
+from holdfast.config.model import Document
 from holdfast.config.spelling import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS, SERVER, SERVER_IGNORED
+from holdfast.config.storage import Database
 from holdfast.context.settings import CLEARING, DEFAULT_STRATEGY, STRATEGIES, ContextSettings, Key
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

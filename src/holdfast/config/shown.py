@@ -11,10 +11,11 @@ from msgspec import inspect
 from holdfast.config.convert import fields_of, form_of
 from holdfast.config.kinds import Settings
 from holdfast.config.model import Config, Document
-from holdfast.config.resolve import ServerSettings, settings_from, upstream_of
+from holdfast.config.resolve import ServerSettings, settings_from
+from holdfast.config.upstreams import upstream_of
 from holdfast.config.values import MASK, format_duration, format_size, is_secret_name, mask_url
 from holdfast.context.settings import ContextSettings
-from holdfast.life.ending import PRESETS
+from holdfast.life.settings import PRESETS
 
 DEFAULT: Final = "default"
 

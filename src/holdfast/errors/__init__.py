@@ -2,19 +2,20 @@
 
 HoldfastError
 ├── UsageError                 the caller's input is wrong; the same call will fail again
-│   ├── InvalidMessage         a message, entry or transcript that is not one (`where` says which)
-│   │   └── InvalidMetadata    its voice fields are none: source, interrupted, interrupt_timestamp, original
 │   ├── InvalidRequest         a parameter that is not one (`param` names it)
+│   │   ├── InvalidMessage     a message, entry or transcript that is not one (`param` says which)
+│   │   │   └── InvalidMetadata    its voice fields are none: source, interrupted, interrupt_timestamp, original
 │   │   ├── HeardMismatch      what is said to have been heard is no beginning of what was said
-│   │   └── MissingState       an agent's template needs state or an artifact that is not there; names key and agent
+│   │   ├── MissingState       an agent's template needs state or an artifact that is not there; names key and agent
+│   │   ├── TooLarge           a limit was passed; names the limit and its number
+│   │   ├── SecretBlocked      a message holds a secret and `secret_guard` refuses it; names rule and place
+│   │   └── UnsupportedType    a media type that is not taken, or that the content contradicts
 │   ├── ConfigError            configuration: every mistake at once, each with its place
-│   ├── MissingExtra           a driver is not installed; names the extra to install
-│   ├── TooLarge               a limit was passed; names the limit and its number
-│   ├── SecretBlocked          a message holds a secret and `secret_guard` refuses it; names rule and place
-│   └── UnsupportedType        a media type that is not taken, or that the content contradicts
+│   └── MissingExtra           a driver is not installed; names the extra to install
 ├── NotFound                   nothing under that id for this tenant and user
 │   ├── SessionNotFound
 │   ├── EntryNotFound
+│   ├── EndingNotFound
 │   ├── CompactionNotFound
 │   ├── ArtifactNotFound
 │   ├── MemoryNotFound
@@ -52,7 +53,7 @@ HoldfastError
 └── StoreError                 the store could not do its work
     ├── StoreUnavailable       cannot be opened or reached, disk full, read-only
     ├── StoreCorrupt           what is stored does not verify
-    └── StoreClosed            used after close
+    └── StoreClosed            used before it was opened, or after close
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ from holdfast.errors.conflicts import (
     TurnInterrupted,
     TurnLost,
 )
-from holdfast.errors.means import (
+from holdfast.errors.environment import (
     GitMissing,
     HookFailed,
     PythonUnavailable,

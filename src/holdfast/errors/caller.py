@@ -8,7 +8,8 @@ from holdfast.errors.base import HoldfastError
 class UsageError(HoldfastError):
     """The caller's input is wrong; the same call will fail again."""
 
-    code = "invalid_request"
+    code = "usage_error"
+    http_status = 400
 
 
 class InvalidRequest(UsageError):
@@ -18,6 +19,8 @@ class InvalidRequest(UsageError):
         message: what was wrong and what would be right.
         param: the parameter's name or path, for example `limit` or `messages[2].role`.
     """
+
+    code = "invalid_request"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -34,12 +37,14 @@ class InvalidMetadata(InvalidMessage):
     """A message's voice fields are none: a source that its role cannot have, or fields of an interruption where there is none."""
 
     code = "invalid_metadata"
+    http_status = 422
 
 
 class HeardMismatch(InvalidRequest):
     """What is said to have been heard is no beginning of what was said."""
 
     code = "heard_mismatch"
+    http_status = 422
 
 
 class ConfigError(UsageError):
@@ -93,6 +98,7 @@ class TooLarge(InvalidRequest):
     """A limit was passed; the message names the limit and its number."""
 
     code = "too_large"
+    http_status = 413
 
 
 class SecretBlocked(InvalidRequest):
@@ -103,6 +109,7 @@ class SecretBlocked(InvalidRequest):
     """
 
     code = "secret_blocked"
+    http_status = 422
 
     def __init__(self, found: list[tuple[str, str]]) -> None:
         shown = "; ".join(f"{place} (rule {rule})" for rule, place in found[:_SECRETS_TOLD])
@@ -122,3 +129,4 @@ class UnsupportedType(InvalidRequest):
     """A media type that is not taken, or that the content plainly contradicts."""
 
     code = "unsupported_type"
+    http_status = 415

@@ -11,6 +11,7 @@ class Conflict(HoldfastError):
     """The state is not what the call assumed; read again, then decide."""
 
     code = "conflict"
+    http_status = 409
 
 
 class SessionExists(Conflict):
@@ -35,6 +36,7 @@ class StaleSession(Conflict):
     """`expect` is not the session's version: somebody appended in between."""
 
     code = "stale_session"
+    http_status = 412
 
     def __init__(self, session_id: str, *, expected: int, version: int) -> None:
         super().__init__(f"session {session_id!r} is at version {version}, not at {expected}: read it again")
@@ -119,6 +121,7 @@ class StaleArtifact(Conflict):
     """The newest version of an artifact is not the expected one: somebody saved it in between."""
 
     code = "stale_artifact"
+    http_status = 412
 
     def __init__(self, name: str, *, newest: int) -> None:
         found = "there is none of that name" if newest < 0 else f"its newest version is {newest}"
@@ -130,6 +133,7 @@ class StaleMemories(Conflict):
     """`expect` is not the version of the owner's memories: somebody changed them in between."""
 
     code = "stale_memories"
+    http_status = 412
 
     def __init__(self, *, expected: int, version: int) -> None:
         super().__init__(f"the memories are at version {version}, not at {expected}: read them again")
@@ -147,6 +151,7 @@ class StaleState(Conflict):
     """
 
     code = "stale_state"
+    http_status = 412
 
     def __init__(self, message: str, *, version: int, key: str | None = None) -> None:
         super().__init__(message)
@@ -158,6 +163,7 @@ class IdempotencyConflict(Conflict):
     """The idempotency key was used before, with different content."""
 
     code = "idempotency_conflict"
+    http_status = 422
 
     def __init__(self, key: str) -> None:
         super().__init__(f"idempotency key {key!r} was used before with different content")

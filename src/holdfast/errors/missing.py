@@ -9,6 +9,7 @@ class NotFound(HoldfastError):
     """Nothing under that id for this tenant and user."""
 
     code = "not_found"
+    http_status = 404
 
 
 class SessionNotFound(NotFound):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.errors.base import HoldfastError
 
@@ -18,6 +18,7 @@ class BudgetTooSmall(HoldfastError):
     """
 
     code = "budget_too_small"
+    http_status = 400
 
     def __init__(self, *, budget: int, needed: int, what: str) -> None:
         super().__init__(f"a working set needs at least {needed} tokens ({what}), the budget is {budget}")
@@ -36,6 +37,8 @@ class ModelError(HoldfastError):
     """
 
     code = "upstream_error"
+    http_status: ClassVar[int] = 502
+    """Where the upstream gave none that its caller can do something about."""
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class ModelBusy(ModelUnavailable):
     """
 
     code = "upstream_busy"
+    http_status = 503
 
     def __init__(self, name: str, most: int, waited: float) -> None:
         super().__init__(
@@ -82,6 +86,7 @@ class ModelRejected(ModelError):
     """The upstream refused the request (4xx); its own words are in `body`."""
 
     code = "upstream_rejected"
+    http_status = 400
 
 
 class ContextTooLong(ModelRejected):
@@ -129,6 +134,7 @@ class EmbeddingFailed(HoldfastError):
     """
 
     code = "embedding_failed"
+    http_status = 502
 
     def __init__(
         self,

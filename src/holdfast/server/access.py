@@ -12,6 +12,7 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,9 +24,10 @@ from holdfast.errors import HoldfastError, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import KEYS_REMEMBERED, TOKEN_CHARS
 from holdfast.server.http import Caller, not_handed
-from holdfast.server.intake import Refused, declared
+from holdfast.server.intake import declared
 from holdfast.server.jwks import BadToken, Tokens
 from holdfast.server.permissions import PUBLIC
+from holdfast.server.refused import Refused
 from holdfast.server.replies import failure, response_of
 from holdfast.stores.keys import ApiKey, KeyStore
 
@@ -61,28 +63,26 @@ class Access:
         passthrough: whether the upstream is called with its client's own key.
 
     Args:
-        hf: whose tenant is the server's own.
+        hf: whose tenant is the server's own, and whose store has the keys.
         settings: `auth`.
         passthrough: see the attribute.
         tokens: who takes tokens; None: nobody.
-        keys: where keys are kept; None: in the store of `hf`.
     """
 
     def __init__(
         self,
-        hf: Callable[[], Holdfast],
+        hf: Holdfast,
         settings: Auth | None = None,
         *,
         passthrough: bool = False,
         tokens: Tokens | None = None,
-        keys: Callable[[], KeyStore] | None = None,
     ) -> None:
         self._hf = hf
         self._settings = settings or Auth()
         self.passthrough = passthrough
         self._tokens = tokens
-        self._kept = _Kept(keys or (lambda: hf().store), lambda: hf().clock())
-        self._rates = Rates(self._settings.rate, self._settings.burst, lambda: hf().clock())
+        self._kept = _Kept(lambda: hf.store, hf.clock)
+        self._rates = Rates(self._settings.rate, self._settings.burst, hf.clock)
         self._asks = self._settings.kind == "always"
 
     @property
@@ -152,7 +152,7 @@ class Access:
                 raise denied(_WRONG) from exc
         if await self.asking():
             raise denied(_MISSING if own is None else _WRONG)
-        tenant = self._hf().tenant
+        tenant = self._hf.tenant
         if shown.upstream is not None:
             user = upstream_user(tenant, shown.upstream)
             return Principal(tenant=tenant, user_id=user, role="write", key_id="upstream")
@@ -231,7 +231,7 @@ class _Kept:
     async def _used(self, key_id: str, now: int) -> None:
         try:
             await self._store().use_key(key_id, timestamp=now)
-        except (HoldfastError, RuntimeError) as exc:  # RuntimeError: the server has ended in between
+        except HoldfastError as exc:
             _log.warning("the use of key %s could not be noted: %s", key_id, exc)
 
 
@@ -292,7 +292,7 @@ class Admitted:
     The tenant's memories stay open until the reply has gone.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, hf: Callable[[], Holdfast]) -> None:
+    def __init__(self, app: ASGIApp, access: Access, hf: Holdfast) -> None:
         self._app = app
         self._access = access
         self._hf = hf
@@ -301,15 +301,16 @@ class Admitted:
         if scope["type"] != "http" or scope["path"] in PUBLIC:
             await self._app(scope, receive, send)
             return
-        try:
-            principal, upstream = await self._access.caller(_headers(scope))
-            if principal.max_body is not None:
-                receive = _bounded(scope, receive, principal.max_body)
-        except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
-            await response_of(failure(exc, self._hf().guard), scope)(scope, receive, send)
-            return
-        async with self._hf().serving(principal.tenant) as hf:
-            own = principal.user_id is None and principal.tenant == self._hf().tenant
+        async with AsyncExitStack() as opened:
+            try:
+                principal, upstream = await self._access.caller(_headers(scope))
+                if principal.max_body is not None:
+                    receive = _bounded(scope, receive, principal.max_body)
+                hf = await opened.enter_async_context(self._hf.serving(principal.tenant))
+            except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
+                await response_of(failure(exc, self._hf.guard), scope)(scope, receive, send)
+                return
+            own = principal.user_id is None and principal.tenant == self._hf.tenant
             scope.setdefault("state", {})["caller"] = Caller(
                 principal, hf, upstream, own=own, passthrough=self._access.passthrough
             )

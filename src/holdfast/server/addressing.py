@@ -13,16 +13,15 @@ import msgspec
 from holdfast import errors
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
-from holdfast.domain.session import Session, SessionRef
+from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.guarded import masked
 from holdfast.holdfast import Holdfast
 from holdfast.recognition.matching import Landing, behind
 from holdfast.recognition.recognising import recognised
 from holdfast.server.http import Call, named_session
-from holdfast.sessions.catalogue import DEFAULT_USER
-from holdfast.sessions.moving import copied
+from holdfast.sessions.forking import copied
 from holdfast.turns.prompting import check_body
-from holdfast.turns.relating import NOTHING
+from holdfast.turns.reconciling import NOTHING
 
 MATCHES: Final = ("on", "off")
 """What `session_match` may say."""

@@ -34,9 +34,11 @@ from holdfast.server.counting import count_tokens
 from holdfast.server.doors.base import Door
 from holdfast.server.doors.messages import Messages, Spoken
 from holdfast.server.doors.openai import ChatCompletions
+from holdfast.server.hosts import Hosts
 from holdfast.server.http import Call, Endpoint, Handler, SentPath, no_route
 from holdfast.server.intake import Intake
-from holdfast.server.observe import Hosts, Metrics, Observed
+from holdfast.server.metrics import Metrics
+from holdfast.server.observe import Observed
 from holdfast.server.openapi import describe
 from holdfast.server.operations import parameters_of
 from holdfast.server.permissions import METHODS, REST
@@ -119,24 +121,17 @@ def make_app(
         relays: how replies are sent.
         close: whether the app owns the lifetime of `hf`.
     """
-
-    def current() -> Holdfast:
-        return hf
-
-    who = access or Access(current)
+    who = access or Access(hf)
     intake = limits if isinstance(limits, Intake) else Intake(limits or Limits())
     relays = relays or Relays()
-    metrics = _metrics_of(hf)
-    metrics.watch_replies(relays)
+    metrics = Metrics(hf, relays)
     routes = [
-        Route(path, Endpoint(handlers, current, intake, parameters=parameters_of(path)))
+        Route(path, Endpoint(handlers, hf, intake, parameters=parameters_of(path)))
         for path, handlers in _table(metrics, who).items()
     ]
-    chats = [Chat(door, current, intake, matching or Matching(), relays) for door in DOORS]
-    doors = [
-        Route(door.path, Endpoint({}, current, intake, post=chat)) for door, chat in zip(DOORS, chats, strict=True)
-    ]
-    rest = Endpoint(dict.fromkeys(METHODS, no_route), current, intake)
+    chats = [Chat(door, hf, intake, matching or Matching(), relays) for door in DOORS]
+    doors = [Route(door.path, Endpoint({}, hf, intake, post=chat)) for door, chat in zip(DOORS, chats, strict=True)]
+    rest = Endpoint(dict.fromkeys(METHODS, no_route), hf, intake)
     return Starlette(
         routes=[*doors, *routes, Route(REST, rest)],
         middleware=[
@@ -145,7 +140,7 @@ def make_app(
             Middleware(Observed, metrics),
             Middleware(Hosts, hosts, origins, asks=lambda: who.asks),
             *_cors(origins),
-            Middleware(Admitted, who, current),
+            Middleware(Admitted, who, hf),
         ],
         lifespan=_lifespan(hf) if close else None,
     )
@@ -171,16 +166,6 @@ def _table(metrics: Metrics, who: Access) -> Mapping[str, Mapping[str, Handler]]
         "/docs": {"GET": _docs(lambda: table)},
     }
     return table
-
-
-def _metrics_of(hf: Holdfast) -> Metrics:
-    metrics = Metrics()
-    metrics.watch(lambda: getattr(hf, "compactor", None), lambda: getattr(hf, "scoring", None))
-    metrics.watch_life(lambda: hf.engine if hf.is_open else None)
-    metrics.watch_index(lambda: hf.engine.index if hf.is_open else None)
-    metrics.watch_secrets(lambda: getattr(hf, "guard", None))
-    metrics.watch_upstreams(lambda: getattr(hf, "roster", None))
-    return metrics
 
 
 def _cors(origins: Collection[str]) -> list[Middleware]:

@@ -11,11 +11,11 @@ from holdfast import errors
 from holdfast.domain.artifact import NOTHING, USER, Artifact, artifact_to, checked_name
 from holdfast.domain.session import SessionRef
 from holdfast.limits import PAGE as MAX_PAGE
+from holdfast.server.fields import PAGE
 from holdfast.server.http import Call
-from holdfast.server.replies import Reply, error_body
-from holdfast.server.sessions import PAGE
+from holdfast.server.replies import Reply, error_body, listed
 from holdfast.server.streams import arriving, begun
-from holdfast.server.strict import decoded
+from holdfast.wire.strict import decoded
 
 _ETAG: Final = re.compile(r'"?([0-9]{1,18})(?:-([0-9a-f]{32}))?"?')
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
@@ -34,18 +34,16 @@ async def page(call: Call) -> Reply:
     session = await call.session()
     limit = call.number("limit", PAGE, 1, MAX_PAGE)
     found = await call.hf.artifacts.page(session.ref, limit=limit, after=call.text("after"))
-    ends = [found.artifacts[at].name for at in (0, -1)] if found.artifacts else [None, None]
-    return Reply(_listed(found.artifacts, ends, has_more=found.has_more))
+    return Reply(listed([artifact_to(one) for one in found.artifacts], has_more=found.has_more, by="name"))
 
 
 async def versions(call: Call) -> Reply:
     """A page of an artifact's versions, oldest first."""
     session = await call.session()
     limit = call.number("limit", PAGE, 1, MAX_PAGE)
-    after = call.number("after", 0, 0, 2**53) if call.text("after") else None
+    after = call.number_or_none("after")
     found = await call.hf.artifacts.versions(session.ref, call.path["name"], limit=limit, after=after)
-    ends = [found.artifacts[at].version for at in (0, -1)] if found.artifacts else [None, None]
-    return Reply(_listed(found.artifacts, ends, has_more=found.has_more))
+    return Reply(listed([artifact_to(one) for one in found.artifacts], has_more=found.has_more, by="version"))
 
 
 async def save(call: Call) -> Reply:
@@ -83,7 +81,7 @@ async def load(call: Call) -> Reply:
     `HEAD` tells the same without it. A browser is told to save it, not to show it.
     """
     session = await call.session()
-    artifact = await call.hf.artifacts.get(session.ref, call.path["name"], _version(call))
+    artifact = await call.hf.artifacts.get(session.ref, call.path["name"], call.number_or_none("version"))
     headers = {
         **_HARMLESS,
         "etag": f'"{artifact.etag}"',
@@ -120,16 +118,12 @@ async def delete(call: Call) -> Reply:
     """Delete an artifact with all of its versions, or one version."""
     session = await call.session()
     name = checked_name(call.path["name"])
-    gone = await call.hf.artifacts.delete(session.ref, name, _version(call))
+    gone = await call.hf.artifacts.delete(session.ref, name, call.number_or_none("version"))
     size = sum(one.size for one in gone)
     return Reply({"object": "artifact", "name": name, "deleted": True, "versions": len(gone), "bytes": size})
 
 
 # -- what is asked for -------------------------------------------------------
-
-
-def _version(call: Call) -> int | None:
-    return call.number("version", 0, 0, 2**53) if call.text("version") else None
 
 
 def _metadata(call: Call) -> dict[str, Any]:
@@ -198,11 +192,6 @@ def _span(call: Call, artifact: Artifact) -> tuple[int, int] | None:
 
 
 # -- what is answered --------------------------------------------------------
-
-
-def _listed(artifacts: tuple[Artifact, ...], ends: list[Any], *, has_more: bool) -> dict[str, Any]:
-    data = [artifact_to(one) for one in artifacts]
-    return {"object": "list", "data": data, "has_more": has_more, "first_id": ends[0], "last_id": ends[1]}
 
 
 def _disposition(name: str) -> str:

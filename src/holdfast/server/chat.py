@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -50,9 +50,7 @@ _HOW_TOLD = frozenset({"stream", "stream_options", "on_disconnect"})
 class Chat:
     """The ASGI app of a door. Raw, because the reply is a stream that ends when whoever asked has gone."""
 
-    def __init__(
-        self, door: Door, hf: Callable[[], Holdfast], intake: Intake, matching: Matching, relays: Relays
-    ) -> None:
+    def __init__(self, door: Door, hf: Holdfast, intake: Intake, matching: Matching, relays: Relays) -> None:
         self._door = door
         self._hf = hf
         self._intake = intake
@@ -61,7 +59,7 @@ class Chat:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            call = Call(scope, receive, self._hf(), self._intake)
+            call = Call(scope, receive, self._hf, self._intake)
             try:
                 sent = await call.body()
                 said = self._door.read(sent, call.request.headers)
@@ -71,10 +69,10 @@ class Chat:
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
-            await respond(self._door.failed(failure(exc, self._hf().guard)))(scope, receive, send)
+            await respond(self._door.failed(failure(exc, self._hf.guard)))(scope, receive, send)
             return
         scope.setdefault("state", {})["session_id"] = session.id
-        asker = Asker(scope, receive, send, session, self._hf().guard, self._door, said.body)
+        asker = Asker(scope, receive, send, session, self._hf.guard, self._door, said.body)
         client = Client(asker, turn, self._relays)
         del call, sent  # a reply takes long, and what came may be large
         try:

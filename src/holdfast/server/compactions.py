@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from holdfast import errors
 from holdfast.domain.session import NewCompaction, StoredCompaction
 from holdfast.limits import PAGE as MAX_PAGE
+from holdfast.server.fields import PAGE, check_fields, number_in_path, optional
 from holdfast.server.http import Call
-from holdfast.server.replies import Reply, error_body
-from holdfast.server.sessions import PAGE, known, listed, optional
+from holdfast.server.replies import Reply, error_body, listed
 from holdfast.sessions.handle import SessionHandle
 
 OPTIONS = ("strategy", "budget", "threshold", "target", "summarizer_llm", "prompt")
 """Keys of `summary_buffer` that may hold for one compaction."""
+_NAMED = "a compaction is named by its id"
 _NOTHING = "there is nothing to compact: what is not recent, pinned or the task is too little, or summarized already"
 
 
@@ -26,7 +26,7 @@ async def compact(call: Call) -> Reply:
     made. An attempt that failed is answered as one, with its `error`; when there is nothing to compact, that is a 409.
     """
     body = await call.body()
-    known(body, "preview", "wait", "agent", "model", *OPTIONS)
+    check_fields(body, "preview", "wait", "agent", "model", *OPTIONS)
     preview = optional(body, "preview", bool, "true or false") or False
     wait = optional(body, "wait", bool, "true or false")
     agent, model = (optional(body, name, str, "a string") for name in ("agent", "model"))
@@ -46,8 +46,8 @@ async def page(call: Call) -> Reply:
     """A page of a session's compactions: those in use, those that were, and attempts that failed."""
     session = await call.session()
     limit = call.number("limit", PAGE, 1, MAX_PAGE)
-    descending = call.choice("order", "asc", "asc", "desc") == "desc"
-    after = call.number("after", -1, 0, 2**53) if call.text("after") else None
+    descending = call.descending()
+    after = call.number_or_none("after")
     found = list(await call.hf.store.compactions(session.ref))
     if descending:
         found.reverse()
@@ -59,7 +59,7 @@ async def page(call: Call) -> Reply:
 
 async def get(call: Call) -> Reply:
     """One compaction."""
-    session, wanted = await call.session(), _id(call)
+    session, wanted = await call.session(), number_in_path(call, "compaction_id", _NAMED)
     for one in await call.hf.store.compactions(session.ref):
         if one.id == wanted:
             return Reply(shown(session.id, one))
@@ -72,7 +72,7 @@ async def drop(call: Call) -> Reply:
     No summary of that range is made by itself until a call could not hold it.
     """
     session = await call.session()
-    dropped = await call.hf.handle(session).drop_compaction(_id(call))
+    dropped = await call.hf.handle(session).drop_compaction(number_in_path(call, "compaction_id", _NAMED))
     return Reply({**shown(session.id, dropped), "deleted": True})
 
 
@@ -102,11 +102,3 @@ def shown(session_id: str, one: StoredCompaction | NewCompaction) -> dict[str, A
 
 def _pending(handle: SessionHandle) -> dict[str, Any]:
     return {"id": None, "object": "compaction", "session_id": handle.id, "status": "pending"}
-
-
-def _id(call: Call) -> int:
-    text = call.path["compaction_id"]
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        message = f"a compaction is named by its id, a whole number, not {text[:40]!r}"
-        raise errors.InvalidRequest(message, param="compaction_id")
-    return int(text)

@@ -7,7 +7,21 @@ from typing import Any, Final, get_args
 from holdfast.dreams.gates import Verdict
 from holdfast.dreams.proposing import Status
 from holdfast.limits import DIARY_PAGE
-from holdfast.server.shapes import ID, TIME, Schema, array, asked, boolean, nullable, page, record, text, whole
+from holdfast.server.shapes import (
+    ID,
+    TIME,
+    Schema,
+    array,
+    asked,
+    boolean,
+    nullable,
+    page,
+    query,
+    record,
+    ref,
+    text,
+    whole,
+)
 
 _ID: Final = text("`mem_` and 32 hexadecimal digits")
 _SHARE: Final[Schema] = {"type": "number", "minimum": 0, "maximum": 1}
@@ -35,10 +49,10 @@ _DREAM: Final[dict[str, Any]] = {
     "user_id": nullable(text("whose, of a user's")),
     "agent": nullable(text("whose, of an agent's")),
     "verdicts": {"type": "object", "additionalProperties": whole(), "description": "how many of each"},
-    "candidates": array({"$ref": "#/components/schemas/DreamCandidate"}, description="the best first, at most 200"),
-    "themes": array({"$ref": "#/components/schemas/DreamTheme"}, description="what was recalled the day before"),
-    "proposals": array({"$ref": "#/components/schemas/DreamProposal"}, description="merges that wait for a review"),
-    "model": {"anyOf": [{"$ref": "#/components/schemas/DreamModel"}, {"type": "null"}]},
+    "candidates": array(ref("DreamCandidate"), description="the best first, at most 200"),
+    "themes": array(ref("DreamTheme"), description="what was recalled the day before"),
+    "proposals": array(ref("DreamProposal"), description="merges that wait for a review"),
+    "model": {"anyOf": [ref("DreamModel"), {"type": "null"}]},
 }
 DREAM_COMPONENTS: Final[dict[str, Schema]] = {
     "DreamCandidate": record("What a sweep makes of a memory.", _CANDIDATE),
@@ -85,13 +99,9 @@ DREAM_COMPONENTS: Final[dict[str, Schema]] = {
 }
 
 
-def _query(name: str, schema: Schema, about: str) -> Schema:
-    return {"name": name, "in": "query", "required": False, "description": about, "schema": schema}
-
-
 DIARY_PARAMETERS: Final = (
-    _query("user_id", ID, "whose; without it the key's user, else the agent, else `default`"),
-    _query("agent", ID, "an agent's own"),
-    _query("scope", _SCOPE, "the user's, the agent's, or the app's"),
-    _query("limit", whole(low=1, maximum=DIARY_PAGE), "most sweeps, 20 unless given"),
+    query("user_id", ID, "whose; without it the key's user, else the agent, else `default`"),
+    query("agent", ID, "an agent's own"),
+    query("scope", _SCOPE, "the user's, the agent's, or the app's"),
+    query("limit", whole(low=1, maximum=DIARY_PAGE), "most sweeps, 20 unless given"),
 )

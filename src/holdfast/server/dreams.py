@@ -7,10 +7,10 @@ from typing import Any, Final
 from holdfast.domain.memory import Owner
 from holdfast.dreams.sweep import shown
 from holdfast.limits import DIARY_PAGE
+from holdfast.server.fields import check_fields, optional
 from holdfast.server.http import Call
 from holdfast.server.memories import SCOPES, check_writes, owner_in
-from holdfast.server.replies import Reply
-from holdfast.server.sessions import known, optional
+from holdfast.server.replies import Reply, listed
 
 USUAL: Final = 20
 """Sweeps of the diary that are told unless the request says otherwise."""
@@ -26,7 +26,7 @@ async def dream(call: Call) -> Reply:
     no user, or an admin's.
     """
     body = await call.body()
-    known(body, "user_id", "agent", "scope", "dry_run")
+    check_fields(body, "user_id", "agent", "scope", "dry_run")
     dry_run = optional(body, "dry_run", bool, "true or false") or False
     scope, agent = optional(body, "scope", str, "a string"), optional(body, "agent", str, "a string")
     owner = owner_in(call, scope, body.get("user_id"), agent)
@@ -46,8 +46,7 @@ async def diary(call: Call) -> Reply:
     limit = call.number("limit", USUAL, 1, DIARY_PAGE)
     found = await call.hf.dreams.diary(owner, limit + 1)
     data = [{"object": "dream", "id": one["id"], "at": one["at"], **_told(one)} for one in found[:limit]]
-    ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
-    return Reply({"object": "list", "data": data, "has_more": len(found) > limit, **ends})
+    return Reply(listed(data, has_more=len(found) > limit))
 
 
 def _told(report: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.requests import ClientDisconnect, Request
@@ -15,14 +15,14 @@ from holdfast import errors
 from holdfast.access import Handed, Principal, upstream_user
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import participants_of
-from holdfast.domain.session import Session, SessionRef
+from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.guarded import masked
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PARAMETERS
-from holdfast.server.intake import Held, Intake, Refused
+from holdfast.server.intake import Held, Intake
 from holdfast.server.permissions import permit
+from holdfast.server.refused import Refused
 from holdfast.server.replies import Reply, error_body, failure, response_of
-from holdfast.sessions.catalogue import DEFAULT_USER
 from holdfast.wire.openai import message_to
 
 
@@ -147,6 +147,18 @@ class Call:
             )
         return int(value)
 
+    def number_or_none(self, name: str) -> int | None:
+        """A whole number from the query, from 0; None where it is not given. Raises `InvalidRequest`."""
+        return None if self.text(name) is None else self.number(name, 0, 0, 2**53)
+
+    def flag(self, name: str) -> bool:
+        """Whether a query parameter is `true`; unset is `false`. Raises `InvalidRequest` for anything else."""
+        return self.choice(name, "false", "true", "false") == "true"
+
+    def descending(self, default: Literal["asc", "desc"] = "asc") -> bool:
+        """Whether `order` is `desc`. Raises `InvalidRequest` for what is no order."""
+        return self.choice("order", default, "asc", "desc") == "desc"
+
     def choice(self, name: str, default: str, *known: str) -> str:
         """A query parameter that is one of some words. Raises `InvalidRequest` for any other."""
         value = self.text(name) or default
@@ -168,6 +180,11 @@ class Call:
         if own is None or named is None or named == own:
             return named if own is None else own
         raise errors.UserNotFound(named)
+
+    def owner_or_default(self, named: str | None) -> str:
+        """The same, where somebody has to be meant: the user `default` where nobody is named. Raises as `owner`."""
+        owner = self.owner(named)
+        return DEFAULT_USER if owner is None else owner
 
     def user(self, said: str | None) -> str | None:
         """Whose turn it is, where `said` is what a chat request says of its end user: the key's user comes before it.
@@ -306,7 +323,7 @@ class Endpoint:
     def __init__(
         self,
         handlers: Mapping[str, Handler],
-        hf: Callable[[], Holdfast],
+        hf: Holdfast,
         intake: Intake,
         *,
         post: ASGIApp | None = None,
@@ -326,11 +343,11 @@ class Endpoint:
             if handler is not None or post is not None:
                 permit(scope, method)
             if post is None:
-                reply = await self._answered(handler, Call(scope, receive, self._hf(), self._intake))
+                reply = await self._answered(handler, Call(scope, receive, self._hf, self._intake))
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
-            reply, post = failure(exc, self._hf().guard), None
+            reply, post = failure(exc, self._hf.guard), None
         await (post or response_of(reply, scope))(scope, receive, send)
 
     async def _answered(self, handler: Handler | None, call: Call) -> Reply:

@@ -12,7 +12,7 @@ from holdfast.server.replies import Reply
 
 async def status(call: Call) -> Reply:
     """What the tenant's index has, and how far it is behind; without one, that it is switched off."""
-    index = call.hf.engine.index
+    index = call.hf.index
     if index is None:
         return Reply({"object": "index", "enabled": False})
     found: dict[str, Any] = msgspec.to_builtins(await index.status())

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.indexes.settings import MODES
+from holdfast.recall.base import SEARCH_MODES
 from holdfast.server.shapes import TIME, Schema, boolean, nullable, record, text, whole
 
 _DOING: Final = ["indexing", "embedding", "walking", "removing", "rebuilding", "waiting"]
 _FIELDS: Final[dict[str, Schema]] = {
-    "mode": {"type": "string", "enum": list(MODES), "description": "what is searched by where a search does not say"},
+    "mode": {
+        "type": "string",
+        "enum": list(SEARCH_MODES),
+        "description": "what is searched by where a search does not say",
+    },
     "model": nullable(text("of the vectors; null: no embedder")),
     "sources": whole("sessions that it has, and owners of memories"),
     "incomplete": whole("those that are in the middle of being taken in, or were when a process ended"),

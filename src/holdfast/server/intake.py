@@ -15,7 +15,8 @@ from starlette.requests import Request
 from holdfast.domain.media.checks import check_media, without_data
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.limits import BODIES, MESSAGE_BYTES, Limits
-from holdfast.server.strict import decoded
+from holdfast.server.refused import Refused
+from holdfast.wire.strict import decoded
 
 _SMALL: Final = 64 * 1024
 """Bytes of a body that needs nobody's leave."""
@@ -24,16 +25,6 @@ _THREAD_BYTES: Final = 256 * 1024
 _encode = msgspec.json.Encoder().encode
 _JSON: Final = re.compile(r"\s*application/(?:[\w.-]+\+)?json\s*(?:;(.*))?", re.IGNORECASE | re.DOTALL)
 _CHARSET: Final = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
-
-
-class Refused(Exception):
-    """A request that is answered before anybody has looked at what it says."""
-
-    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 class Room:

@@ -20,7 +20,7 @@ from holdfast.config.auth import Jwt
 from holdfast.errors import ConfigError, InvalidRequest, MissingExtra
 from holdfast.limits import JWKS_BYTES, TOKEN_CHARS
 from holdfast.models.http import proxy_for
-from holdfast.server.intake import Refused
+from holdfast.server.refused import Refused
 from holdfast.stores.checks import check_id
 
 if TYPE_CHECKING:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from msgspec import UNSET
 
 from holdfast.domain.memory import ORIGINS, STATUSES, TYPES, Memory, MemorySource, Owner
+from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import MEMORY_SOURCES, RECALLED_MEMORIES
 from holdfast.limits import PAGE as MAX_PAGE
-from holdfast.memory.checks import DEFAULT_USER, owner_of, seen_by
-from holdfast.memory.ranking import MODES
+from holdfast.memory.checks import owner_of, seen_by
 from holdfast.memory.remembering import Remembered
+from holdfast.recall.base import SEARCH_MODES
+from holdfast.server.fields import PAGE, check_fields, if_match, optional
 from holdfast.server.http import Call, refuse_unknown
 from holdfast.server.permissions import check_shared
-from holdfast.server.replies import Reply
-from holdfast.server.sessions import PAGE, if_match, known, optional
+from holdfast.server.replies import Reply, listed, tagged
 from holdfast.wire.memories import memory_to
 
 SCOPES: Final = ("user", "agent", "app")
@@ -35,7 +36,7 @@ async def remember(call: Call) -> Reply:
     `default`. What is an agent's or the app's takes an API key that is of no user, or an admin's.
     """
     body = await call.body()
-    known(body, *_FIELDS)
+    check_fields(body, *_FIELDS)
     owner = owner_in(call, optional(body, "scope", str, "a string"), body.get("user_id"), body.get("agent"))
     check_writes(call, owner)
     given = {name: body[name] for name in _CHANGES if body.get(name) is not None}
@@ -69,9 +70,9 @@ async def page(call: Call) -> Reply:
         agent=call.text("agent"),
         after=call.text("after"),
         limit=call.number("limit", PAGE, 1, MAX_PAGE),
-        descending=call.choice("order", "asc", "asc", "desc") == "desc",
+        descending=call.descending(),
     )
-    return Reply(_listed([_told(call, one) for one in found.memories], has_more=found.has_more))
+    return Reply(listed([_told(call, one) for one in found.memories], has_more=found.has_more))
 
 
 async def _recall(call: Call) -> Reply:
@@ -79,7 +80,7 @@ async def _recall(call: Call) -> Reply:
         if call.text(name) is not None:
             raise InvalidRequest(f"{name} is for a list without q, which has one page", param=name)
     scope, agent = call.choice("scope", "", "", *SCOPES), call.text("agent")
-    user = _user(call, call.text("user_id"))
+    user = call.owner_or_default(call.text("user_id"))
     if scope:
         owners: Sequence[Owner] = (owner_in(call, scope, call.text("user_id"), agent),)
     else:
@@ -88,7 +89,7 @@ async def _recall(call: Call) -> Reply:
     found = await call.hf.memories.recall(
         str(call.text("q")),
         owners=owners,
-        mode=call.choice("mode", "", "", *MODES) or None,  # type: ignore[arg-type]  # one of these
+        mode=call.choice("mode", "", "", *SEARCH_MODES) or None,  # type: ignore[arg-type]  # one of these
         limit=call.number("limit", RECALLED, 1, RECALLED_MEMORIES),
         types=_only(call.choice("type", "", "", *TYPES)),
         tags=_only(call.text("tag")),
@@ -99,19 +100,19 @@ async def _recall(call: Call) -> Reply:
         {**_told(call, one.memory), "score": one.score, "parts": dict(one.parts), "age": one.age} for one in found.found
     ]
     told = {"mode": found.mode, **({"note": found.note} if found.note else {})}
-    return Reply(_listed(data, has_more=False) | told)
+    return Reply(listed(data, has_more=False, **told))
 
 
 async def get(call: Call) -> Reply:
     """A memory."""
     found = await _visible(call)
-    return Reply(_told(call, found), headers=_tagged(found))
+    return Reply(_told(call, found), headers=tagged(found.version))
 
 
 async def change(call: Call) -> Reply:
     """Change a memory. Another content makes a new one in its place, with an id of its own; the old one stays as its history."""
     body = await call.body()
-    known(body, *_CHANGES)
+    check_fields(body, *_CHANGES)
     if not body.keys() - {"origin"}:
         raise InvalidRequest(f"nothing is to change: give some of {', '.join(_CHANGES)}")
     found = await _writable(call)
@@ -128,11 +129,11 @@ async def change(call: Call) -> Reply:
 async def review(call: Call) -> Reply:
     """Take a memory out of quarantine: `accept`, and it is promoted as others are; or `reject`, and it is never recalled."""
     body = await call.body()
-    known(body, "decision")
+    check_fields(body, "decision")
     decision: Literal["accept", "reject"] = optional(body, "decision", str, "accept or reject")
     found = await _writable(call)
     made = await call.hf.memories.review(found.id, decision, owners=(found.owner,))
-    return Reply(_told(call, made), headers=_tagged(made))
+    return Reply(_told(call, made), headers=tagged(made.version))
 
 
 async def forget(call: Call) -> Reply:
@@ -147,9 +148,9 @@ async def forget_source(call: Call) -> Reply:
     session = call.text("source_session")
     if session is None:
         raise InvalidRequest("source_session is missing: whose memories are to go", param="source_session")
-    seq = call.number("source_seq", 0, 0, 2**53) if call.text("source_seq") else None
+    seq = call.number_or_none("source_seq")
     gone = await call.hf.memories.forget_source(
-        _user(call, call.text("user_id")),
+        call.owner_or_default(call.text("user_id")),
         session,
         seqs=None if seq is None else [seq],
     )
@@ -157,12 +158,6 @@ async def forget_source(call: Call) -> Reply:
 
 
 # -- whose ---------------------------------------------------------------------
-
-
-def _user(call: Call, named: str | None) -> str:
-    """Whose memories. Raises `UserNotFound` for another one than the key's."""
-    owner = call.owner(named)
-    return DEFAULT_USER if owner is None else owner
 
 
 def owner_in(call: Call, scope: str | None, user_id: Any, agent: Any) -> Owner:
@@ -180,7 +175,7 @@ def owner_in(call: Call, scope: str | None, user_id: Any, agent: Any) -> Owner:
         if bound is not None:
             check_shared(call.principal)
         return owner_of(None, agent)
-    return Owner("app") if scope == "app" else owner_of(_user(call, user_id), None)
+    return Owner("app") if scope == "app" else owner_of(call.owner_or_default(user_id), None)
 
 
 def check_writes(call: Call, owner: Owner) -> None:
@@ -267,13 +262,4 @@ def _told(call: Call, memory: Memory) -> dict[str, Any]:
 
 def _made(call: Call, made: Remembered, status: int) -> Reply:
     told = {**_told(call, made.memory), "outcome": made.outcome, "similar": [_told(call, one) for one in made.others]}
-    return Reply(told, status, _tagged(made.memory))
-
-
-def _listed(data: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
-    ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
-    return {"object": "list", "data": data, "has_more": has_more, **ends}
-
-
-def _tagged(memory: Memory) -> Mapping[str, str]:
-    return {"etag": f'"{memory.version}"'}
+    return Reply(told, status, tagged(made.memory.version))

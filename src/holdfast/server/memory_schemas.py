@@ -13,8 +13,8 @@ from holdfast.limits import (
     PAGE,
     RECALLED_MEMORIES,
 )
-from holdfast.memory.ranking import MODES
-from holdfast.server.shapes import ID, TIME, Schema, array, asked, free, nullable, page, record, ref, text, whole
+from holdfast.recall.base import SEARCH_MODES
+from holdfast.server.shapes import ID, TIME, Schema, array, asked, free, nullable, page, query, record, ref, text, whole
 
 _ID: Final = text("`mem_` and 32 hexadecimal digits")
 _SHARE: Final[Schema] = {"type": "number", "minimum": 0, "maximum": 1}
@@ -95,7 +95,7 @@ MEMORY_COMPONENTS: Final[dict[str, Schema]] = {
         **_LIST,
         "properties": {
             **_LIST["properties"],
-            "mode": _one_of(MODES, "with `q`: what was looked for by"),
+            "mode": _one_of(SEARCH_MODES, "with `q`: what was looked for by"),
             "note": text("why that is another way than was asked for"),
         },
     },
@@ -133,31 +133,27 @@ MEMORY_COMPONENTS: Final[dict[str, Schema]] = {
 }
 
 
-def _query(name: str, schema: Schema, about: str) -> Schema:
-    return {"name": name, "in": "query", "required": False, "description": about, "schema": schema}
-
-
-MEMORY_USER: Final = _query("user_id", ID, "whose; without it the key's user, else `default`")
+MEMORY_USER: Final = query("user_id", ID, "whose; without it the key's user, else `default`")
 MEMORY_PARAMETERS: Final = (
-    _query("q", text(minLength=1), "a question: those that answer it, best first"),
+    query("q", text(minLength=1), "a question: those that answer it, best first"),
     MEMORY_USER,
-    _query("agent", ID, "with `q`: this agent's, too; else only those that this agent remembered"),
-    _query("scope", _SCOPE, "only the user's, the agent's, or the app's"),
-    _query("type", _TYPE, "only of this type"),
-    _query("tag", text(), "only with this tag"),
-    _query("status", {"type": "string", "enum": list(STATUSES)}, "only these; with `q` `active` or `quarantined`"),
-    _query("mode", {"type": "string", "enum": list(MODES)}, "with `q`: what is looked for by"),
-    _query("min_score", text(), "with `q`: only from this score on, 0 to 1"),
-    _query(
+    query("agent", ID, "with `q`: this agent's, too; else only those that this agent remembered"),
+    query("scope", _SCOPE, "only the user's, the agent's, or the app's"),
+    query("type", _TYPE, "only of this type"),
+    query("tag", text(), "only with this tag"),
+    query("status", {"type": "string", "enum": list(STATUSES)}, "only these; with `q` `active` or `quarantined`"),
+    query("mode", {"type": "string", "enum": list(SEARCH_MODES)}, "with `q`: what is looked for by"),
+    query("min_score", text(), "with `q`: only from this score on, 0 to 1"),
+    query(
         "limit",
         whole(low=1, maximum=PAGE),
         f"most of the page, 20 unless given; with `q` {RECALLED_MEMORIES} at most, 5 unless given",
     ),
-    _query("after", _ID, "without `q`: the `last_id` of the page before"),
-    _query("order", {"type": "string", "enum": ["asc", "desc"]}, "without `q`: oldest or newest first"),
+    query("after", _ID, "without `q`: the `last_id` of the page before"),
+    query("order", {"type": "string", "enum": ["asc", "desc"]}, "without `q`: oldest or newest first"),
 )
 SOURCE_PARAMETERS: Final = (
     MEMORY_USER,
-    _query("source_session", ID, "the session; required"),
-    _query("source_seq", whole(), "only what comes from this message of it"),
+    query("source_session", ID, "the session; required"),
+    query("source_seq", whole(), "only what comes from this message of it"),
 )

@@ -12,12 +12,10 @@ from holdfast.agents import Agent, Roster
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.server import page
 from holdfast.server.doors.messages import model_list
+from holdfast.server.fields import PAGE
 from holdfast.server.http import Call
-from holdfast.server.observe import Metrics
+from holdfast.server.metrics import Metrics
 from holdfast.server.replies import Reply
-
-PAGE = 20
-"""Models of a page unless the request says otherwise."""
 
 
 async def health(_: Call) -> Reply:

@@ -9,11 +9,10 @@ from msgspec import UNSET
 from holdfast.domain.participants import check_participants
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.server.fields import check_fields, if_match, optional
 from holdfast.server.http import Call
-from holdfast.server.replies import Reply
-from holdfast.server.sessions import if_match, known, optional
-from holdfast.sessions.catalogue import DEFAULT_USER
-from holdfast.sessions.moving import forked, rewound
+from holdfast.server.replies import Reply, tagged
+from holdfast.sessions.forking import forked, rewound
 from holdfast.stores.checks import check_id
 from holdfast.wire.exports import session_to
 
@@ -26,7 +25,7 @@ async def export(call: Call) -> Reply:
     export lists what there is: their contents stay where they are.
     """
     session = await call.session(shared=True)
-    asked = {name: call.choice(name, "false", "true", "false") == "true" for name in ("retired", "calls", "digests")}
+    asked = {name: call.flag(name) for name in ("retired", "calls", "digests")}
     return Reply(await call.hf.export(session.ref, **asked))
 
 
@@ -42,7 +41,7 @@ async def install(call: Call) -> Reply:
     if isinstance(named := body.get("user_id"), str):
         check_id(named, "user_id")
         user = call.owner(named) if call.text("user_id") is None else user
-    arrival = await call.hf.import_(body, session_id=call.path["session_id"], user_id=user)
+    arrival = await call.hf.import_(body, session_id=call.path["session_id"], user_id=user, replace=True)
     return Reply({**session_to(arrival.session), "imported": arrival.changed})
 
 
@@ -53,7 +52,7 @@ async def fork(call: Call) -> Reply:
     and what had left the live path stay with the original, which is not touched.
     """
     body = await call.body()
-    known(body, "at_turn", "id")
+    check_fields(body, "at_turn", "id")
     session = await call.session()
     new_id = optional(body, "id", str, "a string")
     made = await forked(call.hf.engine, session.ref, at_turn=body.get("at_turn"), new_id=new_id)
@@ -67,7 +66,7 @@ async def move(call: Call) -> Reply:
     is finished by the same one.
     """
     body = await call.body()
-    known(body, "user_id", "agent", "id")
+    check_fields(body, "user_id", "agent", "id")
     if not body:
         raise InvalidRequest("nothing says where to: give user_id, agent or id", param="user_id")
     named = {name: optional(body, name, str, "a string") for name in ("user_id", "id")}
@@ -84,12 +83,12 @@ async def rewind(call: Call) -> Reply:
     The state stays as it is. Where nothing came after it, nothing changes.
     """
     body = await call.body()
-    known(body, "at_turn")
+    check_fields(body, "at_turn")
     if body.get("at_turn") is None:
         raise InvalidRequest("at_turn is missing: the turn to go back to", param="at_turn")
     session = await call.session()
     after, gone = await rewound(call.hf.engine, session.ref, body["at_turn"], expect=if_match(call))
-    return Reply({**session_to(after), "retired": gone}, headers={"etag": f'"{after.version}"'})
+    return Reply({**session_to(after), "retired": gone}, headers=tagged(after.version))
 
 
 async def delete(call: Call) -> Reply:
@@ -98,7 +97,7 @@ async def delete(call: Call) -> Reply:
     try:
         ref = (await call.session()).ref
     except SessionNotFound:  # time may have taken it, and left what is kept elsewhere
-        ref = SessionRef(call.owner(call.text("user_id")) or DEFAULT_USER, session_id)
+        ref = SessionRef(call.owner_or_default(call.text("user_id")), session_id)
     receipt = await call.hf.remove(ref)
     if receipt is None:
         raise SessionNotFound(session_id)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast._version import __version__
 from holdfast.server.artifact_schemas import NAME
 from holdfast.server.operations import DOORS, JSON, OPERATIONS, Operation
-from holdfast.server.permissions import PERMISSIONS, ROLES, Access
+from holdfast.server.permissions import PERMISSIONS, ROLES, Need
 from holdfast.server.schemas import COMPONENTS
 from holdfast.server.shapes import ID, Schema, ref, text, whole
 
@@ -121,19 +121,19 @@ def _operation(method: str, path: str, handler: Callable[..., Any] | None, *, as
     return told
 
 
-def _asked(access: Access, *, asks: bool) -> Schema:
+def _asked(need: Need, *, asks: bool) -> Schema:
     """Which keys an operation takes, and what they must be good for."""
-    if access == "public":
+    if need == "public":
         return {"security": []}
-    role = ROLES[access]
+    role = ROLES[need]
     return {"security": [*({name: []} for name in _SECURITY), *([] if asks else [{}])], "x-holdfast-role": role}
 
 
-def _responses(operation: Operation, access: Access, *, chat: bool) -> Schema:
+def _responses(operation: Operation, need: Need, *, chat: bool) -> Schema:
     answer = operation.answer
     content = {JSON: {"schema": ref(answer)}} if isinstance(answer, str) else answer
     good = {"description": "Done.", "content": content, **({"headers": operation.headers} if operation.headers else {})}
-    failures = sorted({*operation.failures, *_EVERY, *(_ADMITTED if access != "public" else ())})
+    failures = sorted({*operation.failures, *_EVERY, *(_ADMITTED if need != "public" else ())})
     shapes = [ref(name) for name in operation.errors]
     error = {JSON: {"schema": shapes[0] if len(shapes) == 1 else {"anyOf": shapes}}}
     told = {str(status): {"description": _ABOUT[status], "content": error} for status in failures}

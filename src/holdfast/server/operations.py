@@ -12,7 +12,7 @@ from holdfast.server.artifact_schemas import CONTENT, NAME
 from holdfast.server.dream_schemas import DIARY_PARAMETERS
 from holdfast.server.memory_schemas import MEMORY_PARAMETERS, SOURCE_PARAMETERS
 from holdfast.server.search_schemas import SEARCH_PARAMETERS
-from holdfast.server.shapes import ID, Schema, ref, text, whole
+from holdfast.server.shapes import ID, Schema, header, query, ref, text, whole
 
 JSON: Final = "application/json"
 _BODY: Final = (400, 408, 413, 415)
@@ -20,35 +20,27 @@ _STORE: Final = (400, 503)
 _OF_A_SESSION: Final = (*_STORE, 404, 409)
 
 
-def _query(name: str, schema: Schema, about: str) -> Schema:
-    return {"name": name, "in": "query", "required": False, "description": about, "schema": schema}
-
-
-def _header(name: str, about: str) -> Schema:
-    return {"name": name, "in": "header", "required": False, "description": about, "schema": text()}
-
-
-_USER = _query("user_id", ID, "whose session; without it the user `default`'s, else the only one of that id")
-_OF_USER = _query("user_id", ID, "only this user's; and whose session `after` is")
+_USER = query("user_id", ID, "whose session; without it the user `default`'s, else the only one of that id")
+_OF_USER = query("user_id", ID, "only this user's; and whose session `after` is")
 _PAGING = (
-    _query("limit", whole(low=1, maximum=PAGE), "most items of the page; 20 unless given"),
-    _query("order", {"type": "string", "enum": ["asc", "desc"]}, "oldest or newest first"),
+    query("limit", whole(low=1, maximum=PAGE), "most items of the page; 20 unless given"),
+    query("order", {"type": "string", "enum": ["asc", "desc"]}, "oldest or newest first"),
 )
 _LIMIT = _PAGING[0]
 _BEFORE: Final = "the `last_id` of the page before"
 _FILTERS = (
     _OF_USER,
-    _query("agent", text(), "only with this agent"),
-    _query("status", {"type": "string", "enum": ["active", "closed"]}, "only these"),
-    _query("after", ID, "the `last_id` of the page before"),
-    _query("after_user", ID, "whose session `after` is, where several users have one of that id"),
+    query("agent", text(), "only with this agent"),
+    query("status", {"type": "string", "enum": ["active", "closed"]}, "only these"),
+    query("after", ID, "the `last_id` of the page before"),
+    query("after_user", ID, "whose session `after` is, where several users have one of that id"),
 )
-_BETA = _query("beta", text(), "what Anthropic's client adds for what is in beta; means nothing here")
+_BETA = query("beta", text(), "what Anthropic's client adds for what is in beta; means nothing here")
 _FLAG: Final[Schema] = {"type": "string", "enum": ["true", "false"]}
-_KEY = _header("Idempotency-Key", "1 to 512 bytes; a second request with the same key and body writes nothing again")
-_MATCH = _header("If-Match", "the version that the session must be at")
-_SESSION_HEADER = _header("X-Session-Id", "the session, percent-encoded; the same as `session_id` in the body")
-_MATCH_HEADER = _header("X-Session-Match", "`on` or `off`; the same as `session_match` in the body")
+_KEY = header("Idempotency-Key", "1 to 512 bytes; a second request with the same key and body writes nothing again")
+_MATCH = header("If-Match", "the version that the session must be at")
+_SESSION_HEADER = header("X-Session-Id", "the session, percent-encoded; the same as `session_id` in the body")
+_MATCH_HEADER = header("X-Session-Match", "`on` or `off`; the same as `session_match` in the body")
 _ETAG: Final[Schema] = {"ETag": {"description": "the session's version", "schema": text()}}
 _TOLD: Final[Schema] = {
     "X-Session-Id": {"description": "the session, percent-encoded where it is not printable ASCII", "schema": text()},
@@ -66,11 +58,11 @@ _OF_CONTENT: Final[Schema] = {
     "Content-Disposition": {"description": "the name, to save it under", "schema": text()},
     "Repr-Digest": {"description": "SHA-256 of the whole content, as RFC 9530 has it", "schema": text()},
 }
-_VERSION = _query("version", whole(), "which; the newest unless given")
+_VERSION = query("version", whole(), "which; the newest unless given")
 _CONDITIONS = (
-    _header("Range", "one range of bytes; several are answered with the whole"),
-    _header("If-Range", "the ETag for which the range is meant"),
-    _header("If-None-Match", "ETags of what is there already"),
+    header("Range", "one range of bytes; several are answered with the whole"),
+    header("If-Range", "the ETag for which the range is meant"),
+    header("If-None-Match", "ETags of what is there already"),
 )
 
 
@@ -113,7 +105,7 @@ _OF_MEMORY: Final[Schema] = {"ETag": {"description": "the memory's version", "sc
 _MERGED: Final = "It was remembered already."
 _PAGE: Final[Schema] = {"text/html": {"schema": text()}}
 
-_SCOPE_MATCH = _header("If-Match", "the version that the state must be at")
+_SCOPE_MATCH = header("If-Match", "the version that the state must be at")
 _SCOPE_ETAG: Final[Schema] = {"ETag": {"description": "the version of the state", "schema": text()}}
 
 
@@ -145,7 +137,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         {JSON: {"schema": ref("MessagesReply")}, "text/event-stream": {"schema": ref("AnthropicEvent")}},
         "chat",
         "MessagesRequest",
-        (_SESSION_HEADER, _MATCH_HEADER, _KEY, _header("anthropic-beta", "handed on to an Anthropic model")),
+        (_SESSION_HEADER, _MATCH_HEADER, _KEY, header("anthropic-beta", "handed on to an Anthropic model")),
         _ASKED,
         headers=_TOLD,
         errors=("AnthropicError",),
@@ -157,11 +149,11 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         {JSON: {"schema": {"anyOf": [ref("ModelList"), ref("AnthropicModelList")]}}},
         "chat",
         parameters=(
-            _header("anthropic-version", "answer in the shape of Anthropic's API; the parameters are for that alone"),
+            header("anthropic-version", "answer in the shape of Anthropic's API; the parameters are for that alone"),
             _BETA,
-            _query("limit", whole(low=1, maximum=PAGE), "most models of the page; 20 unless given"),
-            _query("after_id", text(), "the `last_id` of the page before"),
-            _query("before_id", text(), "the `first_id` of the page behind"),
+            query("limit", whole(low=1, maximum=PAGE), "most models of the page; 20 unless given"),
+            query("after_id", text(), "the `last_id` of the page before"),
+            query("before_id", text(), "the `first_id` of the page behind"),
         ),
         failures=(400,),
         errors=("Error", "AnthropicError"),
@@ -172,9 +164,9 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "SessionExport",
         parameters=(
             _USER,
-            _query("retired", _FLAG, "with the messages that left the live path"),
-            _query("calls", _FLAG, "with the model calls; needs `retired` too"),
-            _query("digests", _FLAG, "with what stands for erased messages: by it a guess of one can be confirmed"),
+            query("retired", _FLAG, "with the messages that left the live path"),
+            query("calls", _FLAG, "with the model calls; needs `retired` too"),
+            query("digests", _FLAG, "with what stands for erased messages: by it a guess of one can be confirmed"),
         ),
         failures=_OF_A_SESSION,
     ),
@@ -218,8 +210,8 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         parameters=(
             _USER,
             *_PAGING,
-            _query("after", whole(), "the `last_id` of the page before"),
-            _query("retired", _FLAG, "with retired entries"),
+            query("after", whole(), "the `last_id` of the page before"),
+            query("retired", _FLAG, "with retired entries"),
         ),
         failures=_OF_A_SESSION,
     ),
@@ -237,7 +229,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", f"{_ONE}/history"): Operation(
         "History",
         "voice",
-        parameters=(_USER, _query("view", {"type": "string", "enum": ["voice", "plain"]}, "which form")),
+        parameters=(_USER, query("view", {"type": "string", "enum": ["voice", "plain"]}, "which form")),
         failures=_OF_A_SESSION,
     ),
     ("POST", f"{_ONE}/interrupt"): Operation(
@@ -256,13 +248,13 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", _COMPACTIONS): Operation(
         "CompactionList",
         "compactions",
-        parameters=(_USER, *_PAGING, _query("after", whole(), "the `last_id` of the page before")),
+        parameters=(_USER, *_PAGING, query("after", whole(), "the `last_id` of the page before")),
         failures=_OF_A_SESSION,
     ),
     ("GET", _COMPACTION): Operation("Compaction", "compactions", parameters=(_USER,), failures=_OF_A_SESSION),
     ("DELETE", _COMPACTION): Operation("DroppedCompaction", "compactions", parameters=(_USER,), failures=_OF_A_SESSION),
     ("GET", _ARTIFACTS): Operation(
-        "ArtifactList", "artifacts", parameters=(_USER, _LIMIT, _query("after", NAME, _BEFORE)), failures=_OF_A_SESSION
+        "ArtifactList", "artifacts", parameters=(_USER, _LIMIT, query("after", NAME, _BEFORE)), failures=_OF_A_SESSION
     ),
     ("GET", _ARTIFACT): Operation(
         CONTENT,
@@ -278,10 +270,10 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         CONTENT,
         (
             _USER,
-            _query("metadata", text(), f"a JSON object, at most {ARTIFACT_METADATA_BYTES} bytes"),
-            _query("author", ID, "who saves it"),
-            _header("If-Match", "the newest version there must be, or its ETag; `*`: any"),
-            _header("If-None-Match", "`*`: there must be none of that name"),
+            query("metadata", text(), f"a JSON object, at most {ARTIFACT_METADATA_BYTES} bytes"),
+            query("author", ID, "who saves it"),
+            header("If-Match", "the newest version there must be, or its ETag; `*`: any"),
+            header("If-None-Match", "`*`: there must be none of that name"),
         ),
         (*_BODY, *_OF_A_SESSION, 412),
         status=201,
@@ -293,7 +285,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", f"{_ARTIFACT}/versions"): Operation(
         "ArtifactVersions",
         "artifacts",
-        parameters=(_USER, _LIMIT, _query("after", whole(), _BEFORE)),
+        parameters=(_USER, _LIMIT, query("after", whole(), _BEFORE)),
         failures=_OF_A_SESSION,
     ),
     ("GET", "/v1/search"): Operation(
@@ -314,7 +306,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "RememberedMemory",
         "memories",
         "MemoryChanges",
-        (_header("If-Match", "the version that the memory must be at"),),
+        (header("If-Match", "the version that the memory must be at"),),
         (*_BODY, 404, 412, 422, 503),
         headers=_OF_MEMORY,
     ),
@@ -326,8 +318,8 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "WorkspaceHistory",
         "workspaces",
         parameters=(
-            _query("limit", whole(low=1, maximum=WORKSPACE_HISTORY), "most commits; 10 unless given"),
-            _query("diff", _FLAG, "with what changed from the oldest of them to the newest"),
+            query("limit", whole(low=1, maximum=WORKSPACE_HISTORY), "most commits; 10 unless given"),
+            query("diff", _FLAG, "with what changed from the oldest of them to the newest"),
         ),
         failures=(*_STORE, 404),
     ),

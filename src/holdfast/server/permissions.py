@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from starlette.types import Scope
 
 from holdfast.access import Principal
-from holdfast.server.intake import Refused
+from holdfast.domain.state import scope_of
+from holdfast.server.refused import Refused
 from holdfast.stores.keys import Role
 
-Access = Role | Literal["public", "server", "tenant", "shared", "shared write"]
+Need = Role | Literal["public", "server", "tenant", "shared", "shared write"]
 """`public`: no key is asked for, and nothing of anybody is told. `server`: an admin key of the server's own tenant, of no user.
 `tenant`: a key that may write and is of no user, or an admin's. `shared`, `shared write`: a key that may read, or write, and is of
 no user, whatever its role: what is asked for has something of all users."""
-ROLES: Final[Mapping[Access, Role]] = {
+ROLES: Final[Mapping[Need, Role]] = {
     "read": "read",
     "write": "write",
     "admin": "admin",
@@ -31,7 +32,7 @@ REST: Final = "/{path:path}"
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _ONE: Final = "/v1/sessions/{session_id}"
 
-PERMISSIONS: Final[Mapping[tuple[str, str], Access]] = {
+PERMISSIONS: Final[Mapping[tuple[str, str], Need]] = {
     ("POST", "/v1/chat/completions"): "write",
     ("POST", "/v1/messages"): "write",
     ("POST", "/v1/messages/count_tokens"): "read",
@@ -126,10 +127,16 @@ def permit(scope: Scope, method: str) -> None:
 
 
 def check_shared(principal: Principal) -> None:
-    """Refuse what changes state that all users of the tenant share, for whom that is not to say. Raises `Refused`."""
+    """Refuse what is not one user's (state of the app, memories of an agent) to a key that is. Raises `Refused`."""
     if principal.user_id is not None and not principal.may("admin"):
         message = (
-            "app: keys of the state are shared by all users: this key, which is one user's, may read them; writing needs"
-            " one without a user, or an admin's"
+            "this key is one user's, and that is of all users (app: keys of the state, memories of an agent or the app): it"
+            " needs a key without a user, or an admin's"
         )
         raise Refused(403, "forbidden", message)
+
+
+def check_app(principal: Principal, keys: Iterable[str]) -> None:
+    """Refuse `app:` keys of the state where the caller may not write them. Raises `Refused`."""
+    if any(scope_of(key) == "app" for key in keys):
+        check_shared(principal)

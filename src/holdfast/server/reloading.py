@@ -21,7 +21,7 @@ from holdfast.config.convert import fields_of
 from holdfast.config.gateway import Gateway
 from holdfast.config.kinds import Settings
 from holdfast.config.model import Document
-from holdfast.config.opening import queueing_of, tool_limits_of
+from holdfast.config.parts import queueing_of, tool_limits_of
 from holdfast.config.roster import Clients, roster_of
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
@@ -31,8 +31,8 @@ from holdfast.server.addressing import Matching
 from holdfast.server.intake import Intake
 from holdfast.server.relay import Relays
 
-SAFE: Final = ("agents", "context", "llms", "embedders", "dreaming", "telemetry")
-"""Sections that hold from the next turn on."""
+SAFE: Final = ("agents", "context", "llms", "telemetry")
+"""Sections that hold from the next turn on: those that the roster is made of. What the index and dreams are made of holds as it began."""
 SAFE_GATEWAY: Final = (
     *("body_timeout", "keep_alive", "log_level", "match", "match_system", "max_body", "max_media", "max_media_count"),
     *("max_message", "max_messages", "max_parts", "max_pixels", "max_speech", "max_tool_calls", "max_tool_result"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,7 +15,7 @@ from starlette.types import Scope
 from holdfast import errors
 from holdfast.limits import ERROR_CHARS
 from holdfast.secrets import Guard
-from holdfast.server.intake import Refused
+from holdfast.server.refused import Refused
 from holdfast.server.streams import Streamed
 
 _log = logging.getLogger("holdfast.server")
@@ -52,6 +52,24 @@ def response_of(reply: Reply, scope: Scope) -> Response:
     return respond(reply if shape is None else shape(reply))
 
 
+def listed(items: Sequence[Mapping[str, Any]], *, has_more: bool, by: str = "id", **further: Any) -> dict[str, Any]:
+    """A page in OpenAI's list shape.
+
+    Args:
+        items: those of the page.
+        has_more: whether there are items behind the last one.
+        by: the field that names an item, and is asked for as `after`.
+        further: fields of the page itself.
+    """
+    ends = {"first_id": items[0][by] if items else None, "last_id": items[-1][by] if items else None}
+    return {"object": "list", "data": items, "has_more": has_more, **ends, **further}
+
+
+def tagged(version: int) -> dict[str, str]:
+    """The header that tells the version of what is answered, for `If-Match`."""
+    return {"etag": f'"{version}"'}
+
+
 # -- errors ------------------------------------------------------------------
 
 
@@ -61,30 +79,6 @@ def error_body(message: str, *, kind: str, code: str | None = None, param: str |
         message = message[:ERROR_CHARS] + "…"
     param = param[:_PARAM_CHARS] if param else param
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-
-_STATUS: tuple[tuple[type[errors.HoldfastError], int, str], ...] = (
-    (errors.TooLarge, 413, "invalid_request_error"),
-    (errors.SecretBlocked, 422, "invalid_request_error"),
-    (errors.InvalidMetadata, 422, "invalid_request_error"),
-    (errors.HeardMismatch, 422, "invalid_request_error"),
-    (errors.UnsupportedType, 415, "invalid_request_error"),
-    (errors.UsageError, 400, "invalid_request_error"),
-    (errors.NotFound, 404, "invalid_request_error"),
-    (errors.IdempotencyConflict, 422, "invalid_request_error"),
-    (errors.StaleSession, 412, "invalid_request_error"),
-    (errors.StaleArtifact, 412, "invalid_request_error"),
-    (errors.StaleMemories, 412, "invalid_request_error"),
-    (errors.StaleState, 412, "invalid_request_error"),
-    (errors.Conflict, 409, "invalid_request_error"),
-    (errors.BudgetTooSmall, 400, "invalid_request_error"),
-    (errors.EmbeddingFailed, 502, "server_error"),
-    (errors.StoreUnavailable, 503, "server_error"),
-    (errors.WorkspaceUnavailable, 503, "server_error"),
-    (errors.StoreClosed, 503, "server_error"),
-    (errors.StoreCorrupt, 500, "server_error"),
-)
-"""The first that fits holds."""
 
 
 def failure(exc: Exception, guard: Guard | None = None) -> Reply:
@@ -103,12 +97,12 @@ def _failure(exc: Exception) -> Reply:
         kind = "server_error" if exc.status >= 500 else "invalid_request_error"
         kind = "rate_limit_error" if exc.status == _TOO_MANY else kind
         return Reply(error_body(str(exc), kind=kind, code=exc.code), exc.status, exc.headers)
-    for error, status, kind in _STATUS:
-        if isinstance(exc, error):
-            if status >= 500:  # not the caller's fault: whoever owns the server has to know
-                _log.error("%s: %s", exc.code, exc)
-            param = getattr(exc, "param", None)
-            return Reply(error_body(str(exc), kind=kind, code=exc.code, param=param), status, _retrying(exc))
+    if isinstance(exc, errors.HoldfastError) and exc.http_status is not None:
+        if exc.http_status >= 500:  # not the caller's fault: whoever owns the server has to know
+            _log.error("%s: %s", exc.code, exc)
+        kind = "server_error" if exc.http_status >= 500 else "invalid_request_error"
+        body = error_body(str(exc), kind=kind, code=exc.code, param=getattr(exc, "param", None))
+        return Reply(body, exc.http_status, _retrying(exc))
     _log.error("a request failed unexpectedly", exc_info=exc)
     return Reply(error_body("the server failed; its log says how", kind="server_error", code="internal_error"), 500)
 
@@ -134,8 +128,8 @@ def _model_failure(exc: errors.ModelError) -> Reply:
     mine = (407,) if exc.handed else (401, 403, 407)
     if isinstance(exc, errors.ModelRejected) and exc.status not in mine:
         body = error_body(str(exc), kind="invalid_request_error", code=_text(code) or exc.code, param=_text(param))
-        return Reply(body, exc.status or 400, headers)
-    status = {429: 429, 503: 503, 504: 504}.get(exc.status or 0, 502)
+        return Reply(body, exc.status or exc.http_status, headers)
+    status = {429: 429, 503: 503, 504: 504}.get(exc.status or 0, errors.ModelError.http_status)
     kind = "rate_limit_error" if status == 429 else "server_error"
     return Reply(error_body(str(exc), kind=kind, code=exc.code), status, headers)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
+import os
 import shlex
 import signal
 import socket
@@ -28,23 +28,23 @@ from holdfast.config import (
     ServerSettings,
     is_loopback,
     mask_url,
+    settings_from,
     upstream_of,
 )
 from holdfast.config.opening import make_room, opened
 from holdfast.config.roster import Clients, roster_of
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
-from holdfast.secrets import Guard
 from holdfast.server.access import Access
 from holdfast.server.addressing import Matching
 from holdfast.server.app import make_app
 from holdfast.server.intake import Intake
 from holdfast.server.jwks import Tokens
-from holdfast.server.observe import JsonLines
+from holdfast.server.logs import log_level, log_to
 from holdfast.server.protocol import protocol_of
 from holdfast.server.relay import Relays
 from holdfast.server.reloading import Dials, Reloading
-from holdfast.stores.sqlite import path_of
+from holdfast.stores.sql.address import path_of
 from holdfast.tokens import STORED
 from holdfast.tools.tool import Tool
 
@@ -82,6 +82,33 @@ def serve(
             return runner.run(_terminable(_serve(hf, settings, clients, again)))
         except asyncio.CancelledError:  # told to end before it served, or while it closed
             return 0
+
+
+def serve_file(
+    file: str | os.PathLike[str] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    tools: Iterable[Callable[..., Any] | Tool] = (),
+) -> int:
+    """Run the server as `holdfast serve` does, with tools of a program's own: `holdfast.serve("holdfast.yaml", tools=[find_order])`.
+
+    Args:
+        file: the configuration, read again at SIGHUP; None: the one that `holdfast serve` would read, or none.
+        env: the environment; None: the process's own.
+        tools: what the model may call, and runs in this process; see `Holdfast`.
+
+    Returns:
+        The exit code, when it was told to stop.
+
+    Raises:
+        ConfigError: the configuration has mistakes, or cannot be served.
+        StoreUnavailable: the store cannot be opened.
+    """
+
+    def read() -> ServerSettings:
+        return settings_from({"config": None if file is None else os.fspath(file)}, os.environ if env is None else env)
+
+    return serve(read(), tools=tools, again=read)
 
 
 def _check_bind(settings: ServerSettings) -> None:
@@ -123,7 +150,7 @@ def exposed(settings: ServerSettings, why: str) -> ConfigError:
 def access_of(hf: Holdfast, config: Config) -> Access:
     """Who may come in, as configured. Raises `MissingExtra`."""
     tokens = None if config.auth.jwt is None else Tokens(config.auth.jwt, hf.tenant, hf.clock)
-    return Access(lambda: hf, config.auth, passthrough=config.gateway.upstream_auth == "passthrough", tokens=tokens)
+    return Access(hf, config.auth, passthrough=config.gateway.upstream_auth == "passthrough", tokens=tokens)
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -316,24 +343,3 @@ def _built_in(config: Config) -> str:
     if origin == "built-in":
         return " (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY for a real one)"
     return f" (built in; {origin} names it)"
-
-
-def log_to(stream: Any, guard: Guard | None = None, level: str = "info") -> None:
-    """Send Holdfast's and the server's own log to `stream`, as JSON lines; without the secrets that `guard` knows."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines(guard))
-    for name in _LOGGERS:
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.propagate = False
-    log_level(level)
-
-
-def log_level(level: str) -> None:
-    """Log what is of that level or above: `debug`, `info`, `warning` or `error`. Of the server's own, warnings at least."""
-    for name, least in _LOGGERS.items():
-        logging.getLogger(name).setLevel(max(logging.getLevelNamesMapping()[level.upper()], least))
-
-
-_LOGGERS: Mapping[str, int] = {"holdfast": logging.DEBUG, "uvicorn": logging.WARNING, "mcp": logging.CRITICAL}
-"""Whose lines are logged, and from which level on at least. Those of the SDK for MCP quote what servers say."""

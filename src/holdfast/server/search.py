@@ -8,11 +8,11 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.limits import QUERY_CHARS, SEARCH_NEIGHBOURS, SEARCH_RESULTS
-from holdfast.search.asking import SEARCH_MODES, SEARCH_ROLES, zone_named
+from holdfast.recall.base import SEARCH_MODES
+from holdfast.search.asking import SEARCH_ROLES, zone_named
 from holdfast.search.searching import SearchHit
 from holdfast.server.http import Call
-from holdfast.server.replies import Reply
-from holdfast.sessions.catalogue import DEFAULT_USER
+from holdfast.server.replies import Reply, listed
 from holdfast.wire.times import moment_of
 
 PAGE: Final = 10
@@ -26,11 +26,10 @@ async def search(call: Call) -> Reply:
         raise InvalidRequest("q is missing: what is looked for", param="q")
     if not query.strip() or len(query) > QUERY_CHARS:
         raise InvalidRequest(f"q must have 1 to {QUERY_CHARS:,} characters, not white space alone", param="q")
-    owner = call.owner(call.text("user_id"))
     zone = call.text("tz") or "UTC"
     found = await call.hf.search(
         query,
-        DEFAULT_USER if owner is None else owner,
+        call.owner_or_default(call.text("user_id")),
         mode=call.choice("mode", "", "", *SEARCH_MODES) or None,  # type: ignore[arg-type]  # one of these
         limit=call.number("limit", PAGE, 1, SEARCH_RESULTS),
         after=call.text("after"),
@@ -44,11 +43,9 @@ async def search(call: Call) -> Reply:
         neighbours=call.number("neighbours", 0, 0, SEARCH_NEIGHBOURS),
         session_level=call.choice("level", "message", "message", "session") == "session",
     )
-    data = [hit_to(hit) for hit in found.hits]
-    ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
     since, until = found.range
-    told = {"mode": found.mode, "range": {"since": since, "until": until}, "notes": list(found.notes)}
-    return Reply({"object": "list", "data": data, "has_more": found.has_more, **ends, **told})
+    told: dict[str, Any] = {"mode": found.mode, "range": {"since": since, "until": until}, "notes": list(found.notes)}
+    return Reply(listed([hit_to(hit) for hit in found.hits], has_more=found.has_more, **told))
 
 
 def hit_to(hit: SearchHit) -> dict[str, Any]:

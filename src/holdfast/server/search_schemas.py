@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.limits import QUERY_CHARS, SEARCH_NEIGHBOURS, SEARCH_RESULTS
-from holdfast.search.asking import SEARCH_MODES, SEARCH_ROLES
-from holdfast.server.shapes import ID, TIME, Schema, array, boolean, nullable, record, ref, text, whole
+from holdfast.recall.base import SEARCH_MODES
+from holdfast.search.asking import SEARCH_ROLES
+from holdfast.server.shapes import ID, TIME, Schema, array, boolean, nullable, query, record, ref, text, whole
 
 _ROLE: Final[Schema] = {"type": "string", "enum": list(SEARCH_ROLES)}
 _NUMBER: Final[Schema] = {"type": "number"}
@@ -70,32 +71,28 @@ SEARCH_COMPONENTS: Final[dict[str, Schema]] = {
 }
 
 
-def _query(name: str, schema: Schema, about: str, *, required: bool = False) -> Schema:
-    return {"name": name, "in": "query", "required": required, "description": about, "schema": schema}
-
-
 _MOMENT: Final = text("milliseconds since the epoch, a date, or date and time as RFC 3339 has them")
 SEARCH_PARAMETERS: Final = (
-    _query(
+    query(
         "q", text(minLength=1), f"what is looked for, in plain words; at most {QUERY_CHARS:,} characters", required=True
     ),
-    _query("user_id", ID, "whose sessions; without it the user `default`'s"),
-    _query(
+    query("user_id", ID, "whose sessions; without it the user `default`'s"),
+    query(
         "mode",
         {"type": "string", "enum": list(SEARCH_MODES)},
         "what is searched by; what the index is for unless given",
     ),
-    _query("limit", whole(low=1, maximum=SEARCH_RESULTS), "most hits of the page; 10 unless given"),
-    _query("after", text(), "the `last_id` of the page before"),
-    _query("session_id", ID, "only in this session"),
-    _query("agent", text(), "only what this agent said"),
-    _query("role", _ROLE, "only what was said so; results of tools are found with `tool` alone"),
-    _query("since", _MOMENT, "only from then on"),
-    _query("until", _MOMENT, "only before then"),
-    _query(
+    query("limit", whole(low=1, maximum=SEARCH_RESULTS), "most hits of the page; 10 unless given"),
+    query("after", text(), "the `last_id` of the page before"),
+    query("session_id", ID, "only in this session"),
+    query("agent", text(), "only what this agent said"),
+    query("role", _ROLE, "only what was said so; results of tools are found with `tool` alone"),
+    query("since", _MOMENT, "only from then on"),
+    query("until", _MOMENT, "only before then"),
+    query(
         "time", {"type": "string", "enum": ["auto", "off"]}, "`off`: a time that the question names does not narrow it"
     ),
-    _query("tz", text(), "the time zone (IANA) that days begin in; `UTC` unless given"),
-    _query("neighbours", whole(maximum=SEARCH_NEIGHBOURS), "messages before and behind each hit; 0 unless given"),
-    _query("level", {"type": "string", "enum": ["message", "session"]}, "`session`: only the best hit of each session"),
+    query("tz", text(), "the time zone (IANA) that days begin in; `UTC` unless given"),
+    query("neighbours", whole(maximum=SEARCH_NEIGHBOURS), "messages before and behind each hit; 0 unless given"),
+    query("level", {"type": "string", "enum": ["message", "session"]}, "`session`: only the best hit of each session"),
 )

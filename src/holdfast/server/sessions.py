@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,35 +13,28 @@ from msgspec import UNSET
 from holdfast import errors
 from holdfast.context.dialects import checked
 from holdfast.context.settings import parse
+from holdfast.domain.log import erased
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import check_participants, said_by
-from holdfast.domain.session import Session, erased
+from holdfast.domain.session import Session
 from holdfast.domain.state import scope_of
+from holdfast.engine.entries import counted, new_entries
+from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.media.leaving import whole_entries
-from holdfast.server.http import Call, named_session, refuse_unknown, without_secrets
-from holdfast.server.permissions import check_shared
-from holdfast.server.replies import Reply
-from holdfast.sessions.carrying import CarryOver, carry_over_from
-from holdfast.sessions.catalogue import DEFAULT_USER
+from holdfast.server.fields import PAGE, check_fields, if_match, number_in_path, optional
+from holdfast.server.http import Call, named_session, without_secrets
+from holdfast.server.permissions import check_app
+from holdfast.server.replies import Reply, listed, tagged
+from holdfast.sessions.carry_over import CarryOver, carry_over_from
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.looking import Look, looked, told
-from holdfast.stores.base import MAX_PAGE, Append, SessionPatch
-from holdfast.turns.turn import counted
+from holdfast.stores.base import Append, SessionPatch
 from holdfast.wire.exports import milliseconds, own_fields, session_to, system_messages_from
 from holdfast.wire.openai import entry_to, message_to, messages_from
 
-PAGE = 20
-"""Items of a page unless the request says otherwise."""
 _CONTEXT_FIELDS = frozenset({"model", "agent", "dialect", "at_turn", "tools", "explain", "system_messages", "touch"})
 """Fields of a context request that are not keys of the strategy."""
-
-
-def listed(items: list[dict[str, Any]], *, has_more: bool, **further: Any) -> dict[str, Any]:
-    """A page in OpenAI's list shape; entries are named by their `seq`."""
-    # A message may have brought an `id` of its own; what names it here is its place.
-    ids = [item["seq"] if "seq" in item else item["id"] for item in items]
-    ends = {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
-    return {"object": "list", "data": items, "has_more": has_more, **ends, **further}
+_NAMED = "a message is named by its seq"
 
 
 # -- sessions ----------------------------------------------------------------
@@ -51,10 +43,10 @@ def listed(items: list[dict[str, Any]], *, has_more: bool, **further: Any) -> di
 async def create(call: Call) -> Reply:
     """Make a session."""
     body = await call.body()
-    known(body, "id", "user_id", "agent", "system_messages", "state", "metadata", "ttl", "carry_over")
+    check_fields(body, "id", "user_id", "agent", "system_messages", "state", "metadata", "ttl", "carry_over")
     agent = optional(body, "agent", str, "a string")
     call.hf.roster.voice(agent=agent)
-    user_id = _user(call.owner(optional(body, "user_id", str, "a string")))
+    user_id = call.owner_or_default(optional(body, "user_id", str, "a string"))
     session = await call.hf.create(
         optional(body, "id", str, "a string"),
         user_id=user_id,
@@ -78,14 +70,8 @@ def _metadata(body: dict[str, Any]) -> dict[str, Any]:
 def _state(call: Call, body: dict[str, Any]) -> dict[str, Any]:
     """What a request says of the state, of all scopes but `temp:`, which there is none of outside of a turn."""
     asked = optional(body, "state", dict, "an object") or {}
-    check_app(call, asked)
+    check_app(call.principal, asked)
     return {key: value for key, value in asked.items() if scope_of(key) != "temp"}
-
-
-def check_app(call: Call, keys: Iterable[str]) -> None:
-    """Refuse `app:` keys where the caller may not write them. Raises `Refused`."""
-    if any(scope_of(key) == "app" for key in keys):
-        check_shared(call.principal)
 
 
 def _earlier(call: Call, body: dict[str, Any], user_id: str) -> CarryOver | None:
@@ -138,14 +124,14 @@ async def _page(call: Call, limit: int = PAGE) -> Any:
         status=call.choice("status", "", "", "active", "closed") or None,
         limit=call.number("limit", limit, 1, MAX_PAGE),
         after=at,
-        descending=call.choice("order", "desc", "asc", "desc") == "desc",
+        descending=call.descending("desc"),
     )
 
 
 async def change(call: Call) -> Reply:
     """Change a session's system messages, metadata, state or ttl."""
     body = await call.body()
-    known(body, "system_messages", "metadata", "ttl", "state", "agent")
+    check_fields(body, "system_messages", "metadata", "ttl", "state", "agent")
     agent = optional(body, "agent", str, "a string") if "agent" in body else UNSET
     if isinstance(agent, str):
         call.hf.roster.voice(agent=agent)
@@ -176,7 +162,7 @@ async def close(call: Call) -> Reply:
 async def append(call: Call) -> Reply:
     """Write messages to the end of a session's log."""
     body = await call.body()
-    known(body, "messages")
+    check_fields(body, "messages")
     messages = messages_from(body.get("messages"))
     if not messages:
         raise errors.InvalidRequest("messages is empty", param="messages")
@@ -190,7 +176,7 @@ async def append(call: Call) -> Reply:
     key = call.header("idempotency-key") or None
     said = await without_secrets(call.hf, body, messages, hashed=key is not None)
     write = Append(
-        entries=await call.hf.new_entries(messages, fields),
+        entries=await new_entries(messages, fields, timestamp=call.hf.clock()),
         timestamp=call.hf.clock(),
         expect=if_match(call),
         idempotency_key=key,
@@ -199,7 +185,7 @@ async def append(call: Call) -> Reply:
     written = await call.hf.store.append(session.ref, write)
     told_entries = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, written.entries)]
     version = written.session.version
-    return Reply(listed(told_entries, has_more=False, version=version), headers={"etag": f'"{version}"'})
+    return Reply(listed(told_entries, has_more=False, by="seq", version=version), headers=tagged(version))
 
 
 def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> None:
@@ -218,45 +204,40 @@ async def page(call: Call) -> Reply:
     """A page of a session's messages."""
     session = await call.session(shared=True)
     limit = call.number("limit", PAGE, 1, MAX_PAGE)
-    descending = call.choice("order", "asc", "asc", "desc") == "desc"
-    after = call.number("after", -1, 0, 2**53) if call.text("after") else None
+    descending = call.descending()
+    after = call.number_or_none("after")
     start, stop = 0, None
     if after is not None:
         start, stop = (0, after) if descending else (after + 1, None)
-    retired = call.choice("retired", "false", "true", "false") == "true"
+    retired = call.flag("retired")
     found = await call.hf.store.entries(
         session.ref, start=start, stop=stop, limit=limit + 1, descending=descending, retired=retired
     )
     items = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, found[:limit])]
-    return Reply(listed(items, has_more=len(found) > limit, version=session.version))
+    return Reply(listed(items, has_more=len(found) > limit, by="seq", version=session.version))
 
 
 async def annotate(call: Call) -> Reply:
     """Pin a message, or say how important it is."""
     body = await call.body()
-    known(body, "pinned", "importance")
+    check_fields(body, "pinned", "importance")
     own = own_fields(body)
     session = await call.session()
     importance = own.get("importance") if "importance" in body else UNSET
-    entry = await call.hf.store.annotate(session.ref, _seq(call), pinned=own.get("pinned"), importance=importance)
+    entry = await call.hf.store.annotate(
+        session.ref, number_in_path(call, "seq", _NAMED), pinned=own.get("pinned"), importance=importance
+    )
     return Reply(entry_to((await whole_entries(call.hf.store, session.ref, [entry]))[0]))
 
 
 async def erase(call: Call) -> Reply:
     """Erase a message's content; its place in the log stays."""
-    ref, seq = (await call.session()).ref, _seq(call)
+    ref, seq = (await call.session()).ref, number_in_path(call, "seq", _NAMED)
     found = await call.hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)
     if not found:
         raise errors.EntryNotFound(ref.id, seq)
     entry = await call.hf.erase(ref, seq, tokens=(await counted([erased(found[0].message)]))[0])
     return Reply({**entry_to(entry), "deleted": True})
-
-
-def _seq(call: Call) -> int:
-    text = call.path["seq"]
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise errors.InvalidRequest(f"a message is named by its seq, a whole number, not {text[:40]!r}", param="seq")
-    return int(text)
 
 
 # -- working sets ------------------------------------------------------------
@@ -307,34 +288,3 @@ def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) 
         explain=bool(body.get("explain")),
         touch=optional(body, "touch", bool, "true or false") is not False,
     )
-
-
-# -- bodies ------------------------------------------------------------------
-
-
-def known(body: dict[str, Any], *names: str) -> None:
-    """Refuse fields that nobody reads: a misspelt one would be lost silently. Raises `InvalidRequest`."""
-    refuse_unknown(body, names, "field")
-
-
-def optional(body: dict[str, Any], name: str, kind: type, words: str) -> Any:
-    """A field of that type, or None. Raises `InvalidRequest` for one of another."""
-    value = body.get(name)
-    if value is not None and not isinstance(value, kind):
-        raise errors.InvalidRequest(f"{name} must be {words}", param=name)
-    return value
-
-
-def _user(user_id: str | None) -> str:
-    """Whose session: an empty name is refused by the store, not taken for the default."""
-    return DEFAULT_USER if user_id is None else user_id
-
-
-def if_match(call: Call) -> int | None:
-    """The version that the session, or the state, must be at, from `If-Match`."""
-    value = (call.header("if-match") or "").strip().strip('"')
-    if not value or value == "*":
-        return None
-    if not value.isascii() or not value.isdigit() or len(value) > 18:
-        raise errors.InvalidRequest("If-Match must be a version, a whole number", param="If-Match")
-    return int(value)

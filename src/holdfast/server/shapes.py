@@ -74,6 +74,16 @@ def page(items: str, ends: Schema, **more: Schema) -> Schema:
     return record("A page.", {**fields, **more})
 
 
+def query(name: str, schema: Schema, about: str, *, required: bool = False) -> Schema:
+    """A parameter of the query."""
+    return {"name": name, "in": "query", "required": required, "description": about, "schema": schema}
+
+
+def header(name: str, about: str) -> Schema:
+    """A header of the request."""
+    return {"name": name, "in": "header", "required": False, "description": about, "schema": text()}
+
+
 ID: Final = text("1 to 512 bytes of any Unicode", minLength=1)
 TIME: Final = whole("milliseconds since the epoch")
 SYSTEM: Final[Schema] = {

@@ -8,9 +8,10 @@ from typing import Any, Final, NamedTuple
 from holdfast.domain.state import Change, Extend, Increment, Scope, combined, prefixed
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_CHANGES
+from holdfast.server.fields import check_fields, if_match
 from holdfast.server.http import Call, Handler, refuse_unknown
-from holdfast.server.replies import Reply
-from holdfast.server.sessions import check_app, if_match, known
+from holdfast.server.permissions import check_app
+from holdfast.server.replies import Reply, tagged
 
 _FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "set": ("value",),
@@ -36,7 +37,7 @@ class _Asked(NamedTuple):
 async def get(call: Call) -> Reply:
     """A session's state, with what its user's sessions share (`user:`) and all of the tenant (`app:`), as one flat object."""
     session = await call.session()
-    return Reply(await call.hf.engine.scopes.all(session), headers=_tagged(session.version))
+    return Reply(await call.hf.engine.scopes.all(session), headers=tagged(session.version))
 
 
 async def patch(call: Call) -> Reply:
@@ -47,10 +48,10 @@ async def patch(call: Call) -> Reply:
     """
     delta = await call.body()
     session = await call.session()
-    check_app(call, delta)
+    check_app(call.principal, delta)
     await call.hf.engine.scopes.change(session.ref, delta, version=if_match(call))
     after = await call.hf.store.get(session.ref)
-    return Reply(await call.hf.engine.scopes.all(after), headers=_tagged(after.version))
+    return Reply(await call.hf.engine.scopes.all(after), headers=tagged(after.version))
 
 
 async def change(call: Call) -> Reply:
@@ -61,7 +62,7 @@ async def change(call: Call) -> Reply:
     """
     asked = _operations(await call.body())
     session = await call.session()
-    check_app(call, asked.delta)
+    check_app(call.principal, asked.delta)
     scopes = call.hf.engine.scopes
     changed = await scopes.change(session.ref, asked.delta, expect=asked.expect, version=if_match(call))
     return _changed(asked.delta, changed.version, changed.values)
@@ -118,7 +119,7 @@ def _owner(call: Call) -> str | None:
 async def _whole(call: Call, user_id: str | None) -> Reply:
     found = await call.hf.engine.scopes.read(user_id)
     scope: Scope = "app" if user_id is None else "user"
-    return Reply(prefixed(found.values or {}, scope), headers=_tagged(found.version))
+    return Reply(prefixed(found.values or {}, scope), headers=tagged(found.version))
 
 
 # -- what is asked for, and answered -----------------------------------------
@@ -126,7 +127,7 @@ async def _whole(call: Call, user_id: str | None) -> Reply:
 
 def _operations(body: dict[str, Any]) -> _Asked:
     """The operations in a body, those of one key as one. Raises `InvalidRequest`, `TooLarge`."""
-    known(body, "changes")
+    check_fields(body, "changes")
     changes = body.get("changes")
     if not isinstance(changes, list) or not changes:
         raise InvalidRequest("changes must be a list of at least one operation", param="changes")
@@ -177,8 +178,4 @@ def _change(one: Mapping[str, Any], place: str) -> Change:
 
 def _changed(delta: Mapping[str, Change], version: int, values: Mapping[str, Any]) -> Reply:
     told = {key: values.get(key) for key in delta}
-    return Reply({"object": "state.change", "version": version, "values": told}, headers=_tagged(version))
-
-
-def _tagged(version: int) -> Mapping[str, str]:
-    return {"etag": f'"{version}"'}
+    return Reply({"object": "state.change", "version": version, "values": told}, headers=tagged(version))

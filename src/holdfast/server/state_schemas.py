@@ -50,7 +50,7 @@ STATE_COMPONENTS: Final[dict[str, Schema]] = {
                     ]
                 },
                 minItems=1,
-                maxItems=limits.STATE_CHANGES,
+                description=f"at most {limits.STATE_CHANGES}; more are a 413",
             )
         },
         "changes",

@@ -11,11 +11,12 @@ from holdfast.domain.heard import heard_from
 from holdfast.domain.session import Entry, Session
 from holdfast.errors import InvalidRequest
 from holdfast.media.leaving import whole_entries
+from holdfast.server.fields import check_fields
 from holdfast.server.http import Call
-from holdfast.server.replies import Reply
-from holdfast.server.sessions import known
-from holdfast.sessions.voicing import Speech, interrupted, spoken
-from holdfast.sessions.voicing import history as told_history
+from holdfast.server.replies import Reply, tagged
+from holdfast.sessions.history import history as told_history
+from holdfast.sessions.interrupting import interrupted
+from holdfast.sessions.speaking import Speech, spoken
 from holdfast.wire.openai import entry_to
 from holdfast.wire.voice import attributed, plain
 
@@ -50,7 +51,7 @@ async def interrupt(call: Call) -> Reply:
     was heard to its end, all does: `interrupted` is false. A second interruption can only shorten.
     """
     body = await call.body()
-    known(body, *_HEARD)
+    check_fields(body, *_HEARD)
     heard = heard_from({name: body.get(name) for name in _HEARD})
     session = await call.session()
     done = await interrupted(call.hf.engine, session.ref, heard)
@@ -65,7 +66,7 @@ async def speak(call: Call) -> Reply:
     is false. Without a `text` the agent's own `greeting` or `silence_message` is said, by its `source`.
     """
     body = await call.body()
-    known(body, *_SPEECH)
+    check_fields(body, *_SPEECH)
     speech = _speech({name: body[name] for name in _SPEECH if body.get(name) is not None})
     speech.check_size(call.most_speech)
     session = await call.session()
@@ -86,4 +87,4 @@ async def _reply(call: Call, kind: str, session: Session, entry: Entry | None, s
     whole = None if entry is None else (await whole_entries(call.hf.store, session.ref, [entry]))[0]
     told = {"object": kind, "session_id": session.id, "version": session.version, **said}
     shown = {**told, "entry": None if whole is None else entry_to(whole)}
-    return Reply(shown, headers={"etag": f'"{session.version}"'})
+    return Reply(shown, headers=tagged(session.version))

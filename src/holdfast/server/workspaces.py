@@ -8,12 +8,12 @@ import msgspec
 
 from holdfast.errors import WorkspaceNotFound
 from holdfast.limits import WORKSPACE_HISTORY
+from holdfast.server.fields import check_fields, optional
 from holdfast.server.http import Call
 from holdfast.server.replies import Reply
-from holdfast.server.sessions import known, optional
-from holdfast.tools.checkpoint import told_of
+from holdfast.tools.workspace import told_of
 from holdfast.workspace import Workspace
-from holdfast.workspace.service import DEFAULT
+from holdfast.workspace.workspaces import DEFAULT
 
 
 async def history(call: Call) -> Reply:
@@ -23,7 +23,7 @@ async def history(call: Call) -> Reply:
     differs. `default` is the workspace of sessions that have no agent.
     """
     limit = call.number("limit", 10, 1, WORKSPACE_HISTORY)
-    diff = call.choice("diff", "false", "true", "false") == "true"
+    diff = call.flag("diff")
     workspace = _workspace(call)
     found: dict[str, Any] = msgspec.to_builtins(await workspace.history(limit, include_diff=diff))
     return Reply({"object": "workspace.history", "agent": workspace.agent, **found})
@@ -32,7 +32,7 @@ async def history(call: Call) -> Reply:
 async def checkpoint(call: Call) -> Reply:
     """Commit an agent's workspace now, with a note why; where nothing has changed, nothing is committed."""
     body = await call.body()
-    known(body, "note")
+    check_fields(body, "note")
     note = optional(body, "note", str, "a string")
     workspace = _workspace(call)
     outcome = await workspace.checkpoint(note)

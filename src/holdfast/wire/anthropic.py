@@ -20,7 +20,7 @@ from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.wire.anthropic_cache import mark
 from holdfast.wire.media import Media, media_of
-from holdfast.wire.openai import message_from, split_system
+from holdfast.wire.openai import dumped, message_from, split_system
 
 Block = dict[str, Any]
 REASONING = "[reasoning] "
@@ -141,15 +141,18 @@ def _as_they_came(message: Message) -> list[Block]:
     given = message.extra.get(BLOCKS)
     blocks = [block for block in given if isinstance(block, Mapping)] if isinstance(given, Sequence) else []
     texts = [block.get("text") for block in blocks if block.get("type") == "text"]
-    if not blocks or isinstance(message.content, tuple) or "".join(map(str, texts)) != message.text:
+    # Any client may have put something into the field.
+    if not blocks or isinstance(message.content, tuple) or not all(isinstance(text, str) for text in texts):
+        return []
+    if "".join(map(str, texts)) != message.text:
         return []
     return [made for block in blocks for made in _came(block)]
 
 
 def _paired(made: list[Block]) -> list[Block]:
     """The blocks without halves of what server tools did, which a reply has that ended on its way: the API refuses those."""
-    asked = {block.get("id") for block in made if block["type"].endswith("tool_use")}
-    paired = asked & {block.get("tool_use_id") for block in made}
+    asked = {_pair_of(block) for block in made if block["type"].endswith("tool_use")}
+    paired = asked & {_pair_of(block) for block in made if not block["type"].endswith("tool_use")}
     return [block for block in made if _pair_of(block) in (None, *paired)]
 
 
@@ -293,7 +296,7 @@ def system_from(data: Any, where: str = "system") -> list[Message]:
 
 
 def _messages(data: Any, where: str) -> list[Message]:
-    data = _plain(data)
+    data = dumped(data)
     if not isinstance(data, Mapping) or data.get("role") not in ("user", "assistant", "system"):
         raise InvalidMessage(f"{where} must be an object with a role, user or assistant, and content", param=where)
     role, content = data["role"], data.get("content")
@@ -314,7 +317,7 @@ def _sorted(role: str, content: Sequence[Any], where: str) -> tuple[list[tuple[A
     own, foreign = ("tool_use", "tool_result") if role == "assistant" else ("tool_result", "tool_use")
     tools: list[tuple[Any, str]] = []
     rest: list[Any] = []
-    for at, block in enumerate(map(_plain, content)):
+    for at, block in enumerate(map(dumped, content)):
         kind = block.get("type") if isinstance(block, Mapping) else None
         if kind == foreign:
             right = "assistant" if foreign == "tool_use" else "user"
@@ -324,11 +327,6 @@ def _sorted(role: str, content: Sequence[Any], where: str) -> tuple[list[tuple[A
         else:
             rest.append(block)
     return tools, rest
-
-
-def _plain(data: Any) -> Any:
-    """An object of the SDK as the JSON it stands for; anything else as it is."""
-    return data.model_dump(mode="json", exclude_unset=True) if hasattr(data, "model_dump") else data
 
 
 def _reply_from(calls: Sequence[tuple[Any, str]], rest: list[Any], where: str) -> Message:

@@ -91,7 +91,8 @@ def _said(message: Mapping[str, Any]) -> list[Block]:
 
 def _blocks(message: Mapping[str, Any]) -> list[Block]:
     given = message.get(BLOCKS)
-    found = [block for block in given if isinstance(block, Mapping)] if isinstance(given, Sequence) else []
+    blocks = [block for block in given if isinstance(block, Mapping)] if isinstance(given, Sequence) else []
+    found = [block for block in blocks if isinstance(block.get("type"), str)]
     return [{name: value for name, value in block.items() if name != "index"} for block in found]
 
 

@@ -9,12 +9,12 @@ import msgspec
 
 from holdfast.domain.artifact import Artifact, artifact_to
 from holdfast.domain.history import Past
+from holdfast.domain.log import erased as erased_message
 from holdfast.domain.media.placing import placed
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, Session
-from holdfast.domain.session import erased as erased_message
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.wire.openai import message_from, message_to, messages_from, split_system
+from holdfast.wire.openai import dumped, message_from, message_to, messages_from, split_system
 from holdfast.wire.past import (
     MEDIA_LISTS,
     SAYS,
@@ -72,7 +72,7 @@ def session_to(session: Session) -> dict[str, Any]:
         "ended_at": session.ended_at,
         "end_reason": session.end_reason,
         "ttl": session.ttl,
-        "turns": session.tail.turn_id + 1,
+        "turns": session.turns,
         "message_count": session.messages,
         "tokens": session.tokens,
         "bytes": session.bytes,
@@ -123,13 +123,15 @@ def import_from(data: Mapping[str, Any], *, now: int = 0, own: bool = False) -> 
     Raises:
         InvalidRequest: `messages` is missing, a field is not what it must be, or a later release wrote it; says which.
     """
+    if not isinstance(data, Mapping):
+        raise InvalidRequest(f"a session is imported from an object with messages, not {type(data).__name__}")
     known = _schema(data)
     if not known:
         data = placed(data)
     if "messages" not in data:
         raise InvalidRequest("messages is missing: a session is imported with its messages", param="messages")
-    raw = data["messages"]
-    messages = messages_from(raw)
+    messages = messages_from(data["messages"])
+    raw = [dumped(item) for item in data["messages"]]
     fields = [{**own_fields(item, where, voice=not own), **old_fields(item, where)} for item, where in _placed(raw)]
     given = data.get("system_messages")
     if any("retired_by" in found for found in fields):

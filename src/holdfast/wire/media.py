@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.domain.medium import Medium, medium
 from holdfast.domain.messages import TEXT_PARTS, Message, Part
-from holdfast.domain.shapes import Medium, medium
 
 Media = Medium
 SHOWN_BEHIND: Final = "[media: shown behind the results]"

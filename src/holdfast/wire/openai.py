@@ -147,7 +147,7 @@ def call_continued(delta: Mapping[str, Any], known: Sequence[tuple[Any, Any]]) -
 
 
 def _mapping(data: Any, where: str) -> dict[str, Any]:
-    data = _dumped(data)
+    data = dumped(data)
     if not isinstance(data, Mapping):
         raise InvalidMessage(f"{where} must be an object with role and content, not {_kind(data)}", param=where)
     try:
@@ -156,7 +156,7 @@ def _mapping(data: Any, where: str) -> dict[str, Any]:
         raise InvalidMessage(f"{where} is nested too deeply", param=where) from exc
 
 
-def _dumped(data: Any) -> Any:
+def dumped(data: Any) -> Any:
     """An object of the SDK as the JSON it stands for; anything else as it is."""
     return data.model_dump(mode="json", exclude_unset=True) if hasattr(data, "model_dump") else data
 
@@ -171,7 +171,7 @@ def _plain(data: Any, where: str) -> Any:
     """A copy of `data` that is JSON and nobody else's; refuses what no JSON body can carry before any of it is stored."""
     if type(data) is str and data.isascii():
         return data  # nearly all of a long prompt
-    data = _dumped(data)
+    data = dumped(data)
     if isinstance(data, str):
         return _text(data, where)
     if data is None or isinstance(data, bool | int):

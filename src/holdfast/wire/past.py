@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast, get_args
 
 from holdfast.domain.history import Past
+from holdfast.domain.medium import KINDS, Kind
 from holdfast.domain.messages import DIGEST_SIZE, Part
 from holdfast.domain.session import EndReason, Entry, ModelCall, Usage
-from holdfast.domain.shapes import KINDS, Kind
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.wire.media import media_of
 from holdfast.wire.openai import entry_to

@@ -47,7 +47,7 @@ def message_of(given: Sendable, where: str, *, text_role: str) -> Message:
     return message_from(given, where)
 
 
-def text(value: Any, name: str, *, none: bool = False) -> None:
+def check_text(value: Any, name: str, *, none: bool = False) -> None:
     """Refuse a parameter that is no text, by its name. Raises `InvalidRequest`."""
     if not isinstance(value, str) and not (none and value is None):
         raise InvalidRequest(f"{name} must be a string, not {type(value).__name__}", param=name)

@@ -12,10 +12,8 @@ import msgspec
 
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage
+from holdfast.limits import RECORDING_LINE_BYTES
 from holdfast.wire.openai import message_from, messages_from
-
-MAX_LINE = 64 * 1024 * 1024
-"""Bytes of the longest line that is read."""
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -76,8 +74,8 @@ def _recording(line: bytes, name: str) -> Recording | tuple[str, Message]:
 
 
 def _decoded(line: bytes) -> Any:
-    if len(line) > MAX_LINE:
-        raise InvalidMessage(f"the line has {len(line)} bytes, more than {MAX_LINE}")
+    if len(line) > RECORDING_LINE_BYTES:
+        raise InvalidMessage(f"the line has {len(line)} bytes, more than {RECORDING_LINE_BYTES}")
     try:
         return msgspec.json.decode(line)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:

@@ -58,13 +58,13 @@ async def _looked(settings: IndexSettings, url: str) -> IndexReport:
     import anyio
 
     from holdfast.holdfast import Holdfast
-    from holdfast.life.ending import LifeSettings
+    from holdfast.life.settings import LifeSettings
 
     plain = msgspec.structs.replace(settings, embedder=None, mode="keyword")
     with anyio.fail_after(PATIENCE):
         async with Holdfast(url, index=plain, life=LifeSettings(sweep=False)) as hf:
-            assert hf.engine.index is not None, "it is on"
-            return await hf.engine.index.status()
+            assert hf.index is not None, "it is on"
+            return await hf.index.status()
 
 
 def _told(report: IndexReport, place: Path | None) -> Finding:

@@ -37,7 +37,7 @@ _HELD = "stop the program that holds it, or name another with --store"
 def findings(url: str) -> Iterator[Finding]:
     """All about the store at `url`."""
     from holdfast.config import mask_url
-    from holdfast.stores.sqlite import MEMORY, path_of
+    from holdfast.stores.sql.address import MEMORY, path_of
 
     if not url.startswith("sqlite:"):
         yield _server(url, mask_url(url))

@@ -12,7 +12,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from holdfast.cli.checkup.finding import Finding, fail, ok, warn
 from holdfast.cli.terminal import line
-from holdfast.models.http import anthropic_headers, anthropic_path
+from holdfast.models import anthropic_access
 
 if TYPE_CHECKING:
     from holdfast.config import Config, LLMSettings
@@ -132,8 +132,8 @@ def _status(llm: LLMSettings) -> int:
     sent = {"user-agent": "holdfast", **({"authorization": f"Bearer {llm.api_key}"} if llm.api_key else {})}
     if llm.provider == "anthropic":
         path, sent = (
-            anthropic_path(path),
-            {"user-agent": "holdfast", **anthropic_headers(parts.hostname or "", llm.api_key)},
+            anthropic_access.path_of(path),
+            {"user-agent": "holdfast", **anthropic_access.headers_of(parts.hostname or "", llm.api_key)},
         )
     path, sent = f"{path}/models", {**sent, **llm.headers}
     request = Request(urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")), headers=sent)  # noqa: S310  # http(s), as configured

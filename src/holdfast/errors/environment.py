@@ -36,10 +36,13 @@ class WorkspaceUnavailable(HoldfastError):
     """An agent's workspace, or its repository, cannot be used; the message says why. Trying again may help."""
 
     code = "workspace_unavailable"
+    http_status = 503
 
 
 class WorkspaceUnusable(WorkspaceUnavailable):
     """The same, until somebody changes something here: trying again does not help."""
+
+    code = "workspace_unusable"
 
 
 class GitMissing(WorkspaceUnusable):
@@ -58,18 +61,21 @@ class StoreUnavailable(StoreError):
     """The store cannot be opened or reached, is full or read-only."""
 
     code = "store_unavailable"
+    http_status = 503
 
 
 class StoreCorrupt(StoreError):
     """What is stored does not verify; the message says where."""
 
     code = "store_corrupt"
+    http_status = 500
 
 
 class StoreClosed(StoreError):
-    """The store was used after it was closed."""
+    """The store, or the `Holdfast` on it, was used before it was opened or after it was closed."""
 
     code = "store_closed"
+    http_status = 503
 
-    def __init__(self) -> None:
-        super().__init__("the store is closed")
+    def __init__(self, message: str = "the store is closed") -> None:
+        super().__init__(message)

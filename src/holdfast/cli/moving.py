@@ -34,7 +34,7 @@ def fork(
     """Make a new session out of another one's turns, from the first one on. The other one stays as it is."""
 
     async def do(hf: Holdfast) -> Session:
-        from holdfast.sessions.moving import forked
+        from holdfast.sessions.forking import forked
 
         return await forked(hf.engine, (await found(hf, session_id, user)).ref, at_turn=at_turn, new_id=new_id)
 
@@ -89,7 +89,7 @@ def rewind(
     """Go back to a turn of a session: what came after it is kept, and no longer sent."""
 
     async def do(hf: Holdfast) -> Session:
-        from holdfast.sessions.moving import rewound
+        from holdfast.sessions.forking import rewound
 
         return (await rewound(hf.engine, (await found(hf, session_id, user)).ref, at_turn))[0]
 

@@ -65,7 +65,7 @@ def _heading(session: Session) -> Iterator[str]:
     yield ", ".join(
         (
             f"{session.status}, version {session.version}",
-            counted(session.tail.turn_id + 1, "turn"),
+            counted(session.turns, "turn"),
             counted(session.messages, "message"),
             counted(session.tokens, "token"),
         )

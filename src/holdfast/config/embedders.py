@@ -1,0 +1,75 @@
+"""Models that make vectors of texts: the key `embedders`."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final
+
+from msgspec import Meta
+
+from holdfast.config.kinds import (
+    Mistake,
+    Secret,
+    Settings,
+    Text,
+    Timeout,
+    Url,
+    header_mistakes,
+    key_mistakes,
+    url_mistakes,
+)
+from holdfast.limits import VECTOR_NUMBERS
+
+LOCAL_EMBEDDER: Final = "local"
+EMBEDDER_URLS: Final = {"ollama": "http://127.0.0.1:11434/v1"}
+"""Where providers are that need no key, unless `base_url` says otherwise."""
+
+
+class Embedder(Settings, frozen=True, kw_only=True):
+    """A model that makes vectors of texts."""
+
+    ALIASES: ClassVar[dict[str, str]] = {"dimensions": "dimension", "vendor": "provider"}
+
+    provider: Text = "openai"
+    """`openai`; `local`, a small model that is computed here (`holdfast embeddings install`); or any other name, of what speaks
+    OpenAI's API at `base_url`. It is a part of the name that is kept with each vector."""
+    model: Text | None = None
+    """The model's name there; unset: `text-embedding-3-small` with `openai`. `local` has one."""
+    api_key: Secret | None = None
+    """Unset: `OPENAI_API_KEY`, but only with `openai` and where `base_url` is unset too."""
+    base_url: Url | None = None
+    """Up to and with `/v1`; unset: `OPENAI_BASE_URL`, else OpenAI's; with `ollama`, this machine."""
+    headers: dict[str, Secret] = {}
+    """Sent with every call."""
+    dimension: Annotated[int, Meta(ge=1, le=VECTOR_NUMBERS)] | None = None
+    """Numbers in a vector; others are refused. Unset: what comes first. `text-embedding-3-…` makes them of any size."""
+    batch_size: Annotated[int, Meta(ge=1, le=2048)] = 64
+    """Most texts in a call."""
+    max_input: Annotated[int, Meta(ge=1, le=1_000_000)] = 8000
+    """Tokens of a text that are sent; what is behind is left out. `local` looks at 256."""
+    max_requests: Annotated[int, Meta(ge=1, le=1000)] = 4
+    """Calls at once."""
+    timeout: Timeout = 60.0
+    """How long a call may take."""
+    min_similarity: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Cosine below which texts have nothing to do with each other: where nothing said comes nearer to a question, vectors find nothing.
+    0: something is always found. Unset: 0.3 with `local`, else 0, as it differs from model to model."""
+    path: Text | None = None
+    """`local`: the folder of `model.safetensors` and `vocab.txt`; unset: where `holdfast embeddings install` puts them."""
+
+    def mistakes(self) -> list[Mistake]:
+        found = [*url_mistakes("base_url", self.base_url), *key_mistakes("api_key", self.api_key)]
+        found += header_mistakes(self.headers)
+        if self.provider == LOCAL_EMBEDDER:
+            elsewhere = [key for key in ("api_key", "base_url", "headers") if getattr(self, key)]
+            found += [(key, "not for provider 'local', which calls nobody") for key in elsewhere]
+            if self.model not in {None, "all-MiniLM-L6-v2"}:
+                found.append(("model", f"provider 'local' has all-MiniLM-L6-v2 only, not {self.model!r}"))
+            if self.dimension not in {None, 384}:
+                found.append(("dimension", f"provider 'local' has 384, not {self.dimension}"))
+            return found
+        found += [("path", "only for provider 'local'")] * (self.path is not None)
+        if self.provider != "openai":
+            known = self.base_url or self.provider in EMBEDDER_URLS
+            found += [] if known else [("base_url", f"missing; where {self.provider!r} is, is not known here")]
+            found += [] if self.model else [("model", f"missing; provider {self.provider!r} has no usual one")]
+        return found
