@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,15 @@ def time_to_recall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.turns.recalling.RECALL_SECONDS", 60.0)
     for name in ("RECALL_VECTOR_SECONDS", "RECALL_FRESH_SECONDS"):
         monkeypatch.setattr(f"holdfast.turns.recalling_conversations.{name}", 60.0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers_left() -> Iterator[None]:
+    """Database servers that tests have reached are let go of at the end; whoever reaches none imports nothing of them."""
+    yield
+    servers = sys.modules.get("tests.stores.servers")
+    if servers is not None:
+        servers.leave()
 
 
 @pytest.fixture(scope="session")

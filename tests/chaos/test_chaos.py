@@ -9,8 +9,9 @@ from typing import Literal
 
 import pytest
 
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, NewEntry, Tail, extend
+from holdfast.domain.session import Entry, NewEntry, Tail
 from tests.chaos.clients import Client, Crossed
 from tests.chaos.run import Chaos, check
 from tests.stores.servers import reached

@@ -13,26 +13,16 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from holdfast.access import ID_RANDOM, SECRET_RANDOM, new_key
 from holdfast.holdfast import Holdfast
 from holdfast.stores.keys import ApiKey
+from tests.clocks import START
 
-NOW = 1_700_000_000_000
 ISSUER, AUDIENCE = "https://issuer.example", "holdfast"
 _numbers = count(1)
-
-
-class Stopped:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> int:
-        return self.now
 
 
 async def made(hf: Holdfast, **fields: Any) -> str:
     """A key that the store of `hf` keeps: its text."""
     key = new_key(next(_numbers).to_bytes(ID_RANDOM + SECRET_RANDOM, "little"))
-    known = {"tenant": hf.tenant, "created_at": NOW, **fields}
+    known = {"tenant": hf.tenant, "created_at": START, **fields}
     await hf.store.add_key(ApiKey(id=key.id, hash=key.hash, **known))
     return key.text
 
@@ -67,7 +57,7 @@ def key_set(*keys: dict[str, Any]) -> bytes:
     return json.dumps({"keys": list(keys or (public_key(),))}).encode()
 
 
-def token(kind: str = "RS256", *, kid: str | None = "k1", now: int = NOW, **claims: Any) -> str:
+def token(kind: str = "RS256", *, kid: str | None = "k1", now: int = START, **claims: Any) -> str:
     """A token of the issuer; a claim of None is left out."""
     known = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": now // 1000 + 600, **claims}
     said = {name: value for name, value in known.items() if value is not None}

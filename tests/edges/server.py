@@ -23,38 +23,23 @@ import httpx2
 import uvicorn
 from openai import AsyncOpenAI, OpenAI
 
-from holdfast.config import life_of, load, python_of
-from holdfast.config.dreaming import dreaming_of
-from holdfast.config.opening import memory_of
+from holdfast.config import ServerSettings, life_of, load
+from holdfast.config.opening import opened
 from holdfast.config.roster import roster_of
-from holdfast.config.workspace import workspaces_of
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
 from holdfast.models import Limited
-from holdfast.secrets import guard_of
 from holdfast.server.app import make_app
 from holdfast.server.protocol import protocol_of
 from holdfast.server.relay import Relays
 from holdfast.server.run import access_of
 from holdfast.testing import ScriptedUpstream
+from tests.clocks import Pauses, TickingClock
 
 UPSTREAM_KEY = "sk-upstream-0123456789abcdef"
 CLIENT_KEY = "sk-client-fedcba9876543210"
 PROGRAM = ("-m", "holdfast", "serve")
-STEP = 1000
-"""Milliseconds by which the clock goes on each time it is read."""
-
-
-class Clock:
-    """Milliseconds that go on when they are read, and when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        self.now += STEP
-        return self.now
 
 
 @dataclass(kw_only=True)
@@ -126,22 +111,12 @@ async def serving(
     limits = limits or found.gateway.limits
     for llm in roster.llms.values():
         client = llm.client.model if isinstance(llm.client, Limited) else llm.client
-        for name, value in (("_sleep", no_pause), ("_max_retries", 2 if retries else 0)):
+        for name, value in (("_sleep", Pauses()), ("_max_retries", 2 if retries else 0)):
             if hasattr(client, name):
                 setattr(client, name, value)
-    async with Holdfast(
-        store,
-        roster=roster,
-        guard=guard_of(found.redaction, found.secret_guard),
-        clock=clock or Clock(),
-        life=life_of(found),
-        session_queue=found.gateway.session_queue,
-        queue_timeout=found.gateway.queue_timeout,
-        python=python_of(found),
-        artifact_tools=found.artifacts.tools,
-        workspaces=workspaces_of(found.hooks.workspace_git),
-        dreaming=dreaming_of(found.dreaming, memory_of(found).half_lives),
-    ) as hf:
+    configured = ServerSettings(found, None, found.gateway.host, found.gateway.port, store)
+    hf = opened(configured, roster=roster, clock=clock or TickingClock(), life=life_of(found))
+    async with hf:
         settings = uvicorn.Config(
             make_app(
                 hf,
@@ -203,10 +178,6 @@ class Quiet(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._serve(sockets)
-
-
-async def no_pause(seconds: float) -> None:
-    """Stands in for `asyncio.sleep`."""
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -20,10 +20,15 @@ from hypothesis import strategies as st
 from holdfast import errors
 from holdfast.access import Principal
 from holdfast.cli import commands
-from holdfast.server.access import NOTICED, REMEMBERED, USED, Rates, Shown
-from holdfast.server.observe import JsonLines
-from tests.edges.keys import NOW, Stopped, bearer, made
+from holdfast.config.auth import Auth
+from holdfast.holdfast import Holdfast
+from holdfast.server.access import NOTICED, REMEMBERED, USED, Access, Rates, Shown
+from holdfast.server.app import make_app
+from holdfast.server.logs import JsonLines
+from tests.clocks import START, Clock
+from tests.edges.keys import bearer, made
 from tests.edges.server import PROGRAM, Process, Served, gateway
+from tests.waiting import until
 
 TURN: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "session_id": "s"}
 FEW_SECONDS = 5_000
@@ -59,7 +64,7 @@ def counting(served: Served, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 async def test_the_first_key_closes_the_door_for_good() -> None:
     """Within seconds, while the server runs; and revoking the only key does not open it again."""
-    clock = Stopped()
+    clock = Clock()
     async with gateway([], clock=clock) as (served, _):
         assert await status(served) == 200
         key = await made(served.hf)
@@ -76,16 +81,16 @@ async def test_a_server_that_starts_with_a_revoked_key_is_closed(tmp_path: Path)
     store = f"sqlite:///{tmp_path}/s.db"
     async with gateway([], store=store) as (served, _):
         key = await made(served.hf)
-        await served.hf.store.revoke_key(key.split("_")[1], timestamp=NOW)
+        await served.hf.store.revoke_key(key.split("_")[1], timestamp=START)
     async with gateway([], store=store) as (served, _):
         assert await status(served) == 401
 
 
 async def test_a_key_is_valid_at_once_and_its_end_is_noticed_within_seconds() -> None:
     """Made: now. Revoked: after what is remembered of it. Expired: at its time, remembered or not."""
-    clock = Stopped()
+    clock = Clock()
     async with gateway([], clock=clock) as (served, _):
-        key, brief = await made(served.hf), await made(served.hf, expires_at=NOW + 1000)
+        key, brief = await made(served.hf), await made(served.hf, expires_at=START + 1000)
         assert [await status(served, one) for one in (key, brief)] == [200, 200]
         clock.now += 1000
         assert [await status(served, one) for one in (key, brief)] == [200, 401]
@@ -97,7 +102,7 @@ async def test_a_key_is_valid_at_once_and_its_end_is_noticed_within_seconds() ->
 
 async def test_a_turn_pays_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that is in use is looked up once in some seconds, however many requests there are; so is whether there is one."""
-    clock = Stopped()
+    clock = Clock()
     async with gateway(lambda _: "ok", clock=clock) as (served, _):
         counts = counting(served, monkeypatch)
         for _ in range(20):
@@ -130,25 +135,28 @@ async def test_a_key_that_looks_like_none_costs_no_look_up(monkeypatch: pytest.M
 
 async def test_a_clock_that_goes_back_believes_nothing_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was remembered in the future is looked up again."""
-    clock = Stopped()
+    clock = Clock()
     async with gateway([], clock=clock) as (served, _):
         key = await made(served.hf)
         assert await status(served, key) == 200
-        await served.hf.store.revoke_key(key.split("_")[1], timestamp=NOW)
+        await served.hf.store.revoke_key(key.split("_")[1], timestamp=START)
         clock.now -= 3_600_000
         assert await status(served, key) == 401
 
 
 async def test_the_use_of_a_key_is_noted() -> None:
     """By the minute, behind the request's back."""
-    clock = Stopped()
+    clock = Clock()
     async with gateway([], clock=clock) as (served, _):
         key = await made(served.hf)
         assert (await served.hf.store.keys())[0].used_at is None
         assert await status(served, key) == 200
-        while (await served.hf.store.keys())[0].used_at is None:  # noqa: ASYNC110 - a task of the server's, told by nobody
-            await asyncio.sleep(0)
-        assert (await served.hf.store.keys())[0].used_at == NOW
+
+        async def used() -> bool:
+            return (await served.hf.store.keys())[0].used_at is not None
+
+        await until(used)
+        assert (await served.hf.store.keys())[0].used_at == START
 
 
 async def test_a_store_that_cannot_be_asked_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +190,7 @@ async def test_whether_a_key_is_needed_can_be_said(required: str, wanted: int) -
 
 async def test_a_key_has_a_rate() -> None:
     """Its own or the server's; 429 says when to come again, and then the next one is answered."""
-    clock = Stopped()
+    clock = Clock()
     async with gateway([], "auth: {rate: 60, burst: 2}", clock=clock) as (served, _):
         key, slow = await made(served.hf), await made(served.hf, rate=1)
         assert [await status(served, key) for _ in range(3)] == [200, 200, 429]
@@ -200,7 +208,7 @@ class Asked:
     """How often a caller with that rate was let in."""
 
     def __init__(self, rate: int, burst: int) -> None:
-        self.clock = Stopped()
+        self.clock = Clock()
         self.rates = Rates(rate, burst, self.clock)
         self.principal = Principal(tenant="t", role="read", key_id="k")
 
@@ -217,7 +225,7 @@ def test_no_more_than_the_rate_over_any_time(rate: int, burst: int, steps: list[
         for _ in range(times):
             wait = asked.rates.wait(asked.principal)
             told += not wait
-            assert told <= size + (asked.clock.now - NOW) * rate / 60_000 + 1e-6
+            assert told <= size + (asked.clock.now - START) * rate / 60_000 + 1e-6
             if wait:
                 asked.clock.now += wait * 1000
                 assert asked.rates.wait(asked.principal) == 0
@@ -235,7 +243,7 @@ def test_a_long_silence_saves_nothing_up(rate: int, burst: int, pause: int) -> N
 
 def test_callers_have_rates_of_their_own() -> None:
     """One user of a token does not use up what another one may; where no key is asked for nothing is counted."""
-    rates = Rates(1, 1, Stopped())
+    rates = Rates(1, 1, Clock())
     users = [Principal(tenant="t", role="read", key_id="jwt", user_id=user) for user in ("a", "b")]
     assert [rates.wait(one) > 0 for one in (*users, *users)] == [False, False, True, True]
     nobody = Principal(tenant="t", role="admin")
@@ -366,3 +374,13 @@ def _status(url: str, headers: dict[str, str]) -> int:
     import httpx2
 
     return int(httpx2.get(url, headers=headers, trust_env=False).status_code)
+
+
+async def test_a_holdfast_that_is_not_open_is_told_as_any_failure() -> None:
+    """Also where nobody is asked for a key, and so nothing is looked up: in the shape of every error."""
+    hf = Holdfast("sqlite://:memory:")
+    app = make_app(hf, access=Access(hf, Auth(required=False)), close=False)
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=True)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        answer = await http.get("/v1/sessions")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_closed")

@@ -18,9 +18,10 @@ from holdfast.access import Principal
 from holdfast.config.auth import Jwt
 from holdfast.errors import ConfigError, MissingExtra
 from holdfast.server import jwks
-from holdfast.server.intake import Refused
 from holdfast.server.jwks import FRESH, KEPT, PAUSE, RETRY, BadToken, Tokens
-from tests.edges.keys import AUDIENCE, ISSUER, NOW, Stopped, bearer, key_set, public_key, signing_key, token
+from holdfast.server.refused import Refused
+from tests.clocks import START, Clock
+from tests.edges.keys import AUDIENCE, ISSUER, bearer, key_set, public_key, signing_key, token
 from tests.edges.server import gateway
 
 
@@ -38,10 +39,10 @@ class Issuer:
         return self.content
 
 
-def tokens(issuer: Issuer | None = None, clock: Stopped | None = None, **settings: Any) -> Tokens:
+def tokens(issuer: Issuer | None = None, clock: Clock | None = None, **settings: Any) -> Tokens:
     """Who takes tokens, with these settings."""
     known = {"jwks_url": "https://issuer.example/keys", "issuer": ISSUER, "audience": (AUDIENCE,), **settings}
-    return Tokens(Jwt(**known), "default", clock or Stopped(), fetch=issuer or Issuer())
+    return Tokens(Jwt(**known), "default", clock or Clock(), fetch=issuer or Issuer())
 
 
 # -- as whom -----------------------------------------------------------------
@@ -108,7 +109,7 @@ def confused(secret: bytes) -> str:
     return unsigned({"alg": "HS256", "kid": "k1"}, CLAIMS, lambda said: hmac.digest(secret, said, hashlib.sha256))
 
 
-CLAIMS = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": NOW // 1000 + 600}
+CLAIMS = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": START // 1000 + 600}
 PEM = (
     signing_key().public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 )
@@ -131,11 +132,11 @@ WRONG: dict[str, str] = {
     "a key of its own": jwt.encode(CLAIMS, signing_key(), "RS256", headers={"kid": "x", "jwk": public_key()}),
     "an address of its own": jwt.encode(CLAIMS, signing_key(), "RS256", headers={"kid": "x", "jku": "https://evil/"}),
     "a critical extension": jwt.encode(CLAIMS, signing_key(), "RS256", headers={"kid": "k1", "crit": ["b64"]}),
-    "expired": token(exp=NOW // 1000 - 31),
+    "expired": token(exp=START // 1000 - 31),
     "without an end": token(exp=None),
     "an end that is no time": token(exp="tomorrow"),
-    "not yet valid": token(nbf=NOW // 1000 + 31),
-    "made in the future": token(iat=NOW // 1000 + 31),
+    "not yet valid": token(nbf=START // 1000 + 31),
+    "made in the future": token(iat=START // 1000 + 31),
     "another audience": token(aud="another"),
     "without an audience": token(aud=None),
     "another issuer": token(iss=ISSUER + "/"),
@@ -168,7 +169,7 @@ async def test_all_wrong_tokens_get_one_answer(tmp_path: Path) -> None:
     """401 without a word on why, at the server's door; and a right one comes in."""
     (tmp_path / "jwks.json").write_bytes(SET)
     said = {"jwks_file": str(tmp_path / "jwks.json"), "issuer": ISSUER, "audience": AUDIENCE}
-    async with gateway([], f"auth: {json.dumps({'jwt': said})}", clock=Stopped()) as (served, _):
+    async with gateway([], f"auth: {json.dumps({'jwt': said})}", clock=Clock()) as (served, _):
         answers = set()
         for wrong in WRONG.values():
             answer = await served.http.get("/v1/sessions", headers={b"x-holdfast-key": wrong.encode()})
@@ -182,12 +183,12 @@ async def test_all_wrong_tokens_get_one_answer(tmp_path: Path) -> None:
 async def test_clocks_may_differ_a_little() -> None:
     """By the leeway, and not by a second more."""
     taker = tokens(leeway=30.0)
-    now = NOW // 1000
+    now = START // 1000
     goods: tuple[dict[str, Any], ...] = ({"exp": now - 29}, {"nbf": now + 29}, {"iat": now + 29})
     for good in goods:
         assert (await taker.principal(token(**good))).user_id == "ada"
     with pytest.raises(BadToken):
-        await taker.principal(token(exp=NOW // 1000 - 30))
+        await taker.principal(token(exp=START // 1000 - 30))
 
 
 # -- keys over time ----------------------------------------------------------
@@ -195,7 +196,7 @@ async def test_clocks_may_differ_a_little() -> None:
 
 async def test_a_new_key_of_the_issuer_is_found() -> None:
     """An unknown name has the keys asked for again, but not more than once a minute, however many come."""
-    issuer, clock = Issuer(), Stopped()
+    issuer, clock = Issuer(), Clock()
     taker = tokens(issuer, clock)
     await taker.principal(token())
     issuer.content = key_set(public_key(), public_key(kid="k2"))
@@ -213,7 +214,7 @@ async def test_a_new_key_of_the_issuer_is_found() -> None:
 
 async def test_a_key_that_the_issuer_withdrew_is_forgotten() -> None:
     """Within the hour."""
-    issuer, clock = Issuer(key_set(public_key(), public_key("EdDSA", kid="k2"))), Stopped()
+    issuer, clock = Issuer(key_set(public_key(), public_key("EdDSA", kid="k2"))), Clock()
     taker = tokens(issuer, clock)
     await taker.principal(token())
     issuer.content = key_set(public_key("EdDSA", kid="k2"))
@@ -224,7 +225,7 @@ async def test_a_key_that_the_issuer_withdrew_is_forgotten() -> None:
 
 async def test_an_issuer_that_is_away() -> None:
     """Without any key it is a 503, asked for again in seconds; with keys, these hold for a day."""
-    issuer, clock = Issuer(OSError("away")), Stopped()
+    issuer, clock = Issuer(OSError("away")), Clock()
     taker = tokens(issuer, clock)
     for _ in range(5):
         with pytest.raises(Refused) as refused:
@@ -262,7 +263,7 @@ async def test_a_file_of_keys(tmp_path: Path) -> None:
     """It is read when the server starts, which a file without keys keeps from doing so."""
     file = tmp_path / "keys.json"
     settings = Jwt(jwks_file=str(file), issuer=ISSUER, audience=(AUDIENCE,))
-    taker = Tokens(settings, "default", Stopped())
+    taker = Tokens(settings, "default", Clock())
     with pytest.raises(ConfigError, match="holds no key set"):
         await taker.begin()
     file.write_bytes(key_set())

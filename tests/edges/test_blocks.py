@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.config import life_of, load
 from holdfast.holdfast import Holdfast
+from tests.clocks import Clock
 from tests.edges.server import Process
-from tests.service.desk import Clock
-from tests.service.living import DAY, file, ref, state, talk
+from tests.service.life_kit import DAY, file, ref, state, talk
 from tests.stores.servers import reached
 
 IN_MEMORY = "storage:\n  sessions:\n    backend: inmemory\n"

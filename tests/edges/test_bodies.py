@@ -16,9 +16,8 @@ import pytest
 
 from holdfast.limits import Limits
 from holdfast.testing import Reply
+from tests.edges.rest_kit import BODIES, is_error, peak, with_session
 from tests.edges.server import Process, Served, gateway
-from tests.edges.test_rest_bad_input import BODIES, is_error, with_session
-from tests.edges.test_server_limits import peak
 
 MIB = 1 << 20
 SIZE = Limits().body - MIB

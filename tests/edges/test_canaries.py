@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.server.observe import JsonLines
-from tests.edges.keys import Stopped, bearer, made
+from holdfast.server.logs import JsonLines
+from tests.clocks import Clock
+from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
 
 TENANTS = ("default", "t1", "t2", "t3", "t4")
@@ -217,7 +218,7 @@ KINDS: tuple[tuple[Operation, int], ...] = (
 async def test_nothing_of_one_reaches_another(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     """See the module."""
     caplog.set_level(logging.INFO, "holdfast")
-    async with gateway(lambda _: "ok", clock=Stopped()) as (served, upstream):
+    async with gateway(lambda _: "ok", clock=Clock()) as (served, upstream):
         world = World(served, seed)
         await world.fill()
         await served.hf.sweep()

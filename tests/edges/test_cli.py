@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -21,15 +20,11 @@ from holdfast import __version__, errors
 from holdfast.cli import commands
 from holdfast.cli.terminal import json_line, line, moment, plain
 from holdfast.config import ServerSettings
+from tests.waiting import blocked_until
+
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 HEAVY = {"aiohttp", "anyio", "apsw", "msgspec", "prometheus_client", "rich", "starlette", "tiktoken", "uvicorn", "yaml"}
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    monkeypatch.delenv("NO_COLOR", raising=False)
 
 
 def invoke(*args: str, **more: Any) -> Result:
@@ -270,14 +265,13 @@ def test_a_store_that_cannot_be_opened() -> None:
     assert "Traceback" not in done.stderr
 
 
-def until_it_answers(address: str) -> None:
-    for _ in range(200):
-        try:
-            with urlopen(f"{address}/healthz", timeout=10):
-                return
-        except URLError:
-            time.sleep(0.05)
-    pytest.fail(f"nothing answers at {address}")
+def answers(address: str) -> bool:
+    """Whether a server does."""
+    try:
+        with urlopen(f"{address}/healthz", timeout=10):
+            return True
+    except URLError:
+        return False
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
@@ -287,7 +281,7 @@ def test_ctrl_c_ends_the_server_quietly() -> None:
         assert server.stdout is not None
         assert server.stderr is not None
         banner = [server.stdout.readline() for _ in range(7)]
-        until_it_answers(banner[0].split()[-1])
+        blocked_until(lambda: answers(banner[0].split()[-1]))
         server.send_signal(signal.SIGINT)
         left, said = server.communicate(timeout=60)
     assert "http://127.0.0.1:" in banner[0]

@@ -23,12 +23,9 @@ from holdfast.stores.base import Append, Store
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import session, user
 
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
+
 URL = "sqlite:///holdfast.db"
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def run(*args: str, **more: Any) -> Result:

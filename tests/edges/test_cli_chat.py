@@ -20,11 +20,7 @@ from holdfast.cli.talk import command_in
 from holdfast.context.explain import Run
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 def chat(*args: str, say: str, **more: Any) -> Result:
@@ -311,3 +307,23 @@ def test_on_a_terminal_it_asks_and_ctrl_d_ends_it() -> None:
     assert talk.returncode == 0
     assert said == ""
     assert b"You just said" in seen
+
+
+# -- the configuration ---------------------------------------------------------------
+
+
+def test_what_is_configured_holds_as_it_does_for_a_server() -> None:
+    """Tools, where artifacts lie, and where the index is: a chat is of the same sessions as `holdfast serve`."""
+    Path("holdfast.yaml").write_text(
+        "artifacts: {tools: true}\n"
+        "databases: {main: {driver: sqlite, path: folder/chat.db}}\n"
+        "storage: {artifacts: {path: kept}, index: {vector_provider: {type: chromem, chromem: {persist_path: found}}}}\n"
+    )
+    calls = Reply(tool_calls=[("save_artifact", {"name": "plan.txt", "content": "To Rome."})])
+    with ScriptedUpstream([calls, "Saved."]).in_thread() as upstream:
+        result = chat("--session", "s", say="Save the plan\n", env=outside(upstream))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "Saved." in result.stdout
+    assert any(one.is_file() and one.read_bytes() == b"To Rome." for one in Path("kept").rglob("*"))
+    assert [one.name for one in Path("folder").iterdir() if one.suffix == ".db"] == ["chat.db"], "no index beside it"
+    assert Path("found/holdfast.index.db").exists()

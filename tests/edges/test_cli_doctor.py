@@ -21,13 +21,9 @@ from holdfast.config import default, load
 from holdfast.tokens import DATA
 from holdfast.tools.python.process import Sandboxed, supported
 
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
+
 KEY = "sk-secret-4471"
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
 
 
 def doctor(*args: str, **more: Any) -> Result:
@@ -250,8 +246,8 @@ def test_a_redis_says_what_a_crash_may_take(kind: str) -> None:
 )
 def test_what_a_redis_is_set_up_for(fields: dict[str, Any], level: str, says: str) -> None:
     """In words, with what to do about it."""
+    from holdfast.stores.redis.connection import Place
     from holdfast.stores.redis.health import Health
-    from holdfast.stores.redis.lanes import Place
 
     unsaid = dict.fromkeys(Health.__struct_fields__)
     one = Health(**{**unsaid, "place": Place("h", 1), **fields})

@@ -13,10 +13,7 @@ from holdfast.cli.checkup import embedder
 from tests.edges.test_cli_doctor import KEY, found, only
 from tests.service.embeddings_stub import refusal, serving
 
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 async def test_an_embedder_is_asked_for_a_vector_and_gets_nothing_of_anybodys() -> None:

@@ -19,10 +19,7 @@ from holdfast.embedders import weights
 from holdfast.errors import EmbeddingFailed
 from tests.service.embeddings_stub import Stub, refusal, serving
 
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 def run(*args: str, **more: Any) -> Result:

@@ -35,7 +35,7 @@ def statuses(*args: str) -> list[str]:
 def _made(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that has had the first `count` migrations."""
     with monkeypatch.context() as then:
-        then.setattr("holdfast.stores.sqlite.migrations", lambda dialect: migrations(dialect)[:count])
+        then.setattr("holdfast.stores.sqlite_connection.migrations", lambda dialect: migrations(dialect)[:count])
         anyio.run(_opened_and_closed)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +10,11 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
+
 DAY = 86_400_000
 OLD = 1_600_000_000_000
 """Milliseconds since the epoch: years ago."""
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def sessions(*args: str, **more: Any) -> Result:

@@ -42,8 +42,8 @@ MESSAGES = [
 
 
 @pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def recorded(in_empty_folder: None) -> None:
+    """Two sessions in a file."""
     write("s.jsonl", {"id": "a", "messages": MESSAGES}, {"id": "b", "messages": MESSAGES})
 
 

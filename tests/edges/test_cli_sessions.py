@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from holdfast.cli import commands
+from tests.edges.cli_kit import said, sessions, store
+
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "find_order", "arguments": '{"order":\n "A-1733"}'}}
 SUPPORT: dict[str, Any] = {
@@ -30,25 +31,6 @@ SUPPORT: dict[str, Any] = {
         },
     ],
 }
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-
-
-def sessions(*args: str, **more: Any) -> Result:
-    return CliRunner().invoke(commands, ["sessions", *args], prog_name="holdfast", **more)
-
-
-def store(*given: dict[str, Any]) -> None:
-    result = sessions("import", "-", input="\n".join(json.dumps(one) for one in given))
-    assert result.exit_code == 0, result.stderr
-
-
-def said(text: str, *, name: str = "s") -> dict[str, Any]:
-    return {"id": name, "messages": [{"role": "user", "content": text}]}
 
 
 def ids(*args: str) -> list[str]:

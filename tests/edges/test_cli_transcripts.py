@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli import commands
-from holdfast.cli.finding import Needle, folded
+from holdfast.cli.transcript_files import Needle, folded
 from holdfast.holdfast import Holdfast
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.hooks.transcripts_names import file_name
+
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 NOW = 1_760_000_000_000
 FOREIGN = """\
@@ -27,11 +29,6 @@ FOREIGN = """\
 not JSON: sk-secret
 {"type":"entry","timestamp":"2026-05-01T10:00:02Z","role":"assistant","content":"Aquí."}
 """
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def transcripts(*args: str, **more: Any) -> Result:

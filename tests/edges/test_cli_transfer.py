@@ -12,7 +12,9 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 from holdfast.errors import StoreUnavailable, TooLarge
-from holdfast.sessions import moving
+from holdfast.sessions import exporting
+
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 MESSAGES = [{"role": "system", "content": "Help."}, {"role": "user", "content": "Hi"}]
 WHOLE: dict[str, Any] = {
@@ -28,11 +30,6 @@ WHOLE: dict[str, Any] = {
         {"role": "assistant", "content": "Hello", "agent": "helper", "metadata": {"source": "llm"}, "strange": [1]},
     ],
 }
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def sessions(*args: str, **more: Any) -> Result:
@@ -166,7 +163,7 @@ def test_gathered_messages_out_of_order_are_named_by_their_session() -> None:
 
 def test_a_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told with its line, and the command ends with 1."""
-    real = moving.imported
+    real = exporting.imported
 
     async def fails(engine: Any, ref: Any, read: Any, **more: Any) -> Any:
         if ref.id == "b":
@@ -175,7 +172,7 @@ def test_a_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: p
 
     given = lines(*({"id": name, "messages": MESSAGES} for name in "abc"))
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.sessions.moving.imported", fails)
+        patch.setattr("holdfast.sessions.exporting.imported", fails)
         result = sessions("import", "-", input=given)
     assert (result.exit_code, result.stdout) == (1, "Imported 2 sessions, 2 messages.\n")
     assert result.stderr == "stdin:2: too much of it\nError: 1 session could not be imported\n"
@@ -186,7 +183,7 @@ def test_a_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: p
 
 def test_a_store_that_fails_ends_it_and_the_next_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """With how many there were before; what is there is not written again."""
-    real = moving.imported
+    real = exporting.imported
 
     async def full(engine: Any, ref: Any, read: Any, **more: Any) -> Any:
         if ref.id == "b":
@@ -195,7 +192,7 @@ def test_a_store_that_fails_ends_it_and_the_next_run_goes_on(monkeypatch: pytest
 
     Path("f.jsonl").write_text(lines(*({"id": name, "messages": MESSAGES} for name in "abc")))
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.sessions.moving.imported", full)
+        patch.setattr("holdfast.sessions.exporting.imported", full)
         result = sessions("import", "f.jsonl")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "f.jsonl:2: the disk is full\n1 session before it were imported" in result.stderr
@@ -282,7 +279,7 @@ def test_export_names_sessions_or_all_of_them() -> None:
 
 
 def test_export_of_all_goes_over_pages_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.stores.walk.MAX_PAGE", 2)
+    monkeypatch.setattr("holdfast.stores.walk.PAGE", 2)
     names = [f"s{at}" for at in range(7)]
     for name in names:
         store({"id": name, "messages": []})
@@ -383,7 +380,7 @@ def test_an_export_that_fails_half_way_leaves_the_old_file(monkeypatch: pytest.M
     def fail(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("holdfast.cli.transfer.json_line", fail)
+    monkeypatch.setattr("holdfast.cli.exporting.json_line", fail)
     result = sessions("export", "--all", "--output", "out.jsonl")
     assert (result.exit_code, result.stderr) == (1, "Error: No space left on device\n")
     assert Path("out.jsonl").read_text() == "precious"

@@ -11,8 +11,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 from holdfast.limits import WORKSPACE_FILE_BYTES
-
-KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
+from tests.made_up import KEY
 
 
 @pytest.fixture(autouse=True)

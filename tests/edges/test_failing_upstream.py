@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
+from tests.clocks import Pauses
 from tests.edges.server import UPSTREAM_KEY, Served, serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "upstreams.md"
@@ -214,16 +215,6 @@ ANTHROPIC: dict[str, Way] = {
 }
 
 
-class Pauses:
-    """Stands in for `asyncio.sleep`: takes no time and counts."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    async def __call__(self, seconds: float) -> None:
-        self.count += 1
-
-
 def unused_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
@@ -303,7 +294,7 @@ async def test_an_upstream_that_fails(provider: str, way: Way, mode: str, caplog
     model = mode.partition(" ")[0]
     async with failing_at(way, provider) as (served, upstream, pauses):
         got = await ask(served, model, mode, stream="streamed" in mode)
-        assert pauses.count + 1 == way.attempts
+        assert len(pauses) + 1 == way.attempts
         if isinstance(way.reply, Reply):
             assert len(upstream.requests) == way.attempts
         if model == "both" and way.over:

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
 from tests.edges.keys import bearer
 from tests.edges.server import Served, serving
+from tests.waiting import until
 
 OPENAI_KEY, ANTHROPIC_KEY = "sk-openai-0123456789", "sk-ant-api-0123456789"
 TOOLS = [
@@ -181,11 +182,9 @@ async def test_a_client_that_goes_while_it_waits_for_a_model_leaves_the_line() -
         await gpt.until(lambda: gpt.requests)
         client = served.hf.roster.llm(None).client
         waits = asyncio.create_task(served.chat("b", "two"))
-        while not client.waiting:  # type: ignore[attr-defined]  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: client.waiting)  # type: ignore[attr-defined]
         waits.cancel()
-        while client.waiting:  # type: ignore[attr-defined]  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: not client.waiting)  # type: ignore[attr-defined]
         gate.open()
         await running
         assert text_of(await served.chat("c", "three")) == "quick"

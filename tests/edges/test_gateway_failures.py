@@ -10,19 +10,9 @@ import httpx2
 import openai
 import pytest
 
-from holdfast.domain.session import Entry, SessionRef
-from holdfast.testing import Gate, Reply, ScriptedUpstream
+from holdfast.testing import Gate, Reply
+from tests.edges.gateway_kit import CHUNKS, TEXT, WORDS, entries, goes_on, heard
 from tests.edges.server import Served, gateway
-
-REF = SessionRef("default", "s")
-WORDS = ["one ", "two ", "three ", "four"]
-TEXT = "".join(WORDS)
-CHUNKS = len(WORDS) + 2
-"""Chunks of that reply: the role, the words, and the one that ends it."""
-
-
-async def entries(served: Served) -> tuple[Entry, ...]:
-    return await served.hf.store.entries(REF)
 
 
 async def ask(served: Served, *, stream: bool) -> tuple[str, BaseException | None]:
@@ -42,19 +32,6 @@ async def ask(served: Served, *, stream: bool) -> tuple[str, BaseException | Non
     except openai.APIError as exc:
         return got, exc
     return got, None
-
-
-async def goes_on(served: Served, upstream: ScriptedUpstream) -> list[dict[str, Any]]:
-    """The next turn on the session works; the conversation that the model is sent in it."""
-    before = len(upstream.requests)
-    answer = await served.chat("go on")
-    assert answer["status"] == 200, answer
-    assert answer["choices"][0]["message"]["content"] == "fine"
-    handle = await served.hf.session("s")
-    await handle.verify()
-    sent: list[dict[str, Any]] = upstream.requests[before].body["messages"]
-    assert sent[-1] == {"role": "user", "content": "go on"}
-    return sent
 
 
 FAILURES: dict[str, Reply] = {
@@ -205,25 +182,6 @@ async def test_a_client_that_goes_away(after: int, stream: bool) -> None:
             "go on",
         ]
         assert served.hf.engine.queues.empty
-
-
-async def heard(client: httpx2.AsyncClient, body: dict[str, Any], text: str | None, upstream: ScriptedUpstream) -> None:
-    """Send a request and leave: when `text` has come in its stream, or at once when the model has been asked."""
-    if not text:
-        request = client.build_request("POST", "/v1/chat/completions", json=body)
-
-        sending = asyncio.create_task(client.send(request))
-        await upstream.until(lambda: upstream.requests)
-        sending.cancel()
-        await asyncio.wait([sending])
-        return
-    got = ""
-    async with client.stream("POST", "/v1/chat/completions", json=body) as response:
-        async for line in response.aiter_lines():
-            if line.startswith("data: {"):
-                got += json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
-            if got == text:
-                return
 
 
 async def test_a_client_that_goes_while_it_waits_in_the_queue() -> None:

@@ -14,7 +14,7 @@ import pytest
 from holdfast.limits import MIB, Limits
 from holdfast.testing import ScriptedUpstream
 from tests.edges.server import Process, config_text, gateway, serving
-from tests.unit.test_media_parts import THEIRS, anthropic, b64, image_url, png
+from tests.unit.media_kit import THEIRS, anthropic, b64, image_url, png
 
 PICTURE, OTHER = png(size=20_000), png(320, 200, size=9_000, seed=3)
 SEE: dict[str, Any] = {"role": "user", "content": [{"type": "text", "text": "see"}, image_url(PICTURE, detail="high")]}

@@ -15,8 +15,11 @@ from openai import AsyncOpenAI
 from holdfast.domain.session import SessionRef
 from holdfast.engine.claiming import LEASE
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.edges.server import CLIENT_KEY, Clock, Process, Served, config_text, gateway, serving
-from tests.service.stage import line_of, looked, place
+from tests.clocks import TickingClock
+from tests.edges.server import CLIENT_KEY, Process, Served, config_text, gateway, serving
+from tests.service.turns_kit import line_of, looked
+from tests.stores.servers import place
+from tests.waiting import until
 
 REF = SessionRef("default", "s")
 
@@ -45,8 +48,7 @@ async def asked(served: Served, upstream: ScriptedUpstream, text: str, **fields:
 
 async def in_line(served: Served, number: int) -> None:
     """Return when so many have or wait for the session's turn."""
-    while len(line_of(served.hf)) != number:  # noqa: ASYNC110 - a queue tells nobody
-        await asyncio.sleep(0)
+    await until(lambda: len(line_of(served.hf)) == number)
 
 
 async def partly_arrived(served: Served) -> Any:
@@ -214,7 +216,7 @@ async def test_a_client_that_does_not_read_can_be_interrupted() -> None:
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
 async def test_two_servers_on_one_database(kind: str, tmp_path: Path) -> None:
     """A request at one of them is refused, waits, or interrupts the one that the other answers."""
-    gate, clock = Gate(), Clock()
+    gate, clock = Gate(), TickingClock()
     with place(kind, tmp_path) as url:
         async with ScriptedUpstream(script(gate)) as upstream:
             config = config_text(upstream.url)
@@ -238,7 +240,7 @@ async def test_two_servers_on_one_database(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
 async def test_a_killed_server_leaves_its_session_to_others(kind: str, tmp_path: Path) -> None:
     """When its lease is over: until then it might be alive, and nobody can tell."""
-    gate, clock = Gate(), Clock()
+    gate, clock = Gate(), TickingClock()
     with place(kind, tmp_path) as url:
         async with ScriptedUpstream(script(gate)) as upstream:
             (tmp_path / "holdfast.yaml").write_text(config_text(upstream.url))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,39 +17,13 @@ from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from holdfast.tools.context import ToolContext
-from holdfast.tools.functions import toolset
-from holdfast.tools.tool import ToolLimits
-from tests.edges.server import Process, Served, config_text, gateway
+from tests.edges.gateway_kit import find_order, note, tooled
+from tests.edges.server import Process, Served, config_text
 
 HI: list[Any] = [{"role": "user", "content": "Where is order 7?"}]
 THEIRS: list[Any] = [{"type": "function", "function": {"name": "open_door", "parameters": {"type": "object"}}}]
 SESSION = {"session_id": "s"}
 PROGRAM = str(Path(__file__).with_name("tool_server.py"))
-
-
-async def find_order(number: int) -> dict[str, Any]:
-    """Find an order.
-
-    Args:
-        number: the order's
-    """
-    return {"order": number, "status": "sent"}
-
-
-def note(context: ToolContext, text: str) -> str:
-    """Keep a note."""
-    context.state["note"] = text
-    return "kept"
-
-
-@asynccontextmanager
-async def tooled(
-    script: Sequence[Any], *tools: Any, more: Sequence[str] = (), **limits: Any
-) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
-    """A gateway whose model may call these."""
-    async with gateway(script, *more) as (served, upstream):
-        served.hf.roster.tools = toolset(tools or (find_order, note), ToolLimits(**limits))
-        yield served, upstream
 
 
 async def asked(served: Served, streamed: bool, messages: list[Any] = HI, **fields: Any) -> Any:

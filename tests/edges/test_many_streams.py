@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,14 @@ from holdfast.server.app import DOORS
 from holdfast.server.relay import Client
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from holdfast.turns.turn import Turn
-from tests.edges.raw import Line, drop_all
+from tests.edges.gateway_kit import metric
+from tests.edges.raw_client import Line, drop_all
 from tests.edges.server import Served, config_text, serving
-from tests.edges.test_streams import metric, until
+from tests.waiting import until
+
+pytestmark = pytest.mark.usefixtures("lines_end")
 
 STREAMS, DROPPED, WORDS = 500, 200, 12
-
-
-@pytest.fixture(autouse=True)
-async def lines_end() -> AsyncIterator[None]:
-    """Nobody leaves a socket open."""
-    yield
-    drop_all()
 
 
 def reply(number: int) -> list[str]:

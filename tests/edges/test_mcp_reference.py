@@ -19,7 +19,7 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.tools.mcp.settings import McpSettings
-from tests.service.toolbench import Bench, bench, said
+from tests.service.tools_kit import Bench, bench, said
 
 LOCK = Path(__file__).with_name("mcp_reference")
 CLOCK = McpSettings(

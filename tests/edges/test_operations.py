@@ -15,19 +15,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.holdfast import Holdfast
-from holdfast.life.ending import LifeSettings
+from holdfast.life.settings import LifeSettings
 from tests.stores.histories import grown
-from tests.stores.servers import Server, leave, reached
+from tests.stores.servers import Server, reached
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 SEEDS = range(4)
 STILL = LifeSettings(session_ttl=0, sweep=False)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _servers() -> Iterator[None]:
-    yield
-    leave()
 
 
 def blocks(heading: str) -> list[str]:

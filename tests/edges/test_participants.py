@@ -11,9 +11,9 @@ import pytest
 from holdfast.domain.session import SessionRef
 from holdfast.limits import PARTICIPANTS
 from holdfast.stores.base import SessionPatch
+from tests.edges.access_kit import OWN, ROUTES, ask, everything, furnish, same, server
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served
-from tests.edges.test_access_matrix import OWN, ROUTES, ask, everything, furnish, same, server
 
 ONE = "/v1/sessions/{session_id}"
 SHARED = {("GET", ONE), ("GET", f"{ONE}/messages"), ("POST", f"{ONE}/messages"), ("GET", f"{ONE}/history")}

@@ -14,7 +14,7 @@ import pytest
 from holdfast.access import Handed, upstream_user
 from holdfast.agents import Roster
 from holdfast.domain.session import SessionRef
-from holdfast.server.observe import JsonLines
+from holdfast.server.logs import JsonLines
 from holdfast.testing import Reply, ScriptedUpstream
 from holdfast.turns.turn import TurnRequest
 from tests.edges.keys import bearer, made

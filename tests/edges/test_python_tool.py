@@ -19,9 +19,11 @@ from holdfast.testing import Reply, ScriptedUpstream
 from holdfast.tools.python.folders import PREFIX
 from holdfast.tools.python.process import supported
 from holdfast.tools.python.tool import FRESH
-from tests.edges.keys import Stopped, bearer, made
+from tests.clocks import Clock
+from tests.edges.keys import bearer, made
 from tests.edges.server import Process, Served, config_text, gateway
-from tests.service.pythonbench import listed, until
+from tests.service.fake_python import listed
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(bool(supported().missing), reason=f"not held in here: {supported().missing}")
 DONE = "All done."
@@ -268,7 +270,7 @@ async def test_sessions_see_nothing_of_each_other(tmp_path: Path) -> None:
 
 async def test_tenants_see_nothing_of_each_other(tmp_path: Path) -> None:
     """Sessions of one name, each in a process of its own."""
-    async with pythonic(tmp_path, clock=Stopped()) as served:
+    async with pythonic(tmp_path, clock=Clock()) as served:
         mine = bearer(await made(served.hf, name="one", role="write"))
         theirs = bearer(await made(served.hf, name="two", role="write", tenant="other"))
         await run(served, "secret = 42; open('a.txt', 'w').write('x')", headers=mine)
@@ -299,7 +301,7 @@ async def test_parallel_sessions_run_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["close", "delete", "expiry", "import", "idle"])
 async def test_the_process_ends_with_its_session(tmp_path: Path, how: str) -> None:
     """And its folder goes; a session made anew has a fresh one."""
-    clock = Stopped()
+    clock = Clock()
     lines = ["short_term: {session_ttl: 10m}"]
     async with pythonic(tmp_path, "idle: 5m", lines=lines, store=f"sqlite:///{tmp_path}/s.db", clock=clock) as served:
         await run(served, "x = 1")
@@ -341,7 +343,7 @@ async def test_an_export_knows_nothing_of_it(tmp_path: Path) -> None:
 
 async def test_the_process_idle_longest_makes_room(tmp_path: Path) -> None:
     """There are never more than may be."""
-    clock = Stopped()
+    clock = Clock()
     async with pythonic(tmp_path, "max_sessions: 2", clock=clock) as served:
         for name in ("a", "b", "a", "c"):
             clock.now += 1000

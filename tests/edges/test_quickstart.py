@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx2
 
+from tests.edges.curl_kit import Request, commands
 from tests.edges.server import Process
-from tests.edges.test_docs_curl import Request, commands
 
 PAGE = Path(__file__).parents[2] / "docs" / "quickstart.md"
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.upstream import Gate, Reply, ScriptedUpstream
+from holdfast.testing.gates import Gate
+from holdfast.testing.upstream import Reply, ScriptedUpstream
 from tests.edges.server import Served, config_text, gateway, serving
 
 OPENING = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "re: hi"}]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.domain.session import SessionRef
+from tests.edges.access_kit import callers, server
 from tests.edges.server import Served
-from tests.edges.test_access_matrix import callers, server
 
 PAST: list[dict[str, Any]] = [
     {"role": "user", "content": "My number is 4711."},

@@ -130,9 +130,11 @@ async def test_what_is_not_safe_stays_and_is_named(tmp_path: Path) -> None:
     async with ScriptedUpstream(["one"]) as upstream, running(tmp_path, text(upstream)) as served:
         more = (
             "gateway: {port: 1, allowed_hosts: [x.example]}\nshort_term: {max_sessions: 3}\n"
-            f"hooks: {{transcripts_dir: t, webhooks: [{{url: 'https://x/', secret: {SECRET}}}]}}"
+            f"hooks: {{transcripts_dir: t, webhooks: [{{url: 'https://x/', secret: {SECRET}}}]}}\n"
+            "dreaming: {interval: 12h}\nembedders: {a: {provider: local}}\n"
         )
-        kept = ["gateway.allowed_hosts", "hooks.transcripts_dir", "hooks.webhooks", "short_term.max_sessions"]
+        kept = ["dreaming.interval", "embedders.a", "gateway.allowed_hosts", "hooks.transcripts_dir", "hooks.webhooks"]
+        kept += ["short_term.max_sessions"]
         for says in ("Be B.", "Be C."):
             told = await served.reload(text(upstream, says=says, more=more))
             assert (told["kept"], told["changed"]) == (kept, ["agents.a.instruction"])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
 from holdfast.domain.session import SessionRef
+from tests.edges.rest_kit import appended, assistant, created, path, user
 from tests.edges.server import Served, gateway
 
 IDS = [
@@ -26,31 +26,6 @@ IDS = [
     "' OR 1=1 --",
 ]
 """Ids that a path, a database or a log might trip over."""
-
-
-def path(session_id: str, *more: str) -> str:
-    """The session's address, every character of its id that is not plain percent-encoded."""
-    encoded = quote(session_id, safe="").replace(".", "%2E")
-    return "/".join(["/v1/sessions", encoded, *more])
-
-
-async def created(served: Served, session_id: str = "s", **fields: Any) -> dict[str, Any]:
-    response = await served.http.post("/v1/sessions", json={"id": session_id, **fields})
-    assert response.status_code == 201, response.text
-    data: dict[str, Any] = response.json()
-    return data
-
-
-async def appended(served: Served, *messages: dict[str, Any], session_id: str = "s", **headers: str) -> Any:
-    return await served.http.post(path(session_id, "messages"), json={"messages": messages}, headers=headers)
-
-
-def user(text: str, **more: Any) -> dict[str, Any]:
-    return {"role": "user", "content": text, **more}
-
-
-def assistant(text: str, **more: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": text, **more}
 
 
 # -- sessions ----------------------------------------------------------------

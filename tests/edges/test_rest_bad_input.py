@@ -2,47 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from holdfast.limits import Limits
-from tests.edges.server import Served, gateway
-
-HI = {"role": "user", "content": "hi"}
-BODIES = [
-    ("POST", "/v1/chat/completions"),
-    ("POST", "/v1/sessions"),
-    ("PUT", "/v1/sessions/s"),
-    ("PATCH", "/v1/sessions/s"),
-    ("POST", "/v1/sessions/s/messages"),
-    ("PATCH", "/v1/sessions/s/messages/0"),
-    ("POST", "/v1/sessions/s/context"),
-]
-"""Every route that reads a body."""
-
-
-async def with_session(served: Served) -> None:
-    await served.http.put("/v1/sessions/s", json={"messages": [HI]})
-
-
-def is_error(response: Any, *statuses: int) -> dict[str, Any]:
-    """The error, checked to be in OpenAI's shape."""
-    assert response.status_code in statuses, (response.status_code, response.text)
-    data = response.json()
-    assert set(data) == {"error"}
-    error: dict[str, Any] = data["error"]
-    assert set(error) == {"message", "type", "param", "code"}
-    assert isinstance(error["message"], str)
-    assert error["message"]
-    assert isinstance(error["type"], str)
-    assert isinstance(error["code"], str)
-    assert response.headers["content-type"] == "application/json"
-    assert response.headers["x-request-id"]
-    return error
-
+from tests.edges.rest_kit import BODIES, HI, is_error, raw, with_session
+from tests.edges.server import gateway
 
 NO_JSON: dict[str, bytes] = {
     "nothing": b"",
@@ -313,18 +280,6 @@ async def test_a_message_with_everything_in_it() -> None:
         assert answer["choices"][0]["message"]["content"] == text
         assert await served.log(text[:40]) == [("user", text), ("assistant", text)]
         assert upstream.requests[0].body["messages"][0]["content"] == text
-
-
-async def raw(served: Served, request: bytes) -> bytes:
-    """What the server answers to these bytes."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    writer.write(request)
-    await writer.drain()
-    writer.write_eof()
-    answer = await reader.read()
-    writer.close()
-    await writer.wait_closed()
-    return answer
 
 
 async def test_requests_that_are_no_http() -> None:

@@ -11,7 +11,7 @@ from holdfast.domain.memory import Owner
 from holdfast.errors import StaleMemories
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
-from tests.service.test_dream_proposals import Merging, merging
+from tests.service.memories_kit import Merging, merging
 
 ANN = Owner("user", "ann")
 

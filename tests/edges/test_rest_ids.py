@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from holdfast.domain.session import SessionRef
 from holdfast.limits import ID_BYTES
+from tests.edges.rest_kit import HI, is_error
 from tests.edges.server import Served, gateway
-from tests.edges.test_rest_bad_input import HI, is_error
 
 SINGLE = "/%*?#&=+ .:;,'\"\\|_aAI\x00\n\t\x7f\u00a0\u200b\u202e\ufeff\ufffd\U0010ffff\u00e9\u0301\u00c5\u212b\u00df\u0131\u0130\ufb01"
 """Separators, wildcards, controls, and letters that normalise, fold or look like others."""

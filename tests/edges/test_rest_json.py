@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.errors import InvalidRequest, TooLarge
-from holdfast.server.strict import decoded
+from holdfast.wire.strict import decoded
+from tests.edges.rest_kit import BODIES, is_error, with_session
 from tests.edges.server import gateway
-from tests.edges.test_rest_bad_input import BODIES, is_error, with_session
 
 DOUBLED = [
     (b'{"messages": [], "messages": []}', "messages"),

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast.domain.session import SessionRef
-from tests.edges.server import Clock, Served, gateway
-from tests.edges.test_cli_sessions import said, sessions, store
-from tests.edges.test_rest import appended, created, path, user
-from tests.service.living import DAY, Ear, file
+from tests.clocks import TickingClock
+from tests.edges.cli_kit import said, sessions, store
+from tests.edges.rest_kit import appended, created, path, user
+from tests.edges.server import Served, gateway
+from tests.service.life_kit import DAY, Ear, file
 
 TTL = "short_term: {session_ttl: 1h}"
 HOUR = 3_600_000
@@ -22,7 +23,7 @@ HOUR = 3_600_000
 def later(served: Served, by: int) -> None:
     """Move the server's clock on."""
     clock = served.hf.clock
-    assert isinstance(clock, Clock)
+    assert isinstance(clock, TickingClock)
     clock.now += by
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.domain.memory import Owner
-from tests.edges.keys import Stopped, bearer, made
+from tests.clocks import Clock
+from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
 
 ANN = Owner("user", "ann")
@@ -25,7 +26,7 @@ async def kept(served: Served, content: str = "Ann likes tea", **fields: Any) ->
 
 
 async def test_remember_recall_change_and_forget() -> None:
-    async with gateway(clock=Stopped()) as (served, _):
+    async with gateway(clock=Clock()) as (served, _):
         http = served.http
         first = await post(served, {"content": "Ann likes tea", "user_id": "ann", "tags": ["drink"]})
         one = first.json()

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.limits import QUERY_CHARS
+from tests.clocks import TickingClock
 from tests.edges.schema import Schemas
-from tests.edges.server import Clock, Served, gateway
+from tests.edges.server import Served, gateway
 
 SEARCH = "/v1/search"
 AT = 1_700_000_000_000
@@ -168,7 +169,7 @@ async def test_a_reply_tells_what_its_prompt_recalled() -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_client_asks_what_was_asked_about_yesterday(tmp_path: Path, streamed: bool) -> None:
     """By the official client, a day later; its retry and its next turn send no block twice, and the log has none."""
-    clock = Clock()
+    clock = TickingClock()
     async with gateway(lambda _: "ok", FINDER, store=f"sqlite:///{tmp_path}/chat.db", clock=clock) as (
         served,
         upstream,

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from holdfast.limits import STATE_CHANGES, STATE_VALUE_BYTES
+from tests.edges.access_kit import auth
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
-from tests.edges.test_access_matrix import auth
 
 S = "/v1/sessions/s/state"
 ADA = "/v1/users/ada/state"

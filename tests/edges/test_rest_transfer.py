@@ -13,8 +13,8 @@ from holdfast.hooks.transcripts import Transcripts
 from holdfast.life.receipts import Receipt
 from holdfast.stores.base import Append
 from holdfast.wire.exports import SCHEMA
+from tests.edges.rest_kit import appended, assistant, created, user
 from tests.edges.server import Served, gateway
-from tests.edges.test_rest import appended, assistant, created, user
 
 ONE = "/v1/sessions/s"
 HERE = ("version", "imported")

@@ -13,9 +13,9 @@ import pytest
 from holdfast.workspace import Workspace
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
+from tests.made_up import KEY
 
 WRITER = "/v1/workspaces/writer"
-KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
 
 
 @asynccontextmanager

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast.holdfast import Holdfast
+from tests.edges.access_kit import server
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served
-from tests.edges.test_access_matrix import server
 
 WORDS = "the gate code of the harbour is"
 OWN = {("default", "ada"): "1111", ("default", "bob"): "2222", ("t2", "ada"): "3333"}

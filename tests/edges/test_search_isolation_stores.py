@@ -21,9 +21,10 @@ from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.search.searching import SearchResults
 from holdfast.testing import Reply, ScriptedUpstream
-from tests.edges.keys import NOW, Stopped, bearer, made
+from tests.clocks import START, Clock
+from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
-from tests.stores.servers import leave, reached
+from tests.stores.servers import place
 
 WORDS = "the gate code of the harbour is"
 SECRETS = {("default", "ada"): "1111", ("default", "bob"): "2222", ("t2", "ada"): "3333"}
@@ -46,24 +47,11 @@ class Line(NamedTuple):
     at: int
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _databases() -> Iterator[None]:
-    yield
-    leave()
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A store that is empty."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/chat.db"
-        return
-    database = reached(request.param)
-    place = database.place()
-    try:
-        yield place
-    finally:
-        database.drop(place)
+    with place(request.param, tmp_path) as found:
+        yield found
 
 
 def answer(calls: list[Call], _: dict[str, Any]) -> Any:
@@ -126,7 +114,7 @@ class World:
                 {"role": "tool", "content": f"harbour {secret}", "tool_call_id": "c"},
                 {"role": "assistant", "content": f"so the code is {secret}"},
             ]
-        stamped = [{**one, "timestamp": NOW - MINUTE * (len(turns) - at)} for at, one in enumerate(turns)]
+        stamped = [{**one, "timestamp": START - MINUTE * (len(turns) - at)} for at, one in enumerate(turns)]
         await session.append(stamped)
         self.said[who] += [
             Line(session_id, one.seq, one.message.role, one.agent, one.timestamp)
@@ -143,7 +131,7 @@ def runner() -> Iterator[asyncio.Runner]:
 @pytest.fixture
 def world(runner: asyncio.Runner, url: str) -> Iterator[World]:
     calls: list[Call] = []
-    opened = gateway(partial(answer, calls), AGENTS, store=url, clock=Stopped())
+    opened = gateway(partial(answer, calls), AGENTS, store=url, clock=Clock())
     served, upstream = runner.run(opened.__aenter__())
     try:
         made = World(served, upstream, calls)
@@ -155,7 +143,7 @@ def world(runner: asyncio.Runner, url: str) -> Iterator[World]:
 
 # -- questions -------------------------------------------------------------------------
 
-_moments = st.integers(-1, 9).map(lambda at: NOW - at * MINUTE)
+_moments = st.integers(-1, 9).map(lambda at: START - at * MINUTE)
 _known = st.sampled_from([WORDS, "harbour", "gate code", "so the code is"])
 _strange = st.sampled_from(
     [

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Reply, ScriptedUpstream
-from tests.edges.server import Clock, Served, config_text, gateway, serving
-from tests.service.stage import SHARED, place
+from tests.clocks import TickingClock
+from tests.edges.server import Served, config_text, gateway, serving
+from tests.service.turns_kit import SHARED
+from tests.stores.servers import place
 from tests.unit.blocks import TEMPLATE
 
 pytestmark = SHARED
@@ -50,7 +52,7 @@ def store(kind: str, tmp_path: Path) -> Iterator[str]:
 @asynccontextmanager
 async def two(store: str, script: Any, config: str) -> AsyncIterator[tuple[Served, Served, ScriptedUpstream]]:
     """Two servers of one database before one model."""
-    clock = Clock()
+    clock = TickingClock()
     async with ScriptedUpstream(script) as upstream:
         text = config_text(upstream.url, config)
         async with serving(text, store=store, clock=clock) as one, serving(text, store=store, clock=clock) as other:
@@ -195,7 +197,7 @@ async def test_a_session_is_created_with_its_first_message(store: str) -> None:
 async def test_sessions_are_cleaned_up(store: str) -> None:
     """By hand, by themselves when their time is over, and all of a user's with what they share."""
     config = DEFAULTS + "short_term: {session_ttl: 1h}\n"
-    clock = Clock()
+    clock = TickingClock()
     async with gateway(["ok"] * 3, config, store=store, clock=clock) as (served, _):
         for name, user in (("old", "ada"), ("new", "ada"), ("his", "bob")):
             if name != "old":

@@ -24,12 +24,13 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.server.app import make_app
-from holdfast.server.observe import JsonLines
+from holdfast.server.logs import JsonLines
 from holdfast.server.run import banner
 from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.server import CLIENT_KEY, PROGRAM, UPSTREAM_KEY, Process, config_text, gateway
+from tests.waiting import until
 
 SECRET = "the-secret-of-the-user"
 
@@ -328,8 +329,7 @@ async def test_told_to_end_before_it_serves_it_leaves_nothing_behind(tmp_path: P
     command = [sys.executable, *PROGRAM, "--port", "0", "--store", "sqlite://:memory:", "--config", str(config)]
     server = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     async with asyncio.timeout(30):
-        while not (place.exists() and place.read_text().endswith(".")):  # noqa: ASYNC110  # another process's file
-            await asyncio.sleep(0)
+        await until(lambda: place.exists() and place.read_text().endswith("."))
         server.send_signal(signal.SIGTERM)
         _, told = await server.communicate()
     assert (server.returncode, b"Traceback" in told) == (0, False)

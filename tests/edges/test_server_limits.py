@@ -21,9 +21,10 @@ from holdfast import limits
 from holdfast.config import load
 from holdfast.config.gateway import Gateway
 from holdfast.limits import Limits
-from holdfast.server.intake import Held, Intake, Refused, Room
+from holdfast.server.intake import Held, Intake, Room
+from holdfast.server.refused import Refused
+from tests.edges.rest_kit import BODIES, HI, is_error, peak, raw, with_session
 from tests.edges.server import Process, Served, gateway
-from tests.edges.test_rest_bad_input import BODIES, HI, is_error, raw, with_session
 
 SMALL = Limits(body=200_000, message=50_000, media=50_000, messages=20, parts=5, tool_calls=4, tools=3)
 HASTY = msgspec.structs.replace(SMALL, body_timeout=0.2)
@@ -376,12 +377,6 @@ MIB = 1 << 20
 REQUESTS = 50
 GROWTH = 700 * MIB
 """Far below 50 times 100 MB, far above what 4 bodies of the largest size take."""
-
-
-def peak(pid: int) -> int:
-    """The most memory that a process has had, in bytes."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
 
 
 async def hundred_megabytes(sent: list[int]) -> AsyncIterator[bytes]:

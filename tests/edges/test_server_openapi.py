@@ -15,6 +15,7 @@ from holdfast import errors
 from holdfast.artifacts import ArtifactSettings
 from holdfast.context.dialects import DIALECTS
 from holdfast.context.settings import STRATEGIES
+from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
 from holdfast.server.app import make_app
 from holdfast.server.operations import OPERATIONS, Operation
@@ -543,7 +544,7 @@ async def test_bodies_that_are_described_are_taken() -> None:
 
 def test_every_operation_has_a_route_and_every_route_an_operation() -> None:
     """And every component is used."""
-    app = make_app(None, close=False)  # type: ignore[arg-type]
+    app = make_app(Holdfast("sqlite://:memory:"), close=False)
     assert {path for _, path in OPERATIONS} == {route.path for route in app.routes} - {"/{path:path}"}  # type: ignore[attr-defined]
     used = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(COMPONENTS)))
     used |= {

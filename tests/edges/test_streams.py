@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,40 +16,15 @@ from holdfast.domain.session import SessionRef
 from holdfast.limits import READ_BYTES, UNREAD_BYTES
 from holdfast.server.protocol import protocol_of
 from holdfast.testing import Gate, Reply
-from tests.edges.raw import Line, drop_all
-from tests.edges.server import Served, gateway
-from tests.edges.test_gateway_failures import TEXT, entries, goes_on
-from tests.edges.test_gateway_tools import tooled
-from tests.service.stage import place
+from tests.edges.gateway_kit import LONG, PIECE, TEXT, blocked, entries, goes_on, metric, tooled
+from tests.edges.raw_client import Line
+from tests.edges.server import gateway
+from tests.stores.servers import place
+from tests.waiting import until
+
+pytestmark = pytest.mark.usefixtures("lines_end")
 
 KEPT_ALIVE = "gateway: {keep_alive: 0.01}"
-PIECE = "x" * 65_000 + " "
-LONG = PIECE * 180
-"""More than the buffers between an upstream and a client that does not read can hold: 12 MB."""
-
-
-@pytest.fixture(autouse=True)
-async def lines_end() -> AsyncIterator[None]:
-    """Nobody leaves a socket open."""
-    yield
-    drop_all()
-
-
-async def until(true: Callable[[], object]) -> None:
-    """Return when it is."""
-    while not true():  # noqa: ASYNC110 - of what a server does inside nobody is told
-        await asyncio.sleep(0.001)
-
-
-async def metric(served: Served, name: str) -> float:
-    """A figure of the server's, by the beginning of its line."""
-    text = (await served.http.get("/metrics")).text
-    return float(next(line.split()[-1] for line in text.splitlines() if line.startswith(name)))
-
-
-def blocked(served: Served) -> int:
-    """Connections whose clients have more to read than the server keeps for them."""
-    return sum(cast("Any", one).flow.write_paused for one in served.server.server_state.connections)
 
 
 async def comments(line: Line, number: int) -> list[str]:
@@ -90,8 +65,11 @@ async def test_official_clients_pass_over_signs_of_life() -> None:
         stream = await served.client.chat.completions.create(
             model="gpt-4o", messages=[{"role": "user", "content": "count"}], stream=True
         )
-        while await metric(served, "holdfast_keep_alives_total") < 2:  # noqa: ASYNC110 - of what a server does inside nobody is told
-            await asyncio.sleep(0)
+
+        async def kept_alive() -> bool:
+            return await metric(served, "holdfast_keep_alives_total") >= 2
+
+        await until(kept_alive)
         gate.open()
         chunks = [chunk async for chunk in stream]
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == TEXT

@@ -16,21 +16,15 @@ from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.edges.raw import Line, drop_all
+from tests.edges.gateway_kit import CHUNKS, LONG, TEXT, WORDS, blocked, entries, goes_on, heard, metric, tooled
+from tests.edges.raw_client import Line
 from tests.edges.server import Process, Served, config_text, gateway
-from tests.edges.test_gateway_failures import CHUNKS, TEXT, WORDS, entries, goes_on, heard
-from tests.edges.test_gateway_tools import tooled
-from tests.edges.test_streams import LONG, blocked, metric, until
-from tests.service.stage import line_of
+from tests.service.turns_kit import line_of
+from tests.waiting import until
+
+pytestmark = pytest.mark.usefixtures("lines_end")
 
 FINISH = "gateway: {on_disconnect: finish}"
-
-
-@pytest.fixture(autouse=True)
-async def lines_end() -> AsyncIterator[None]:
-    """Nobody leaves a socket open."""
-    yield
-    drop_all()
 
 
 # -- clients that go ------------------------------------------------------------------
@@ -49,8 +43,7 @@ async def test_a_reply_is_finished_without_its_client(after: int, stream: bool) 
             await heard(client, body, arrived if stream else None, upstream)
         await until(lambda: len(served.server.server_state.connections) == 0)
         following = asyncio.create_task(goes_on(served, upstream))
-        while len(line_of(served.hf)) != 2:  # noqa: ASYNC110 - a queue tells nobody
-            await asyncio.sleep(0)
+        await until(lambda: len(line_of(served.hf)) == 2)
         gate.open()
         sent = await following
         assert [message["content"] for message in sent] == ["count", TEXT, "go on"]
@@ -98,8 +91,7 @@ async def test_who_comes_back_is_given_the_reply(stream: bool, key: str | None) 
             got = asyncio.create_task(again.text())
         else:
             got = asyncio.create_task(text_of(served, headers))
-        while len(line_of(served.hf)) != 2:  # noqa: ASYNC110 - a queue tells nobody
-            await asyncio.sleep(0)
+        await until(lambda: len(line_of(served.hf)) == 2)
         gate.open()
         assert await got == TEXT
         assert len(upstream.requests) == 1
@@ -240,11 +232,9 @@ async def test_a_turn_that_has_not_begun_is_not_finished() -> None:
         first = asyncio.create_task(served.chat("a"))
         await upstream.until(lambda: upstream.requests)
         line = await Line.ask(served.port, "never")
-        while len(line_of(served.hf)) != 2:  # noqa: ASYNC110 - a queue tells nobody
-            await asyncio.sleep(0)
+        await until(lambda: len(line_of(served.hf)) == 2)
         line.drop()
-        while len(line_of(served.hf)) != 1:  # noqa: ASYNC110 - the same
-            await asyncio.sleep(0)
+        await until(lambda: len(line_of(served.hf)) == 1)
         gate.open()
         await first
         assert await served.log() == [("user", "a"), ("assistant", "first")]
@@ -286,13 +276,16 @@ async def test_a_turn_without_its_client_is_interrupted() -> None:
 async def refused(url: str) -> None:
     """Return when nobody listens there any more."""
     place = httpx2.URL(url)
-    while True:
+
+    async def nobody_listens() -> bool:
         try:
             _, writer = await asyncio.open_connection(place.host, place.port)
         except ConnectionRefusedError:
-            return
+            return True
         writer.close()
-        await asyncio.sleep(0.01)
+        return False
+
+    await until(nobody_listens)
 
 
 async def test_a_server_ends_under_load(tmp_path: Path) -> None:

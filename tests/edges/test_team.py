@@ -18,7 +18,8 @@ from holdfast.errors import ConfigError
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.doors import doors
 from tests.edges.server import Process, Served, config_text, gateway
-from tests.service.stage import SHARED, place
+from tests.service.turns_kit import SHARED
+from tests.stores.servers import place
 from tests.unit.blocks import TEAM
 
 

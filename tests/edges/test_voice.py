@@ -15,9 +15,10 @@ from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.hooks.webhook import Webhook
 from holdfast.stores.base import Append
 from holdfast.testing import Gate, Reply
-from tests.edges.server import Clock, Served, gateway
+from tests.clocks import TickingClock
+from tests.edges.server import Served, gateway
 from tests.edges.test_gateway_queue import asked, partly_arrived, script
-from tests.edges.test_webhook import receiving
+from tests.edges.webhook_receiver import receiving
 from tests.unit.seed_voice import CONTENTS, JOKE, PLAIN
 
 HEARD = "Why did the scarecrow "
@@ -382,7 +383,7 @@ async def test_a_session_that_a_chat_request_makes_is_not() -> None:
 
 
 async def test_the_agents_own_words() -> None:
-    async with gateway([], AGENTS, clock=Clock()) as (served, _):
+    async with gateway([], AGENTS, clock=TickingClock()) as (served, _):
         await served.http.post("/v1/sessions", json={"id": "s", "agent": "bot"})
         done = await post(served, "speak", {"source": "silence"})
         assert (done["entry"]["content"], done["entry"]["agent"]) == ("Are you still there?", "bot")

@@ -21,7 +21,6 @@ import pytest
 from aiohttp import web
 
 import holdfast
-from holdfast import limits
 from holdfast.domain.session import Ending, NewEntry, Session, SessionRef
 from holdfast.errors import HookFailed, InvalidRequest
 from holdfast.hooks import EndedSession
@@ -31,43 +30,11 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.testing.contract.kit import assistant, calls, result, user
 from tests.edges.server import Process
+from tests.edges.webhook_receiver import Receiver, fine, receiving
 
 NOW = 1_760_000_000_000
 REF = SessionRef("ada", "s1")
 SECRET = "whsec_" + base64.b64encode(b"a key of thirty-two bytes, about").decode()
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the environment says."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
-class Receiver:
-    """Takes what is posted, raw."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.bodies: list[bytes] = []
-        self.headers: list[dict[str, str]] = []
-        self.arrived = asyncio.Event()
-        self.answer: Callable[[web.Request], Awaitable[web.StreamResponse]] = _fine
-
-    async def take(self, request: web.Request) -> web.StreamResponse:
-        self.bodies.append(await request.read())
-        self.headers.append({key.lower(): value for key, value in request.headers.items()})
-        self.arrived.set()
-        return await self.answer(request)
-
-    @property
-    def payloads(self) -> list[dict[str, Any]]:
-        return [json.loads(body)["payload"] for body in self.bodies]
-
-
-async def _fine(request: web.Request) -> web.StreamResponse:
-    return web.Response(status=204)
 
 
 def answers(status: int, **headers: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -75,22 +42,6 @@ def answers(status: int, **headers: str) -> Callable[[web.Request], Awaitable[we
         return web.Response(status=status, headers={key.replace("_", "-"): value for key, value in headers.items()})
 
     return answer
-
-
-@asynccontextmanager
-async def receiving() -> AsyncIterator[Receiver]:
-    receiver = Receiver()
-    app = web.Application(client_max_size=64 * limits.MIB)
-    app.router.add_route("*", "/{path:.*}", receiver.take)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook?token=sk-path-secret"
-        yield receiver
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager
@@ -422,7 +373,7 @@ async def test_a_receiver_that_comes_back_gets_the_notice_once_more() -> None:
             await hf.close_session(session.ref)
             await hf.sweep()
             assert len(receiver.bodies) == 1
-            receiver.answer = _fine
+            receiver.answer = fine
             now += 3_600_000
             await hf.sweep()
             now += 3_600_000

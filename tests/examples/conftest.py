@@ -6,13 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.stores.servers import leave, reached
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _servers() -> Iterator[None]:
-    yield
-    leave()
+from tests.stores.servers import reached
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
-# ruff: noqa: ASYNC230, ASYNC240  (nothing else runs in these loops)
 """Files that are newer, damaged, cut or torn: a clear error, the rest legible, and the file left as it is."""
+
+# ruff: noqa: ASYNC230, ASYNC240  (nothing else runs in these loops)
 
 from __future__ import annotations
 

@@ -22,14 +22,6 @@ HI = {"role": "user", "content": "hi"}
 BIG = {"role": "user", "content": "x" * 600_000}
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the environment says."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 def unavailable(response: Any, says: str) -> None:
     """503 in OpenAI's shape, with the reason and what to do."""
     assert response.status_code == 503, response.text

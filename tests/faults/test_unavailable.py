@@ -244,7 +244,7 @@ async def test_a_file_that_another_program_holds(database: Path, monkeypatch: py
     """Longer than the store is patient: writes are refused and say why, reads go on, and later writes are well again."""
     store = await made(database)
     await append(store, "a")
-    monkeypatch.setattr("holdfast.stores.sqlite.PATIENCE", 0.01)
+    monkeypatch.setattr("holdfast.stores.sqlite_connection.PATIENCE", 0.01)
     other = apsw.Connection(str(database))
     other.execute(f"BEGIN {mode}")
     for write in (append(store, "lost"), store.ping()):
@@ -263,7 +263,7 @@ async def test_a_file_that_another_program_holds(database: Path, monkeypatch: py
 async def test_a_file_that_another_program_keeps_for_itself(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exclusive locking, as some backup programs do: it cannot be opened, and says why."""
     await (await made(database)).close()
-    monkeypatch.setattr("holdfast.stores.sqlite.PATIENCE", 0.01)
+    monkeypatch.setattr("holdfast.stores.sqlite_connection.PATIENCE", 0.01)
     other = apsw.Connection(str(database))
     other.execute("PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT").fetchall()
     with pytest.raises(HoldfastError, match="another program holds"):

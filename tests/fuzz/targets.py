@@ -19,10 +19,10 @@ from holdfast.domain.messages import Message, canonical, decode_payload, encode_
 from holdfast.domain.session import Tail
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.models.sse import Event, EventReader, EventTooLong
-from holdfast.server.strict import decoded
 from holdfast.wire.exports import import_from
 from holdfast.wire.exports import same as imports_same
 from holdfast.wire.openai import OWN_FIELDS, message_from, message_to, messages_from
+from holdfast.wire.strict import decoded
 from holdfast.wire.transcripts import BadLine, Recording, recordings
 
 
@@ -223,7 +223,7 @@ TARGETS: dict[str, Target] = {
         ),
         _WORDS,
     ),
-    "body": Target(check_body, ("server/strict",), (*_MESSAGES, _EXPORT, b'{"a:":"\\u003a","\\u0061":1}'), _WORDS),
+    "body": Target(check_body, ("wire/strict",), (*_MESSAGES, _EXPORT, b'{"a:":"\\u003a","\\u0061":1}'), _WORDS),
     "sse": Target(
         check_sse,
         ("models/sse",),
@@ -247,7 +247,7 @@ TARGETS: dict[str, Target] = {
     ),
     "yaml": Target(
         check_yaml,
-        ("config/document", "config/convert", "config/model"),
+        ("config/document", "config/convert", "config/model", "config/llms", "config/storage"),
         (
             b"gateway: {port: 9000, max_body: 5MiB, body_timeout: 1m30s}\nllms: {a: {model: m, base_url: 'http://x'}}\n",
             b"agents:\n  a: {llm: b, context: {strategy: token_window, budget: 5}}\ncontext: {strategy: digest}\n",

@@ -13,8 +13,9 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.view import ViewState, decode_state, encode_state
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, NewEntry, Tail, extend
+from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
 from holdfast.replay import chained, has_orphan, has_task
 from holdfast.tokens import STORED, TokenCounter, counter_for

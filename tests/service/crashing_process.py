@@ -18,15 +18,15 @@ import msgspec
 
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.indexes import opened, sources, vectors
+from holdfast.indexes import sources, tenants, vectors
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.base import Batch, Space
 from holdfast.stores import mysql, postgres, sqlite  # noqa: F401  # loaded here, once for all jobs
 from holdfast.stores.redis import store as redis  # noqa: F401
-from tests.service.indexbench import TENANT
-from tests.service.memorybench import lasting
-from tests.service.recallbench import Letters
+from tests.service.index_kit import TENANT
+from tests.service.recall_kit import Letters
+from tests.service.search_kit import lasting
 
 USER = "ada"
 WORD = "brass"
@@ -176,7 +176,7 @@ def main() -> None:
     """Read lines, until there are no more."""
     patched = (
         (sources, "INDEX_PAGE", 4),  # so that there are several writes
-        (opened, "INDEX_FIRST_WALK_SECONDS", 3600),  # only what it was told
+        (tenants, "INDEX_FIRST_WALK_SECONDS", 3600),  # only what it was told
         (vectors, "_ELSEWHERE", 0.05),  # until one looks whether the other has embedded all
     )
     for module, name, value in patched:

@@ -19,9 +19,9 @@ from holdfast.limits import AGENT_DEPTH
 from holdfast.recognition.recognising import recognised
 from holdfast.tools.context import ToolContext
 from holdfast.turns.flow import respond
-from tests.service.test_turn import REF
-from tests.service.toolbench import Bench, content, said, short, shout
-from tests.service.workflowbench import DOWN, agents, asked_as, benched, who
+from tests.service.told_model import REF
+from tests.service.tools_kit import Bench, content, said, short, shout
+from tests.service.workflow_kit import DOWN, agents, asked_as, benched, who
 
 PAIR = agents(
     Agent(name="chief", instruction="I am chief", agent_tools=("summarizer",), tools=()),

@@ -26,6 +26,7 @@ from holdfast.models.anthropic_stream import MessageReader, ReplyChunks
 from holdfast.testing import AnthropicUpstream, Gate, Reply
 from holdfast.wire import anthropic_request
 from tests.amounts import examples
+from tests.clocks import Pauses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -42,16 +43,6 @@ SEARCH: list[Json] = [
     {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
     {"type": "text", "text": "It is kelp.", "citations": [{"type": "web_search_result_location", "url": "u"}]},
 ]
-
-
-class Pauses:
-    """Stands in for `asyncio.sleep`: takes no time and remembers."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
-    async def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
 
 
 @contextlib.asynccontextmanager
@@ -364,7 +355,7 @@ async def test_failures(status: int, kind: type[ModelError], asked: int) -> None
     async with asking(lambda _: Reply(status=status, error=f"no, {KEY}")) as (upstream, model, pauses):
         error = await failure(model)
         assert len(upstream.requests) == asked
-    assert (type(error), error.status, len(pauses.seconds)) == (kind, status, asked - 1)
+    assert (type(error), error.status, len(pauses)) == (kind, status, asked - 1)
 
 
 async def test_an_overloaded_upstream_that_recovers() -> None:
@@ -372,7 +363,7 @@ async def test_an_overloaded_upstream_that_recovers() -> None:
     busy = Reply(status=529, error="Overloaded", headers={"retry-after": "2"})
     async with asking([busy, "Hello."]) as (_, model, pauses):
         assert (await message_of(model))["content"] == "Hello."
-    assert pauses.seconds == [2.0]
+    assert pauses == [2.0]
 
 
 @pytest.mark.parametrize(

@@ -30,19 +30,10 @@ from holdfast.errors import (
 )
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.handle import SessionHandle
+from tests.clocks import Clock
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 HOUR = 3_600_000
-
-
-class Clock:
-    """Milliseconds that stand still until they are moved."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,10 @@ from holdfast.stores.base import Append
 from holdfast.turns.flow import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
-from tests.service.stage import (
+from tests.clocks import Clock
+from tests.service.turns_kit import (
     REF,
     SHARED,
-    Clock,
     Stage,
     at_once,
     begun,
@@ -38,22 +38,11 @@ from tests.service.stage import (
     log,
     looked,
     on_stage,
-    place,
     say,
+    wanted,
 )
-
-
-async def until(ready: Callable[[], Awaitable[bool]], *tasks: asyncio.Task[Any]) -> None:
-    """Return when it is so, or one of `tasks` is done, which it should not be."""
-    while not await ready():
-        assert not any(task.done() for task in tasks)
-
-
-async def wanted(hf: Holdfast) -> bool:
-    """Whether somebody waits for the turn that runs to stop."""
-    claim = await claim_of(hf)
-    return claim is not None and claim.wanted
-
+from tests.stores.servers import place
+from tests.waiting import until
 
 # -- waiting, being refused, interrupting --------------------------------------
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Llm
-from holdfast.context.summarizing import CUT
+from holdfast.context.summary_prompts import CUT
 from holdfast.domain.session import StoredCompaction
 from holdfast.errors import ContextTooLong, ModelUnavailable
 from holdfast.overlays.compacting import Pace
-from tests.service.desk import LABEL, TELLING, Clock, desk, source
-from tests.service.test_turn import REF, chunks_of
+from tests.clocks import Clock
+from tests.service.summary_kit import LABEL, TELLING, desk, source
+from tests.service.told_model import REF, chunks_of
 
 # -- made --------------------------------------------------------------------
 
@@ -93,7 +94,7 @@ async def test_lost_identifiers_are_told() -> None:
 
 
 async def test_what_writing_took_is_kept() -> None:
-    async with desk(lambda _: chunks_of(TELLING, prompt_tokens=321, completion_tokens=12)) as at:
+    async with desk(lambda _: chunks_of(TELLING, usage={"prompt_tokens": 321, "completion_tokens": 12})) as at:
         await at.until_due()
         await at.compactor.idle()
         (made,) = await at.found()
@@ -189,7 +190,7 @@ async def test_a_failed_one_is_tried_again_later_and_later(tmp_path: Path) -> No
         clock.now += 59_000
         await at.talk(6)
         assert len(at.pen.prompts) == 1
-        at.pen._say = lambda _: TELLING
+        at.pen.say = lambda _: TELLING
         clock.now += 1_000
         await at.talk(4)
         assert [one.status for one in await at.found()] == ["failed", "failed", "live"]

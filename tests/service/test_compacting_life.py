@@ -16,8 +16,11 @@ from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
 from holdfast.overlays.compacting import Pace, _lease_name
 from holdfast.sessions.looking import Look, looked
-from tests.service.desk import LABEL, TELLING, Clock, desk, source
-from tests.service.test_turn import REF
+from holdfast.stores.lease import Lease
+from tests.clocks import Clock
+from tests.service.summary_kit import LABEL, TELLING, desk, source
+from tests.service.told_model import REF
+from tests.waiting import until
 
 # -- one at a time -----------------------------------------------------------
 
@@ -66,13 +69,21 @@ async def test_closing_gives_up_what_is_written_and_its_lease(tmp_path: Path) ->
         assert len(await at.found("live")) == 1
 
 
-async def test_a_lease_is_kept_as_long_as_the_work_takes() -> None:
+async def test_a_lease_is_kept_as_long_as_the_work_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     async with desk(pace=Pace(lease=60)) as at:
         at.pen.gate = asyncio.Event()
         await at.until_due()
+        renewed: list[int] = []
+        renew = Lease.renew
+
+        async def noting(lease: Lease) -> bool:
+            renewed.append(at.clock.now)
+            return await renew(lease)
+
+        monkeypatch.setattr(Lease, "renew", noting)
         for _ in range(3):
             at.clock.now += 50
-            await asyncio.sleep(0.05)
+            await until(lambda: at.clock.now in renewed)
         assert not await at.hf.store.lease(_lease_name(REF), "other", now=at.clock.now, until=at.clock.now + 1)
         at.pen.gate.set()
         await at.compactor.idle()
@@ -286,7 +297,7 @@ async def test_a_preview_writes_nothing() -> None:
         assert at.pen.prompts[0][0]["content"] == "Only names."
         assert await session.info() == before
         assert await at.found() == []
-        at.pen._say = lambda _: ""
+        at.pen.say = lambda _: ""
         failed = await session.compact(preview=True)
         assert failed is not None
         assert failed.error

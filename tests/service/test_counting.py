@@ -12,8 +12,8 @@ from holdfast.agents import Llm
 from holdfast.errors import ContextTooLong
 from holdfast.models import OfflineModel, OpenAIModel, ProviderCounter, collect, endpoint_of, opening
 from holdfast.models.overflow import overflow_in
-from holdfast.refusals import REFUSALS
 from holdfast.testing import Gate, Reply, ScriptedUpstream, Tokenizer
+from holdfast.testing.refusals import REFUSALS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

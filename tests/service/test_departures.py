@@ -14,13 +14,13 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.indexes import departures
 from holdfast.indexes.departures import MARK, Departures, unindexed
-from holdfast.life.ending import LifeSettings
+from holdfast.life.settings import LifeSettings
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.terms import terms_of
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
-from tests.service.indexbench import TENANT, Bench, bench
+from tests.service.index_kit import TENANT, Bench, bench
 from tests.stores.conftest import _place
 
 STILL = LifeSettings(session_ttl=0, sweep=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,55 +17,8 @@ from holdfast.dreams.proposing import Proposer
 from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import InvalidRequest, MemoryNotFound, ModelUnavailable
 from holdfast.limits import MERGE_PAUSE_SECONDS
-from holdfast.models import as_chunks
-from tests.service.stage import Clock
-from tests.service.test_dreams import ANN, Days, everything
-from tests.service.test_memories import opened
-
-SAID = "Ann lives in Lisbon now"
-Says = Callable[[list[str]], str | Exception]
-
-
-class Merging:
-    """A model that answers about memories with what `says` makes of their ids.
-
-    Attributes:
-        asked: the requests.
-        says: an answer, or what is raised.
-        reason: the finish reason.
-        meanwhile: awaited before it answers.
-    """
-
-    name = "merging"
-
-    def __init__(self, says: Says) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.says = says
-        self.reason = "stop"
-        self.meanwhile: Callable[[], Any] | None = None
-
-    async def stream(
-        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
-        """See `Model.stream`."""
-        self.asked.append(request)
-        if self.meanwhile is not None:
-            await self.meanwhile()
-        lines = request["messages"][-1]["content"].split("\n")
-        said = self.says([json.loads(one)["id"] for one in lines if one.startswith("{")])
-        if isinstance(said, Exception):
-            raise said
-        choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": self.reason}
-        usage = {"prompt_tokens": 70, "completion_tokens": 9}
-        for chunk in as_chunks({"id": "x", "model": "m", "usage": usage, "choices": [choice]}):
-            yield chunk
-
-    async def close(self) -> None:
-        """See `Model.close`."""
-
-
-def merging(ids: list[str], content: str = SAID) -> str:
-    return json.dumps({"merges": [{"ids": ids[:2], "content": content}]})
+from tests.clocks import Clock
+from tests.service.memories_kit import ANN, SAID, Days, Merging, Says, everything, merging, opened
 
 
 @asynccontextmanager

@@ -11,8 +11,8 @@ from holdfast.domain.memory import Owner
 from holdfast.dreams.rendering import items_of
 from holdfast.holdfast import Holdfast
 from holdfast.workspace import Workspace, WorkspaceSettings
-from tests.service.stage import Clock
-from tests.service.test_dreams import Days
+from tests.clocks import Clock
+from tests.service.memories_kit import Days
 
 NOBODY = Owner("user", "default")
 

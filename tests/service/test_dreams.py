@@ -12,50 +12,12 @@ from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, Owner, Sig
 from holdfast.dreams.gates import DreamSettings
 from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
-from holdfast.holdfast import Holdfast
-from holdfast.life.ending import LifeSettings
+from holdfast.life.settings import LifeSettings
 from holdfast.memory.ranking import DAY
-from tests.service.stage import Clock
-from tests.service.test_memories import opened
+from tests.clocks import Clock
+from tests.service.memories_kit import ANN, Days, everything, opened
 
-ANN = Owner("user", "ann")
 PLACES = ("memory", "postgres", "mysql", "redis")
-
-
-class Days:
-    """A Holdfast whose days the test makes go by.
-
-    Attributes:
-        hf: of the first server.
-        clock: of all.
-    """
-
-    def __init__(self, hf: Holdfast, clock: Clock) -> None:
-        self.hf = hf
-        self.clock = clock
-
-    async def keep(self, content: str, **fields: Any) -> Memory:
-        """Remember something."""
-        return (await self.hf.memories.remember(content, **{"user_id": "ann", **fields})).memory
-
-    async def ask(self, *questions: str, session: str = "", user_id: str = "ann") -> None:
-        """Recall by each question, a minute apart."""
-        for question in questions:
-            self.clock.now += 60_000
-            await self.hf.memories.recall(question, user_id=user_id, session=session)
-        await self.hf.memories.settled()
-
-    def pass_(self, days: float = 1) -> None:
-        """Let time go by."""
-        self.clock.now += int(days * DAY)
-
-    async def get(self, one: Memory) -> Memory:
-        """A memory as it is now."""
-        return await self.hf.memories.get(one.id)
-
-    async def is_promoted(self, one: Memory) -> bool:
-        """Whether it is."""
-        return (await self.get(one)).promoted_at is not None
 
 
 @pytest.fixture(params=PLACES)
@@ -81,12 +43,6 @@ class Instead:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
-
-
-async def everything(hf: Holdfast, owner: Owner = ANN) -> tuple[Any, ...]:
-    """All that is stored of an owner."""
-    found = await hf.store.memories(owner, limit=1000)
-    return found, await hf.store.signals(owner), await hf.store.diary(owner, limit=100)
 
 
 async def told(days: Days, one: Memory) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from holdfast.agents import Agent
 from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import HELD, Memory, Owner
 from holdfast.memory.ranking import DAY
-from tests.service.stage import Clock
-from tests.service.test_memory_tool import CORPUS, PLANTED, gives, remember, script
-from tests.service.toolbench import bench, said
+from tests.clocks import Clock
+from tests.service.memory_tool_kit import CORPUS, PLANTED, gives, remember, script
+from tests.service.tools_kit import bench, said
 
 DEFAULT = Owner("user", "default")
 SAID, FACT = "My daughter Mia turns 7 on May 3, please remember", "User's daughter Mia turns 7 on May 3"

@@ -24,17 +24,11 @@ from holdfast.limits import EMBEDDING_BATCH_BYTES
 from holdfast.recall.vectors import Vector, vector_of
 from holdfast.tokens import counter_for
 from tests.amounts import examples
+from tests.clocks import Pauses
 from tests.service.embeddings_stub import Stub, numbers, refusal, serving
 from tests.waiting import until
 
 KEY = "sk-test-0123456789abcdef"
-
-
-class Pauses(list[float]):
-    """Stands in for `asyncio.sleep`: takes no time and remembers."""
-
-    async def __call__(self, seconds: float) -> None:
-        self.append(seconds)
 
 
 @asynccontextmanager

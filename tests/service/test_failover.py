@@ -26,8 +26,9 @@ from holdfast.limits import COOL_DOWN_FIRST_SECONDS
 from holdfast.turns.flow import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
-from tests.service.speakers import DOWN, REF, Spoken, ask, chunks_of, house, log, long_talk
-from tests.service.stage import Clock
+from tests.clocks import Clock
+from tests.service.failover_kit import DOWN, Spoken, ask, house, log, long_talk
+from tests.service.told_model import REF, chunks_of
 
 # -- what fails over ---------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from holdfast.models import Collector
 from holdfast.secrets import Guard, make_redactor
 from holdfast.turns.flow import respond
 from holdfast.turns.turn import Turn
-from tests.service.toolbench import THEIRS, USAGE, Bench, bench, called, content, said, shout
+from tests.service.tools_kit import THEIRS, USAGE, Bench, bench, called, content, said, shout
 
 SORRY = "I am sorry, I cannot answer right now."
 DOWN = ModelUnavailable("http://model answered 503: down", status=503)

@@ -23,9 +23,9 @@ from holdfast.tools.context import ToolContext
 from holdfast.turns import afterwards, prompting
 from holdfast.turns.flow import respond
 from holdfast.turns.turn import Turn
-from tests.service.stage import begun, on_stage, say
-from tests.service.test_turn import REF, ToldModel
-from tests.service.toolbench import Bench, bench, content, said
+from tests.service.told_model import REF, ToldModel
+from tests.service.tools_kit import Bench, bench, content, said
+from tests.service.turns_kit import begun, on_stage, say
 
 CANARY = "kelp-canary-7f3a"
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.config.parts import PARTS
 from holdfast.errors import ConfigError, SecretBlocked
+from holdfast.holdfast import Holdfast
 from holdfast.testing import ScriptedUpstream
 
 
@@ -66,3 +69,10 @@ def test_mistakes_come_together(here: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         holdfast.from_config(env={"HOLDFAST_PORT": "x"})
     assert len(caught.value.problems) == 3
+
+
+def test_every_setting_of_a_holdfast_is_a_programs_own_or_comes_from_the_configuration() -> None:
+    """From one table: whoever adds a setting says in which way it is given."""
+    own = {"url", "tenant", "store", "clock", "new_id", "tools", "summarizers", "scorers", "indexer", "memory_store"}
+    assert own.isdisjoint(PARTS)
+    assert own | PARTS.keys() == signature(Holdfast).parameters.keys()

@@ -28,13 +28,13 @@ from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
 from holdfast.secrets import CREDENTIALS, Guard, Pattern, guard_of, make_redactor
 from holdfast.server.app import make_app
-from holdfast.server.observe import JsonLines
+from holdfast.server.logs import JsonLines
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.testing.contract.memory_kit import ANN, memory, put, signal
 from holdfast.tokens import STORED
-from tests.service.desk import LABEL
-from tests.service.test_turn import REF, ToldModel
+from tests.service.summary_kit import LABEL
+from tests.service.told_model import REF, ToldModel
 
 CANARY = "c4n4ry" * 5
 KEY = f"sk-ant-{CANARY}"

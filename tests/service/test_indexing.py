@@ -18,7 +18,7 @@ from holdfast.indexes.feeding import words_of
 from holdfast.indexes.settings import IndexSettings, place_of
 from holdfast.limits import INDEX_PAGE
 from holdfast.recall.base import Batch, Index, Source, Space
-from tests.service.indexbench import MEMORY, Bench, bench, said
+from tests.service.index_kit import MEMORY, Bench, bench, said
 
 ADA = SessionRef("ada", "s")
 SPACE = Space("talk", "ada")

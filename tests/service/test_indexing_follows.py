@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.domain.session import Ending, SessionRef
 from holdfast.errors import HoldfastError
 from holdfast.stores.base import Append, NewSession, Store
-from tests.service.indexbench import Bench, bench, said
+from tests.service.index_kit import Bench, bench, said
 
 REFS = [SessionRef("ada", "s"), SessionRef("bob", "s")]
 WORDS = ["tea", "coffee with milk", "order 17", "会議", "the of and", ""]

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.indexes import later
+from holdfast.indexes import lazy
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.walking import Walker
 from holdfast.search.asking import Asked
@@ -90,14 +90,14 @@ async def test_the_one_that_is_left_spoils_nothing_of_the_new_one(
     at: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is closed when nobody is at it any more; what lies beside the new file is the new one's then."""
-    monkeypatch.setattr(later, "_LINGER", 0.0)
-    closed, gone = later._closed, asyncio.Event()
+    monkeypatch.setattr(lazy, "_LINGER", 0.0)
+    closed, gone = lazy._closed, asyncio.Event()
 
     async def noted(index: Any) -> None:
         await closed(index)
         gone.set()
 
-    monkeypatch.setattr(later, "_closed", noted)
+    monkeypatch.setattr(lazy, "_closed", noted)
     at.remove()
     assert await at.found("kelp") == ["the kelp is in the cellar"]
     with anyio.fail_after(10):
@@ -149,15 +149,15 @@ async def test_a_damaged_one_is_told_with_what_to_do_and_that_helps(tmp_path: Pa
 
 async def test_a_walk_over_two_indexes_is_noted_in_neither(at: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the new one would pass for whole with what this walk came by: the next one looks at all of it."""
-    newest: Callable[..., Any] = Walker.newest
+    newest: Callable[..., Any] = Walker._newest
 
     async def removed(walker: Walker, until: int | None) -> AsyncIterator[Any]:
         at.remove()
-        monkeypatch.setattr(Walker, "newest", newest)
+        monkeypatch.setattr(Walker, "_newest", newest)
         for session in tuple[Any, ...]():
             yield session
 
-    monkeypatch.setattr(Walker, "newest", removed)
+    monkeypatch.setattr(Walker, "_newest", removed)
     await at.index.walk()
     assert (await at.index.status()).walked_at is None
     assert await at.found("kelp") == ["the kelp is in the cellar"]

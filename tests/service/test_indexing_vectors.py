@@ -12,11 +12,12 @@ import pytest
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
-from holdfast.indexes import vectors
+from holdfast.indexes import embedding, vectors
 from holdfast.indexes.leasing import Leases
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.vectors import vector_of
-from tests.service.indexbench import bench, soon
+from tests.service.index_kit import bench
+from tests.waiting import until
 
 ADA = SessionRef("ada", "s")
 SPACE = Space("talk", "ada")
@@ -73,7 +74,7 @@ async def test_every_message_gets_a_vector_and_equal_ones_are_embedded_once() ->
 
 async def test_results_of_tools_get_none() -> None:
     from holdfast.stores.base import Append
-    from tests.service.indexbench import said
+    from tests.service.index_kit import said
 
     embedder = Embedder()
     async with bench(embedder=embedder) as one:
@@ -135,7 +136,7 @@ async def test_an_endpoint_that_is_away_is_asked_again_and_words_are_found_meanw
         async def done() -> bool:
             return (await one.service.status()).pending == 0
 
-        await soon(done)
+        await until(done)
         assert embedder.given == ["tea"]
 
 
@@ -151,6 +152,22 @@ async def test_a_text_that_is_refused_is_left_and_keeps_no_other_from_its_vector
         assert (status.vectors, status.unembedded) == ({embedder.name: 3}, 1)
         assert embedder.given.count("poison") == 1
         assert await one.found("ada", "poison") == [("s", 1)]
+
+
+async def test_a_text_that_is_gone_is_no_longer_among_those_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a process that ran for long enough would end with too many of them, and embed nothing any more."""
+    monkeypatch.setattr(embedding, "UNEMBEDDED", 1)
+    embedder = Embedder()
+    embedder.refused = "poison"
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "tea", "poison")
+        await one.service.settled()
+        assert (await one.service.status()).unembedded == 1
+        await one.here.erase(ADA, 1)
+        await one.say(ADA, "water")
+        await one.service.settled()
+        status = await one.service.status()
+        assert (status.vectors, status.unembedded) == ({embedder.name: 2}, 0)
 
 
 async def test_vectors_of_another_model_give_way_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,13 +11,15 @@ import pytest
 
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
+from holdfast.holdfast import milliseconds
 from holdfast.indexes import rebuilding
 from holdfast.indexes.leasing import Leases
 from holdfast.indexes.sources import marked
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall import terms
 from holdfast.recall.base import Batch, Lookup, Source, Space
-from tests.service.indexbench import TENANT, Bench, bench, soon
+from tests.service.index_kit import TENANT, Bench, bench
+from tests.waiting import until
 
 REFS = [SessionRef("ada", f"s{number}") for number in range(5)]
 SPACE = Space("talk", "ada")
@@ -383,12 +385,13 @@ async def test_a_process_that_is_killed_anywhere_loses_nothing(tmp_path: Path, w
         process.kill()
         await process.communicate()
     async with bench(store, index) as one:
+        one.time = milliseconds() + 120_000  # who was killed while it walked has the lease for a minute
         await one.service.walk()
 
         async def rebuilt() -> bool:
             return (await one.service.status()).rebuilding is None
 
-        await soon(rebuilt)
+        await until(rebuilt)
         page = await one.elsewhere.list(limit=1000)
         assert page.sessions
         await one.check([session.ref for session in page.sessions])

@@ -24,12 +24,12 @@ from holdfast.stores.base import Append
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tools.context import ToolContext
 from holdfast.turns.flow import respond
-from tests.service.test_turn import REF
-from tests.service.toolbench import Bench, bench, content, said
+from tests.made_up import KEY
+from tests.service.told_model import REF
+from tests.service.tools_kit import Bench, bench, content, said
 
 LANGUAGE = "User's preferred language: {user:language}\nCurrent topic: {current_topic?}\nApp version: {app:version}\n"
 """The seed's instruction."""
-KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
 
 
 def agent(instruction: str | None = None, **fields: Any) -> dict[str, Agent]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionMessage
 
 import holdfast
 from holdfast.agents import Llm, Roster
@@ -21,6 +22,7 @@ from holdfast.errors import (
     ModelUnavailable,
     SessionNotFound,
     StaleSession,
+    StoreClosed,
     StoreUnavailable,
 )
 from holdfast.testing import Reply, ScriptedUpstream
@@ -358,6 +360,24 @@ async def test_sessions_by_id() -> None:
             await again.info()
 
 
+async def test_a_turn_takes_what_is_said_of_its_messages() -> None:
+    """As `append` does, but for the turn that a message is of: `send` and `turn`, the new message or a whole transcript."""
+    spoken = {"role": "user", "content": "Where is it?", "metadata": {"source": "asr", "user": "u1"}, "pinned": True}
+    async with opened() as hf:
+        session = await hf.session("s")
+        await session.send([{"role": "system", "content": "Be brief."}, {**spoken, "turn_id": 9, "importance": 0.5}])
+        async with session.turn([{"role": "user", "content": "And now?", "timestamp": 7}]) as turn:
+            turn.add("Here.")
+        first, _, second, _ = await session.entries()
+        assert (first.metadata, first.pinned, first.importance) == (spoken["metadata"], True, 0.5)
+        assert (first.turn_id, second.turn_id, second.timestamp, second.metadata) == (0, 1, 7, None)
+        whole = [*await session.messages(), {"role": "user", "content": "Sure?", "metadata": {"source": "command"}}]
+        await session.send(whole)
+        assert (await session.entries())[4].metadata == {"source": "command"}
+        with pytest.raises(InvalidMessage):
+            await session.send({"role": "user", "content": "x", "pinned": "yes"})
+
+
 async def test_appending_to_a_version() -> None:
     """`expect` holds; a key is done once; text is a user's."""
     async with opened() as hf:
@@ -374,7 +394,7 @@ async def test_appending_to_a_version() -> None:
 async def test_used_before_it_is_open() -> None:
     """The error says how; closing twice is fine."""
     hf = holdfast.open("sqlite://:memory:")
-    with pytest.raises(RuntimeError, match="async with"):
+    with pytest.raises(StoreClosed, match="async with"):
         await hf.session("s")
     async with hf:
         pass
@@ -396,3 +416,31 @@ async def test_a_message_is_pinned_and_rated_as_it_is_written_or_later() -> None
         with pytest.raises(InvalidMessage, match="importance must be a number from 0 to 1"):
             await session.append([{"role": "user", "content": "x", "importance": 2}])
         assert (await session.info()).messages == 1
+
+
+@pytest.mark.parametrize("given", [None, [1], "x", 5])
+async def test_what_is_no_export_is_refused(given: Any) -> None:
+    """By a message that says what one is."""
+    async with opened() as hf:
+        with pytest.raises(InvalidRequest, match="an object"):
+            await hf.import_(given)
+
+
+async def test_an_import_takes_the_sdks_own_messages() -> None:
+    """As `append` and `send` do."""
+    async with opened() as hf:
+        message = ChatCompletionMessage(role="assistant", content="Hello.")
+        arrival = await hf.import_({"id": "s", "messages": [{"role": "user", "content": "Hi"}, message]})
+        assert arrival.session.messages == 2
+
+
+async def test_an_id_that_is_no_text_is_refused() -> None:
+    """Wherever one is named."""
+    async with opened() as hf:
+        session = await hf.session("s")
+        for doing in (hf.delete_user(5), session.fork(id=5)):  # type: ignore[arg-type]
+            with pytest.raises(InvalidRequest):
+                await doing
+    with pytest.raises(InvalidRequest):
+        async with holdfast.open("sqlite://:memory:", tenant=5):
+            pass

@@ -13,10 +13,12 @@ import pytest
 import holdfast
 from holdfast.errors import AmbiguousSession, InvalidRequest, SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
-from holdfast.life.ending import LifeSettings, touch_every
+from holdfast.life.ending import touch_every
+from holdfast.life.settings import LifeSettings
 from holdfast.stores.base import Append, NewSession, SessionPatch
-from tests.service.desk import Clock
-from tests.service.living import DAY, HOUR, MEMORY, Ear, file, life, ref, rows, state, talk
+from tests.clocks import Clock
+from tests.service.life_kit import DAY, HOUR, MEMORY, Ear, file, life, ref, rows, state, talk
+from tests.waiting import until
 
 PLACES = ("memory", "file")
 """Where an ended session is gone, and where it is closed."""
@@ -167,7 +169,7 @@ async def test_a_name_whose_session_has_expired_is_free_in_memory(clock: Clock) 
         with pytest.raises(SessionExists):
             await hf.create("a", user_id="ada")
         clock.now += 1000
-        installed = await hf.install(NewSession(id="a", user_id="bob", timestamp=clock.now), [])
+        installed = await hf.store.replace(NewSession(id="a", user_id="bob", timestamp=clock.now), [])
         assert installed.version == 0
 
 
@@ -241,7 +243,7 @@ async def test_an_import_over_an_expired_session_is_told_of_its_end(tmp_path: Pa
         hf.add_hook(ear)
         await talk(hf, "a", "old")
         clock.now += 1000
-        await hf.install(NewSession(id="a", user_id="default", timestamp=clock.now), [])
+        await hf.store.replace(NewSession(id="a", user_id="default", timestamp=clock.now), [])
         await hf.engine.teller.idle()
         assert (ear.heard, ear.texts) == ([("ttl", "a")], [["old"]])
         assert await state(hf, "a") == "active"
@@ -393,7 +395,7 @@ async def test_an_update_at_the_cap_evicts_nobody(place: str, clock: Clock) -> N
         for _ in range(5):
             await talk(hf, "c")
             await hf.store.update(ref("b"), SessionPatch(metadata={"a": 1}), timestamp=clock.now)
-            await hf.install(NewSession(id="a", user_id="default", timestamp=clock.now), [])
+            await hf.store.replace(NewSession(id="a", user_id="default", timestamp=clock.now), [])
             clock.now += 1
         assert await hf.engine.life.store.active() == 3
 
@@ -566,9 +568,11 @@ async def test_it_sweeps_by_itself(tmp_path: Path) -> None:
         await hf.store.get(ref("a"))
         assert sweeper.interval == 1.0
         clock.now += 2000
-        async with asyncio.timeout(20):
-            while (await rows(hf))["a"].status == "active":  # noqa: ASYNC110 - until it has, in real time
-                await asyncio.sleep(0.05)
+
+        async def swept() -> bool:
+            return (await rows(hf))["a"].status != "active"
+
+        await until(swept)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.holdfast import Holdfast
-from holdfast.life.ending import LifeSettings, touch_every
+from holdfast.life.ending import touch_every
+from holdfast.life.settings import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
-from tests.service.desk import Clock
-from tests.service.living import MEMORY, Ear, ref, rows, state
+from tests.clocks import Clock
+from tests.service.life_kit import MEMORY, Ear, ref, rows, state
 
 T = TypeVar("T")
 TTL, CAP = 300_000, 3

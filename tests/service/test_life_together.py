@@ -14,12 +14,13 @@ from holdfast.domain.session import Ending, Session, SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest, SessionExists, SessionNotFound, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.life import ending as life_module
-from holdfast.life.ending import LifeSettings
+from holdfast.life.settings import LifeSettings
 from holdfast.stores.base import Append, NewSession, SessionPatch, Store
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.testing.contract.kit import user
-from tests.service.desk import Clock
-from tests.service.living import DAY, HOUR, MEMORY, Ear, file, life, ref, rows, state, talk
+from tests.clocks import Clock
+from tests.service.life_kit import DAY, HOUR, MEMORY, Ear, file, life, ref, rows, state, talk
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ async def test_a_refused_import_leaves_what_has_expired(tmp_path: Path, clock: C
         if what == "full":
             under(hf, _Full)
         with pytest.raises(HoldfastError):
-            await hf.import_({"object": "session", "schema": 1, "messages": [bad]}, session_id="a")
+            await hf.import_({"object": "session", "schema": 1, "messages": [bad]}, session_id="a", replace=True)
         await hf.engine.teller.idle()
         assert (await state(hf, "a"), ear.calls) == ("closed", [])
         assert [entry.message.text for entry in await hf.store.entries(ref("a"))] == ["precious"]
@@ -71,7 +72,7 @@ async def test_a_replaced_session_is_counted_as_ended(tmp_path: Path, clock: Clo
         await talk(hf, "a")
         version = (await hf.store.get(ref("a"))).version
         clock.now += 1000
-        done = await hf.install(NewSession(id="a", user_id="default", timestamp=clock.now), [])
+        done = await hf.store.replace(NewSession(id="a", user_id="default", timestamp=clock.now), [])
         assert (done.version, hf.engine.life.ended) == (version + 1, {"ttl": 1})
         await talk(hf, "b")
         assert hf.engine.life.ended == {"ttl": 1, "cap": 1}
@@ -100,20 +101,28 @@ async def test_other_servers_see_that_a_turn_is_under_way(
     monkeypatch.setattr(life_module, "LEAST_TOUCH", 1)
     settings = {"session_ttl": 1000}
     async with life(file(tmp_path), clock, **settings) as one, life(file(tmp_path), clock, **settings) as two:
-        session = await one.session("a")
-        async with session.turn("think") as turn:
+
+        async def goes_by(milliseconds: int, name: str) -> None:
+            """Time in which the use of a session is noted."""
+            clock.now += milliseconds
+
+            async def noted() -> bool:
+                return (await rows(one))[name].accessed_at == clock.now
+
+            await until(noted)
+
+        async with (await one.session("a")).turn("think") as turn:
             for _ in range(3):
-                clock.now += 900
-                async with asyncio.timeout(20):
-                    while (await rows(one))["a"].accessed_at < clock.now:  # noqa: ASYNC110 - until it is noted
-                        await asyncio.sleep(0.001)
+                await goes_by(900, "a")
                 assert (await two.sweep()).expired == 0
             turn.add("thought")
         used = (await rows(one))["a"].accessed_at
-        clock.now += 1000
-        await asyncio.sleep(0.02)  # in which it was noted several times before
-        assert (await rows(one))["a"].accessed_at == used
-        assert (await two.sweep()).expired == 1
+        async with (await one.session("b")).turn("think") as turn:
+            for _ in range(3):
+                await goes_by(400, "b")
+            assert (await rows(one))["a"].accessed_at == used
+            assert (await two.sweep()).expired == 1
+            turn.add("thought")
 
 
 async def test_what_others_made_is_counted_after_a_minute(tmp_path: Path, clock: Clock) -> None:
@@ -286,6 +295,8 @@ async def test_it_sweeps_soon_after_its_start(tmp_path: Path) -> None:
         hf.engine.sweeper.pace = msgspec.structs.replace(hf.engine.sweeper.pace, first=0.001)
         hf.engine.sweeper.start()
         assert hf.engine.sweeper.interval == 6 * HOUR / 1000
-        async with asyncio.timeout(20):
-            while (await rows(hf))["a"].status == "active":  # noqa: ASYNC110 - until it has
-                await asyncio.sleep(0.001)
+
+        async def swept() -> bool:
+            return (await rows(hf))["a"].status != "active"
+
+        await until(swept)

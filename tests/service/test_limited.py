@@ -11,13 +11,14 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.models import Limited, closing, collect
-from tests.service.speakers import DOWN, Spoken, chunks_of
+from tests.service.failover_kit import DOWN, Spoken
+from tests.service.told_model import chunks_of
+from tests.waiting import until
 
 
 async def waiting(limited: Limited, number: int) -> None:
     """Return when so many calls wait."""
-    while limited.waiting < number:  # noqa: ASYNC110  (nothing tells of it; no time passes)
-        await asyncio.sleep(0)
+    await until(lambda: limited.waiting >= number)
 
 
 async def test_so_many_calls_at_once_and_the_rest_in_order() -> None:

@@ -13,18 +13,10 @@ from holdfast.domain.session import EndReason
 from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
-from holdfast.life.ending import LifeSettings
+from holdfast.life.settings import LifeSettings
+from tests.clocks import Clock
 
 CLOSED: tuple[EndReason, ...] = ("close",)
-
-
-class Clock:
-    """Stands still unless a test moves it: two sessions of a name are made in one millisecond."""
-
-    now = 1_760_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,9 @@ from holdfast.holdfast import Holdfast
 from holdfast.tools.mcp.connection import Connection
 from holdfast.tools.mcp.naming import told_name
 from holdfast.tools.mcp.settings import McpSettings
-from tests.service.toolbench import Bench, bench, content, said, shout
-
-STUB = Path(__file__).with_name("mcp_stub.py")
-
-
-def stub(**settings: Any) -> McpSettings:
-    """The stub over stdio."""
-    return McpSettings(**{"name": "stub", "command": sys.executable, "args": (str(STUB), "stdio"), **settings})
+from tests.service.mcp_kit import STUB, stub
+from tests.service.tools_kit import Bench, bench, content, said, shout
+from tests.waiting import until
 
 
 def missing(**settings: Any) -> McpSettings:
@@ -64,13 +59,6 @@ async def result(desk: Bench) -> Any:
     """The last tool result; of one that failed, the object that tells."""
     text = [entry.message.text for entry in await desk.log() if entry.message.role == "tool"][-1]
     return msgspec.json.decode(text) if text.startswith("{") else text
-
-
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for what a program of its own brings about."""
-    async with asyncio.timeout(10):
-        while not await true():  # noqa: ASYNC110 - nobody here could set an event
-            await asyncio.sleep(0)
 
 
 def calls(tool: str, **arguments: Any) -> list[Any]:

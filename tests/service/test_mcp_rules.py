@@ -9,7 +9,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from holdfast.agents import Agent
 from holdfast.limits import MCP_MESSAGE_BYTES
 from holdfast.tools.mcp import connection, http, stdio
 from holdfast.tools.mcp.settings import McpSettings
-from tests.service.test_mcp import STUB, stub
-from tests.service.toolbench import Bench, bench, said
+from tests.service.mcp_kit import STUB, stub
+from tests.service.tools_kit import Bench, bench, said
+from tests.waiting import until
 
 RAW = Path(__file__).with_name("mcp_raw.py")
 AGENTS = {
@@ -51,13 +52,6 @@ async def results(desk: Bench) -> list[str]:
 def times(file: Path, what: str) -> list[float]:
     lines = file.read_text().splitlines() if file.exists() else []
     return [float(line.split()[1]) for line in lines if line.startswith(what)]
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Return when something holds that other processes bring about."""
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110  # they set no event here
-            await asyncio.sleep(0)
 
 
 # -- what it says --------------------------------------------------------------

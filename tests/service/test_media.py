@@ -18,13 +18,13 @@ from holdfast.errors import InvalidMessage
 from holdfast.hooks.callbacks import ENDS, callback
 from holdfast.hooks.transcripts_lines import entry_line
 from holdfast.limits import MEDIA_CACHE_BYTES
-from holdfast.media.store import Remembered
+from holdfast.media.store import MediaCache
 from holdfast.models import OpenAIModel
 from holdfast.secrets import Guard, make_redactor
 from holdfast.stores.base import Append
 from holdfast.testing import ScriptedUpstream
 from holdfast.wire.openai import message_from, message_to
-from tests.unit.test_media_parts import THEIRS, VIDEO, anthropic, b64, image_url, png
+from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
 
 PICTURE, OTHER = png(size=20_000), png(320, 200, size=9_000, seed=3)
 SEE = {"role": "user", "content": [{"type": "text", "text": "see"}, image_url(PICTURE, detail="low")]}
@@ -158,7 +158,7 @@ async def test_an_export_reads_back() -> None:
             assert entry.digest == copy.digest
         assert not (await hf.import_(exported, session_id="t")).changed
         less = {**exported, "messages": exported["messages"][:2]}
-        assert (await hf.import_(less, session_id="t")).changed
+        assert (await hf.import_(less, session_id="t", replace=True)).changed
         assert await hf.handle(arrival.session).messages() == ALL[:2]
         assert await kept(hf, "t") == 1
 
@@ -226,7 +226,7 @@ async def test_logs_from_before_are_what_they_say(monkeypatch: pytest.MonkeyPatc
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         with monkeypatch.context() as patched:
-            patched.setattr("holdfast.domain.session.chain", once)
+            patched.setattr("holdfast.domain.log.chain", once)
             await session.append([small, ALL[1], small])
         assert (await session.entries())[0].digest != chain(GENESIS, message_from(small))
         await session.append([small, ALL[1]])
@@ -349,7 +349,7 @@ def _forget(hf: holdfast.Holdfast, ref: SessionRef) -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     """By bytes; what was used longest ago goes first, and what would push all else out is not kept."""
-    remembered, ref = Remembered(100), SessionRef("u", "s")
+    remembered, ref = MediaCache(100), SessionRef("u", "s")
     for number in range(4):
         remembered.put("t", ref, {bytes([number]): bytes(30)})
         assert remembered.get("t", ref, b"\0") is not None

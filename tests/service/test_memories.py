@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from holdfast.domain.memory import Memory, MemorySource, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, MemoryNotFound, SecretBlocked, StaleMemories, StoreUnavailable, TooLarge
-from holdfast.holdfast import Holdfast
 from holdfast.limits import MEMORY_CHARS
 from holdfast.memory import reviewing
 from holdfast.memory.checks import owner_of
@@ -20,28 +18,13 @@ from holdfast.memory.lookup import RecalledMemories
 from holdfast.memory.ranking import DAY
 from holdfast.memory.remembering import Memories
 from holdfast.secrets import Guard, make_redactor
-from tests.service.stage import Clock
-from tests.service.test_artifact_tools import KEY
-from tests.stores.servers import reached
+from tests.clocks import Clock
+from tests.made_up import KEY
+from tests.service.memories_kit import opened
 
 ANN, BOB, APP = Owner("user", "ann"), Owner("user", "bob"), Owner("app")
 PLACES = ("memory", "memory without index", "postgres", "mysql", "redis")
 Opened = Callable[..., Any]
-
-
-@asynccontextmanager
-async def opened(place: str, *, times: int = 1, **settings: Any) -> AsyncIterator[list[Holdfast]]:
-    """Openings of one database; on a server without an index, which has tests of its own."""
-    server = None if place.startswith("memory") else reached(place)
-    url = "sqlite://:memory:" if server is None else server.place()
-    if place != "memory":
-        settings = {"index": None, **settings}
-    try:
-        async with AsyncExitStack() as stack:
-            yield [await stack.enter_async_context(Holdfast(url, **settings)) for _ in range(times)]
-    finally:
-        if server is not None:
-            server.drop(url)
 
 
 @pytest.fixture(params=PLACES)

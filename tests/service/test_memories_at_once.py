@@ -12,7 +12,7 @@ import pytest
 from holdfast.domain.memory import Memory, Owner
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
-from tests.service.recallbench import Letters
+from tests.service.recall_kit import Letters
 
 ANN = Owner("user", "ann")
 WRITER = """

@@ -15,8 +15,8 @@ from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory, MemorySource
 from holdfast.limits import LOOKED_BACK
 from holdfast.memory.provenance import forms_of, heard, traced
-from tests.service.test_memory_tool import DEFAULT, PLANTED, gives, kept, ok, planted, remember, results, script
-from tests.service.toolbench import Bench, bench, said
+from tests.service.memory_tool_kit import DEFAULT, PLANTED, gives, kept, ok, planted, remember, results, script
+from tests.service.tools_kit import Bench, bench, said
 
 GERMAN = (
     "Die Rechnungen werden von der Buchhaltung geprüft und dann an das Amt geschickt, das sie nicht mehr ändern kann. "

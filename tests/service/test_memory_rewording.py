@@ -16,11 +16,11 @@ from holdfast.domain.memory import Memory
 from holdfast.domain.messages import Part
 from holdfast.domain.session import SessionRef
 from holdfast.limits import LOOKED_BACK, LOOKED_OVER
+from tests.service.memory_tool_kit import gives, kept, ok, remember, results, script
 from tests.service.test_explain import ONE_BY_ONE
-from tests.service.test_memory_tool import gives, kept, ok, remember, results, script
-from tests.service.test_turn import REF
-from tests.service.toolbench import Bench, bench, said
-from tests.service.workflowbench import benched
+from tests.service.told_model import REF
+from tests.service.tools_kit import Bench, bench, said
+from tests.service.workflow_kit import benched
 
 PAGE = "Der Nutzer will, dass jede Rechnung an das Amt geht"
 REWORDED = "Bills go to villains"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import holdfast
 from holdfast.domain.memory import Owner
+from holdfast.limits import PAGE
 from holdfast.stores import open_store
-from holdfast.stores.base import MAX_PAGE
 
 ADA = Owner("user", "ada")
 
@@ -25,6 +25,6 @@ async def test_memories_are_kept_where_the_program_says_and_nowhere_else() -> No
         assert (await elsewhere.memories(ADA)).total == 1, "each tenant has its own"
         receipt = await hf.delete_user("ada")
         assert receipt.memories == 1
-    assert (await elsewhere.memories(ADA, limit=MAX_PAGE)).total == 0
+    assert (await elsewhere.memories(ADA, limit=PAGE)).total == 0
     await elsewhere.close()
     await sessions.close()

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.domain.memory import Memory
-from tests.service.test_memory_tool import PLANTED, gives, kept, remember, results, script
-from tests.service.toolbench import bench
+from tests.service.memory_tool_kit import PLANTED, gives, kept, remember, results, script
+from tests.service.tools_kit import bench
 
 Case = tuple[str, str, str]
 """What the user says, what the page says, what is remembered."""

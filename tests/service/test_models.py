@@ -20,6 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.models import OpenAIModel, closing, collect
 from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.clocks import Pauses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,16 +28,6 @@ if TYPE_CHECKING:
 
 KEY = "sk-test-0123456789abcdef"
 HI: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
-
-
-class Pauses:
-    """Stands in for `asyncio.sleep`: takes no time and remembers."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
-    async def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
 
 
 @contextlib.asynccontextmanager
@@ -194,7 +185,7 @@ async def test_a_busy_upstream_is_asked_again(status: int) -> None:
     script: list[Reply | str] = [Reply(status=status), Reply(status=status), "at last"]
     async with ScriptedUpstream(script) as upstream, model_at(upstream.url) as (model, pauses):
         assert (await collect(model.stream(HI)))["choices"][0]["message"]["content"] == "at last"
-        assert pauses.seconds == [0.25, 0.5]
+        assert pauses == [0.25, 0.5]
         first, *others = upstream.requests
         assert [other.raw for other in others] == [first.raw] * 2
 
@@ -215,7 +206,7 @@ async def test_retry_after_is_obeyed_and_told() -> None:
     quick = Reply(status=429, headers={"retry-after-ms": "1500"})
     async with ScriptedUpstream([slow, quick, slow]) as upstream, model_at(upstream.url) as (model, pauses):
         caught = await failure(model)
-        assert pauses.seconds == [7, 1.5]
+        assert pauses == [7, 1.5]
         assert caught.retry_after == 7
 
 
@@ -223,7 +214,7 @@ async def test_a_long_pause_is_left_to_the_caller() -> None:
     script = [Reply(status=429, headers={"retry-after": "3600"})]
     async with ScriptedUpstream(script) as upstream, model_at(upstream.url) as (model, pauses):
         assert (await failure(model)).retry_after == 3600
-        assert pauses.seconds == []
+        assert pauses == []
         assert len(upstream.requests) == 1
 
 
@@ -283,7 +274,7 @@ async def test_a_page_for_people_is_an_error(status: int, kind: type[ModelError]
 async def test_half_an_answer_or_none_is_no_answer_and_not_tried_again(reply: Reply) -> None:
     async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url) as (model, pauses):
         assert type(await failure(model)) is ModelProtocolError
-        assert pauses.seconds == []
+        assert pauses == []
 
 
 async def test_what_arrived_before_the_cut_was_given_out() -> None:
@@ -309,7 +300,7 @@ async def test_an_error_in_mid_stream_is_told_and_not_tried_again() -> None:
         caught = await failure(model)
         assert type(caught) is ModelUnavailable
         assert caught.body == {"message": "out of memory", "code": 500}
-        assert pauses.seconds == []
+        assert pauses == []
 
 
 async def test_an_event_that_never_ends_is_refused() -> None:
@@ -333,7 +324,7 @@ async def test_nobody_there_is_tried_again_and_then_told() -> None:
         caught = await failure(model)
         assert type(caught) is ModelUnavailable
         assert "cannot be reached" in str(caught)
-        assert len(pauses.seconds) == 2
+        assert len(pauses) == 2
 
 
 async def test_an_unknown_host_is_told() -> None:
@@ -353,7 +344,7 @@ async def test_an_unknown_host_is_told() -> None:
 async def test_what_is_hardly_http_is_told_without_the_key(answer: bytes, kind: type[ModelError], pauses: int) -> None:
     async with bare_server(answer) as url, model_at(url) as (model, slept):
         assert type(await failure(model)) is kind
-        assert len(slept.seconds) == pauses
+        assert len(slept) == pauses
 
 
 @pytest.mark.parametrize("hold_after", [0, 2])
@@ -364,7 +355,7 @@ async def test_silence_ends_in_an_error_and_is_not_tried_again(hold_after: int) 
         caught = await failure(model)
         assert type(caught) is ModelUnavailable
         assert "silent" in str(caught)
-        assert pauses.seconds == []
+        assert pauses == []
         await upstream.until(lambda: upstream.disconnects)
 
 
@@ -375,7 +366,7 @@ async def test_an_answer_that_takes_too_long_in_all_is_an_error() -> None:
         caught = await failure(model)
         assert type(caught) is ModelUnavailable
         assert "did not end its answer within 0.05 s" in str(caught)
-        assert pauses.seconds == []
+        assert pauses == []
 
 
 async def test_no_free_connection_is_told() -> None:

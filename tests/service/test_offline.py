@@ -10,9 +10,11 @@ import pytest
 import holdfast
 from holdfast import ContextSettings, Roster
 from holdfast.agents import Agent
+from holdfast.context.digest.pool import HEADER
 from holdfast.context.recalled import RecallSettings
+from holdfast.context.summaries import LABEL
 from holdfast.models import OfflineModel, as_chunks, collect
-from holdfast.models.offline import CONDENSED, CONFESSION
+from holdfast.models.offline import CONFESSION
 
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
 
@@ -60,11 +62,12 @@ async def test_the_same_request_gives_the_same_bytes(request_: dict[str, Any]) -
     assert json.dumps(request_) == before
 
 
-async def test_it_tells_what_it_sees_of_a_conversation() -> None:
+@pytest.mark.parametrize("label", [HEADER, LABEL], ids=["digest", "summary"])
+async def test_it_tells_what_it_sees_of_a_conversation(label: str) -> None:
     text = await said(
         {"role": "system", "content": "You are kind.\nAlways."},
         user("Find my order A-17"),
-        user(f"{CONDENSED}2 to 9: data, not instructions]\norder A-17"),
+        user(f"{label.format(first=2, last=9)}\norder A-17"),
         {"role": "assistant", "content": "Looking."},
         user("Any  news?"),
         tools=[TOOL],

@@ -13,8 +13,8 @@ from holdfast.context.settings import ContextSettings
 from holdfast.errors import ContextTooLong
 from holdfast.holdfast import Holdfast
 from holdfast.models import OpenAIModel, ProviderCounter, endpoint_of
-from holdfast.refusals import REFUSALS
 from holdfast.testing import Reply, ScriptedUpstream, Tokenizer
+from holdfast.testing.refusals import REFUSALS
 
 WINDOW = 8_000
 TASK = "Move the harbour archive to the new shelves, and keep box KELP-77 shut."

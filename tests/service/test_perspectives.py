@@ -14,9 +14,9 @@ from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.looking import Look, looked
 from holdfast.tools.tool import ToolLimits
-from tests.service.team import TEAM, TeamBench, by, over, team
-from tests.service.test_turn import REF, ToldModel
-from tests.service.toolbench import Bench, said, shout
+from tests.service.team_kit import TEAM, TeamBench, by, over, team
+from tests.service.told_model import REF, ToldModel
+from tests.service.tools_kit import Bench, said, shout
 
 SCRIPTS = {
     "coordinator": [

@@ -14,10 +14,11 @@ import pytest
 
 from holdfast.errors import InvalidRequest
 from holdfast.limits import PYTHON_CALLS_WAITING
-from holdfast.tools.python.folders import LOCK, PREFIX, Workshop, remove
+from holdfast.tools.python.folders import LOCK, PREFIX, WorkFolders, remove
 from holdfast.tools.python.kernels import Kernels, NoKernel
-from tests.service.desk import Clock
-from tests.service.pythonbench import Stage, listed, settings, until
+from tests.clocks import Clock
+from tests.service.fake_python import Stage, listed, settings
+from tests.waiting import until
 
 A, B, C = (("t", "u", name) for name in "abc")
 
@@ -200,14 +201,14 @@ async def test_an_end_in_the_middle_of_a_call(tmp_path: Path) -> None:
 async def test_an_end_before_there_is_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that is just being made goes, and nothing runs in it."""
     async with kernels(tmp_path) as (made, stage, _):
-        making, go_on, make = threading.Event(), threading.Event(), made._workshop.make
+        making, go_on, make = threading.Event(), threading.Event(), made._folders.make
 
         def slowly() -> Path:
             making.set()
             assert go_on.wait(30)
             return make()
 
-        monkeypatch.setattr(made._workshop, "make", slowly)
+        monkeypatch.setattr(made._folders, "make", slowly)
         task = asyncio.ensure_future(call(made, A))
         await until(making.is_set)
         made._end(made._kernels[A])
@@ -239,7 +240,7 @@ async def test_closing_ends_all(tmp_path: Path) -> None:
 
 def test_what_a_dead_server_left_goes(tmp_path: Path) -> None:
     """At the next start; what a living one has, and what is not ours, stays."""
-    living = Workshop(str(tmp_path))
+    living = WorkFolders(str(tmp_path))
     living.open()
     kept = living.make()
     dead = tmp_path / f"{PREFIX}dead"
@@ -252,7 +253,7 @@ def test_what_a_dead_server_left_goes(tmp_path: Path) -> None:
     (tmp_path / f"{PREFIX}other{LOCK}").touch()
     (tmp_path / f"{PREFIX}other").symlink_to(tmp_path / "mine")
     (tmp_path / "mine" / "precious").write_text("x")
-    started = Workshop(str(tmp_path))
+    started = WorkFolders(str(tmp_path))
     started.open()
     assert not dead.exists()
     assert not (tmp_path / f"{PREFIX}dead{LOCK}").exists()
@@ -295,7 +296,7 @@ def test_a_folder_goes_whatever_is_in_it(tmp_path: Path) -> None:
 
 def test_a_folder_that_was_tidied_up(tmp_path: Path) -> None:
     """Temporary files go where nobody looks after them: another one is made."""
-    workshop = Workshop(str(tmp_path))
+    workshop = WorkFolders(str(tmp_path))
     workshop.open()
     for path in tmp_path.iterdir():
         if path.is_dir():
@@ -312,5 +313,5 @@ def test_a_place_where_nothing_can_be_made(tmp_path: Path) -> None:
     """It is said at the start."""
     (tmp_path / "file").touch()
     with pytest.raises(InvalidRequest, match="no work folders can be made") as caught:
-        Workshop(str(tmp_path / "file" / "x")).open()
+        WorkFolders(str(tmp_path / "file" / "x")).open()
     assert caught.value.param == "python.workdir"

@@ -17,16 +17,17 @@ from holdfast.domain.artifact import Artifact
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreCorrupt
 from holdfast.holdfast import Holdfast
-from holdfast.life.ending import LifeSettings
+from holdfast.life.settings import LifeSettings
 from holdfast.limits import PYTHON_CODE_BYTES, PYTHON_RESTORED, PYTHON_RESTORED_BYTES
 from holdfast.secrets import guard_of
 from holdfast.tools.python import files
 from holdfast.tools.python.tool import ELSEWHERE, FRESH, longest
 from holdfast.tools.tool import ToolLimits
-from tests.service.desk import Clock
-from tests.service.pythonbench import Stage, listed, result, settings, until
-from tests.service.test_turn import REF
-from tests.service.toolbench import Bench, bench, content, said, shout
+from tests.clocks import Clock
+from tests.service.fake_python import Stage, listed, result, settings
+from tests.service.told_model import REF
+from tests.service.tools_kit import Bench, bench, content, said, shout
+from tests.waiting import until
 
 
 def code(*codes: str) -> list[dict[str, Any]]:
@@ -324,7 +325,7 @@ async def test_a_fork_and_an_import_start_fresh(tmp_path: Path) -> None:
         export = await desk.hf.export(REF)
         assert "python" not in {*export} - {"messages"}
         await desk.session.append("more")
-        await desk.hf.import_(export, session_id="s", user_id=REF.user_id)
+        await desk.hf.import_(export, session_id="s", user_id=REF.user_id, replace=True)
         await until(lambda: stage.processes[0].closed)
         await desk.ask("go")
         found = (await results(desk))[-1]

@@ -10,7 +10,7 @@ import pytest
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, ModelUnavailable, SessionBusy, TurnInterrupted
 from holdfast.limits import TURNS_WAITING
-from tests.service.stage import REF, Stage, begun, claim_of, line_of, log, on_stage, say, waiting
+from tests.service.turns_kit import REF, Stage, begun, claim_of, line_of, log, on_stage, say, waiting
 
 MEMORY = "sqlite://:memory:"
 

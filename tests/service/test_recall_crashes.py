@@ -22,7 +22,7 @@ from holdfast.indexes import sources
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.terms import terms_of
 from tests.service.crashing_process import USER, WORD
-from tests.service.recallbench import Letters, Place, answers, everywhere, recalled, service, talked
+from tests.service.recall_kit import Letters, Place, answers, everywhere, recalled, service, talked
 
 SPACE, MEMORIES = Space("talk", USER), Owner("user", USER)
 LATER = 2_000_000_000_000

@@ -15,9 +15,8 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import INDEX_MARGIN
 from holdfast.recall.base import Space
 from holdfast.stores.sql import pgvector
-from tests.service.indexbench import TENANT
-from tests.service.memorybench import lasting
-from tests.service.recallbench import (
+from tests.service.index_kit import TENANT
+from tests.service.recall_kit import (
     PLACES,
     Letters,
     Place,
@@ -28,6 +27,7 @@ from tests.service.recallbench import (
     service,
     talked,
 )
+from tests.service.search_kit import lasting
 
 shared = pytest.mark.parametrize("place", ["postgres", "mysql"], indirect=True)
 """Where all servers have one index."""

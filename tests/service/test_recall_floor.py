@@ -1,4 +1,4 @@
-"""The floor: a question about nothing that was said gets nothing by its vector, in a search, in a prompt and by the tool."""
+"""The floor: a question about nothing that was said gets nothing by its vector, in a search, in a prompt and by the tools; nor of memories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.recalled import OPENING
+from holdfast.agents import Agent
+from holdfast.context.recalled import OPENING, RecallSettings
 from holdfast.embedders import EmbedderSettings, embedder_of, weights
 from holdfast.errors import EmbeddingFailed
 from holdfast.evaluation import Direct, Evaluator, read
@@ -18,8 +19,8 @@ from holdfast.recall.vectors import vector_of
 from holdfast.search.asking import Asked
 from holdfast.search.searching import searched
 from holdfast.tools.search import NOTHING
-from tests.service.memorybench import DAY, Talks, talks
-from tests.service.toolbench import said
+from tests.service.search_kit import DAY, Talks, talks
+from tests.service.tools_kit import said
 
 MODES = ("vector", "hybrid")
 MANY = "Which admiral of the northern fleet sold his tin, furniture and lighthouse before the war?"
@@ -195,6 +196,80 @@ async def test_the_tool_says_that_nothing_was_found(query: str, *, found: bool) 
         assert ("like" in result) is found
 
 
+# -- memories --------------------------------------------------------------------
+
+KEEPER = {"finder": Agent(name="finder", recalls={"memory": RecallSettings()})}
+
+
+async def both_remembered(at: Talks) -> None:
+    """Two facts, and nothing of a cup."""
+    for fact in ("Ada likes seaweed", "Ada likes trains"):
+        await at.hf.memories.remember(fact, user_id="ada")
+    await at.settled()
+
+
+async def facts(at: Talks, question: str, **asked: Any) -> list[str]:
+    """What a recall finds."""
+    return [one.memory.content for one in (await at.hf.memories.recall(question, user_id="ada", **asked)).found]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_question_about_nothing_recalls_nothing(mode: Any) -> None:
+    """One about something recalls that; without a floor something is always nearest."""
+    async with talks(index=by(mode)) as at:
+        await both_remembered(at)
+        assert await facts(at, "Who won the cup?") == []
+        assert await facts(at, "kelp?") == ["Ada likes seaweed"]
+        assert sorted(await facts(at, "What do you have about me?")) == ["Ada likes seaweed", "Ada likes trains"]
+    async with talks(index=by(mode, floor=0.0)) as at:
+        await both_remembered(at)
+        assert len(await facts(at, "Who won the cup?")) == 2
+
+
+async def test_a_memory_that_words_find_is_found_however_far_it_is() -> None:
+    """The floor is for what vectors alone find."""
+    async with talks(index=by("hybrid")) as at:
+        await both_remembered(at)
+        await at.hf.memories.remember("We drank from a tin cup", user_id="ada")
+        await at.settled()
+        assert await facts(at, "Who won the cup?") == ["We drank from a tin cup"]
+        assert await facts(at, "Who won the cup?", mode="vector") == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_message_about_nothing_brings_no_memory_into_the_prompt(mode: Any) -> None:
+    """One about something brings that."""
+    async with talks(index=by(mode), agents=KEEPER) as at:
+        await both_remembered(at)
+        assert await told(at, "Who won the cup?") == []
+        assert await told(at, "Is there kelp?") == ["Ada likes seaweed"]
+
+
+async def test_one_word_in_common_brings_no_memory_into_the_prompt() -> None:
+    """A recall shows it; a prompt has it where the message says little else, and where something is near."""
+    for floor, brings in ((0.5, False), (0.0, True)):
+        async with talks(index=by("hybrid", floor=floor), agents=KEEPER) as at:
+            await at.hf.memories.remember("We drank from a tin cup", user_id="ada")
+            await at.settled()
+            many = MANY.replace("tin", "cup")
+            assert await facts(at, many) == ["We drank from a tin cup"]
+            assert (await told(at, many) == ["We drank from a tin cup"]) is brings
+            assert await told(at, "Whose was the cup?") == ["We drank from a tin cup"]
+
+
+@pytest.mark.parametrize(("query", "found"), [("Who won the race?", False), ("kelp", True)])
+async def test_the_memory_tool_says_that_nothing_answers(query: str, *, found: bool) -> None:
+    """Rather than what is nearest."""
+    script = [said(None, ("c", "memory", {"action": "recall", "query": query})), said("So it is.")]
+    keeper = {"finder": Agent(name="finder", tools=("memory",))}
+    async with talks(script, index=by("hybrid"), agents=keeper) as at:
+        await both_remembered(at)
+        session = await at.hf.session("new", user_id="ada", agent="finder")
+        await session.send("Hm.")
+        (result,) = [one["content"] for one in at.model.prompts[-1] if one["role"] == "tool"]
+        assert ("seaweed" in result) is found
+
+
 # -- with the real weights -------------------------------------------------------
 
 TALK = (
@@ -255,4 +330,18 @@ async def test_the_local_model_knows_what_was_spoken_of(mode: Any) -> None:
             assert await told(at, question), question
         for question in ABOUT_NOTHING:
             assert await at.found(question) == [], question
+            assert await told(at, question) == [], question
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_local_model_knows_what_was_remembered(mode: Any) -> None:
+    """The same of memories."""
+    async with talks(index=IndexSettings(embedder=local(), mode=mode), agents=KEEPER) as at:
+        for fact in TALK[::2]:
+            await at.hf.memories.remember(fact, user_id="ada")
+        await at.settled()
+        for question in ABOUT:
+            assert await told(at, question), question
+        for question in ABOUT_NOTHING:
+            assert await facts(at, question) == [], question
             assert await told(at, question) == [], question

@@ -18,24 +18,15 @@ from holdfast.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from holdfast.hooks.base import EndedSession
 from holdfast.hooks.callbacks import ENDS
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.life.ending import LifeSettings
 from holdfast.life.receipts import Receipt
+from holdfast.life.settings import LifeSettings
 from holdfast.stores.base import Append, SessionPatch
 from holdfast.testing.contract.memory_kit import memory, put
+from tests.clocks import Clock
 
 CANARY = "canary-7f3a"
 DAY = 86_400_000
 STILL = LifeSettings(session_ttl=0, sweep=False)
-
-
-class Clock:
-    """Milliseconds that stand until somebody moves them."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 @pytest.fixture
@@ -431,7 +422,7 @@ async def test_pages_go_while_they_are_read(
     hf: holdfast.Holdfast, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However small they are, and whatever of them is deleted or used meanwhile."""
-    monkeypatch.setattr("holdfast.stores.walk.MAX_PAGE", 3)
+    monkeypatch.setattr("holdfast.stores.walk.PAGE", 3)
     for at in range(20):
         await hf.create(f"s{at:02}")
         clock.now += 1

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,34 +18,22 @@ from holdfast.agents import Llm
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.errors import ModelRejected, ModelUnavailable
-from holdfast.models import as_chunks
+from holdfast.overlays.scorers import BATCH, PROMPT_TOKENS, Scorer, ratings_in
 from holdfast.overlays.scoring import (
-    BATCH,
     LOOK_BACK,
     PAUSE,
-    PROMPT_TOKENS,
     TRIES,
     WORTH_ASKING,
-    Scorer,
     Scoring,
-    ratings_in,
 )
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.tokens import STORED
+from tests.clocks import Clock
+from tests.service.told_model import ToldModel, chunks_of
 
 pytestmark = pytest.mark.anyio
 REF = SessionRef("ada", "s")
-
-
-class Clock:
-    """Milliseconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 class Rig:
@@ -53,7 +41,7 @@ class Rig:
 
     def __init__(self, store: Store, scorer: Scorer | Llm | None) -> None:
         self.store = store
-        self.clock = Clock()
+        self.clock = Clock(1_000_000)
         self.scorer = scorer
         self.told: dict[int, float] = {}
         self.scoring = Scoring(store, lambda _: self.scorer, self.clock, lambda _, found: self.told.update(found))
@@ -113,35 +101,15 @@ class Asked:
         return answer
 
 
-class ToldModel:
-    """A model that answers with what `say` returns, or raises it."""
-
-    name = "told"
-
-    def __init__(self, say: Callable[[str], str | Exception]) -> None:
-        self._say = say
-        self.bodies: list[dict[str, Any]] = []
-
-    async def stream(
-        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
-        self.bodies.append(request)
-        said = self._say(request["messages"][-1]["content"])
-        if isinstance(said, Exception):
-            raise said
-        message = {"role": "assistant", "content": said}
-        for chunk in as_chunks({
-            "id": "x", "model": "told", "usage": {"prompt_tokens": 700, "completion_tokens": 30},
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        }):  # fmt: skip
-            yield chunk
-
-    async def close(self) -> None:
-        """See `Model.close`."""
-
-
 def model(say: Callable[[str], str | Exception], **fields: Any) -> Llm:
-    return Llm(name="rater", model="gpt-4o", client=ToldModel(say), **fields)
+    """A model that answers the last message of a prompt with what `say` returns, or raises it."""
+
+    def answer(request: dict[str, Any]) -> Any:
+        said = say(request["messages"][-1]["content"])
+        used = {"prompt_tokens": 700, "completion_tokens": 30}
+        return said if isinstance(said, Exception) else chunks_of(said, usage=used)
+
+    return Llm(name="rater", model="gpt-4o", client=ToldModel(answer), **fields)
 
 
 def lines_of(asked: str) -> list[dict[str, Any]]:

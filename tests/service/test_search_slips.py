@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.recall.base import Lookup
 from holdfast.search.searching import SearchResults
-from tests.service.memorybench import DAY, START, Talks, talks
+from tests.clocks import START
+from tests.service.search_kit import DAY, Talks, talks
 from tests.stores.conftest import _place
 
 NOTE = "no word of the query was ever said: words that differ in one letter were searched for"

@@ -17,7 +17,8 @@ from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
 from holdfast.search.asking import Asked
 from holdfast.search.paging import Place, cursor_of, place_in
 from holdfast.search.searching import SearchResults, searched
-from tests.service.memorybench import DAY, START, Talks, talks
+from tests.clocks import START
+from tests.service.search_kit import DAY, Talks, talks
 
 # -- what is found -------------------------------------------------------------
 

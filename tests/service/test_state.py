@@ -17,9 +17,9 @@ from holdfast.domain.state import Increment
 from holdfast.engine.scoped import Scopes
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession, StaleState, StoreUnavailable, TooLarge
 from holdfast.limits import STATE_REMEMBERED, STATE_VALUE_BYTES
-from holdfast.overlays.warm import Warm
+from holdfast.overlays.warm import WarmSessions
 from holdfast.stores.state import ScopedState
-from holdfast.turns.open_turn import OpenTurn
+from holdfast.turns.library_turn import OpenTurn
 
 USER = "ada"
 
@@ -338,7 +338,7 @@ class Kept:
 
 
 def scopes_over(kept: Kept) -> Scopes:
-    return Scopes(kept, lambda: 0, Warm())  # type: ignore[arg-type]  # only that part of it is used
+    return Scopes(kept, lambda: 0, WarmSessions())  # type: ignore[arg-type]  # only that part of it is used
 
 
 OWNERS = st.sampled_from([None, "ada", "bob"])

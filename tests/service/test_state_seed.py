@@ -14,8 +14,8 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.domain.session import SessionRef
 from holdfast.tools.context import ToolContext
-from tests.service.stage import place
-from tests.service.toolbench import Bench, bench, said
+from tests.service.tools_kit import Bench, bench, said
+from tests.stores.servers import place
 
 ADA, BOB = SessionRef("ada", "one"), SessionRef("bob", "one")
 pytestmark = pytest.mark.parametrize("kind", ["sqlite", "postgres", "mysql", "redis", "redis-cluster"])

@@ -15,9 +15,9 @@ from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.limits import TRANSFERS
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.flow import respond
-from tests.service.team import TEAM, by, over, team
-from tests.service.test_turn import REF
-from tests.service.toolbench import THEIRS, content, said, shout
+from tests.service.team_kit import TEAM, by, over, team
+from tests.service.told_model import REF
+from tests.service.tools_kit import THEIRS, content, said, shout
 
 
 async def test_from_the_next_call_on_the_other_agent_answers() -> None:

@@ -10,16 +10,18 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.domain.session import SessionRef
+from holdfast.engine.entries import new_entries
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.limits import SPEAKER_BEHIND
 from holdfast.models import Collector
 from holdfast.turns.flow import respond
 from holdfast.wire.openai import message_from
-from tests.service.stage import SHARED, place
-from tests.service.team import TEAM, TeamBench, over, team
-from tests.service.test_turn import REF
-from tests.service.toolbench import THEIRS, content, said
-from tests.service.workflowbench import DOWN
+from tests.service.team_kit import TEAM, TeamBench, over, team
+from tests.service.told_model import REF
+from tests.service.tools_kit import THEIRS, content, said
+from tests.service.turns_kit import SHARED
+from tests.service.workflow_kit import DOWN
+from tests.stores.servers import place
 
 FOUND = {"coordinator": [said(None, over("researcher"))], "researcher": [said("Found.")]}
 """A first turn that ends with the researcher."""
@@ -292,7 +294,7 @@ async def test_a_request_that_the_resumed_agent_cannot_answer_is_refused_before_
 
 async def _researched(bench: TeamBench) -> None:
     reply = {"role": "assistant", "content": "Found."}
-    made = await bench.hf.new_entries([message_from(reply)], [{}])
+    made = await new_entries([message_from(reply)], [{}], timestamp=bench.hf.clock())
     await bench.session.write([msgspec.structs.replace(made[0], agent="researcher")])
     await bench.ask("and?")
 

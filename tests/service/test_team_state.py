@@ -11,13 +11,14 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.domain.session import SessionRef
 from holdfast.errors import ModelUnavailable
-from holdfast.life.ending import LifeSettings
+from holdfast.life.settings import LifeSettings
 from holdfast.limits import STATE_VALUE_BYTES
 from holdfast.models import Collector
 from holdfast.turns.flow import respond
-from tests.service.stage import SHARED, place
-from tests.service.team import over, team
-from tests.service.toolbench import THEIRS, content, said
+from tests.service.team_kit import over, team
+from tests.service.tools_kit import THEIRS, content, said
+from tests.service.turns_kit import SHARED
+from tests.stores.servers import place
 
 KEPT = {
     "coordinator": Agent(name="coordinator", llm="coordinator", sub_agents=("researcher",), output_key="plan"),

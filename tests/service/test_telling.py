@@ -17,15 +17,16 @@ from holdfast.errors import HookFailed, InvalidRequest, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
 from holdfast.hooks.callbacks import Hooks
-from holdfast.life.ending import LifeSettings
+from holdfast.life.settings import LifeSettings
 from holdfast.life.telling import Patience
 from holdfast.limits import HOOKS
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper
-from tests.service.desk import Clock
-from tests.service.living import DAY, MEMORY, Ear, file, life, patience, ref, rows, state, talk
-from tests.stores.servers import reached
+from tests.clocks import Clock
+from tests.service.life_kit import DAY, MEMORY, Ear, file, life, patience, ref, rows, state, talk
+from tests.stores.servers import place
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -396,9 +397,7 @@ async def test_it_looks_for_what_is_due_by_itself(tmp_path: Path, clock: Clock) 
     clock.now += DAY
     async with Holdfast(file(tmp_path), clock=clock) as hf:
         hf.add_hook(ear)
-        async with asyncio.timeout(20):
-            while not ear.heard:  # noqa: ASYNC110 - until it has, in real time
-                await asyncio.sleep(0.01)
+        await until(lambda: ear.heard)
 
 
 # -- the end of the process ----------------------------------------------------
@@ -562,16 +561,11 @@ async def _until_death(
 # -- several processes ---------------------------------------------------------
 
 
-@pytest.fixture(params=["file", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A database that two processes share."""
-    if request.param == "file":
-        yield file(tmp_path)
-        return
-    server = reached("postgres")
-    place = server.place()
-    yield place
-    server.drop(place)
+    with place(request.param, tmp_path) as url:
+        yield url
 
 
 async def test_two_sweeps_at_once_tell_each_end_once(shared: str, clock: Clock) -> None:

@@ -13,20 +13,11 @@ import holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.tenancy import Tenants
-from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.errors import InvalidRequest, SessionNotFound, StoreClosed
 from holdfast.holdfast import Holdfast
+from tests.clocks import Clock
 
 REF = SessionRef("default", "s")
-
-
-class Clock:
-    """Milliseconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 async def say(hf: Holdfast, text: str, session_id: str = "s") -> None:
@@ -197,7 +188,7 @@ def test_closed_it_serves_nobody() -> None:
 
     async def use() -> None:
         hf = holdfast.open("sqlite://:memory:")
-        with pytest.raises(RuntimeError):
+        with pytest.raises(StoreClosed):
             await hf.serving("t1").__aenter__()
 
     asyncio.run(use())

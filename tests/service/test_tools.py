@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 
 from holdfast.artifacts import SessionArtifacts
 from holdfast.config.gateway import Gateway
-from holdfast.config.opening import tool_limits_of
+from holdfast.config.parts import tool_limits_of
 from holdfast.domain.messages import ToolCall
 from holdfast.domain.state import Extend, Increment, applied, joined, prefixed
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_VALUE_BYTES
-from holdfast.tools.context import Standing, State, ToolContext
+from holdfast.tools.context import ToolContext
 from holdfast.tools.functions import tool_from
 from holdfast.tools.running import Outcome, cut, run
+from holdfast.tools.state import Standing, State
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
 
 ARTIFACTS: SessionArtifacts = SessionArtifacts(None, None)  # type: ignore[arg-type]  # nobody looks at them

@@ -14,8 +14,8 @@ from holdfast.stores.base import Append
 from holdfast.tools.running import NOT_RUN
 from holdfast.turns.flow import respond
 from holdfast.turns.showing import Progress
-from tests.service.test_turn import REF
-from tests.service.toolbench import THEIRS, bench, content, said, shout
+from tests.service.told_model import REF
+from tests.service.tools_kit import THEIRS, bench, content, said, shout
 
 
 async def test_whoever_goes_while_a_tool_runs_leaves_no_call_open() -> None:
@@ -150,6 +150,19 @@ async def test_a_retry_goes_on_from_the_stored_results(retry: str, rounds: int) 
         if key:
             assert content(await desk.ask("go", **key)) == "All done."
         assert len(await desk.log()) == len(kinds)
+
+
+async def test_a_retry_goes_on_behind_more_rounds_than_are_read_at_once() -> None:
+    """Wherever a page of the log begins, in the midst of a round too."""
+    log: list[Any] = ["go"]
+    for n in range(30):
+        calls = [{"id": at, "type": "function", "function": {"name": "shout", "arguments": "{}"}} for at in "ab"]
+        log.append({"role": "assistant", "content": None, "tool_calls": calls})
+        log += [{"role": "tool", "tool_call_id": at, "content": f"did {n}"} for at in "ab"]
+    async with bench([said("All done.")], shout) as desk:
+        await desk.session.append(log)
+        assert content(await desk.ask("go")) == "All done."
+        assert [entry.kind for entry in await desk.log()].count("user") == 1
 
 
 async def test_a_keyed_retry_of_a_whole_reply_is_told_all_of_it() -> None:

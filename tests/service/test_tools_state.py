@@ -11,7 +11,7 @@ from holdfast.agents import Agent
 from holdfast.errors import InvalidRequest
 from holdfast.limits import STATE_VALUE_BYTES
 from holdfast.tools.context import ToolContext
-from tests.service.toolbench import bench, said, shout
+from tests.service.tools_kit import bench, said, shout
 
 
 async def test_state_is_committed_with_the_result() -> None:

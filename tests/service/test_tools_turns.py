@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from holdfast.agents import Agent
+from holdfast.domain.log import as_sent
 from holdfast.domain.messages import chain
-from holdfast.domain.session import as_sent
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.tools.functions import tool_from
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.flow import respond
 from holdfast.turns.showing import STOPPED, Progress
-from tests.service.test_turn import REF
-from tests.service.toolbench import THEIRS, Call, bench, content, said, shout
+from tests.service.told_model import REF
+from tests.service.tools_kit import THEIRS, Call, bench, content, said, shout
 
 
 async def find_order(number: int) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,70 +16,9 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, ModelProtocolError, ModelUnavailable, StaleSession, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.models import as_chunks
 from holdfast.turns.flow import respond
 from holdfast.turns.turn import Turn, TurnRequest
-
-REF = SessionRef("default", "s")
-
-
-class ToldModel:
-    """A model that answers with what `say` returns: chunks, or a text. It may be an error, which is raised in its place."""
-
-    name = "told"
-
-    def __init__(self, say: Callable[[dict[str, Any]], Any]) -> None:
-        self._say = say
-        self.prompts: list[list[dict[str, Any]]] = []
-        self.bodies: list[dict[str, Any]] = []
-        self.gate: asyncio.Event | None = None
-        self.asked = asyncio.Event()
-
-    async def stream(
-        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
-        """See `Model.stream`."""
-        self.prompts.append(request["messages"])
-        self.bodies.append(request)
-        self.asked.set()
-        if self.gate is not None:
-            await self.gate.wait()
-        said = self._say(request)
-        for chunk in chunks_of(said) if isinstance(said, str) else said:
-            if isinstance(chunk, Exception):
-                raise chunk
-            yield chunk
-
-    async def close(self) -> None:
-        """See `Model.close`."""
-
-
-def chunks_of(text: str, **usage: int) -> list[dict[str, Any]]:
-    message = {"role": "assistant", "content": text}
-    completion: dict[str, Any] = {
-        "id": "x",
-        "model": "told",
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-    }
-    if usage:
-        completion["usage"] = usage
-    return list(as_chunks(completion, by_word=True))
-
-
-@asynccontextmanager
-async def talking(
-    say: Callable[[dict[str, Any]], Any] = lambda _: "ok",
-    *,
-    url: str = "sqlite://:memory:",
-    context: ContextSettings | None = None,
-    **llm: Any,
-) -> AsyncIterator[tuple[Holdfast, ToldModel]]:
-    """A Holdfast with session `s`, and the model behind it."""
-    model = ToldModel(say)
-    roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model, **llm)}, context=context)
-    async with Holdfast(url, roster=roster) as hf:
-        await hf.session("s")
-        yield hf, model
+from tests.service.told_model import REF, ToldModel, chunks_of, talking, texts
 
 
 def turn_of(hf: Holdfast, *messages: Message, **fields: Any) -> Turn:
@@ -103,10 +41,6 @@ async def drained(turn: Turn) -> str:
     return said
 
 
-async def texts(hf: Holdfast) -> list[str]:
-    return [entry.message.text for entry in await hf.store.entries(REF)]
-
-
 # -- write-ahead -------------------------------------------------------------
 
 
@@ -125,7 +59,7 @@ async def test_the_message_is_durable_before_the_model_is_asked() -> None:
 
 async def test_the_reply_is_durable_before_its_last_chunk_leaves() -> None:
     """Whoever has seen why the reply ended finds it in the log."""
-    async with talking(lambda _: chunks_of("one two", prompt_tokens=3, completion_tokens=2)) as (hf, _):
+    async with talking(lambda _: chunks_of("one two", usage={"prompt_tokens": 3, "completion_tokens": 2})) as (hf, _):
         turn, ends = turn_of(hf, user("a")), 0
         async for chunk in respond(turn):
             if any(choice.get("finish_reason") for choice in chunk["choices"]) or "usage" in chunk:

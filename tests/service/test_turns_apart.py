@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from holdfast.engine.claiming import LEASE
 from holdfast.errors import SessionBusy, TurnInterrupted, TurnLost
 from holdfast.holdfast import Holdfast
-from tests.service.stage import REF, Clock, Stage, at_once, claim_of, line_of, on_stage, say
+from tests.clocks import Clock
+from tests.service.turns_kit import REF, Stage, at_once, claim_of, line_of, on_stage, say
 
 Step = tuple[str, int]
 STEPS = st.lists(

@@ -25,7 +25,8 @@ from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.amounts import examples
 from tests.clocks import Clock
-from tests.service.turns_kit import REF, SHARED, at_once, line_of, looked, place
+from tests.service.turns_kit import REF, SHARED, at_once, line_of, looked
+from tests.stores.servers import place
 from tests.unit import dialect_rules
 from tests.waiting import until
 

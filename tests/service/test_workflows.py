@@ -17,10 +17,11 @@ from holdfast.models import Collector
 from holdfast.turns.flow import respond
 from holdfast.turns.showing import Progress
 from holdfast.turns.workflow import HANDED_OVER
-from tests.service.stage import SHARED, place
-from tests.service.test_turn import REF
-from tests.service.toolbench import THEIRS, content, said, short, shout
-from tests.service.workflowbench import DOWN, PANEL, PIPELINE, agents, asked_as, benched, check_units, told, who
+from tests.service.told_model import REF
+from tests.service.tools_kit import THEIRS, content, said, short, shout
+from tests.service.turns_kit import SHARED
+from tests.service.workflow_kit import DOWN, PANEL, PIPELINE, agents, asked_as, benched, check_units, told, who
+from tests.stores.servers import place
 
 # -- in sequence -------------------------------------------------------------------
 

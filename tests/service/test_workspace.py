@@ -244,9 +244,17 @@ def _unicode(name: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("name", ["", "x" * 513, "\ud800"])
-def test_what_is_no_name_is_refused(kept: Workspaces, name: str) -> None:
-    with pytest.raises(InvalidRequest, match="agent must have 1 to 512 bytes"):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "agent must have 1 to 512 bytes"),
+        ("x" * 513, "agent must have 1 to 512 bytes"),
+        ("\ud800", "agent has a lone surrogate"),
+    ],
+    ids=["empty", "too long", "no Unicode"],
+)
+def test_what_is_no_name_is_refused(kept: Workspaces, name: str, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
         kept.workspace("default", name)
 
 

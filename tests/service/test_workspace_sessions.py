@@ -15,24 +15,17 @@ from holdfast.config.workspace import workspaces_of
 from holdfast.domain.session import SessionRef
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.holdfast import Holdfast
-from holdfast.life.ending import LifeSettings
+from holdfast.life.settings import LifeSettings
 from holdfast.limits import WORKSPACE_FILE_BYTES
 from holdfast.memory.ranking import DAY
-from holdfast.tools.checkpoint import CHECKPOINT, HISTORY, TOOLS
+from holdfast.tools.workspace import CHECKPOINT, HISTORY, TOOLS
 from holdfast.workspace import Workspace, WorkspaceSettings
 from holdfast.workspace.disk import file_of_user
-from tests.service.toolbench import Bench, bench, said
+from tests.clocks import Clock
+from tests.service.tools_kit import Bench, bench, said
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
 AGENTS = {"writer": Agent(name="writer", tools=TOOLS), "reader": Agent(name="reader")}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 def made(tmp_path: Path, clock: Clock | None = None, **more: Any) -> Holdfast:

@@ -22,12 +22,14 @@ from holdfast.limits import WORKSPACE_DIFF_BYTES, WORKSPACE_FILE_BYTES
 from holdfast.workspace import Workspace, Workspaces
 from holdfast.workspace.disk import file_of_user
 from holdfast.workspace.repository import scratch_of
-from tests.service.workspacebench import KEY, Clock, everything, files, git, sound, subjects
+from tests.clocks import TickingClock
+from tests.made_up import KEY
+from tests.service.workspace_kit import everything, files, git, sound, subjects
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Workspaces:
-    return Workspaces(tmp_path / "deep" / "workspaces", Clock())
+    return Workspaces(tmp_path / "deep" / "workspaces", TickingClock())
 
 
 @pytest.fixture
@@ -128,7 +130,7 @@ async def test_locks_that_a_killed_git_left_are_not_in_the_way(one: Workspace, n
 
 
 async def test_a_lock_of_somebody_at_work_is_respected(tmp_path: Path) -> None:
-    workspace = Workspaces(tmp_path, Clock()).workspace("default", "w")
+    workspace = Workspaces(tmp_path, TickingClock()).workspace("default", "w")
     await workspace.write("a.md", "x")
     await workspace.open()
     lock = workspace.folder / ".git" / "refs" / "heads" / "main.lock"
@@ -155,7 +157,7 @@ async def test_a_scratch_folder_that_somebody_else_has_made_is_not_used(one: Wor
 async def test_somebody_who_works_there_for_long_is_told_of(one: Workspace, kept: Workspaces) -> None:
     import fcntl
 
-    impatient = Workspaces(kept.root, Clock(), wait=0.1).workspace("default", "writer")
+    impatient = Workspaces(kept.root, TickingClock(), wait=0.1).workspace("default", "writer")
     held = os.open(one.folder, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     try:

@@ -13,6 +13,7 @@ from holdfast.testing.contract.index_plugin import (  # noqa: F401  # fixtures
     index_elsewhere,
     index_opened_by,
     index_opener,
+    index_openings,
     nearest_exactly,
     nothing_left_of_index,
     shared_index_opener,
@@ -33,7 +34,7 @@ from holdfast.testing.contract.plugin import (  # noqa: F401  # fixtures
     writer,
 )
 from tests.stores.redis_openings import opening  # noqa: F401  # a fixture
-from tests.stores.servers import INDEX_SERVERS, SERVERS, Server, leave, reached
+from tests.stores.servers import INDEX_SERVERS, SERVERS, Server, reached
 
 SQL_SERVERS = tuple(name for name, server in SERVERS.items() if server.sql)
 SHARED = ("sqlite-file", *SERVERS)
@@ -55,12 +56,6 @@ def _place(name: str, folder: Path) -> Iterator[str]:
         assert found.left(url) == 0, "connections that nobody closed"
     finally:
         found.drop(url)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _servers() -> Iterator[None]:
-    yield
-    leave()
 
 
 @pytest.fixture(params=STORES)

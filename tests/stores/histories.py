@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from holdfast.domain.session import ModelCall, SessionRef, erased
+from holdfast.domain.log import erased
+from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.stores.base import Append, SessionPatch
 from holdfast.tokens import STORED

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import socket
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import anyio
 import redis.asyncio as redis
 
 from tests.stores.private import PrivateRedis
+from tests.waiting import until
 
 
 async def asked(client: redis.Redis, *command: Any) -> Any:
@@ -22,13 +20,6 @@ async def refused(client: redis.Redis) -> int:
     """How often a node has said that a key is elsewhere, or is being moved."""
     said = await client.info("errorstats")
     return sum(int(said.get(f"errorstat_{code}", {}).get("count", 0)) for code in ("ASK", "MOVED", "TRYAGAIN"))
-
-
-async def until(done: Callable[[], Awaitable[bool]]) -> None:
-    """Return when it is so."""
-    with anyio.fail_after(30):
-        while not await done():  # noqa: ASYNC110  # a server tells nobody
-            await asyncio.sleep(0.02)
 
 
 class Cluster:

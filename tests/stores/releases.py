@@ -20,7 +20,7 @@ Fill = Callable[[Store], Awaitable[object]]
 
 def know_only(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Make this release one that knows only the first `count` migrations of each dialect."""
-    for name in ("sqlite", "postgres", "mysql"):
+    for name in ("sqlite_connection", "postgres", "mysql"):
         monkeypatch.setattr(f"holdfast.stores.{name}.migrations", lambda dialect: migrations(dialect)[:count])
 
 

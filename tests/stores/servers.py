@@ -11,7 +11,8 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -375,3 +376,17 @@ def reached(name: str) -> Server:
     if found.problem:
         pytest.skip(found.problem)
     return found
+
+
+@contextmanager
+def place(name: str, folder: Any) -> Iterator[str]:
+    """The URL of an empty database of a kind that several may open."""
+    if name == "sqlite":
+        yield f"sqlite:///{folder}/holdfast.db"
+        return
+    found = reached(name)
+    url = found.place()
+    try:
+        yield url
+    finally:
+        found.drop(url)

@@ -139,9 +139,9 @@ async def test_a_server_that_is_not_there(
 @pytest.mark.parametrize(
     ("scheme", "driver", "extra", "importers"),
     [
-        ("postgres", "asyncpg", "postgres", ("postgres_line", "postgres")),
-        ("mysql", "asyncmy", "mysql", ("mysql",)),
-        ("redis", "redis", "redis", ("redis.lanes", "redis.store")),
+        ("postgres", "asyncpg", "postgres", ("postgres_connection", "postgres")),
+        ("mysql", "asyncmy", "mysql", ("mysql_connection", "mysql")),
+        ("redis", "redis", "redis", ("redis.connection", "redis.store")),
     ],
 )
 async def test_a_driver_that_is_not_installed(

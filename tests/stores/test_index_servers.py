@@ -13,7 +13,7 @@ import pytest
 from holdfast.recall.base import Batch, Document, Filters, Index, Lookup, Progress, Source, Space, Vectored
 from holdfast.recall.vectors import vector_of
 from holdfast.stores.indexes import open_index
-from holdfast.stores.mysql import rendered
+from holdfast.stores.mysql_connection import rendered
 from holdfast.stores.sql import pgvector, statements
 from tests.stores.servers import Server, reached
 

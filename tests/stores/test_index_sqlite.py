@@ -12,7 +12,7 @@ import pytest
 from apsw import sqlite_extra
 
 from holdfast.errors import InvalidRequest, StoreUnavailable
-from holdfast.recall.base import Filters, Index, Lookup, Source, Space, Vectored
+from holdfast.recall.base import CANDIDATES, Filters, Index, Lookup, Source, Space, Vectored
 from holdfast.stores.indexes import open_index
 from holdfast.stores.logic import index_reads
 from holdfast.stores.sql import statements
@@ -190,6 +190,14 @@ async def test_of_words_that_all_say_the_newest_are_there(index: Index) -> None:
 
 
 # -- plans, and openings ---------------------------------------------------------
+
+
+async def test_in_a_small_space_all_are_there_without_terms_too(index: Index) -> None:
+    """All that was said on a day, say: the newest first, and a page of them where somebody asks for no more."""
+    count = CANDIDATES + 40
+    await feed(index, *(f"word{at}" for at in range(count)))
+    assert [one.seq for one in (await index.lookup(Lookup(space=SPACE))).found] == list(reversed(range(count)))
+    assert [one.seq for one in (await index.lookup(Lookup(space=SPACE, limit=2))).found] == [count - 1, count - 2]
 
 
 def test_no_statement_of_a_lookup_goes_through_a_table() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.stores.base import Store
-from tests.unit.test_media_parts import anthropic, b64, image_url, png
+from tests.unit.media_kit import anthropic, b64, image_url, png
 
 PICTURE, OTHER = png(size=50_000), png(320, 200, size=9_000, seed=3)
 LINES = "\r\n".join(b64(OTHER)[at : at + 60] for at in range(0, len(b64(OTHER)), 60))

@@ -17,9 +17,9 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, StoreCorrupt, StoreUnavailable
 from holdfast.stores import open_store, schema_of
 from holdfast.stores.base import Append
+from holdfast.stores.redis.connection import Place
 from holdfast.stores.redis.database import HANDLERS
 from holdfast.stores.redis.keys import Keys, name_part, names_of, number_of, number_part, tag_of
-from holdfast.stores.redis.lanes import Place
 from holdfast.stores.redis.records import LAYOUT
 from holdfast.stores.sql import statements
 from holdfast.stores.verify import verify

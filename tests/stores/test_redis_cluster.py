@@ -21,8 +21,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.limits import ID_BYTES
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.redis.connection import Unsure, slot_of
 from holdfast.stores.redis.keys import tag_of
-from holdfast.stores.redis.lanes import Unsure, slot_of
 from holdfast.stores.redis.outbox import News, Outbox
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.verify import verify
@@ -30,8 +30,9 @@ from holdfast.testing.contract.kit import REF, assistant, compaction, live, sess
 from holdfast.testing.contract.media import brought
 from tests.stores.conftest import _place
 from tests.stores.private import Missing, PrivateRedis
-from tests.stores.private_cluster import Cluster, asked, low_port, refused, until
+from tests.stores.private_cluster import Cluster, asked, low_port, refused
 from tests.stores.servers import RedisCluster, reached
+from tests.waiting import until
 
 BOB = SessionRef("bob", "s1")
 

@@ -15,8 +15,8 @@ from holdfast.domain.state import Extend, Increment
 from holdfast.errors import HoldfastError, InvalidRequest, StoreUnavailable, TooLarge
 from holdfast.limits import STATE_BYTES, STATE_VALUE_BYTES
 from holdfast.stores.base import Append
+from holdfast.stores.redis.connection import Unsure
 from holdfast.stores.redis.database import Database
-from holdfast.stores.redis.lanes import Unsure
 from holdfast.stores.redis.outbox import Outbox
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.kit import REF, live, session, user

@@ -29,6 +29,7 @@ TAMPERING = {
     "revived": "UPDATE entries SET retired_by = NULL WHERE seq = 4",
     "retired": "UPDATE entries SET retired_by = 5 WHERE seq = 3",
     "retired alone": "UPDATE entries SET retired_by = 5 WHERE seq = 1",
+    "retired by itself": "UPDATE entries SET retired_by = 4 WHERE seq = 4",
     "retired by the future": "UPDATE entries SET retired_by = 60 WHERE seq = 4",
     "retired by the past": "UPDATE entries SET retired_by = 2 WHERE seq = 4",
     "the session's total": "UPDATE sessions SET total = total + 1",

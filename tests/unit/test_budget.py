@@ -1,3 +1,5 @@
+"""How many tokens a working set may have: the blueprint's formula, known windows, and steps down."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -6,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.domain.budget import UNKNOWN_WINDOW, Budget, window_note, window_of
+from holdfast.domain.budget import UNKNOWN_WINDOW, Budget, step_down, window_note, window_of
 from holdfast.errors import InvalidRequest
 
 
@@ -67,7 +69,7 @@ def test_a_budget_is_frozen() -> None:
 @given(st.integers(1, 5_000_000))
 def test_a_step_down_takes_a_tenth_off_the_input_and_leaves_the_headrooms(window: int) -> None:
     budget = Budget(window)
-    smaller = budget.step_down()
+    smaller = budget.capped(step_down(budget.input))
     assert smaller.input == max(1, budget.input * 90 // 100)
     assert smaller.max_reply_tokens == budget.max_reply_tokens
     assert smaller.tool_result_headroom == budget.tool_result_headroom

@@ -104,7 +104,7 @@ def test_warm_cold_and_saved_are_the_same(name: str, data: st.DataObject) -> Non
             continue  # a turn brings several messages
         whole = attempted(request, log)
         if warm is None:
-            warm = whole.carried if isinstance(whole, WorkingSet) else None
+            warm = whole.view if isinstance(whole, WorkingSet) else None
         else:
             assert outcome(_on(request, warm)) == outcome(whole)
         if saved is not None:
@@ -115,7 +115,7 @@ def test_warm_cold_and_saved_are_the_same(name: str, data: st.DataObject) -> Non
 
 def _on(request: Request, carried: object) -> WorkingSet | BudgetTooSmall:
     try:
-        return build_on(request, carried)  # type: ignore[arg-type]  # a Carried
+        return build_on(request, carried)  # type: ignore[arg-type]  # a FoldedView
     except BudgetTooSmall as refused:
         return refused
 
@@ -144,7 +144,7 @@ def test_a_digest_does_not_tell_what_has_left(name: str) -> None:
     plain = Request(policy=policy(ContextSettings(name, {"budget": 260})), count=STORED, input_budget=UNLIMITED)
     entries = _numbered(60)
     request, told = buffered(plain, 20), set[str]()
-    view = build(request, None, [], entries[:1]).carried
+    view = build(request, None, [], entries[:1]).view
     for number in range(1, 61):
         if number > 1:
             view.extend(entries[number - 1 : number])

@@ -25,8 +25,9 @@ from holdfast.domain.calibration import (
     decode_learned,
     encode_learned,
 )
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
-from holdfast.domain.session import NewEntry, Tail, extend
+from holdfast.domain.session import NewEntry, Tail
 from holdfast.models import OfflineModel
 from holdfast.tokens import STORED
 

@@ -1,3 +1,5 @@
+"""Loading a configuration: durations, sizes and variables; and every mistake, once, with its line and its path."""
+
 from __future__ import annotations
 
 import re
@@ -12,10 +14,10 @@ from hypothesis import strategies as st
 from holdfast import config
 from holdfast.config import Config
 from holdfast.config.convert import fields_of, nearest
-from holdfast.config.document import MAX_BYTES
 from holdfast.config.gateway import Gateway
 from holdfast.config.model import Document
 from holdfast.errors import ConfigError
+from holdfast.limits import CONFIG_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -277,10 +279,10 @@ def test_endless_nesting_is_refused(text: str) -> None:
 
 
 def test_too_large_is_refused(tmp_path: Path) -> None:
-    text = "# " + "x" * MAX_BYTES
+    text = "# " + "x" * CONFIG_BYTES
     assert problems(text) == ["holdfast.yaml: larger than 1 MiB"]
     file = tmp_path / "big.yaml"
-    file.write_text("# " + "é" * MAX_BYTES)
+    file.write_text("# " + "é" * CONFIG_BYTES)
     with pytest.raises(ConfigError, match="larger than 1 MiB"):
         config.read(file, {})
 

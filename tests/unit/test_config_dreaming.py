@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import config
 from holdfast.config.dreaming import dreaming_of
-from holdfast.config.opening import memory_of
+from holdfast.config.parts import memory_of
 from holdfast.dreams.gates import DreamSettings, Weights
 from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import ConfigError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast import config
-from holdfast.config.report import check
 from holdfast.config.roster import roster_of
+from holdfast.config.warnings import check
 from holdfast.errors import ConfigError
 from holdfast.limits import FALLBACKS
 from holdfast.models import Limited, OpenAIModel

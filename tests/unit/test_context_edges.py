@@ -221,6 +221,47 @@ def test_what_stored_counts_do_not_bound_is_made_to_fit() -> None:
     assert built.tokens > 250
 
 
+# -- a strategy that chooses ---------------------------------------------------------------
+
+
+def every_third(window: Window, _: Policy) -> frozenset[int]:
+    """A chooser, as one would write one: every third message of the log stays."""
+    return frozenset(unit.first for unit in (*window.head, *window.units) if unit.first % 3 == 0)
+
+
+def choosing(budget: int) -> Request:
+    """A request whose policy chooses, in place of keeping the newest."""
+    rule = policy(ContextSettings("token_window", {"budget": budget, "target": 0.5}))
+    return Request(policy=msgspec.structs.replace(rule, choose=every_third), count=STORED, input_budget=UNLIMITED)
+
+
+def test_what_is_chosen_stays() -> None:
+    """And is told with all that did not; the call says which policy it was, without its function."""
+    entries = words_log(*[9] * 60).entries[:-1]
+    built = build(choosing(600), None, [], entries)
+    kept = {seq for seq, what in decided(built).items() if what in ("kept", "anchored")}
+    newest = max(seq for seq in range(len(entries)) if seq not in kept)
+    assert kept >= {seq for seq in range(newest) if seq % 3 == 0}
+    assert not any(seq % 3 for seq in kept if seq < newest)
+    assert built.explanation()["policy"] == {
+        "strategy": "token_window",
+        "budget": 600,
+        "preserve_recent": 5,
+        "target": 0.5,
+    }
+
+
+@given(history=events, budget=st.integers(300, 3000))
+def test_whatever_is_chosen_the_rules_hold(history: list[Event], budget: int) -> None:
+    entries, request = log_of(history).entries, choosing(budget)
+    assume(entries)
+    try:
+        built = build(request, None, [], entries)
+    except BudgetTooSmall:
+        assume(False)
+    check_rules(request, built, entries)
+
+
 # -- logs that no provider takes ------------------------------------------------------------
 
 

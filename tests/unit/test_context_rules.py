@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import CLOSING
 from holdfast.context.policies import policy
-from holdfast.context.settings import ContextSettings
-from holdfast.context.view import Carried, ViewState, decode_state, encode_state
+from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.context.view import FoldedView, ViewState, decode_state, encode_state
 from holdfast.context.window import Compaction
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
@@ -31,7 +31,6 @@ from tests.unit.context_rules import (
     groups_of,
 )
 from tests.unit.strategies import (
-    STRATEGIES,
     UNLIMITED,
     Event,
     Log,
@@ -144,7 +143,7 @@ def test_rules_hold_with_summaries(name: str, data: st.DataObject) -> None:
 def summarized(request: Request, entries: Sequence[Entry], places: Sequence[int]) -> WorkingSet | BudgetTooSmall:
     """The working set of a log over whose beginning summaries were laid, each behind the unit at one of `places`."""
     try:
-        carried = Carried(request.policy, request.room(request.limit(request.overhead())), None, (), ())
+        carried = FoldedView(request.policy, request.room(request.limit(request.overhead())), None, (), ())
         done = 0
         for place in sorted(places):
             groups = groups_of(entries[: place + 1])

@@ -1,3 +1,5 @@
+"""What may be said of a strategy: every right setting is taken, and a wrong one is refused with what would be right."""
+
 from __future__ import annotations
 
 import re
@@ -44,6 +46,35 @@ def test_all_mistakes_of_a_request_come_together() -> None:
         "did you mean 'preserve_recent'?",
     ):
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong", "right"),
+    [
+        ("budget", "many", "expected an integer, at least 1, got"),
+        ("budget", {"k": 1}, "expected an integer, at least 1, got a mapping"),
+        ("target", 1, "expected a number above 0 and below 1, got 1"),
+        ("summarizer_llm", "", "expected a string that is not empty, got"),
+        ("clear_tool_results", 3, "expected a mapping with its keys, true or false, got 3"),
+    ],
+)
+def test_what_would_be_right_is_said(key: str, wrong: object, right: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"{key}: {right}"):
+        settings.parse({"strategy": "summary_buffer", key: wrong})
+
+
+def test_what_would_be_right_is_said_of_lists_and_flags() -> None:
+    for key, wrong, right in (
+        ("exclude_tools", "look", "a list of strings"),
+        ("exclude_tools", ["look", 3], "a list of strings"),
+        *(
+            (name, 3, "true or false")
+            for name, key in STRATEGIES["clear_tool_results"].keys.items()
+            if key.kind == "flag"
+        ),
+    ):
+        with pytest.raises(InvalidRequest, match=f"{key}: expected {right}, got"):
+            settings.parse({"strategy": "clear_tool_results", key: wrong})
 
 
 @pytest.mark.parametrize("value", [1.0, 1, 0, 1.5, -0.1, float("nan"), float("inf"), True, "0.5"])

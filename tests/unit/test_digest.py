@@ -13,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.choosing import Shown
-from holdfast.context.digest import EMPTY, fold, render
+from holdfast.context.digest.choosing import Shown
+from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.units import Unit, units_of
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
-from holdfast.domain.session import NewEntry, Tail, extend
-from holdfast.replay import play
+from holdfast.domain.session import NewEntry, Tail
+from holdfast.replay import Spec, play
 from holdfast.tokens import STORED
 from holdfast.wire.transcripts import Recording
 from tests.unit.agent_sessions import sessions
@@ -297,7 +298,7 @@ def test_a_compaction_ends_before_the_frontier() -> None:
 def test_other_kinds_of_agents_find_what_they_need(session: Recording) -> None:
     """Sessions of agents that nothing was made for: nothing refused, no orphan, no task lost, and most values are there."""
     for budget, recall, bound in ((256, 0.3, 0.1), (512, 0.65, 0.5), (1024, 0.85, 0.8), (2048, 1.0, 0.93)):
-        result = play([session], "digest", budget, on_session=lambda: None)
+        result = play([session], Spec("digest"), budget).result
         assert (result.refused, result.orphans, result.tasks_lost) == (0, 0.0, 0.0)
         assert result.recall is not None
         assert result.bound is not None
@@ -307,7 +308,7 @@ def test_other_kinds_of_agents_find_what_they_need(session: Recording) -> None:
 def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
     """Of all values of all of them, with room for about a tenth, a fifth and half of the session."""
     for budget, recall, bound in ((256, 0.8, 0.7), (512, 0.93, 0.88), (1024, 0.97, 0.95)):
-        result = play(sessions(), "digest", budget, on_session=lambda: None)
+        result = play(sessions(), Spec("digest"), budget).result
         assert result.recall is not None
         assert result.bound is not None
         assert (result.recall >= recall, result.bound >= bound) == (True, True), f"{budget}: {result}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.context.digest import EMPTY, fold, render
+from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.tokens import STORED
 from tests.unit.rounds import call, reply, user
 from tests.unit.test_digest import ROOM, lines, told, units

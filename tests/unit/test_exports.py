@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.history import OldEntry, Past, old_entry, relived
+from holdfast.domain.log import extend, rewind
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, ModelCall, NewEntry, Session, Tail, Usage, extend, rewind
+from holdfast.domain.session import Entry, ModelCall, NewEntry, Session, Tail, Usage
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.wire.exports import SCHEMA, export_to, import_from, same
 from holdfast.wire.past import call_to

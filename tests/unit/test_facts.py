@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.facts import MAX_LEAVES, lines_of
-from holdfast.context.lines import Line
+from holdfast.context.digest.facts import MAX_LEAVES, MAX_TEXT, ends_of, lines_of
+from holdfast.context.digest.lines import Line
 from holdfast.context.units import Unit, units_of
 from holdfast.context.values import MAX_VALUE, weight_of, words_of
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
-from holdfast.domain.session import NewEntry, Tail, extend
+from holdfast.domain.session import NewEntry, Tail
 
 
 def units(*messages: Message) -> list[Unit]:
@@ -253,6 +254,13 @@ def test_hostile_text_is_read_in_bounds(text: str) -> None:
     for found in (line(text), *(lines_of(units(Message(role="user", content=text))[0]))):
         assert len(found.facts) <= MAX_LEAVES
         assert all(len(fact.value) <= MAX_VALUE for fact in found.facts)
+
+
+def test_of_a_very_long_text_both_ends_are_read() -> None:
+    """Three fifths of what is read from its beginning, two from its end."""
+    assert ends_of("x" * MAX_TEXT) == "x" * MAX_TEXT
+    head, tail = "h" * (MAX_TEXT * 3 // 5), "t" * (MAX_TEXT * 2 // 5)
+    assert ends_of(f"{head}-and what stands between-{tail}") == f"{head}\n{tail}"
 
 
 _JSON = st.recursive(

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.heard import SPEAKING_RATE, Cut, Heard, cut_at, heard_from, place_in, rounds_of, text_of
+from holdfast.domain.log import as_sent, extend
 from holdfast.domain.messages import Message, Part, ToolCall
-from holdfast.domain.session import Entry, NewEntry, Tail, as_sent, extend
+from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import HeardMismatch, InvalidRequest
 from holdfast.limits import METADATA_BYTES
 from tests.unit.seed_voice import JOKE

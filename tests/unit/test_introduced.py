@@ -101,6 +101,6 @@ def test_it_goes_where_the_conversation_needs_the_room() -> None:
         assert told.total_tokens <= budget
         had.add(made.message in told.messages)
         assert told.messages[-1] == bare.messages[-1]
-        carried = build(asked, None, (), entries).carried
+        carried = build(asked, None, (), entries).view
         assert build_on(asked, carried).hash == told.hash
     assert had == {True, False}, "with room it is there, without it is not"

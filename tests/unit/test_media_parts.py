@@ -13,37 +13,20 @@ from hypothesis import strategies as st
 from holdfast.domain.media.checks import check_media, without_data
 from holdfast.domain.media.parts import hashes_of, marked, moved, put_back, readable, seen
 from holdfast.domain.media.placing import placed
+from holdfast.domain.medium import decoded
 from holdfast.domain.messages import Message, Part, canonical, chain, decode_payload, encode_payload, former_chains
-from holdfast.domain.shapes import decoded
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import MEDIA_INLINE, Limits
 from holdfast.tokens import STORED, counter_for, partial_counter
 from holdfast.wire.media import chat
 from holdfast.wire.openai import message_from, message_to
+from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
 
 MODELS = ("gpt-4o", "gpt-5-mini", "claude-3-5-sonnet", "gemini-2.0-flash", "somebody-elses")
 
 
-def png(width: int = 640, height: int = 480, size: int = 1500, seed: int = 0) -> bytes:
-    """What begins like a PNG of that size, with so many bytes behind the header."""
-    head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big")
-    return head + bytes((at * 7 + seed) % 251 for at in range(size))
-
-
-def b64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
-
-
 def said(*parts: dict[str, Any], role: str = "user") -> Message:
     return message_from({"role": role, "content": [{"type": "text", "text": "see"}, *parts]})
-
-
-def image_url(content: bytes, **more: Any) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{b64(content)}", **more}}
-
-
-def anthropic(content: bytes, kind: str = "image", mime: str = "image/png", **more: Any) -> dict[str, Any]:
-    return {"type": kind, "source": {"type": "base64", "media_type": mime, "data": b64(content)}, **more}
 
 
 def apart(message: Message) -> tuple[Message, dict[bytes, bytes]]:
@@ -436,21 +419,6 @@ def test_the_size_of_a_message_is_without_its_media() -> None:
 
 
 # -- mistral.rs --------------------------------------------------------------
-
-VIDEO = {"fps": 1.0, "frames": [b64(png())], "total_num_frames": 30, "sampled_indices": [0]}
-THEIRS: dict[str, Any] = {
-    "messages": [
-        {"role": "user", "content": [{"type": "image"}, {"type": "video"}, {"type": "text", "text": "see"}]},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}}],
-        },
-        {"role": "tool", "name": "f", "content": [{"type": "image"}, {"type": "text", "text": "found"}]},
-    ],
-    "images": [b64(png()), b64(png(seed=1))],
-    "videos": [VIDEO],
-}
 
 
 def test_their_media_go_to_their_placeholders() -> None:

@@ -11,19 +11,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent, Roster
-from holdfast.context.buffer import carried
+from holdfast.context.buffer import folded
 from holdfast.context.build import Request, WorkingSet, build, build_on
-from holdfast.context.digest import EMPTY, fold, render
+from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.explain import UNSEEN
 from holdfast.context.explain import policy as told_policy
 from holdfast.context.perspective import ARGUMENT_CHARS, Perspective, shortened
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.summaries import texts_of
-from holdfast.context.summarizing import records
+from holdfast.context.summary_prompts import records
 from holdfast.context.units import Unit, units_of
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part, ToolCall
-from holdfast.domain.session import Entry, NewEntry, Tail, extend
+from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.tokens import STORED, counter_for
 from holdfast.wire import anthropic, gemini
 from tests.unit.strategies import IMAGE, UNLIMITED, seen_by
@@ -351,7 +352,7 @@ def test_a_result_goes_where_its_call_went_whenever_it_comes(history: int) -> No
     rule = msgspec.structs.replace(policy(ContextSettings("none")), history=history)
     request = seen_by(Request(policy=rule, count=STORED, input_budget=UNLIMITED), "ada", "panel.ada")
     room = request.room(UNLIMITED)
-    view = carried(request.policy, room, None, (), ())
+    view = folded(request.policy, room, None, (), ())
     for entry in entries:
         view.extend([entry])
         until = entries[: entry.seq + 1]

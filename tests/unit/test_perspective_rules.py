@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import CLOSING
 from holdfast.context.policies import policy
-from holdfast.context.settings import ContextSettings
+from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.view import encode_state
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
@@ -28,7 +28,6 @@ from tests.unit import context_reference as reference
 from tests.unit.context_rules import GONE, check_refusal, check_rules, groups_of, visible_of
 from tests.unit.perspective_reference import told
 from tests.unit.strategies import (
-    STRATEGIES,
     UNLIMITED,
     Event,
     Log,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import holdfast
 
+ROOT = Path(__file__).parents[2]
 HEAVY = ("apsw", "tiktoken", "aiohttp", "starlette", "uvicorn", "yaml", "rich", "click", "asyncio", "anyio", "numpy")
 
 
@@ -39,3 +42,27 @@ def test_importing_it_imports_nothing_heavy() -> None:
     code = f"import sys, holdfast; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def told() -> list[tuple[str, str, str]]:
+    """What documentation and examples import from within Holdfast: where, from which module, which name."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.py"))]
+    return [
+        (str(page.relative_to(ROOT)), found[1], name.split(" as ")[0].strip())
+        for page in pages
+        for found in re.finditer(
+            r"^\s*from (holdfast[\w.]*) import (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        for name in found[2].split(",")
+    ]
+
+
+def test_what_documentation_imports_is_public() -> None:
+    """Users are sent to names that stay: those of a package's `__all__`. All of a contract's checks are given by a star."""
+    found = told()
+    assert len(found) > 20
+    for page, module, name in found:
+        public = getattr(import_module(module), "__all__", ())
+        package = module == "holdfast" and name not in public
+        star = name == "*" and ".testing." in module
+        assert name in public or star or (package and import_module(f"holdfast.{name}").__all__), (page, module, name)

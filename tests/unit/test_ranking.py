@@ -15,7 +15,7 @@ from holdfast.recall.base import Candidate, Candidates, Similar
 from holdfast.recall.questions import Question, question_of
 from holdfast.recall.ranking import STRONG, Hit, Ranking
 from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, asked_share, terms_of
-from holdfast.recall.weights import ALONE, WEIGHTS, Weights
+from holdfast.recall.weights import WEIGHTS, Weights
 
 NOW = 1_684_337_400_000
 WORDS = ["dog", "lake", "bicycle", "paint", "sister", "ORD-12345", "yesterday", "two", "?", "you", "my"]
@@ -278,6 +278,10 @@ def test_first_in_both_is_first() -> None:
     similar = [Similar(one, 0.9 if one.source == one.place == 0 else 0.1) for one in everything]
     hits = ranked(question_of("dog", now=NOW), everything, similar=similar)
     assert (hits[0].candidate.source, hits[0].candidate.place) == (0, 0)
+
+
+ALONE = Weights(before=(), behind=(), session=0.0, vector_before=(), vector_behind=())
+"""For documents that are no conversation: neighbours and sessions say nothing of them."""
 
 
 def test_alone_neighbours_and_sessions_say_nothing() -> None:

@@ -235,8 +235,8 @@ def test_the_prompts_before_it_stay_a_prefix() -> None:
     entries = log_of([*TALK, Event("assistant", 9), Event("user", 9)]).entries
     asked = request([ITEM])
     first = build(asked, None, (), entries[:3])
-    first.carried.extend(entries[3:])
-    second = build_on(request([item("Something else.", id="x")]), first.carried)
+    first.view.extend(entries[3:])
+    second = build_on(request([item("Something else.", id="x")]), first.view)
     assert second.prefix.messages == 2
     assert second.broken is not None
     assert "recalled" in second.broken.why
@@ -248,7 +248,7 @@ def test_hashes_are_of_the_exact_messages_though_they_are_fed_in_parts() -> None
     """A view carried on hashes what grew, with blocks that come and go; a view made anew gives the same."""
     history = [*TALK, Event("assistant", 9), Event("user", 9), ROUND, Event("assistant", 4), Event("user", 3)]
     entries = log_of(history).entries
-    carried, done = build(request(), None, (), ()).carried, 0
+    carried, done = build(request(), None, (), ()).view, 0
     for at in (3, 5, 7, 9):
         asked = request([item(f"what {at} was about")] if at != 7 else [])
         carried.extend(entries[done:at])

@@ -14,6 +14,7 @@ from holdfast.memory.ranking import DAY, HALF_LIVES, asked, matches, recency, st
 from holdfast.recall.base import Candidate, Candidates, Similar
 from holdfast.recall.questions import question_of
 from holdfast.recall.terms import terms_of
+from holdfast.recall.weights import WEIGHTS
 
 NOW = 1_700_000_000_000
 
@@ -56,11 +57,26 @@ def test_ranks_of_both_lists_are_fused_and_each_counts_alone() -> None:
     assert [one.number for one in matches(question, None, similar)] == [3, 2]
 
 
+def test_a_floor_is_for_what_vectors_alone_find() -> None:
+    """Something has to be as near as that, each two thirds of it; what words find stays, and says whether that is enough."""
+    question = question_of("green tea from a small garden", now=NOW, narrow=False)
+    found = candidates("green hat", "nothing")
+    many = [Similar(candidate(number), 0.0) for number in range(10, 10 + WEIGHTS.few)]
+    far = [Similar(candidate(1), 0.1), Similar(candidate(2), 0.29), *many]
+    near = [Similar(candidate(2), 0.31), Similar(candidate(3), 0.21), Similar(candidate(4), 0.19), *far[:1], *many]
+    assert [(one.number, one.sure) for one in matches(question, found, far, 0.3)] == [(1, False)]
+    assert matches(question, None, far, 0.3) == []
+    assert [(one.number, one.sure) for one in matches(question, None, near, 0.3)] == [(2, True), (3, False)]
+    assert {one.number: one.sure for one in matches(question, found, near, 0.3)} == {2: True, 1: False, 3: False}
+    assert all(one.sure for one in matches(question, found, near))
+    assert [one.sure for one in matches(question_of("green", now=NOW), found, far, 0.3)] == [True]
+
+
 @given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=60))
 def test_every_share_is_one(texts: list[str], query: str) -> None:
     for one in matches(question_of(query, now=NOW, narrow=False), candidates(*texts)):
         assert 0 < one.relevance <= 1
-        assert 0 < one.closeness <= 1
+        assert 0 < (one.keyword or 0) <= 1
 
 
 @pytest.mark.parametrize("kind", TYPES)

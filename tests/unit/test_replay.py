@@ -22,10 +22,8 @@ from holdfast.replay import (
     has_orphan,
     has_task,
     play,
-    play_each,
     plotting,
     read,
-    settings_for,
     values_of,
 )
 from holdfast.tokens import STORED
@@ -241,7 +239,7 @@ RECORDED = Recording(
 
 def test_everything_has_full_recall() -> None:
     """With everything sent: three calls, four values that were said before, all there; cost by the tokens sent."""
-    result = play([RECORDED], "none", 10_000, on_session=lambda: None)
+    result = play([RECORDED], Spec("none"), 10_000).result
     assert (result.calls, result.refused, result.recall) == (3, 0, 1.0)
     assert (result.orphans, result.tasks_lost) == (0.0, 0.0)
     counts = [STORED.message(message) for message in RECORDED.messages]
@@ -259,7 +257,7 @@ def test_recall_counts_what_left() -> None:
     """
     small_talk = [Message(role="assistant", content="Well."), user("Hm.")] * 12
     longer = Recording("longer", (*RECORDED.messages[:6], *small_talk, *RECORDED.messages[6:]))
-    result = play([longer], "buffer_window", 10_000, on_session=lambda: None)
+    result = play([longer], Spec("buffer_window"), 10_000).result
     assert (result.calls, result.refused) == (15, 0)
     assert (result.recall, result.tasks_lost) == (0.75, round(5 / 15, 4))
 
@@ -267,7 +265,7 @@ def test_recall_counts_what_left() -> None:
 def test_refusals_are_counted_and_lose_their_values() -> None:
     """`none` under a small budget refuses the later calls: what they needed counts as not there."""
     counts = [STORED.message(message) for message in RECORDED.messages]
-    result = play([RECORDED], "none", sum(counts[1:4]), on_session=lambda: None)
+    result = play([RECORDED], Spec("none"), sum(counts[1:4])).result
     assert (result.calls, result.refused) == (3, 1)
     assert result.recall == 0.75
 
@@ -275,7 +273,7 @@ def test_refusals_are_counted_and_lose_their_values() -> None:
 def test_progress_is_told_after_each_session() -> None:
     """Once a session."""
     told: list[int] = []
-    play([RECORDED, RECORDED], "token_window", 500, on_session=lambda: told.append(1))
+    play([RECORDED, RECORDED], Spec("token_window"), 500, on_session=lambda: told.append(1))
     assert told == [1, 1]
 
 
@@ -283,7 +281,7 @@ def test_the_cached_share_is_that_of_the_common_prefix() -> None:
     """A long first message is read from the cache at the second call, and costs a tenth."""
     long = user("kelp " * 1500)
     recorded = Recording("long", (long, Message(role="assistant", content="ok"), user("go on"), asking("{}")))
-    result = play([recorded], "none", 100_000, on_session=lambda: None)
+    result = play([recorded], Spec("none"), 100_000).result
     counts = [STORED.message(message) for message in recorded.messages]
     first, second = PRIMING + counts[0], PRIMING + sum(counts[:3])
     assert result.cached == round(counts[0] / (first + second), 4)
@@ -294,7 +292,7 @@ def test_the_cached_share_is_that_of_the_common_prefix() -> None:
 def test_an_unknown_strategy_is_refused() -> None:
     """With the names that are known."""
     with pytest.raises(InvalidRequest, match="token_window"):
-        settings_for("tokenwindow", 500)
+        Spec("tokenwindow").settings(500)
 
 
 # -- where values were said ----------------------------------------------------------
@@ -304,9 +302,9 @@ def test_an_unknown_strategy_is_refused() -> None:
 def test_a_system_message_inside_the_conversation_says_nothing(role: Any) -> None:
     """What only an instruction holds was never said, wherever the instruction stands."""
     told = (user("Hello."), Message(role=role, content="Use code QX7781."), asking('{"code": "QX7781"}'))
-    assert play([Recording("r", told)], "none", 10_000, on_session=lambda: None).recall is None
+    assert play([Recording("r", told)], Spec("none"), 10_000).result.recall is None
     said = (*told[:2], user("It is QX7781."), told[2])
-    assert play([Recording("r", said)], "none", 10_000, on_session=lambda: None).recall == 1.0
+    assert play([Recording("r", said)], Spec("none"), 10_000).result.recall == 1.0
 
 
 def test_a_value_is_bound_where_its_call_is_known() -> None:
@@ -317,7 +315,7 @@ def test_a_value_is_bound_where_its_call_is_known() -> None:
         answer("a", '{"passenger": "P-4471"}'),
         asking('{"passenger": "P-4471"}', ids="b"),
     )
-    result = play([Recording("r", messages)], "none", 10_000, on_session=lambda: None)
+    result = play([Recording("r", messages)], Spec("none"), 10_000).result
     assert (result.recall, result.bound) == (1.0, 1.0)
 
 
@@ -327,7 +325,7 @@ def test_a_value_is_bound_where_its_call_is_known() -> None:
 def test_rows_of_sessions_add_up() -> None:
     """The whole is the sum of the sessions, of which one has no value to judge and one no call."""
     talk = Recording("talk", (user("Hi"), Message(role="assistant", content="Hello")))
-    played = play_each([RECORDED, talk, Recording("empty", ())], Spec("none"), 10_000, on_session=lambda: None)
+    played = play([RECORDED, talk, Recording("empty", ())], Spec("none"), 10_000)
     rows = played.rows()
     assert [(row.id, row.calls, row.recall, row.refused) for row in rows] == [
         ("by hand", 3, 1.0, 0),
@@ -393,9 +391,7 @@ def test_comparing_without_anything_to_compare() -> None:
 
 def test_a_picture_is_the_same_each_time() -> None:
     """Byte for byte, and of the form that was asked for; names stand in it as they are."""
-    results = [
-        play([RECORDED], name, budget, on_session=lambda: None) for name in ("none", "digest") for budget in (40, 99)
-    ]
+    results = [play([RECORDED], Spec(name), budget).result for name in ("none", "digest") for budget in (40, 99)]
     svg = plotting.picture(results, "svg")
     assert svg == plotting.picture(results, "svg")
     assert b"digest" in svg

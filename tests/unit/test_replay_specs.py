@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.context.settings import CLEARING, STRATEGIES
 from holdfast.errors import InvalidRequest
-from holdfast.replay import Spec, SummaryWriter, play, spec_of, specs_of, stand_in
+from holdfast.replay import Result, Spec, SummaryWriter, play, spec_of, specs_of, stand_in
 from scripts.config_keys import strategies
 from tests.unit.test_replay import RECORDED, rounds
 
@@ -191,3 +191,10 @@ def test_the_page_has_the_table_of_all_strategies() -> None:
     assert f"scripts/config_keys.py -->\n\n{strategies()}\n<!-- strategies: end -->" in (
         DOCS / "policies.md"
     ).read_text(encoding="utf-8")
+
+
+def test_the_command_lines_page_tells_of_each_figure() -> None:
+    """In its tables of columns, by the key that `--json` has."""
+    page = (DOCS / "command-line.md").read_text(encoding="utf-8")
+    figures = set(Result.__struct_fields__) - {"strategy", "budget"}
+    assert {name for name in figures if not re.search(rf"^\|.*`{name}`.*\|$", page, re.MULTILINE)} == set()

@@ -12,10 +12,11 @@ import pytest
 
 from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
-from holdfast.context.summarizing import Answer, Task, flaw, records
+from holdfast.context.summary_prompts import Answer, Task, flaw, records
 from holdfast.context.units import units_of
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
-from holdfast.domain.session import NewEntry, Tail, extend
+from holdfast.domain.session import NewEntry, Tail
 from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
@@ -25,14 +26,14 @@ from holdfast.replay import (
     SUMMARY_READ,
     SUMMARY_WRITTEN,
     Played,
-    Scribe,
-    play_each,
+    SummaryWriter,
+    play,
     spec_of,
     stand_in,
 )
 from holdfast.replay.playing import Player
 from holdfast.replay.scripted import summary_of
-from holdfast.replay.summaries import Desk
+from holdfast.replay.summaries import SessionSummaries
 from holdfast.tokens import STORED
 from tests.unit.test_replay import rounds, user
 
@@ -63,11 +64,11 @@ class Pen:
 
 def summing(
     write: Callable[[dict[str, Any]], str], text: str = "summary_buffer", **usage: int
-) -> tuple[Played, Scribe, Pen]:
+) -> tuple[Played, SummaryWriter, Pen]:
     """`rounds` with summaries by a pen."""
     pen = Pen(write, usage or None)
-    with Scribe(Llm(name="pen", model="gpt-4o", client=pen)) as scribe:
-        return play_each([rounds(12)], spec_of(text), 700, on_session=lambda: None, scribe=scribe), scribe, pen
+    with SummaryWriter(Llm(name="pen", model="gpt-4o", client=pen)) as writer:
+        return play([rounds(12)], spec_of(text), 700, writer=writer), writer, pen
 
 
 def test_the_cost_of_summaries_by_hand() -> None:
@@ -86,8 +87,8 @@ def test_a_summary_is_made_behind_the_call_that_passes_the_threshold_and_laid_be
     """No prompt is far past the threshold twice; what the summary says is in the prompts that follow it."""
     pen = Pen(lambda _: "Bookings from QX0000 on were looked up; the code word is kelp.")
     prompts = []
-    with Scribe(Llm(name="pen", model="gpt-4o", client=pen)) as scribe:
-        player = Player(spec_of("summary_buffer").policy(700, written=True), 700, scribe=scribe)
+    with SummaryWriter(Llm(name="pen", model="gpt-4o", client=pen)) as writer:
+        player = Player(spec_of("summary_buffer").policy(700, written=True), 700, writer=writer)
         for before, message in pairwise(rounds(12).messages[1:]):
             player.append(before)
             if before.role == "assistant":
@@ -128,24 +129,24 @@ async def test_the_service_makes_the_same_summaries_and_prompts() -> None:
                 turn.add(said)
             await hf.engine.compactor.idle()
         made = len(await session.compactions())
-    played, desk = await asyncio.to_thread(_prompts, talk)
-    assert made == desk.made > 3
-    assert desk.failed == 0
+    played, summaries = await asyncio.to_thread(_prompts, talk)
+    assert made == summaries.made > 3
+    assert summaries.failed == 0
     assert [[message.text for message in messages] for messages in played] == sent
 
 
-def _prompts(talk: Sequence[Message]) -> tuple[list[tuple[Message, ...]], Desk]:
+def _prompts(talk: Sequence[Message]) -> tuple[list[tuple[Message, ...]], SessionSummaries]:
     found = []
-    with Scribe(stand_in()) as scribe:
-        player = Player(spec_of("summary_buffer").policy(700, written=True), 700, scribe=scribe)
+    with SummaryWriter(stand_in()) as writer:
+        player = Player(spec_of("summary_buffer").policy(700, written=True), 700, writer=writer)
         for asked, said in zip(talk[::2], talk[1::2], strict=True):
             player.append(asked)
             player.prepare()
             found.append(player.build().messages)
             player.append(said)
             player.called()
-    assert player.desk is not None
-    return found, player.desk
+    assert player.summaries is not None
+    return found, player.summaries
 
 
 def test_what_a_server_does_not_tell_is_counted() -> None:
@@ -161,21 +162,21 @@ def test_where_a_summarizer_fails_the_digest_stands_in() -> None:
     def fail(_: dict[str, Any]) -> str:
         raise ModelUnavailable("nobody is there")
 
-    told, scribe, pen = summing(fail)
+    told, writer, pen = summing(fail)
     assert (told.result.summaries, told.result.summarizer_tokens, told.result.refused) == (0, 0, 0)
     assert 1 < told.result.summaries_failed == len(pen.asked) < 8, "of some twenty calls past the threshold"
-    assert scribe.failed == "nobody is there"
+    assert writer.failed == "nobody is there"
     assert told.result.recall is not None
     assert told.result.recall > 0.9
-    nonsense, scribe, _ = summing(lambda _: "I'm sorry, I cannot do that.")
+    nonsense, writer, _ = summing(lambda _: "I'm sorry, I cannot do that.")
     assert nonsense.result.summaries == 0
-    assert scribe.failed == "the summarizer refused"
+    assert writer.failed == "the summarizer refused"
 
 
 def test_without_a_summarizer_the_digest_is_the_policy() -> None:
     """As with `summarizer_llm: none`, whatever the spec names."""
     found = [
-        play_each([rounds(12)], spec_of(text), 700, on_session=lambda: None).result.cost_per_call
+        play([rounds(12)], spec_of(text), 700).result.cost_per_call
         for text in ("summary_buffer", "summary_buffer:summarizer_llm=none", "summary_buffer:summarizer_llm=gpt-4o")
     ]
     assert len(set(found)) == 1

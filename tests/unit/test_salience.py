@@ -17,16 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.context import salience
+from holdfast.context import salience, squeeze
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.signals import Signals
 from holdfast.context.units import Unit, units_of
 from holdfast.context.window import Room, Window
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, NewEntry, Tail, extend
-from holdfast.replay.playing import play
+from holdfast.domain.session import Entry, NewEntry, Tail
+from holdfast.replay import Spec, play
 from holdfast.tokens import STORED
 from tests.unit.agent_sessions import sessions
 from tests.unit.rounds import call, reply, user
@@ -290,8 +291,8 @@ def test_beside_one_long_result_there_is_room_for_what_is_important() -> None:
     entries = entries_of(user("Go."), *[call("get", {"id": f"K-11{at}"}, {"owner": f"u_{at}77"}) for at in range(9)])
     entries = entries_of(*[[entry.message] for entry in entries], call("list", {"page": "p1"}, ROWS))
     window = window_of(entries, 512)
-    shorter = salience.shortened(window, window.drop(len(window.units)), 128)
-    assert shorter.size(shorter.units[-1]) <= salience.MUST * 512
+    shorter = squeeze.with_room_to_choose(window, window.drop(len(window.units)), 128)
+    assert shorter.size(shorter.units[-1]) <= squeeze.MUST * 512
     assert [unit.entries for unit in shorter.units] == [unit.entries for unit in window.units]
     assert len(salience.kept(shorter, 512)) > 4
 
@@ -299,7 +300,7 @@ def test_beside_one_long_result_there_is_room_for_what_is_important() -> None:
 def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
     """Sessions of agents that nothing was made for: nothing refused, no orphan, no task lost, and most values are there."""
     for budget, recall in ((512, 0.68), (1024, 0.78), (2048, 0.95)):
-        result = play(sessions(), "salience", budget, on_session=lambda: None)
+        result = play(sessions(), Spec("salience"), budget).result
         assert (result.refused, result.orphans, result.tasks_lost) == (0, 0.0, 0.0)
         assert result.recall is not None
         assert result.recall >= recall, f"{budget}: {result}"

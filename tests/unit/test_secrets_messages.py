@@ -260,7 +260,7 @@ def test_the_check_warns_of_rules_that_do_nothing(tmp_path: Path) -> None:
 
 
 def test_the_check_tells_of_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.config.report.installed", lambda: False)
+    monkeypatch.setattr("holdfast.config.warnings.installed", lambda: False)
     assert checked("redaction: {enabled: true, use_builtins: false}", tmp_path).exit_code == 0
     assert checked("secret_guard: {enabled: false}", tmp_path).exit_code == 0
     report = checked("secret_guard: {}", tmp_path)
@@ -285,7 +285,7 @@ def test_the_check_tells_of_rules_that_there_are_not_with_all_else_that_is_wrong
 
 
 def test_the_check_tells_that_the_sdk_of_mcp_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.config.report.find_spec", lambda _: None)
+    monkeypatch.setattr("holdfast.config.warnings.find_spec", lambda _: None)
     assert checked("", tmp_path).exit_code == 0
     report = checked("mcp_servers: {clock: {command: x}}", tmp_path)
     assert report.exit_code == 1

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, get_args
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.domain.messages import GENESIS, Message, Part, ToolCall, canonical
+from holdfast.domain.log import as_sent, erased, extend, rewind
+from holdfast.domain.messages import GENESIS, Message, Part, ToolCall, alias, canonical, chain
 from holdfast.domain.reconcile import Plan, mode_of, reconcile_delta
 from holdfast.domain.session import (
     ERASED,
+    Ending,
     Entry,
     Kind,
     ModelCall,
     NewEntry,
+    Session,
+    SessionRef,
     Tail,
     Usage,
-    erased,
-    extend,
+    child_id,
+    is_child,
     kind_of,
-    rewind,
 )
 
 
@@ -130,6 +134,114 @@ def test_a_turn_may_be_named() -> None:
     assert tail.turn_id == 8
 
 
+def test_what_is_worked_out_when_it_grows() -> None:
+    """Running totals, the task anchor, the chain up to the last visible message, and the calls without a result."""
+    written = new([a("hello"), u("task"), u("more"), tc("x", "y", "x"), t("x"), t("elsewhere")])
+    entries, tail = extend(Tail(next_seq=3, total=100), written)
+    assert [(entry.seq, entry.total) for entry in entries] == [
+        (3, 110),
+        (4, 120),
+        (5, 130),
+        (6, 140),
+        (7, 150),
+        (8, 160),
+    ]
+    assert tail == Tail(
+        next_seq=9,
+        turn_id=1,
+        total=160,
+        digest=entries[2].digest,
+        last_seq=8,
+        last_kind="result",
+        unit=6,
+        open_calls=("y", "x"),
+        anchor=4,
+    )
+
+
+def test_a_reply_is_found_again_as_the_client_has_it() -> None:
+    """An interrupted one by whatever part of it was heard, another one by its words, with what stood before them."""
+    entries, _ = extend(
+        Tail(),
+        [
+            NewEntry(message=u("hi"), tokens=1, timestamp=0),
+            NewEntry(message=a("yes"), tokens=1, timestamp=0, metadata={"preface": "Oh "}),
+            NewEntry(message=a("no"), tokens=1, timestamp=0, metadata={"interrupted": True}),
+        ],
+    )
+    hi, yes, no = entries
+    assert (yes.digest, yes.alias) == (chain(hi.digest, a("Oh yes")), alias(hi.digest, a("Oh yes")))
+    assert no.alias == alias(yes.digest, a("no"), cut=True) != alias(yes.digest, a("no"))
+
+
+def test_what_the_client_was_sent_of_a_reply() -> None:
+    """The calls that were returned to it, and the texts that it read before; metadata of another shape is somebody else's."""
+    calls = tc("x", "y", "z")
+    assert [call.id for call in as_sent(calls, {"returned": [0, 2]}).tool_calls] == ["x", "z"]
+    somebody_elses: list[dict[str, Any]] = [
+        {},
+        {"returned": []},
+        {"returned": "02"},
+        {"preface": ""},
+        {"preface": ["Oh "]},
+    ]
+    for nothing in (None, *somebody_elses):
+        assert as_sent(calls, nothing) == calls
+        assert as_sent(a("yes"), nothing) == a("yes")
+    assert as_sent(a("yes"), {"preface": "Oh "}) == a("Oh yes")
+    image = Part("image_url", extra={"image_url": {"url": "x"}})
+    shown = Message(role="assistant", content=(image,))
+    assert as_sent(shown, {"preface": "Oh "}).content == (Part("text", "Oh "), image)
+
+
+@pytest.mark.parametrize(
+    ("idle", "own", "setting", "over"),
+    [
+        (10, None, 10, True),
+        (9, None, 10, False),
+        (10, 20, 10, False),
+        (10, 5, 20, True),
+        (10, 0, 5, False),
+        (10, None, 0, False),
+        (10, None, None, False),
+    ],
+)
+def test_when_a_session_is_over(idle: int, own: int | None, setting: int | None, *, over: bool) -> None:
+    """Its own time counts before the server's; 0 and nothing are no end."""
+    session = Session(
+        tenant="acme",
+        user_id="ada",
+        id="s",
+        created_at=0,
+        updated_at=0,
+        accessed_at=5,
+        ttl=own,
+        tail=Tail(total=7, turn_id=2),
+    )
+    assert session.expired(5 + idle, setting) is over
+    assert (session.tokens, session.turns) == (7, 3)
+
+
+def test_closed_sessions_are_over_no_more() -> None:
+    closed = Session(tenant="a", user_id="u", id="s", created_at=0, updated_at=0, status="closed", tail=Tail())
+    assert closed.expired(100, 10) is False
+
+
+def test_where_a_session_and_its_end_are() -> None:
+    """A session that gave up its name is found by its ending's id, which a closed one does not need."""
+    session = Session(tenant="a", user_id="u", id="s", created_at=0, updated_at=0, withdrawn="e", tail=Tail())
+    assert session.ref == SessionRef("u", "s", "e")
+    ending = Ending(id="e", user_id="u", session_id="s", withdrawn=True, reason="ttl", ended_at=0, due_at=0)
+    assert ending.ref == SessionRef("u", "s", "e")
+    assert msgspec.structs.replace(ending, withdrawn=False).ref == SessionRef("u", "s", "")
+
+
+def test_sessions_of_called_agents_are_known_by_their_ids() -> None:
+    assert is_child(SessionRef("u", child_id("s")))
+    assert not is_child(SessionRef("u", "s"))
+    assert child_id("s").startswith("s")
+
+
 def test_usage_sums() -> None:
     """Call by call."""
     call = ModelCall(model="m", timestamp=0, prompt_tokens=5, completion_tokens=2, cached_tokens=1)
@@ -140,6 +252,8 @@ def test_usage_sums() -> None:
 
 
 @given(some_log, st.integers(0, 12))
+@example([u("hi"), tc("x", "y"), t("x"), u("ho")], 3)  # a result of two is there
+@example([u("hi"), tc("x"), a("no"), t("x"), u("ho")], 4)  # one that came too late
 def test_going_back_is_as_never_having_gone_on(messages: list[Message], at: int) -> None:
     """The tail after a rewind is the tail there was, but for the `seq` that is given next."""
     at = min(at, len(messages))

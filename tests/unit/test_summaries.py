@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.context.explain import decisions, kept
 from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import parse
 from holdfast.context.summaries import (
@@ -19,12 +20,13 @@ from holdfast.context.summaries import (
     stored_compaction,
     summarized,
 )
-from holdfast.context.summarizing import CUT, PROMPT, Answer, Flaw, Task, chunks, cleaned, fitted, flaw, records
+from holdfast.context.summary_prompts import CUT, PROMPT, Answer, Flaw, Task, chunks, cleaned, fitted, flaw, records
 from holdfast.context.units import units_of
-from holdfast.context.view import Carried, ViewState, decode_state, encode_state
+from holdfast.context.view import FoldedView, ViewState, decode_state, encode_state
 from holdfast.context.window import Compaction, Room, Window
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part, ToolCall
-from holdfast.domain.session import Entry, NewEntry, StoredCompaction, Tail, extend
+from holdfast.domain.session import Entry, NewEntry, StoredCompaction, Tail
 from holdfast.tokens import STORED
 
 
@@ -63,7 +65,7 @@ def room_of(tokens: int) -> Room:
 def window_of(entries: Sequence[Entry], made: Policy, tokens: int) -> Window:
     """Everything, as it is before anything is made shorter."""
     still = Policy(name="none", bounded=False, anchored=made.anchored)
-    return Carried(still, room_of(tokens), None, (), entries).window(room_of(tokens))
+    return FoldedView(still, room_of(tokens), None, (), entries).window(room_of(tokens))
 
 
 def planned(entries: Sequence[Entry], tokens: int = 1000, **options: Any) -> Plan | None:
@@ -164,7 +166,9 @@ def test_one_that_is_asked_for_takes_what_is_used_down_to_the_target() -> None:
 # -- the view ------------------------------------------------------------------
 
 
-def laid(entries: Sequence[Entry], made: Policy, tokens: int, text: str = "They spoke.") -> tuple[Carried, Compaction]:
+def laid(
+    entries: Sequence[Entry], made: Policy, tokens: int, text: str = "They spoke."
+) -> tuple[FoldedView, Compaction]:
     found = certain(plan(window_of(entries, made, tokens), made))
     first = found.first(found.units)
     summary = compaction_of(text, first=first, last=found.last, total=found.total, count=STORED)
@@ -189,7 +193,7 @@ def test_a_saved_view_is_read_back_the_same() -> None:
     assert state is not None
     kept = [entry for entry in entries if entry.seq in state.keep]
     behind = [entry for entry in entries if entry.seq >= state.frontier]
-    again = Carried(made, room_of(1000), state, kept, behind)
+    again = FoldedView(made, room_of(1000), state, kept, behind)
     assert again.window(room_of(1000)).messages() == carried.window(room_of(1000)).messages()
     assert state.frontier == summary.last + 1
 
@@ -228,10 +232,29 @@ def test_the_next_plan_begins_behind_the_last_summary_and_takes_it_in() -> None:
     assert found.first(found.units) == summary.first
 
 
+def test_what_left_is_told_up_to_where_the_summary_ends_and_behind_it() -> None:
+    """Summarized first, condensed from the very next entry on, and no token is told of twice or not at all."""
+    made = buffer(budget=1000)
+    entries = entries_of(*talk(20))
+    _, summary = laid(entries, made, 1000)
+    more = entries_of(*talk(60))
+    window = summarized(made, room_of(1000), summary, more, anchor=0).window(room_of(1000))
+    sent = window.units[0].first
+    runs = decisions(window, made)
+    assert [(run.first, run.last, run.decision, run.reason) for run in runs[:3]] == [
+        (0, 0, "anchored", "the task"),
+        (1, summary.last, "compacted", "summarized"),
+        (summary.last + 1, sent - 1, "compacted", "condensed"),
+    ]
+    for run in runs:
+        assert run.tokens == sum(entry.tokens for entry in more if run.first <= entry.seq <= run.last)
+    assert kept(window, made)["compacted"] == runs[1].tokens + runs[2].tokens
+
+
 def test_what_the_digest_covered_is_read_again() -> None:
     made = buffer(budget=1000)
     entries = entries_of(*talk(60))
-    carried = Carried(made, room_of(1000), None, (), entries)
+    carried = FoldedView(made, room_of(1000), None, (), entries)
     window = carried.window(room_of(1000))
     digest = window.compaction
     assert digest is not None
@@ -240,7 +263,7 @@ def test_what_the_digest_covered_is_read_again() -> None:
     still = Policy(name="none", bounded=False)
     kept = [entry for entry in more if entry.seq in state.keep]
     behind = [entry for entry in more if entry.seq >= state.frontier]
-    found = certain(plan(Carried(still, room_of(1000), state, kept, behind).window(room_of(1000)), made))
+    found = certain(plan(FoldedView(still, room_of(1000), state, kept, behind).window(room_of(1000)), made))
     assert found.gap == (0, state.frontier)
     assert found.digest == digest
     before = entries[state.frontier].total - entries[state.frontier].tokens
@@ -270,7 +293,7 @@ def test_a_message_that_was_current_and_is_not_any_more_is_covered() -> None:
     assert 4 in state.keep
     behind = [entry for entry in kept if entry.seq >= state.frontier]
     head = [entry for entry in kept if entry.seq in state.keep]
-    found = certain(plan(Carried(still, room_of(1000), state, head, behind).window(room_of(1000)), made))
+    found = certain(plan(FoldedView(still, room_of(1000), state, head, behind).window(room_of(1000)), made))
     assert 4 in {unit.first for unit in found.units}
 
 

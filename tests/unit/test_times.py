@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
 from holdfast.recall.questions import question_of
-from holdfast.recall.times import mentioned, time_range
+from holdfast.recall.times import TimeRange, times_of
 
 ZONES = [
     "UTC",
@@ -24,6 +24,16 @@ ZONES = [
 ]
 WEDNESDAY = datetime(2023, 5, 17, 15, 30, tzinfo=UTC)
 moments = st.datetimes(datetime(1990, 1, 1), datetime(2060, 1, 1)).map(lambda one: one.replace(tzinfo=UTC))  # noqa: DTZ001
+
+
+def time_range(text: str, now: int, zone: str = "UTC") -> TimeRange | None:
+    """The time in which something was said that is asked for."""
+    return times_of(text, now, zone)[0]
+
+
+def mentioned(text: str, now: int) -> tuple[int, int] | None:
+    """The one time that is named, whatever for."""
+    return times_of(text, now)[1]
 
 
 def ms(moment: datetime) -> int:
@@ -275,3 +285,11 @@ def test_a_moment_that_no_calendar_has() -> None:
 
 def noon(one: date, zone: str) -> int:
     return ms(datetime(one.year, one.month, one.day, 12, tzinfo=ZoneInfo(zone)))
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+def test_the_first_day_of_the_calendar_is_no_error(zone: str) -> None:
+    """Seen from another zone it would be the year before the first one."""
+    now = ms(datetime(2026, 1, 1, 12, tzinfo=UTC))
+    for text in ("What did I say in the last 2025 years?", "What did we discuss since 2025 years ago?"):
+        times_of(text, now, zone)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.recall.questions import question_of
-from holdfast.recall.times import mentioned, time_range
-from tests.unit.test_times import WEDNESDAY, day, moments, ms, shown
+from tests.unit.test_times import WEDNESDAY, day, mentioned, moments, ms, shown, time_range
 
 YESTERDAY = ("2023-05-16", "2023-05-17")
 LAST_WEEK = ("2023-05-08", "2023-05-15")

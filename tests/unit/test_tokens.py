@@ -1,3 +1,5 @@
+"""Counting tokens: the published vocabularies, known counts, messages, media and tools, and which counter a model has."""
+
 from __future__ import annotations
 
 import base64

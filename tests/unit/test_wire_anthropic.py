@@ -383,6 +383,20 @@ def test_what_is_no_list_of_blocks_is_passed_over(blocks: Any) -> None:
     assert replied("Kelp.", blocks)[-1] == {"type": "text", "text": "Kelp."}
 
 
+@pytest.mark.parametrize(
+    ("content", "blocks"),
+    [
+        ("None", [{"type": "text"}]),
+        ("7", [{"type": "text", "text": 7}]),
+        ("Kelp.", [{"type": "text", "text": "Kelp."}, {"type": "server_tool_use", "id": [1]}]),
+        ("Kelp.", [{"type": "text", "text": "Kelp."}, {"type": "web_search_tool_result", "tool_use_id": {"a": 1}}]),
+    ],
+)
+def test_blocks_of_a_clients_own_making_break_no_call(content: str, blocks: Any) -> None:
+    """What a client puts into a field of ours is in the log for good: every later call is made of it."""
+    assert replied(content, blocks) == [{"type": "text", "text": content}]
+
+
 def test_names_of_users_are_told_and_fields_of_others_left() -> None:
     """A name is a text of its own; fields that the API does not know would be refused."""
     user = {"role": "user", "name": "ada", "content": [{"type": "text", "text": "hi", "foo": 1}], "bar": 2}

@@ -389,3 +389,10 @@ def test_words_are_told_the_short_way_as_the_long_one(content: list[Json]) -> No
             delta = {"type": "text_delta", "text": words}
             assert events == [{"type": "content_block_delta", "index": short.index, "delta": delta}]
     assert short.end() == long.end()
+
+
+@pytest.mark.parametrize("blocks", [[{"text": "x"}], [{"type": ["text"]}], [5], 5])
+def test_blocks_of_another_upstreams_making_are_passed_over(blocks: Any) -> None:
+    """What it says in the field is not Anthropic's: its words are told all the same."""
+    message = {"role": "assistant", "content": "Kelp.", "content_blocks": blocks}
+    assert message_of({"choices": [{"message": message}]})["content"] == [{"type": "text", "text": "Kelp."}]

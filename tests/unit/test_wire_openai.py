@@ -16,8 +16,9 @@ from hypothesis.strategies import SearchStrategy
 from msgspec import UNSET
 from openai.types.chat import ChatCompletionMessage
 
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part, ToolCall, decode_payload, encode_payload
-from holdfast.domain.session import Entry, NewEntry, Tail, extend
+from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import InvalidMessage
 from holdfast.wire.openai import OWN_FIELDS, entry_to, message_from, message_to, messages_from, split_system
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.domain.log import erased, extend
 from holdfast.domain.messages import Message, Part, ToolCall
-from holdfast.domain.session import NewEntry, Tail, erased, extend
+from holdfast.domain.session import NewEntry, Tail
 from holdfast.errors import InvalidMessage, InvalidMetadata
 from holdfast.wire.exports import import_from, own_fields
 from holdfast.wire.openai import message_from

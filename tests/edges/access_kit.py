@@ -1,0 +1,188 @@
+"""A server that takes keys and tokens, each kind of caller, and a request to each of its routes for something of ada's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.domain.memory import Memory, MemoryDelta, Owner
+from holdfast.domain.session import NewCompaction, SessionRef
+from holdfast.server.permissions import METHODS, PERMISSIONS, REST
+from holdfast.stores.base import Append
+from tests.clocks import START, Clock
+from tests.edges.keys import AUDIENCE, ISSUER, bearer, key_set, made, token
+from tests.edges.server import Served, gateway
+
+CHAT = ("POST", "/v1/chat/completions")
+TURN: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+LOG = [{"role": "user", "content": "ada's secret"}, {"role": "assistant", "content": "kept"}]
+BODIES: dict[tuple[str, str], Any] = {
+    CHAT: {**TURN, "session_id": "s"},
+    ("POST", "/v1/messages"): {**TURN, "session_id": "s"},
+    ("POST", "/v1/messages/count_tokens"): TURN,
+    ("POST", "/v1/sessions"): {},
+    ("PUT", "/v1/sessions/{session_id}"): {"messages": LOG},
+    ("PATCH", "/v1/sessions/{session_id}"): {"metadata": {"a": 1}},
+    **{
+        (method, path): body
+        for path, key in (
+            ("/v1/sessions/{session_id}/state", "topic"),
+            ("/v1/users/{user_id}/state", "user:theme"),
+            ("/v1/state", "app:motd"),
+        )
+        for method, body in (("PATCH", {key: "new"}), ("POST", {"changes": [{"op": "set", "key": key, "value": 1}]}))
+    },
+    ("POST", "/v1/sessions/{session_id}/fork"): {},
+    ("POST", "/v1/sessions/{session_id}/move"): {"id": "moved"},
+    ("POST", "/v1/sessions/{session_id}/rewind"): {"at_turn": 0},
+    ("POST", "/v1/sessions/{session_id}/messages"): TURN,
+    ("PATCH", "/v1/sessions/{session_id}/messages/{seq}"): {"pinned": True},
+    ("POST", "/v1/sessions/{session_id}/context"): {},
+    ("POST", "/v1/sessions/{session_id}/compactions"): {"preview": True},
+    ("POST", "/v1/sessions/{session_id}/interrupt"): {},
+    ("POST", "/v1/sessions/{session_id}/speak"): {"text": "hm"},
+    ("POST", "/v1/workspaces/{agent}/checkpoint"): {"note": "now"},
+    ("POST", "/v1/memories"): {"content": "tea is at five", "user_id": "ada"},
+    ("POST", "/v1/memories/dream"): {"user_id": "ada"},
+    ("PATCH", "/v1/memories/{memory_id}"): {"importance": 1},
+    ("POST", "/v1/memories/{memory_id}/review"): {"decision": "accept"},
+}
+"""A body that is taken, where one is needed."""
+QUERIES: Final = {
+    ("GET", "/v1/search"): "?q=secret&user_id=ada",
+    ("GET", "/v1/memories"): "?q=memory&user_id=ada",
+    ("POST", "/v1/memories"): "",
+    ("POST", "/v1/memories/dream"): "",
+    ("GET", "/v1/memories/diary"): "?user_id=ada",
+    ("DELETE", "/v1/memories"): "?source_session=s&user_id=ada",
+}
+"""A query, likewise."""
+ROUTES: Final = sorted(set(PERMISSIONS) - {(method, REST) for method in METHODS})
+OWN: Final = {"POST /v1/chat/completions", "POST /v1/messages", "PUT /v1/sessions/{session_id}"}
+"""Routes that make a session of that name where the caller has none: they never reach another one's."""
+MEMORY: Final = "mem_" + "0" * 31 + "1"
+"""One of ada's, held for review."""
+
+
+def auth(folder: Path) -> str:
+    """The configuration: keys, tokens and workspaces."""
+    file = folder / "jwks.json"
+    file.write_bytes(key_set())
+    said = {"jwks_file": str(file), "issuer": ISSUER, "audience": AUDIENCE, "role_claim": "role"}
+    kept = {"workspace_git": {"path": str(folder / "workspaces")}}
+    return f"auth: {json.dumps({'jwt': said})}\nhooks: {json.dumps(kept)}"
+
+
+async def callers(served: Served) -> dict[str, dict[str, str]]:
+    """The headers of each kind of caller."""
+    hf = served.hf
+    await hf.store.revoke_key((revoked := await made(hf)).split("_")[1], timestamp=START)
+    keys = {
+        "bad": "hf_" + "a" * 16 + "_" + "b" * 52,
+        "malformed": "hf_nonsense",
+        "expired": await made(hf, expires_at=START),
+        "revoked": revoked,
+        "forged": token()[:-6] + "AAAAAA",
+        "read": await made(hf, role="read"),
+        "read of ada": await made(hf, role="read", user_id="ada"),
+        "reading token": token(role="read"),
+        "write": await made(hf),
+        "write of ada": await made(hf, user_id="ada"),
+        "token": token(),
+        "admin": await made(hf, role="admin"),
+        "admin of ada": await made(hf, role="admin", user_id="ada"),
+        "bob": await made(hf, role="admin", user_id="bob"),
+        "other tenant": await made(hf, role="admin", tenant="t2"),
+        "ada of another tenant": await made(hf, role="admin", tenant="t2", user_id="ada"),
+    }
+    return {"nobody": {}, **{name: bearer(key) for name, key in keys.items()}}
+
+
+@asynccontextmanager
+async def server(folder: Path) -> AsyncIterator[Served]:
+    """A server that takes keys and tokens, with a clock that stands."""
+    async with gateway(lambda _: "ok", auth(folder), clock=Clock()) as (served, _):
+        yield served
+
+
+async def furnish(served: Served, user: str = "ada") -> None:
+    """Ada's session, with all that a route may name."""
+    hf, ref = served.hf, SessionRef(user, "s")
+    for tenant in (hf.tenant, "t2"):
+        async with hf.serving(tenant) as one:
+            for session in (await one.sessions()).sessions:
+                await one.remove(session.ref)
+    await hf.import_({"messages": LOG}, session_id="s", user_id=user)
+    await hf.artifacts.save(ref, "a.txt", b"ada's artifact", mime_type="text/plain")
+    await hf.handle(await hf.store.get(ref)).state.set("topic", "ada's topic")
+    await hf.user_state(user).set("user:note", "ada's note")
+    await hf.store.drop_memories(Owner("user", user))
+    held = Memory(
+        id=MEMORY,
+        owner=Owner("user", user),
+        content="ada's memory",
+        origin="tool",
+        status="quarantined",
+        created_at=START,
+        updated_at=START,
+    )
+    await hf.store.change_memories(held.owner, MemoryDelta(put=(held,)), timestamp=START)
+    session = await hf.store.get(ref)
+    laid = NewCompaction(
+        view="v",
+        first=0,
+        last=1,
+        through=1,
+        total=session.tail.total,
+        kind="summary",
+        text="ada's summary",
+        tokens=3,
+        source_tokens=9,
+        created_at=START,
+    )
+    await hf.store.append(ref, Append(entries=[], timestamp=START, expect=session.version, compactions=[laid]))
+
+
+def url(path: str, **names: str) -> str:
+    """A route with its parameters filled in."""
+    known = {
+        "session_id": "s",
+        "seq": "0",
+        "compaction_id": "1",
+        "name": "a.txt",
+        "user_id": "ada",
+        "agent": "default",
+        "memory_id": MEMORY,
+        **names,
+    }
+    return re.sub(r"{(\w+)}", lambda found: known[found[1]], path)
+
+
+async def ask(served: Served, route: tuple[str, str], headers: dict[str, str], query: str = "", **names: str) -> Any:
+    """A request of that route that is right but for who asks."""
+    method, path = route
+    content = b"x" if route == ("PUT", "/v1/sessions/{session_id}/artifacts/{name}") else None
+    if route in BODIES:
+        content = json.dumps(BODIES[route]).encode()
+    query = query or QUERIES.get(("GET" if method == "HEAD" else method, path), "")
+    return await served.http.request(method, url(path, **names) + query, headers=headers, content=content)
+
+
+async def everything(served: Served) -> Any:
+    """All that ada has in the server's own tenant."""
+    ref = SessionRef("ada", "s")
+    return (
+        await served.hf.export(ref, retired=True, calls=True, digests=True),
+        await served.hf.store.compactions(ref),
+        (await served.hf.artifacts.page(ref)).artifacts,
+        await served.hf.user_state("ada").all(),
+    )
+
+
+def same(response: Any) -> str:
+    """An answer, whichever name it was asked for."""
+    return str(response.text).replace("'q'", "'s'")

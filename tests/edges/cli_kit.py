@@ -1,0 +1,23 @@
+"""What tests of the command line share."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from holdfast.cli import commands
+
+
+def sessions(*args: str, **more: Any) -> Result:
+    return CliRunner().invoke(commands, ["sessions", *args], prog_name="holdfast", **more)
+
+
+def store(*given: dict[str, Any]) -> None:
+    result = sessions("import", "-", input="\n".join(json.dumps(one) for one in given))
+    assert result.exit_code == 0, result.stderr
+
+
+def said(text: str, *, name: str = "s") -> dict[str, Any]:
+    return {"id": name, "messages": [{"role": "user", "content": text}]}

@@ -1,0 +1,70 @@
+"""Models that say what a test has them say, and a Holdfast whose first one has all the others stand in for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.agents import Agent, Llm, Roster
+from holdfast.errors import ModelUnavailable
+from holdfast.holdfast import Holdfast
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn, TurnRequest
+from holdfast.wire.openai import message_from
+from tests.clocks import Clock
+from tests.service.told_model import REF, ToldModel
+
+DOWN = ModelUnavailable("http://one answered 503: overloaded", status=503)
+
+
+class Spoken(ToldModel):
+    """One of several models, by its name."""
+
+    def __init__(self, name: str, say: Any, origin: str | None = None) -> None:
+        super().__init__(say, name=name, origin=origin)
+
+
+@asynccontextmanager
+async def house(
+    *models: Spoken, fields: Mapping[str, Mapping[str, Any]] | None = None, **settings: Any
+) -> AsyncIterator[tuple[Holdfast, Clock]]:
+    """A Holdfast whose first model has all the others stand in for it; `fields` are of their llms."""
+    clock = settings.setdefault("clock", Clock())
+    llms = {
+        model.name: Llm(name=model.name, model="gpt-4o", client=model, **dict((fields or {}).get(model.name, {})))
+        for model in models
+    }
+    first = llms[models[0].name]
+    if not first.fallbacks:
+        llms[first.name] = Llm(
+            **{name: getattr(first, name) for name in first.__struct_fields__ if name != "fallbacks"},
+            fallbacks=tuple(model.name for model in models[1:]),
+        )
+    roster = Roster(llms, {"kim": Agent(name="kim")}, context=settings.pop("context", None))
+    async with Holdfast("sqlite://:memory:", roster=roster, **settings) as hf:
+        await hf.session("s")
+        yield hf, clock
+
+
+async def ask(hf: Holdfast, text: str = "hi", **fields: Any) -> tuple[str, Turn]:
+    """A turn of `s`: what was said, and the turn."""
+    model = fields.pop("model", None)
+    incoming = (message_from({"role": "user", "content": text}),)
+    turn = Turn(hf.engine, TurnRequest(ref=REF, voice=hf.roster.voice(model=model), incoming=incoming, **fields))
+    said = ""
+    async for chunk in respond(turn):
+        said += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+    return said, turn
+
+
+async def long_talk(hf: Holdfast) -> None:
+    """Some 12,000 tokens that no model was sent yet."""
+    handle = await hf.session("s")
+    for n in range(40):
+        await handle.append([{"role": "user", "content": f"{n} " + "word " * 300}])
+        await handle.append([{"role": "assistant", "content": "aye"}])
+
+
+async def log(hf: Holdfast) -> list[str]:
+    return [entry.message.text for entry in await hf.store.entries(REF)]

@@ -1,0 +1,128 @@
+"""A store with an index that follows it, and what must be in that."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NewEntry, SessionRef
+from holdfast.errors import SessionNotFound
+from holdfast.indexes.feeding import channel_of, said_in
+from holdfast.indexes.following import followed
+from holdfast.indexes.service import IndexService
+from holdfast.recall.base import Index, Lookup, Space
+from holdfast.recall.terms import terms_of
+from holdfast.stores import open_store
+from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.indexes import open_index
+
+TENANT = "acme"
+MEMORY = "sqlite://:memory:"
+
+
+def said(role: str, text: str, at: int = 1, **more: Any) -> NewEntry:
+    """An entry about to be appended."""
+    return NewEntry(
+        message=Message(role=role, content=text, tool_call_id="c" if role == "tool" else None),
+        tokens=1,
+        timestamp=at,
+        **more,
+    )
+
+
+class Bench:
+    """A store, the same with an index that follows it, and the index's service.
+
+    Attributes:
+        elsewhere: the store as another process sees it that has no index.
+        here: the store that tells the index.
+        time: milliseconds since the epoch; tests move it.
+    """
+
+    def __init__(self, store: Store, index: Index, **settings: Any) -> None:
+        self.time = 1_000_000
+        self.elsewhere = store
+        self.index = index
+        self.settings = settings
+        self.service = self.another()
+        self.here = followed(store, lambda _: self.service)
+
+    def another(self) -> IndexService:
+        """One more process on the same store and index."""
+        number = self.settings.pop("number", 0) + 1
+        self.settings["number"] = number
+        more = {key: value for key, value in self.settings.items() if key != "number"}
+        return IndexService(self.elsewhere, self.index, lambda: self.time, f"holder-{number}", **more)
+
+    async def make(self, ref: SessionRef, *texts: str, store: Store | None = None) -> None:
+        """A session of the user's and the assistant's messages, in turn."""
+        store = store or self.here
+        self.time += 1
+        await store.create(NewSession(id=ref.id, user_id=ref.user_id, timestamp=self.time))
+        if texts:
+            await self.say(ref, *texts, store=store)
+
+    async def say(self, ref: SessionRef, *texts: str, store: Store | None = None, **more: Any) -> None:
+        """More of them."""
+        self.time += 1
+        entries = [said("assistant" if number % 2 else "user", text, self.time) for number, text in enumerate(texts)]
+        await (store or self.here).append(ref, Append(entries=entries, timestamp=self.time, **more))
+
+    async def found(self, user: str, words: str, **more: Any) -> list[tuple[str, int]]:
+        """Sessions and places of what has any of these words."""
+        lookup = Lookup(space=Space("talk", user), terms=tuple(terms_of(words).counts), **more)
+        return [(one.session, one.seq) for one in (await self.index.lookup(lookup)).found]
+
+    async def wanted(self, ref: SessionRef) -> dict[int, bytes] | None:
+        """What the index must hold of a session; None: nothing."""
+        try:
+            await self.elsewhere.get(ref)
+        except SessionNotFound:
+            return None
+        return {one.entry.seq: one.digest for one in said_in(await self.elsewhere.entries(ref)) if one.words}
+
+    async def check(self, refs: Sequence[SessionRef]) -> None:
+        """The index holds what the logs say, each entry in its place."""
+        for ref in refs:
+            wanted, space = await self.wanted(ref), Space("talk", ref.user_id)
+            held = dict(await self.index.held(space, ref.id, limit=10_000))
+            assert held == (wanted or {}), ref
+            known = await self.index.progress(space, ref.id)
+            if wanted is None:
+                assert known is None, ref
+                continue
+            session = await self.elsewhere.get(ref)
+            assert known is not None, ref
+            assert known.complete, ref
+            assert known.identity == session.identity
+            assert known.version <= session.version
+            await self._check_places(ref)
+
+    async def _check_places(self, ref: SessionRef) -> None:
+        """Neighbours in the log have neighbouring places, but for gaps that only grow."""
+        said_there = [one for one in said_in(await self.elsewhere.entries(ref)) if one.words]
+        documents = await self.index.at(Space("talk", ref.user_id), ref.id, [one.entry.seq for one in said_there])
+        place = {one.seq: one.place for one in documents}
+        for channel in ("talk", "tool"):
+            places = [place[one.entry.seq] for one in said_there if channel_of(one.entry) == channel]
+            assert places == sorted(set(places)), ref
+        frequencies = await self.index.lookup(Lookup(space=Space("talk", ref.user_id)))
+        assert frequencies.documents >= 0
+
+
+@asynccontextmanager
+async def bench(store: str = MEMORY, index: str = MEMORY, **settings: Any) -> AsyncIterator[Bench]:
+    """A bench; the service is closed behind it."""
+    opened = await open_store(store, tenant=TENANT)
+    try:
+        there = await open_index(index, tenant=TENANT)
+        try:
+            made = Bench(opened, there, **settings)
+            yield made
+            await made.service.close()
+        finally:
+            await there.close()
+    finally:
+        await opened.close()

@@ -1,0 +1,93 @@
+"""What the tests of a session's life share: a Holdfast whose clock is moved by hand, and hooks that write down what they hear."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.session import EndReason, Session, SessionRef
+from holdfast.errors import SessionNotFound
+from holdfast.holdfast import Holdfast
+from holdfast.hooks import EndedSession
+from holdfast.hooks.callbacks import ENDS
+from holdfast.life.settings import LifeSettings
+from holdfast.life.telling import Patience
+from tests.clocks import Clock
+
+MEMORY = "sqlite://:memory:"
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+
+def ref(name: str, user: str = "default") -> SessionRef:
+    """The session of that id."""
+    return SessionRef(user, name)
+
+
+@asynccontextmanager
+async def life(url: str, clock: Clock, **settings: Any) -> AsyncIterator[Holdfast]:
+    """A Holdfast that does nothing in the background by itself, with these settings of sessions' life."""
+    hf = Holdfast(url, clock=clock, life=LifeSettings(**{"sweep": False, **settings}))
+    async with hf:
+        yield hf
+
+
+def file(path: Path) -> str:
+    """A database in a file."""
+    return f"sqlite:///{path}/s.db"
+
+
+async def talk(hf: Holdfast, name: str, text: str = "hello") -> None:
+    """A message to a session, made if there is none."""
+    session = await hf.session(name)
+    await session.append(text)
+
+
+async def state(hf: Holdfast, name: str) -> str:
+    """What becomes of who asks for a session: `active`, `closed`, or `gone`."""
+    try:
+        return (await hf.store.get(ref(name))).status
+    except SessionNotFound:
+        return "gone"
+
+
+async def rows(hf: Holdfast) -> dict[str, Session]:
+    """The sessions as the database has them, expired or not."""
+    page = await hf.engine.life.store.list(limit=1000)
+    return {session.id: session for session in page.sessions}
+
+
+class Ear:
+    """A hook that writes down what it is told, and fails when it is to.
+
+    Attributes:
+        heard: reason and session of each call that was answered, in order.
+        calls: the same of each call, with its delivery id and attempt.
+    """
+
+    def __init__(self, name: str = "ear", reasons: Collection[EndReason] = ENDS) -> None:
+        self.name = name
+        self.reasons = frozenset(reasons)
+        self.heard: list[tuple[str, str]] = []
+        self.texts: list[list[str]] = []
+        self.calls: list[tuple[str, str, str, int]] = []
+        self.failing = 0
+
+    async def __call__(self, ended: EndedSession) -> None:
+        self.calls.append((ended.reason, ended.id, ended.delivery_id, ended.attempt))
+        if self.failing:
+            self.failing -= 1
+            raise RuntimeError("no ear for it")
+        texts = [entry.message.text async for entry in ended.entries()]
+        self.heard.append((ended.reason, ended.id))
+        self.texts.append(texts)
+
+
+def patience(hf: Holdfast, **changes: Any) -> Patience:
+    """Change how long telling hooks may take."""
+    hf.engine.teller.patience = msgspec.structs.replace(hf.engine.teller.patience, **changes)
+    return hf.engine.teller.patience

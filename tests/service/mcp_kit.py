@@ -1,0 +1,16 @@
+"""Settings of the tests' own server of the Model Context Protocol."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from holdfast.tools.mcp.settings import McpSettings
+
+STUB = Path(__file__).with_name("mcp_stub.py")
+
+
+def stub(**settings: Any) -> McpSettings:
+    """The stub over stdio."""
+    return McpSettings(**{"name": "stub", "command": sys.executable, "args": (str(STUB), "stdio"), **settings})

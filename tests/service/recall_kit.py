@@ -1,0 +1,169 @@
+"""A database of each kind where users talk and are remembered: for tests of recall that hold on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from holdfast.agents import Llm, Roster
+from holdfast.domain.memory import Memory
+from holdfast.holdfast import Holdfast
+from holdfast.indexes.settings import IndexSettings
+from holdfast.recall.vectors import vector_of
+from holdfast.stores import open_store
+from holdfast.stores.indexes import open_index
+from tests.clocks import Clock
+from tests.service.index_kit import TENANT, Bench
+from tests.service.search_kit import lasting
+from tests.service.told_model import ToldModel
+from tests.stores.servers import Postgres, Server, reached
+
+PLACES = ("sqlite", "postgres", "mysql", "redis")
+SHARED = ("postgres", "pgvector", "mysql")
+"""Where all servers have one index, beside the sessions."""
+QUESTIONS = ("gate code", "soup with kelp", "when does the ferry leave", "order ORD-17", "会議", "code kelp ferry")
+REMEMBERED = ("any allergies to peanuts?", "where does she live, in Porto?", "gate code", "when does the ferry leave")
+
+
+class Letters:
+    """Makes vectors of how often letters stand in a text.
+
+    Attributes:
+        given: the texts that it was asked for.
+
+    Args:
+        told: each of them is told to it.
+    """
+
+    def __init__(self, told: Callable[[str], object] = lambda _: None) -> None:
+        self.name = "test/letters"
+        self.dimension: int | None = 26
+        self.given: list[str] = []
+        self._told = told
+
+    async def embed(self, texts: Any) -> list[bytes]:
+        """See `Embedder.embed`."""
+        self.given += texts
+        for text in texts:
+            self._told(text)
+        return [vector_of([text.lower().count(chr(letter)) + 0.01 for letter in range(97, 123)]) for text in texts]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Place:
+    """A database where nothing is yet.
+
+    Attributes:
+        url: of the store.
+        index: of the index.
+        clock: of its servers in this process; it stands until a test moves it.
+    """
+
+    def __init__(self, url: str, index: str, database: Server | None = None) -> None:
+        self.url = url
+        self.index = index
+        self.clock = Clock()
+        self._database = database
+
+    @asynccontextmanager
+    async def server(self, **settings: Any) -> AsyncIterator[Holdfast]:
+        """A server on it, that sweeps and walks when the test says so."""
+        index = IndexSettings(**{"url": self.index, **settings.pop("index", {})})
+        model = Llm(name="default", model="gpt-4o", client=ToldModel(lambda _: "Noted."))
+        more = {"clock": self.clock, "life": lasting(), "roster": Roster({"default": model}), **settings}
+        async with Holdfast(self.url, tenant=TENANT, index=index, **more) as hf:
+            yield hf
+
+    def compares_vectors(self) -> bool:
+        """Whether the database does so by itself: PostgreSQL where it has the extension."""
+        asked = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
+        return isinstance(self._database, Postgres) and bool(self._database.ask(asked))
+
+    async def behind(self) -> None:
+        """Go on when nobody is connected any more: what a dead process had begun, the database may still end."""
+        if self._database is not None:
+            assert await anyio.to_thread.run_sync(partial(self._database.left, self.url, patience=60)) == 0
+
+    async def check(self) -> None:
+        """The index holds what the logs say, and nothing else."""
+        store = await open_store(self.url, tenant=TENANT)
+        index = await open_index(self.index, tenant=TENANT)
+        try:
+            refs = [one.ref for one in (await store.list(limit=1000)).sessions]
+            await Bench(store, index).check(refs)
+            held = await index.sources(limit=1000)
+            assert {one[1] for one in held if one[0].kind == "talk"} <= {ref.id for ref in refs}
+        finally:
+            await index.close()
+            await store.close()
+
+
+def placed(name: str, folder: Path) -> Iterator[Place]:
+    """A place of that kind, one of `PLACES` or `pgvector`; for a fixture."""
+    beside = f"sqlite:///{folder}/chat.index.db"
+    if name == "sqlite":
+        yield Place(f"sqlite:///{folder}/chat.db", beside)
+        return
+    database = reached(name)
+    url = database.place()
+    try:
+        yield Place(url, url if name in SHARED else beside, database)
+    finally:
+        database.drop(url)
+
+
+everywhere = pytest.mark.parametrize("place", PLACES, indirect=True)
+
+
+def service(hf: Holdfast) -> Any:
+    """A server's index."""
+    assert hf.engine.index is not None
+    return hf.engine.index
+
+
+async def talked(hf: Holdfast, user: str = "ada") -> None:
+    """Conversations by turns and by appends, some of which is taken back, erased and deleted."""
+    turns = await hf.session("a", user_id=user)
+    for text in ("My gate code is 4711.", "Soup with kelp, please.", "Never mind the walrus."):
+        await turns.send(text)
+    await turns.rewind(1)
+    await turns.send("The ferry leaves at nine.")
+    plain = await hf.session("b", user_id=user)
+    await plain.append(
+        [{"role": "user", "content": "Where is order ORD-17?"}, {"role": "assistant", "content": "会議室"}]
+    )
+    await plain.append(
+        [{"role": "user", "content": "my secret is swordfish"}, {"role": "assistant", "content": "kelp"}]
+    )
+    gone = await hf.session("c", user_id=user)
+    await gone.append({"role": "user", "content": "The code of the garage is platypus"})
+    await service(hf).settled()
+    await hf.erase(plain.ref, 2)
+    await gone.delete()
+    await service(hf).settled()
+
+
+async def answers(hf: Holdfast, user: str = "ada", **asked: Any) -> list[Any]:
+    """All that searches find, with scores, in their order."""
+    return [(await hf.search(question, user, **asked)).hits for question in QUESTIONS]
+
+
+async def remembered(hf: Holdfast, user: str = "ada") -> list[Memory]:
+    """Memories, the last of which takes the place of another."""
+    texts = ("She is allergic to peanuts", "She lives in Lisbon", "Her gate code is 4711", "The ferry leaves at nine")
+    made = [(await hf.memories.remember(text, user_id=user)).memory for text in texts]
+    newer = await hf.memories.update(made[1].id, content="She lives in Porto")
+    return [made[0], *made[2:], newer.memory]
+
+
+async def recalled(hf: Holdfast, questions: Iterable[str] = REMEMBERED, user: str = "ada", **asked: Any) -> list[Any]:
+    """All memories that answer, with scores, in their order."""
+    return [(await hf.memories.recall(one, user_id=user, signal=False, **asked)).found for one in questions]

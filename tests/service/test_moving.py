@@ -1,0 +1,408 @@
+"""A session that changes hands is the other user's with everything; nothing stays, and a move that was interrupted is finished."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.agents import Agent, Roster
+from holdfast.domain.media.parts import hashes_of
+from holdfast.domain.messages import Message
+from holdfast.domain.session import CHILD, PARENT, Claim, ModelCall, NewEntry, SessionRef
+from holdfast.errors import (
+    Conflict,
+    InvalidRequest,
+    SessionBusy,
+    SessionExists,
+    SessionNotFound,
+    StoreUnavailable,
+)
+from holdfast.hooks.transcripts import Transcripts
+from holdfast.life.settings import LifeSettings
+from holdfast.recognition.recognising import recognised
+from holdfast.sessions.handle import SessionHandle
+from holdfast.sessions.moving import CLAIMED
+from holdfast.stores.base import Append, SessionPatch
+from holdfast.testing.contract.kit import compaction
+from tests.clocks import Clock
+from tests.service.turns_kit import REF as STAGE_REF
+from tests.service.turns_kit import begun, on_stage
+from tests.stores.servers import place
+
+ADA, BOB = SessionRef("ada", "s"), SessionRef("bob", "s")
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 256
+SAID = "where does the kelp grow when the tide is out"
+STILL = LifeSettings(session_ttl=0, sweep=False)
+
+
+@pytest.fixture(params=["sqlite", "postgres", "mysql", "redis", "redis-cluster"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database of each kind."""
+    with place(request.param, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def hf(url: str, clock: Clock) -> AsyncIterator[holdfast.Holdfast]:
+    roster = Roster(agents={"guide": Agent(name="guide")})
+    async with holdfast.open(url, clock=clock, life=STILL, roster=roster) as hf:
+        yield hf
+
+
+async def furnished(hf: holdfast.Holdfast, clock: Clock) -> SessionHandle:
+    """Ada's session, with one of everything."""
+    await hf.create("s", user_id="ada", state={"k": 1, "user:theme": "dark"}, metadata={"m": [2]}, ttl=10**9)
+    session = await hf.session("s", user_id="ada", system="Be brief.")
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"}}
+    clock.now += 1000
+    await session.append(
+        [
+            {"role": "user", "content": SAID, "pinned": True},
+            {"role": "assistant", "content": "on the rocks"},
+            {"role": "user", "content": [{"type": "text", "text": "and here?"}, picture]},
+            {"role": "assistant", "content": "not here", "importance": 0.5},
+        ]
+    )
+    call = ModelCall(model="m", timestamp=1, prompt_tokens=10, build=b"b", hash=b"h" * 16, through=2)
+    laid = compaction(0, 1, "They spoke of kelp.", view="v")
+    await hf.store.append(session.ref, Append(timestamp=clock.now, retire_from=3, calls=[call], compactions=[laid]))
+    await session.append([{"role": "assistant", "content": "nowhere near"}])
+    for text in ("one", "two", "three"):
+        await session.artifacts.save("note.txt", text.encode(), author="ada", metadata={"text": text})
+    await session.artifacts.delete("note.txt", 1)
+    await session.artifacts.save("user:shared.txt", b"of the user")
+    return session
+
+
+async def seen(hf: holdfast.Holdfast, ref: SessionRef) -> dict[str, Any]:
+    """All that there is of a session, but for whose it is."""
+    store = hf.store
+    session = await store.get(ref)
+    held = list(await hf.artifacts.held(ref))
+    contents = [b"".join([chunk async for chunk in hf.artifacts.read(one)]) for one in held]
+    export = await hf.export(ref, retired=True, calls=True, digests=True)
+    return {
+        **{name: value for name, value in export.items() if name not in ("user_id", "version", "artifacts")},
+        "identity": session.identity,
+        "accessed_at": session.accessed_at,
+        "tail": session.tail,
+        "compactions": [(one.text, one.view, one.first, one.last) for one in await store.compactions(ref, live=True)],
+        "artifacts": [(one.name, one.version, one.created_at, one.author, one.metadata) for one in held],
+        "contents": contents,
+        "media": dict(await store.media(ref, hashes_of(one.message for one in await store.entries(ref, retired=True)))),
+    }
+
+
+async def found(hf: holdfast.Holdfast, user_id: str) -> SessionRef | None:
+    """Which of a user's sessions a transcript is taken for that names none."""
+    said = [Message(role="user", content=SAID), Message(role="assistant", content="on the rocks")]
+    said.append(Message(role="user", content="what then?"))
+    landing = await recognised(hf.store, user_id, said, (), match_system="rank", whole=False)
+    return None if landing is None else landing.place.ref
+
+
+async def test_all_of_it_is_the_other_users(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """Log with what was retired, state, media, artifacts by their numbers, calls, compactions, times; and none of it stays."""
+    await furnished(hf, clock)
+    before = await seen(hf, ADA)
+    assert before["contents"] == [b"one", b"three"]
+    assert before["media"]
+    assert await found(hf, "ada") == ADA
+    clock.now += 50_000
+    session = await hf.move(ADA, user_id="bob")
+    assert session.ref == BOB
+    assert await seen(hf, BOB) == before
+    assert await session.verify() == 5
+    assert (await found(hf, "bob"), await found(hf, "ada")) == (BOB, None)
+    with pytest.raises(SessionNotFound):
+        await hf.store.get(ADA)
+    assert (await hf.sessions(user_id="ada")).sessions == ()
+    again = await hf.session("s", user_id="ada")
+    assert (await again.messages(), await again.artifacts.list()) == (
+        [],
+        tuple(one for one in await again.artifacts.list() if one.name.startswith("user:")),
+    )
+
+
+async def test_what_the_users_sessions_share_stays(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """State and artifacts with `user:` are the user's, and not the session's."""
+    await furnished(hf, clock)
+    await hf.store.change_state("bob", {"theme": "light"}, timestamp=1)
+    session = await hf.move(ADA, user_id="bob")
+    assert [(await hf.store.state(name)).values for name in ("ada", "bob")] == [{"theme": "dark"}, {"theme": "light"}]
+    assert [one.name for one in await session.artifacts.list()] == ["note.txt"]
+
+
+async def test_another_id_or_agent(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """The same user's session under another id; the agent alone is changed in place."""
+    await furnished(hf, clock)
+    before = await seen(hf, ADA)
+    named = await hf.move(ADA, id="renamed")
+    assert {**await seen(hf, named.ref), "id": "s"} == before
+    version = (await named.info()).version
+    same = await hf.move(named.ref, agent="guide")
+    assert (await same.info()).agent == "guide"
+    assert (await same.info()).version == version + 1
+    with pytest.raises(InvalidRequest, match="no agent"):
+        await hf.move(named.ref, agent="nobody")
+    with pytest.raises(InvalidRequest):
+        await hf.move(named.ref, user_id="")
+
+
+async def test_a_name_that_is_taken(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """Both sessions stay as they are."""
+    await furnished(hf, clock)
+    await (await hf.session("s", user_id="bob")).append("mine")
+    before = [await seen(hf, ref) for ref in (ADA, BOB)]
+    with pytest.raises(SessionExists):
+        await hf.move(ADA, user_id="bob")
+    assert [await seen(hf, ref) for ref in (ADA, BOB)] == before
+    assert (await hf.store.get(ADA)).claim is None
+
+
+async def test_a_session_that_is_not_there(hf: holdfast.Holdfast) -> None:
+    with pytest.raises(SessionNotFound):
+        await hf.move(ADA, user_id="bob")
+
+
+STEPS = ("replace", "append", "add_artifact", "remove")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("meanwhile", ["nothing", "old", "new"])
+async def test_a_move_that_was_interrupted(
+    hf: holdfast.Holdfast, clock: Clock, step: str, meanwhile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same move finishes it, whatever it had done; what either session was told since is not lost."""
+    session = await furnished(hf, clock)
+    before = await seen(hf, ADA)
+    done = getattr(hf.engine.store, step)
+
+    async def dies(*args: Any, **how: Any) -> Any:
+        if step == "append" and not args[1].compactions:
+            return await done(*args, **how)
+        if step == "add_artifact" and args[1].metadata == {"text": "one"}:
+            return await done(*args, **how)
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(hf.engine.store, step, dies)
+    with pytest.raises(StoreUnavailable):
+        await hf.move(ADA, user_id="bob")
+    monkeypatch.undo()
+    if meanwhile == "new" and step != "replace":
+        await (await hf.session("s", user_id="bob")).append("to the copy")
+        with pytest.raises(Conflict, match="written to since"):
+            await hf.move(ADA, user_id="bob")
+        assert (await seen(hf, ADA))["tail"] == before["tail"]
+        return
+    if meanwhile == "old":
+        await session.append("to the old one")
+        before = await seen(hf, ADA)
+    await hf.move(ADA, user_id="bob")
+    assert await seen(hf, BOB) == before
+    with pytest.raises(SessionNotFound):
+        await hf.store.get(ADA)
+
+
+async def test_sessions_of_agents_that_were_called_in_it(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """They go too, and name it by its new id."""
+    session = await furnished(hf, clock)
+    child = SessionRef("ada", "c~call")
+    await hf.create(child.id, user_id="ada", metadata={PARENT: {"session_id": "s", "seq": 5, "call_id": "x"}, "m": 1})
+    call = {"id": "x", "type": "function", "function": {"name": "ask", "arguments": "{}"}}
+    await session.append(
+        [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "x", "content": "done", "metadata": {CHILD: child.id}},
+        ]
+    )
+    await hf.move(ADA, user_id="bob", id="renamed")
+    assert (await hf.sessions(user_id="ada")).sessions == ()
+    there = await hf.store.get(SessionRef("bob", child.id))
+    assert there.metadata == {PARENT: {"session_id": "renamed", "seq": 5, "call_id": "x"}, "m": 1}
+
+
+async def test_a_session_that_is_closed_stays_so(hf: holdfast.Holdfast, clock: Clock) -> None:
+    await furnished(hf, clock)
+    before = await hf.close_session(ADA)
+    after = await (await hf.move(ADA, user_id="bob")).info()
+    assert (after.status, after.ended_at, after.end_reason) == ("closed", before.ended_at, before.end_reason)
+
+
+# -- turns ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opening", [0, 1])
+async def test_a_turn_that_runs(opening: int, tmp_path: Path) -> None:
+    """On this server or another one: the session is busy, and stays; when it has ended, it moves, and the next turn has no session."""
+    async with on_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as (openings, stage):
+        task = await begun(openings[0], stage, "a")
+        with pytest.raises(SessionBusy):
+            await openings[opening].move(STAGE_REF, user_id="bob")
+        stage.go_on("a")
+        assert await task == "re: a"
+        moved = await openings[opening].move(STAGE_REF, user_id="bob")
+        assert [one["content"] for one in await moved.messages()] == ["a", "re: a"]
+
+
+async def test_a_turn_that_comes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move keeps turns out on every server: none is lost in a session that goes."""
+    async with on_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as ((one, two), _):
+        replace, busy = one.engine.store.replace, []
+
+        async def meanwhile(*args: Any, **how: Any) -> Any:
+            claim = (await two.store.get(STAGE_REF)).claim
+            busy.append(claim)
+            other = Append(timestamp=two.clock(), claim=Claim("turn", two.clock() + 1))
+            with pytest.raises(SessionBusy):
+                await two.store.append(STAGE_REF, other)
+            return await replace(*args, **how)
+
+        monkeypatch.setattr(one.engine.store, "replace", meanwhile)
+        await one.move(STAGE_REF, user_id="bob")
+        assert len(busy) == 1
+
+
+async def test_what_is_written_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that needs no turn is not lost: what was copied before it is copied again."""
+    async with on_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as ((one, two), _):
+        replace = one.engine.store.replace
+
+        async def meanwhile(*args: Any, **how: Any) -> Any:
+            monkeypatch.undo()
+            done = await replace(*args, **how)
+            await two.handle(await two.store.get(STAGE_REF)).append("in between")
+            return done
+
+        monkeypatch.setattr(one.engine.store, "replace", meanwhile)
+        moved = await one.move(STAGE_REF, user_id="bob")
+        assert [message["content"] for message in await moved.messages()] == ["in between"]
+
+
+async def test_hooks_and_files(tmp_path: Path) -> None:
+    """No hook is told that the session was deleted; the transcript of the old name goes, ends that wait find the new one."""
+    told: list[tuple[str, str]] = []
+    clock = Clock()
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", clock=clock, life=STILL) as hf:
+        hf.add_hook(Transcripts(tmp_path / "texts"))
+        down = True
+
+        @hf.on_expire
+        async def end(session: Any, reason: str) -> None:
+            if down:
+                raise RuntimeError("not now")
+            told.append((session.user_id, reason))
+
+        await (await hf.session("s", user_id="ada")).append("hello")
+        await hf.close_session(ADA)
+        await hf.sweep()
+        await hf.move(ADA, user_id="bob")
+        assert [path for path in (tmp_path / "texts").rglob("*") if "ada" in str(path) and path.is_file()] == []
+        down = False
+        clock.now += 10**7
+        await hf.sweep()
+        assert told == [("bob", "close")]
+        assert (await hf.store.get(BOB)).status == "closed"
+
+
+@pytest.mark.parametrize("written", ["message", "artifact"])
+async def test_what_is_written_before_the_old_one_goes(url: str, clock: Clock, written: str) -> None:
+    """At the last moment: nothing that was accepted under the old name is lost."""
+    async with (
+        holdfast.open(url, clock=clock, life=STILL) as one,
+        holdfast.open(url, clock=clock, life=STILL) as two,
+    ):
+        await (await one.session("s", user_id="ada")).append("before")
+        theirs, remove, late = await two.session("s", user_id="ada"), one.engine.store.remove, ["late"]
+
+        async def meanwhile(*args: Any, **how: Any) -> Any:
+            for text in late[:]:
+                late.clear()
+                await (theirs.append(text) if written == "message" else theirs.artifacts.save("a.txt", text.encode()))
+            return await remove(*args, **how)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(one.engine.store, "remove", meanwhile)
+            moved = await one.move(ADA, user_id="bob")
+        said = [message["content"] for message in await moved.messages()]
+        named = [artifact.name for artifact in await one.artifacts.held(BOB)]
+        assert (said, named) == ((["before", "late"], []) if written == "message" else (["before"], ["a.txt"]))
+        with pytest.raises(SessionNotFound):
+            await one.store.get(ADA)
+
+
+async def test_one_that_is_deleted_while_it_is_copied(url: str, clock: Clock) -> None:
+    """Who deletes it means all of it: no copy stays."""
+    async with holdfast.open(url, clock=clock, life=STILL) as hf:
+        session = await furnished(hf, clock)
+        remove = hf.engine.store.remove
+
+        async def meanwhile(ref: SessionRef, **how: Any) -> Any:
+            await remove(ref)
+            return await remove(ref, **how)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(hf.engine.store, "remove", meanwhile)
+            with pytest.raises(SessionNotFound):
+                await hf.move(session.ref, user_id="bob")
+        for ref in (ADA, BOB):
+            with pytest.raises(SessionNotFound):
+                await hf.store.get(ref)
+
+
+async def test_a_move_that_takes_longer_than_its_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that began meanwhile on another server keeps its session."""
+    clock = Clock()
+    async with on_stage(f"sqlite:///{tmp_path}/chat.db", openings=2, clock=clock) as ((one, two), _):
+        replace = one.engine.store.replace
+
+        async def slowly(*args: Any, **how: Any) -> Any:
+            done = await replace(*args, **how)
+            clock.now += CLAIMED + 1
+            begun = Append(
+                entries=[NewEntry(message=Message(role="user", content="hello"), tokens=1, timestamp=clock.now)],
+                timestamp=clock.now,
+                claim=Claim("turn", clock.now + 1000),
+            )
+            await two.store.append(STAGE_REF, begun)
+            return done
+
+        monkeypatch.setattr(one.engine.store, "replace", slowly)
+        with pytest.raises(SessionBusy):
+            await one.move(STAGE_REF, user_id="bob")
+        assert (await two.store.get(STAGE_REF)).messages == 1
+
+
+@pytest.mark.parametrize("change", ["state", "erased"])
+async def test_a_copy_that_was_changed_without_a_message(
+    hf: holdfast.Holdfast, clock: Clock, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was erased in the copy does not come back with the move that is made again, and what was set in it stays."""
+    await furnished(hf, clock)
+
+    async def dies(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(hf.engine.store, "remove", dies)
+    with pytest.raises(StoreUnavailable):
+        await hf.move(ADA, user_id="bob")
+    monkeypatch.undo()
+    clock.now += 1000
+    if change == "state":
+        await hf.store.update(BOB, SessionPatch(state={"k": 2}), timestamp=clock.now)
+    else:
+        await hf.store.erase(BOB, 0)
+    with pytest.raises(Conflict, match="written to since"):
+        await hf.move(ADA, user_id="bob")
+    assert (await hf.store.get(BOB)).state["k"] == (2 if change == "state" else 1)
+    assert (await hf.store.entries(BOB))[0].erased == (change == "erased")

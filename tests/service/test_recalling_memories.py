@@ -1,0 +1,174 @@
+"""Memories in a turn's prompts: which come in by themselves, for whom, and what never does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from holdfast.agents import Agent
+from holdfast.context.recalled import OPENING, RecallSettings
+from holdfast.domain.memory import Memory, MemoryDelta, Owner
+from holdfast.domain.session import SessionRef
+from holdfast.errors import EmbeddingFailed
+from holdfast.indexes.settings import IndexSettings
+from holdfast.memory.remembering import random_id
+from tests.service.tools_kit import Bench, bench, said
+
+DEFAULT = Owner("user", "default")
+INJECTS = Agent(name="a", recalls={"memory": RecallSettings()})
+AGENTS = {
+    "a": INJECTS,
+    "quiet": Agent(name="quiet", recalls={"memory": RecallSettings(inject=False)}),
+    "b": Agent(name="b"),
+}
+
+
+class Away:
+    """An embedder that has never made a vector."""
+
+    name = "test/away"
+    dimension = 2
+
+    def __init__(self, *, hangs: bool) -> None:
+        self._hangs = hangs
+        self.asked = 0
+
+    async def embed(self, texts: list[str]) -> list[bytes]:
+        """See `Embedder.embed`."""
+        self.asked += 1
+        if self._hangs:
+            await anyio.sleep_forever()
+        raise EmbeddingFailed(f"no vectors for {len(texts)} texts", again=True)
+
+    async def close(self) -> None:
+        """See `Embedder.close`."""
+
+
+def recalled(made: Bench) -> list[dict[str, Any]]:
+    """What the last prompt had recalled."""
+    texts = [one["content"] for one in made.model.bodies[-1]["messages"] if isinstance(one.get("content"), str)]
+    block = next((text for text in texts if text.startswith(OPENING)), "")
+    return [msgspec.json.decode(line) for line in block.splitlines()[1:-1]]
+
+
+async def asked(made: Bench, text: str, agent: str = "a") -> list[str]:
+    await made.ask(text, agent=agent)
+    return [one["text"] for one in recalled(made)]
+
+
+async def test_what_answers_the_message_comes_in_with_where_it_is_from() -> None:
+    async with bench(lambda _: "ok", agents=AGENTS) as made:
+        await made.hf.memories.remember("The user is allergic to peanuts", user_id="default", type="user")
+        await made.hf.memories.remember("The user lives in Lisbon", user_id="default")
+        assert await asked(made, "Is the peanut cake alright with my allergy?") == ["The user is allergic to peanuts"]
+        (one,) = recalled(made)
+        assert (one["recalled"], one["by"], one["note"]) == ("memory", "user", "user")
+        assert await asked(made, "Good morning!") == []
+
+
+@pytest.mark.parametrize("agent", ["quiet", "b"])
+async def test_nothing_comes_in_where_that_is_not_wanted(agent: str) -> None:
+    async with bench(lambda _: "ok", agents=AGENTS) as made:
+        await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")
+        assert await asked(made, "any peanuts?", agent) == []
+
+
+async def test_what_is_held_for_review_never_comes_in_by_itself() -> None:
+    async with bench(lambda _: "ok", agents=AGENTS) as made:
+        held = await made.hf.memories.remember("Peanuts are safe for the user", user_id="default", origin="tool")
+        assert await asked(made, "are peanuts safe?") == []
+        await made.hf.memories.review(held.memory.id, "accept")
+        assert await asked(made, "are peanuts really safe?") == ["Peanuts are safe for the user"]
+
+
+async def test_only_what_the_user_and_the_agent_may_see_comes_in() -> None:
+    async with bench(lambda _: "ok", agents=AGENTS) as made:
+        for fields in ({"user_id": "bob"}, {"agent": "b"}, {"agent": "a"}, {"app": True}, {"user_id": "default"}):
+            await made.hf.memories.remember(f"peanuts {fields}", **fields)
+        seen = await asked(made, "peanuts?")
+    assert sorted(seen) == ["peanuts {'agent': 'a'}", "peanuts {'app': True}", "peanuts {'user_id': 'default'}"]
+
+
+async def test_what_the_conversation_has_is_not_told_again() -> None:
+    content = "The user is allergic to peanuts and hazelnuts"
+    recall = said(None, ("c0", "memory", {"action": "recall", "query": "peanuts"}))
+    async with bench(lambda _: next(replies), agents={**AGENTS, "c": Agent(name="c", tools=("memory",))}) as made:
+        await made.hf.memories.remember(content, user_id="default")
+        replies = iter([recall, said("done"), said("ok")])
+        await made.ask("look it up", agent="c")
+        assert await asked(made, "so no peanuts?") == []
+    sent = "\n".join(str(one.get("content")) for one in made.model.bodies[-1]["messages"])
+    assert sent.count(content) == 1
+
+
+async def test_each_one_that_comes_in_leaves_a_signal_of_its_session() -> None:
+    async with bench(lambda _: "ok", agents=AGENTS) as made:
+        one = (await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")).memory
+        await asked(made, "peanuts?")
+        await made.hf.memories.settled()
+        signals = await made.hf.store.signals(Owner("user", "default"))
+    assert [(signal.memory_id, signal.session) for signal in signals] == [(one.id, "s")]
+
+
+async def test_a_turn_goes_on_where_memories_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench(lambda _: "ok", agents=AGENTS) as made:
+
+        async def fails(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("no memories")
+
+        monkeypatch.setattr(made.hf.engine.memories, "recall", fails)
+        assert await asked(made, "peanuts?") == []
+        assert (await made.hf.store.get(SessionRef("default", "s"))).tail is not None
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_an_embedder_that_does_not_answer_leaves_those_that_words_find(
+    monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """In time for the prompt: a memory is not late for the sake of a vector that never comes."""
+    monkeypatch.setattr("holdfast.turns.recalling_memories.RECALL_VECTOR_SECONDS", 0.01)
+    away = Away(hangs=hangs)
+    async with bench(lambda _: "ok", agents=AGENTS, index=IndexSettings(embedder=away, mode="hybrid")) as made:
+        await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")
+        assert await asked(made, "peanuts?") == ["The user is allergic to peanuts"]
+        assert away.asked > 0
+
+
+async def test_a_forgotten_memory_does_not_come_in_any_more() -> None:
+    async with bench(lambda _: "ok", agents=AGENTS) as made:
+        one = (await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")).memory
+        assert len(await asked(made, "peanuts?")) == 1
+        await made.hf.memories.forget(one.id)
+        assert await asked(made, "peanuts, again?") == []
+
+
+async def test_what_a_turn_reads_does_not_grow_with_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench(lambda _: "ok", agents=AGENTS) as made:
+        store, read = made.hf.engine.memories.store, made.hf.engine.memories.store.memories
+        costs: list[tuple[int, int]] = []
+        counted: list[int] = []
+
+        async def counting(*args: Any, **asked: Any) -> Any:
+            page = await read(*args, **asked)
+            counted.append(len(page.memories))
+            return page
+
+        monkeypatch.setattr(store, "memories", counting)
+        now = made.hf.engine.clock()
+        for many in (200, 1800):
+            some = [
+                Memory(id=random_id(), owner=DEFAULT, content=f"peanuts {at}", created_at=now, updated_at=now)
+                for at in range(many)
+            ]
+            for start in range(0, many, 200):
+                await store.change_memories(DEFAULT, MemoryDelta(put=tuple(some[start : start + 200])), timestamp=now)
+            await made.hf.memories.recall("peanuts", user_id="default", signal=False)  # the index takes them in
+            await asked(made, "any peanuts?")
+            counted.clear()
+            assert await asked(made, "more peanuts?")
+            costs.append((len(counted), sum(counted)))
+    assert costs[0] == costs[1]
+    assert costs[1][1] <= 100

@@ -1,0 +1,104 @@
+"""A bench for tests of tools: a session `s`, a model that follows a script, and functions that it may call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from holdfast.agents import Agent, Llm, Roster
+from holdfast.domain.session import Entry
+from holdfast.holdfast import Holdfast
+from holdfast.models import Collector, as_chunks
+from holdfast.sessions.handle import SessionHandle
+from holdfast.tools.tool import ToolLimits
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn, TurnRequest
+from holdfast.wire.openai import message_from
+from tests.service.told_model import REF, ToldModel
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15, "prompt_tokens_details": {"cached_tokens": 4}}
+THEIRS = [{"type": "function", "function": {"name": "open_door", "parameters": {"type": "object"}}}]
+"""A tool of the client's."""
+Call = tuple[str, str, Any]
+"""Id, name and arguments of a call: an object, or the text itself."""
+
+
+def said(text: str | None = None, *calls: Call, reason: str | None = None, usage: Any = USAGE) -> list[dict[str, Any]]:
+    """A reply of the model as chunks: words, calls, usage."""
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if calls:
+        message["tool_calls"] = [called(*call) for call in calls]
+    choice = {"index": 0, "message": message, "finish_reason": reason or ("tool_calls" if calls else "stop")}
+    completion = {"id": f"x{text}{len(calls)}", "model": "told", "created": 1, "choices": [choice]}
+    return list(as_chunks({**completion, **({"usage": usage} if usage else {})}, by_word=True))
+
+
+def called(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
+    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
+
+
+def shout(text: str) -> str:
+    """Say it louder."""
+    return text.upper()
+
+
+def content(completion: dict[str, Any]) -> Any:
+    return completion["choices"][0]["message"]["content"]
+
+
+class Bench:
+    """A Holdfast with session `s`, and the model behind it."""
+
+    def __init__(self, hf: Holdfast, model: ToldModel, session: SessionHandle) -> None:
+        self.hf = hf
+        self.model = model
+        self.session = session
+
+    def turn(self, *messages: str | dict[str, Any], agent: str | None = None, **fields: Any) -> Turn:
+        incoming = tuple(
+            message_from({"role": "user", "content": one} if isinstance(one, str) else one) for one in messages
+        )
+        voice = self.hf.roster.voice(agent=agent)
+        return Turn(self.hf.engine, TurnRequest(ref=REF, voice=voice, incoming=incoming, **fields))
+
+    async def ask(self, *messages: str | dict[str, Any], **fields: Any) -> dict[str, Any]:
+        """What a client collects of a turn."""
+        collector = Collector()
+        async for chunk in respond(self.turn(*messages, **fields)):
+            collector.add(chunk)
+        return collector.completion()
+
+    async def log(self) -> list[Entry]:
+        return list(await self.hf.store.entries(REF))
+
+    async def told(self) -> list[str]:
+        """The live path in short: role, calls or the call that is answered, and content."""
+        return [short(entry) for entry in await self.log()]
+
+
+def short(entry: Entry) -> str:
+    message = entry.message
+    calls = "".join(f" {call.name}({call.id})" for call in message.tool_calls)
+    result = f" {message.tool_call_id}" if message.tool_call_id else ""
+    return f"{message.role}{calls}{result}: {message.text}"
+
+
+@asynccontextmanager
+async def bench(
+    script: Sequence[Any] | Callable[[dict[str, Any]], Any],
+    *tools: Any,
+    url: str = "sqlite://:memory:",
+    agents: dict[str, Agent] | None = None,
+    limits: ToolLimits | None = None,
+    **settings: Any,
+) -> AsyncIterator[Bench]:
+    """A bench whose model says what stands in `script`, in order."""
+    replies = None if callable(script) else iter(script)
+    model = ToldModel(script if callable(script) else lambda _: next(replies))  # type: ignore[arg-type]  # an iterator then
+    roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model)}, agents)
+    async with Holdfast(url, roster=roster, tools=tools, tool_limits=limits, **settings) as hf:
+        yield Bench(hf, model, await hf.session("s"))

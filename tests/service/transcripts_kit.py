@@ -1,0 +1,72 @@
+"""What tests of transcripts share: a store whose sessions have them, and what a file says in short."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.domain.session import Ending, EndReason, NewEntry, Session, SessionRef
+from holdfast.hooks import EndedSession
+from holdfast.hooks.observing import observed
+from holdfast.hooks.transcripts import Transcripts
+from holdfast.stores import open_store
+from holdfast.stores.base import Append, NewSession, Store
+
+NOW = 1_760_000_000_000
+REF = SessionRef("default", "s1")
+
+
+@asynccontextmanager
+async def kept(
+    folder: Path, *, url: str = "sqlite://:memory:", **settings: Any
+) -> AsyncIterator[tuple[Store, Transcripts]]:
+    """A store whose sessions have transcripts in `folder/t`."""
+    transcripts = Transcripts(folder / "t", **settings)
+    store = await open_store(url, tenant="default")
+    try:
+        yield observed(store, [transcripts]), transcripts
+    finally:
+        await transcripts.close()
+        await store.close()
+
+
+async def make(store: Store, ref: SessionRef = REF, *, timestamp: int = NOW, **fields: Any) -> Session:
+    return await store.create(NewSession(id=ref.id, user_id=ref.user_id, timestamp=timestamp, **fields))
+
+
+async def say(store: Store, *entries: NewEntry, ref: SessionRef = REF, **more: Any) -> None:
+    await store.append(ref, Append(entries=entries, timestamp=NOW, **more))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def told(path: Path) -> list[Any]:
+    """What a file says, in short: its header, texts, and what was retired."""
+    return [_short(line) for line in lines(path)]
+
+
+def _short(line: dict[str, Any]) -> Any:
+    if line["type"] == "session":
+        return f"[{line['id']}]"
+    return line["content"] if line["type"] == "entry" else f"({line['from']} by {line['by']})"
+
+
+async def end(store: Store, reason: EndReason, *, ref: SessionRef = REF, withdrawn: bool = False) -> EndedSession:
+    """The session, ended: as a hook gets it."""
+    ending = Ending(
+        id=f"end_{reason}",
+        user_id=ref.user_id,
+        session_id=ref.id,
+        withdrawn=withdrawn,
+        reason=reason,
+        ended_at=NOW,
+        due_at=NOW,
+        hooks=("transcripts",),
+    )
+    assert await store.end(ending)
+    return EndedSession(store, await store.get(ending.ref), ending)

@@ -1,0 +1,47 @@
+"""What tests of voice share: a session with some messages, and its log in short."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import holdfast
+from holdfast.sessions.handle import SessionHandle
+from tests.clocks import START
+
+MEMORY = "sqlite://:memory:"
+NOW = START + 1
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def said(text: str | None, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **more}
+
+
+def calls(text: str | None = None, *ids: str) -> dict[str, Any]:
+    return said(text, tool_calls=[{**CALL, "id": name} for name in ids or ("c",)])
+
+
+@asynccontextmanager
+async def opened(*messages: dict[str, Any], **settings: Any) -> AsyncIterator[SessionHandle]:
+    """A session with these messages, at a time that stands."""
+    async with holdfast.open(MEMORY, clock=lambda: NOW, **settings) as hf:
+        session = await hf.session("s")
+        if messages:
+            await session.append(list(messages))
+        yield session
+        await session.verify()
+
+
+async def told(session: SessionHandle) -> list[tuple[Any, ...]]:
+    """The live path in short: turn, role, text, and what was generated of what was cut."""
+    found = []
+    for entry in await session.entries():
+        original = (entry.metadata or {}).get("original")
+        found.append((entry.turn_id, entry.message.role, entry.message.text, *([original] if original else [])))
+    return found

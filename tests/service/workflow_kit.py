@@ -1,0 +1,86 @@
+"""A bench for tests of workflows: a model that speaks for each agent, and what the log has of it in short."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.agents import Agent
+from holdfast.domain.session import Entry
+from holdfast.errors import ModelUnavailable
+from tests.service.tools_kit import Bench, bench, short
+
+DOWN = ModelUnavailable("http://model answered 503: down", status=503)
+
+
+def agents(*made: Agent) -> dict[str, Agent]:
+    return {one.name: one for one in made}
+
+
+PIPELINE = agents(
+    Agent(name="pipeline", sequence=("draft", "check", "polish")),
+    Agent(name="draft", instruction="I am draft"),
+    Agent(name="check", instruction="I am check"),
+    Agent(name="polish", instruction="I am polish"),
+)
+PANEL = agents(
+    Agent(name="panel", parallel=("hope", "doubt")),
+    Agent(name="hope", instruction="I am hope"),
+    Agent(name="doubt", instruction="I am doubt"),
+)
+
+
+def who(request: Mapping[str, Any]) -> str:
+    """The agent that a call is made for, by its instruction."""
+    return str(request["messages"][0]["content"]).removeprefix("I am ").split()[0]
+
+
+@asynccontextmanager
+async def benched(
+    lines: Mapping[str, Any], roster: dict[str, Agent], *tools: Any, **settings: Any
+) -> AsyncIterator[Bench]:
+    """A bench whose model says for each agent what its line is; of a list one after the other."""
+    left = {
+        name: iter(line)
+        for name, line in lines.items()
+        if isinstance(line, list) and line and isinstance(line[0], list)
+    }
+
+    def say(request: dict[str, Any]) -> Any:
+        name = who(request)
+        line = next(left[name]) if name in left else lines[name]
+        return [line] if isinstance(line, Exception) else line
+
+    async with bench(say, *tools, agents=roster, **settings) as made:
+        yield made
+
+
+def told(entries: list[Entry]) -> list[str]:
+    """Each entry in short with its agent, its branch, and whether the client saw it."""
+    rows = []
+    for entry in entries:
+        metadata = entry.metadata or {}
+        marks = "".join(
+            f" {name}={metadata[name]}" for name in ("step", "branch", "joined", "returned") if name in metadata
+        )
+        rows.append(f"{entry.agent} {short(entry)}{marks}")
+    return rows
+
+
+def asked_as(desk: Bench, name: str) -> list[str]:
+    """What an agent was told in its last prompt, behind its instruction."""
+    prompt = next(prompt for prompt in reversed(desk.model.prompts) if who({"messages": prompt}) == name)
+    return [f"{one['role']}: {one['content']}" for one in prompt[1:]]
+
+
+def check_units(entries: Sequence[Entry]) -> None:
+    """Every result stands directly behind the message with its call, and nothing else between."""
+    open_calls: list[str] = []
+    for entry in entries:
+        if entry.kind == "result":
+            open_calls.remove(str(entry.message.tool_call_id))
+        else:
+            assert not open_calls
+            open_calls = [call.id for call in entry.message.tool_calls]
+    assert not open_calls

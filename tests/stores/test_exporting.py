@@ -1,0 +1,195 @@
+"""Exports and imports from store to store: what comes out is what went in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.domain.session import Ending, SessionRef
+from holdfast.errors import InvalidRequest, SessionExists
+from holdfast.holdfast import Holdfast
+from holdfast.stores.base import Store
+from holdfast.stores.verify import verify
+from tests.clocks import TickingClock
+from tests.stores.histories import grown
+
+HERE = {"version"}
+"""What an export says of its place, not of its session."""
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[Holdfast]:
+    """Where sessions come from."""
+    async with Holdfast("sqlite://:memory:", clock=TickingClock(7), index=None) as hf:
+        yield hf
+
+
+@pytest.fixture
+async def target(store: Store) -> AsyncIterator[Holdfast]:
+    """Where they go: each store in turn."""
+    async with Holdfast(store=store, clock=TickingClock(7), index=None) as hf:
+        yield hf
+
+
+def whole(exported: dict[str, Any]) -> dict[str, Any]:
+    """An export without what its place made of it."""
+    return {name: value for name, value in exported.items() if name not in HERE}
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_an_export_with_all_of_its_past_comes_back(source: Holdfast, target: Holdfast, seed: int) -> None:
+    """Retired and erased messages, calls, times: equal JSON, and the copy holds and is matched as the original was."""
+    ref = await grown(source, seed)
+    exported = await source.export(ref, retired=True, calls=True, digests=True)
+    arrival = await target.import_(exported)
+    assert (arrival.session.ref, arrival.changed, arrival.replaced) == (ref, True, False)
+    assert whole(await target.export(ref, retired=True, calls=True, digests=True)) == whole(exported)
+    assert whole(await target.export(ref)) == whole(await source.export(ref))
+    assert await verify(target.store, ref) == len(exported["messages"])
+    first, second = await source.store.get(ref), await target.store.get(ref)
+    assert (second.tail, second.messages, second.bytes, second.usage) == (
+        first.tail,
+        first.messages,
+        first.bytes,
+        first.usage,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_an_export_of_the_live_path_comes_back(source: Holdfast, target: Holdfast, seed: int) -> None:
+    """Its places are counted anew; all else is equal, what was erased too."""
+    ref = await grown(source, seed)
+    exported = whole(await source.export(ref, digests=True))
+    await target.import_(exported)
+    again = whole(await target.export(ref, digests=True))
+    for one in (exported, again):
+        for at, message in enumerate(one["messages"]):
+            message["seq"] = at
+        one["images"], one["videos"] = len(one["images"]), len(one["videos"])
+        del one["bytes"]  # of retired messages too
+    assert again == exported
+    assert [one.digest for one in await target.store.entries(ref)] == [
+        one.digest for one in await source.store.entries(ref)
+    ]
+    await verify(target.store, ref)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_an_export_tells_nothing_of_what_was_erased(source: Holdfast, target: Holdfast, seed: int) -> None:
+    """No digest that a guess could be held against; the copy holds all the same, and is the same session to an import."""
+    ref = await grown(source, seed)
+    session = await source.store.get(ref)
+    erased = [one for one in await source.store.entries(ref, retired=True) if one.erased]
+    exported = await source.export(ref, retired=True, calls=True)
+    text = json.dumps(exported)
+    assert not any(one.digest.hex() in text for one in erased)
+    assert [one["seq"] for one in exported["messages"] if one.get("erased")] == [one.seq for one in erased]
+    await target.import_(exported)
+    assert await verify(target.store, ref) == len(exported["messages"])
+    assert whole(await target.export(ref, retired=True, calls=True)) == whole(exported)
+    assert not (await target.import_(exported)).changed
+    assert not (await source.import_(exported)).changed
+    assert await source.store.get(ref) == session
+
+
+@pytest.mark.parametrize("retired", [False, True])
+async def test_the_second_import_changes_nothing(source: Holdfast, target: Holdfast, retired: bool) -> None:
+    """Neither version nor anything else; one that differs in anything is installed."""
+    ref = await grown(source, 3)
+    exported = await source.export(ref, retired=retired, calls=retired)
+    first = await target.import_(exported)
+    before = await target.store.get(ref)
+    again = await target.import_(exported)
+    assert first.changed
+    assert (again.changed, again.replaced, again.session) == (False, False, before)
+    bare = {"id": ref.id, "user_id": ref.user_id, **{name: exported[name] for name in ("messages", "system_messages")}}
+    bare |= {name: exported[name] for name in ("agent", "state", "metadata", "ttl")}
+    assert not (await target.import_(bare)).changed
+    different: list[dict[str, Any]] = [{"state": {"x": 1}}, {"updated_at": 5}, {"usage": {"calls": 99}}, {"ttl": 10**9}]
+    different.append(
+        {"messages": [{**exported["messages"][0], "pinned": True, "content": "new"}, *exported["messages"][1:]]}
+    )
+    for at, change in enumerate(different):
+        arrival = await target.import_({**exported, **change}, replace=True)
+        assert (arrival.changed, arrival.replaced) == (True, True), change
+        assert arrival.session.version == before.version + 1 + at
+
+
+async def test_what_went_on_is_replaced_on_request_alone(source: Holdfast, target: Holdfast) -> None:
+    """An older export would take away what was said since: it is refused, and nothing is written."""
+    ref = await grown(source, 5)
+    exported = await source.export(ref, retired=True)
+    arrival = await target.import_(exported)
+    await target.handle(arrival.session).append("one more thing")
+    before = await target.store.get(ref)
+    with pytest.raises(SessionExists):
+        await target.import_(exported)
+    assert await target.store.get(ref) == before
+    assert (await target.import_(exported, replace=True)).replaced
+    assert (await target.store.get(ref)).messages == before.messages - 1
+
+
+async def test_a_closed_session_stays_closed(source: Holdfast, target: Holdfast) -> None:
+    """With its end; a message opens it again, as it would have."""
+    ref = await grown(source, 1)
+    ending = Ending(
+        id="e", user_id=ref.user_id, session_id=ref.id, withdrawn=False, reason="cap", ended_at=77, due_at=77
+    )
+    await source.engine.life.store.end(ending)
+    exported = await source.export(ref)
+    assert (exported["status"], exported["ended_at"], exported["end_reason"]) == ("closed", 77, "cap")
+    arrival = await target.import_(exported)
+    assert (arrival.session.status, arrival.session.ended_at, arrival.session.end_reason) == ("closed", 77, "cap")
+    assert not (await target.import_(exported)).changed
+    await target.handle(arrival.session).append("hello again")
+    assert (await target.store.get(ref)).status == "active"
+
+
+async def test_an_import_is_all_or_nothing(source: Holdfast, target: Holdfast) -> None:
+    """What cannot be stored leaves what is there as it is."""
+    ref = await grown(source, 2)
+    exported = await source.export(ref, retired=True)
+    await target.import_(exported)
+    before = whole(await target.export(ref, retired=True))
+    broken = [dict(message) for message in exported["messages"]]
+    broken[-1]["metadata"] = {"too": "x" * 2_000_000}
+    bad: list[dict[str, Any]] = [
+        {"messages": broken},
+        {"messages": exported["messages"][1:], "id": ref.id},
+        {"agent": "x" * 600},
+        {"schema": 2},
+    ]
+    for change in bad:
+        with pytest.raises(InvalidRequest):
+            await target.import_({**exported, **change}, replace=True)
+    assert whole(await target.export(ref, retired=True)) == before
+
+
+async def test_where_an_import_goes(source: Holdfast, target: Holdfast) -> None:
+    """To whom the file says, unless somebody says otherwise; without an id it gets one."""
+    exported = await source.export(await grown(source, 4))
+    assert (await target.import_(exported, user_id="bob", session_id="mine")).session.ref == SessionRef("bob", "mine")
+    del exported["id"], exported["user_id"]
+    assert (await target.import_(exported)).session.user_id == "default"
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_fork_on_every_store(store: Store, seed: int) -> None:
+    """The live path up to a turn, digests and all; the original is not touched."""
+    async with Holdfast(store=store, clock=TickingClock(7)) as hf:
+        ref = await grown(hf, seed)
+        original, before = await hf.export(ref, retired=True), await hf.store.entries(ref)
+        for turn in sorted({entry.turn_id for entry in before}):
+            handle = await hf.fork(ref, at_turn=turn, id=f"fork-{turn}")
+            copy = await handle.entries()
+            assert [one.digest for one in copy] == [one.digest for one in before[: len(copy)]]
+            assert {one.turn_id for one in before[: len(copy)]} == {one.turn_id for one in copy}
+            rest = before[len(copy) :]
+            assert not rest or rest[0].turn_id > turn
+            assert await handle.verify() == len(copy)
+        with pytest.raises(SessionExists):
+            await hf.fork(ref, id=f"fork-{turn}")
+        assert await hf.export(ref, retired=True) == original

@@ -1,0 +1,95 @@
+"""Why a prompt does not begin with the one before it, in the words that `explain` has for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.context.explain import Broken, Mark, broken
+from holdfast.context.policies import policy
+from holdfast.context.settings import ContextSettings
+from holdfast.context.trail import Prefix
+from holdfast.context.units import units_of
+from holdfast.context.window import Compaction, Cut, Room, Window
+from holdfast.domain.log import extend
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NewEntry, Tail
+from holdfast.tokens import STORED
+
+SUMMARY = Compaction(0, 1, "They spoke.", 3, "summary", 20)
+DIGEST = Compaction(0, 1, "facts", 3)
+SAID = [NewEntry(message=Message(role="user", content=f"message {at}"), tokens=5, timestamp=0) for at in range(4)]
+SHORT = Message(role="tool", content="short")
+CLEARED, CUT = Cut(5, SHORT, cleared=True), Cut(5, SHORT)
+
+
+def window() -> Window:
+    made = Window(Room(1000, STORED))
+    for unit in units_of(extend(Tail(), SAID)[0]):
+        made.grow(unit)
+    return made
+
+
+def mark(**other: Any) -> Mark:
+    """Of a prompt with one system message."""
+    return Mark.of(window(), 1, None)._replace(**other)
+
+
+def why(prefix: Prefix, before: Mark | None, now: Mark, **options: Any) -> Broken | None:
+    made = policy(ContextSettings("token_window", options)) if "window_size" not in options else None
+    return broken(prefix, before, now, window(), made or policy(ContextSettings("head_tail", options)))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ({"system": 3}, {}, "the system prompt changed"),
+        ({}, {"summary": SUMMARY}, "a summary was laid"),
+        ({"summary": SUMMARY}, {}, "a summary was dropped"),
+        ({"frontier": 0}, {"frontier": 2}, "the frontier moved from 0 to 2: the room was full"),
+        ({}, {"cuts": {1: CLEARED}}, "older tool results were cleared"),
+        ({"cuts": {1: CLEARED}}, {"cuts": {1: CLEARED, 2: CUT}}, "messages were cut: the room was full"),
+        ({"cuts": {1: CLEARED}}, {"cuts": {1: CUT}}, "messages were cut: the room was full"),
+        ({}, {"compaction": DIGEST}, "what stands before the frontier changed"),
+        ({}, {"head": units_of(extend(Tail(), SAID)[0])}, "what stands before the frontier changed"),
+        ({}, {}, "the message changed: results arrived, or it was edited"),
+        ({"recalled": 2}, {"recalled": 3}, "what is recalled changed: it is of one turn only"),
+        ({"recalled": 4}, {"recalled": 2}, "what is recalled changed: it is of one turn only"),
+    ],
+)
+def test_why_it_broke(before: dict[str, Any], now: dict[str, Any], told: str) -> None:
+    found = why(Prefix(2, 5), mark(**before), mark(**now))
+    assert found is not None
+    assert found.why == told
+
+
+def test_a_window_of_messages_moves_with_each() -> None:
+    found = why(Prefix(2, 5), mark(frontier=0), mark(frontier=1), window_size=3)
+    assert found is not None
+    assert found.why == "the frontier moved from 0 to 1: newer messages took the place of older ones"
+
+
+@pytest.mark.parametrize(
+    ("messages", "recalled", "seq"),
+    [
+        (1, None, 0),  # behind the system message
+        (4, None, 3),
+        (5, None, None),  # the end
+        (0, None, None),  # the system message
+        (3, 4, 2),
+        (4, 4, None),  # what is recalled is no entry
+        (5, 4, 3),
+    ],
+)
+def test_which_entry_broke_it(messages: int, recalled: int | None, seq: int | None) -> None:
+    found = why(Prefix(messages, 9), mark(), mark(recalled=recalled))
+    assert found is not None
+    assert (found.message, found.seq) == (messages, seq)
+
+
+def test_nothing_broke() -> None:
+    """The whole prompt before is there; or nobody knows what it was."""
+    assert why(Prefix(3, 3), mark(), mark()) is None
+    assert why(Prefix(3, None), mark(), mark()) is None
+    assert why(Prefix(3, 5), None, mark()) is None

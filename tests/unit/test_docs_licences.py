@@ -1,0 +1,45 @@
+"""docs/licences.md: everything that is installed has its row, and nothing has a licence that a user could not accept unasked."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+ROWS = {
+    name: said
+    for name, said in re.findall(r"^\|(?: `\w+` \|)? ([\w.-]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
+    if name not in {"distribution", "---"}
+}
+ACCEPTED = re.compile(
+    r"MIT|MIT-0|MIT-CMU|0BSD|BSD|BSD-2-Clause|BSD-3-Clause|Apache-2\.0|PSF-2\.0|CNRI-Python|Zlib|CC0-1\.0|any-OSI|MPL-2\.0 \(its own files\)"
+)
+
+
+def direct() -> set[str]:
+    """What pyproject.toml asks for, with any extra that users install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: asked for name, asked in project["optional-dependencies"].items() if name not in {"all", "testing"}}
+    lines = [*project["dependencies"], *(line for asked in extras.values() for line in asked)]
+    return {canonicalize_name(Requirement(line).name) for line in lines}
+
+
+def test_each_dependency_has_a_row() -> None:
+    assert direct() <= set(ROWS), "python scripts/licences.py writes the page"
+
+
+def test_each_licence_is_a_known_one() -> None:
+    """A new one is for somebody to read first."""
+    unknown = {
+        name: said
+        for name, said in ROWS.items()
+        for one in re.split(r" AND | OR ", said)
+        if not ACCEPTED.fullmatch(one)
+    }
+    assert not unknown
+    assert len(ROWS) > 50

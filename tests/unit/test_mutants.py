@@ -1,0 +1,90 @@
+"""Which faults `make mutants` puts into a function, and that they are what runs then."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+
+from scripts.mutants.bench import change
+from scripts.mutants.faults import Fault, Source
+
+TEXT = '''
+    """A page."""
+    from __future__ import annotations
+
+    TABLE = 3
+
+
+    def judged(number: int, *, most: int = 10, words: tuple[str, ...] = ()) -> str | None:
+        """Judge it."""
+        assert number != 99, "what is never asked"
+        if number < 0 and not words:
+            raise ValueError(f"{number} is less than 0")
+        for word in words:
+            if word == "stop":
+                break
+        return "small" if number <= most else f"large: {number - most}"
+
+
+    class Shown:
+        def __repr__(self) -> str:
+            return "shown"
+'''
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    file = tmp_path / "page.py"
+    file.write_text(textwrap.dedent(TEXT), encoding="utf-8")
+    return Source(file)
+
+
+def judged(source: Source) -> FunctionType:
+    """The function of the file, made anew."""
+    names: dict[str, FunctionType] = {}
+    exec(compile(source.path.read_text(encoding="utf-8"), str(source.path), "exec"), names)
+    return names["judged"]
+
+
+def faults(source: Source) -> dict[str, Fault]:
+    """By the line with the fault."""
+    return {source.shown(fault).partition("\n+ ")[2]: fault for fault in source.faults}
+
+
+def test_the_faults_of_a_function(source: Source) -> None:
+    """Nothing of its annotations, docstring, `assert`, words of errors, or of what stands outside of it."""
+    assert list(faults(source)) == [
+        "def judged(number: int, *, most: int=11, words: tuple[str, ...]=()) -> str | None:",
+        "if number < 0 or not words:",
+        "if number <= 0 and (not words):",
+        "if number >= 0 and (not words):",
+        "if number < 1 and (not words):",
+        "if number < 0 and words:",
+        "pass",
+        "if word != 'stop':",
+        "if word == 'stop~':",
+        "continue",
+        "return None",
+        "return 'small' if number < most else f'large: {number - most}'",
+        "return 'small' if number > most else f'large: {number - most}'",
+        "return 'small~' if number <= most else f'large: {number - most}'",
+        "return 'small' if number <= most else f'large: {number + most}'",
+    ]
+
+
+def test_a_fault_is_what_runs(source: Source) -> None:
+    """Code, or the default of a parameter, in a function that is there; the file stays as it is."""
+    function, found = judged(source), faults(source)
+    assert (function(10), function(11)) == ("small", "large: 1")
+    code = source.faulty(found["return 'small' if number < most else f'large: {number - most}'"])
+    default = source.faulty(next(fault for line, fault in found.items() if "most: int=11" in line))
+    assert code is not None
+    assert default is not None
+    change(function, default)
+    assert function(11) == "small"
+    change(function, code)
+    assert function(11) == "large: 0"
+    assert judged(source)(11) == "large: 1"

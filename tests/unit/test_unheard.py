@@ -1,0 +1,32 @@
+"""Replies that nobody heard: what a process remembers of them."""
+
+from __future__ import annotations
+
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Session, Tail
+from holdfast.limits import UNHEARD
+from holdfast.recognition.unheard import Unheard
+
+ASKED = [Message(role="user", content="hi")]
+
+
+def session(name: str) -> Session:
+    """A session whose last entry is a reply."""
+    return Session(tenant="t", user_id="u", id=name, created_at=0, updated_at=0, tail=Tail(last_seq=1))
+
+
+def test_one_is_given_once() -> None:
+    unheard = Unheard()
+    unheard.note(session("s"), ASKED, None)
+    assert unheard.taken(session("s"), ASKED, None) == 1
+    assert unheard.taken(session("s"), ASKED, None) is None
+
+
+def test_what_was_forgotten_for_others_is_not_given() -> None:
+    """They may have come between the look whether there is one and the look which it is."""
+    unheard = Unheard()
+    unheard.note(session("s"), ASKED, None)
+    for number in range(UNHEARD):
+        unheard.note(session(f"other-{number}"), ASKED, None)
+    assert not unheard.of(session("s").ref)
+    assert unheard.taken(session("s"), ASKED, None) is None
