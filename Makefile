@@ -1,7 +1,7 @@
 # Everything needed is set up by the targets themselves: `make serve` on a fresh machine is enough.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint format types contracts docs docs-links docs-test shapes bench chaos lock clean
+.PHONY: help serve test quick lint format types contracts docs docs-links docs-test shapes bench chaos mutants dist trial lock clean
 BIN := .venv/bin
 
 help:  ## this list
@@ -12,7 +12,10 @@ serve: .venv/.base  ## run the server (ARGS="--port 9000 --store sqlite:///chat.
 
 test: .venv/.dev  ## all tests on all cores, documentation examples included (ARGS="-k tokens": these, one after the other)
 	@scripts/services
-	@$(BIN)/python -m pytest $(or $(ARGS),-n logical --dist loadfile)
+	@$(BIN)/python -m pytest $(or $(ARGS),-n logical --dist loadfile --no-loadscope-reorder)
+
+quick: .venv/.dev  ## in less than a minute: the unit tests with few examples, and a turn through the library and the store
+	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n logical --dist worksteal tests/unit tests/service/test_library.py tests/service/test_turn.py
 
 docs: .venv-docs/.docs  ## the documentation as a site, in build/docs; a link that leads nowhere is an error
 	@.venv-docs/bin/python -m scripts.site html $(ARGS)
@@ -44,6 +47,16 @@ bench: .venv-bench/.bench  ## measure beside peers (ARGS="--quick", ARGS="turn r
 chaos: .venv/.dev  ## two servers, one PostgreSQL, kills and bad networks, for minutes (ARGS="--seconds 60 --seed 1")
 	@scripts/services
 	@exec $(BIN)/python -m tests.chaos $(ARGS)
+
+mutants: .venv/.dev  ## faults put into the code on purpose, which tests are to see (ARGS="context --sample 300 --seed 7")
+	@exec $(BIN)/python -m scripts.mutants $(ARGS)
+
+dist: .venv/.dev  ## the wheel and the sdist, in dist/
+	@rm -rf dist
+	@$(BIN)/hatchling build
+
+trial: dist  ## what was built, as a new user meets it: every Python that is found, each in an empty virtual environment (PYTHON="python3.13")
+	@PYTHON="$(PYTHON)" $(BIN)/python scripts/trial.py dist
 
 lock:  ## resolve the dependencies anew (UPGRADE=1 for the newest)
 	@scripts/lock

@@ -1,0 +1,101 @@
+"""Write docs/licences.md, from what the installed distributions say of themselves: `python scripts/licences.py`. `--check` says whether it is current, and writes nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+PAGE = Path(__file__).parents[1] / "docs" / "licences.md"
+OURS = "holdfast"
+SPOKEN = {
+    "Apache 2.0": "Apache-2.0",
+    "Apache License 2.0": "Apache-2.0",
+    "Apache License, Version 2.0": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+"""What distributions write where the list of SPDX has a name for it."""
+HEAD = """# Licences
+
+Holdfast is under the MIT licence. Of others' work its own files hold the ranks of two tokenizers, from tiktoken (MIT). Everything else is installed beside it, and
+this is what each distribution says of its licence (made by `python scripts/licences.py` from those that are installed for development, on Linux). Nothing asks for
+more than that its notice is kept, but for those marked: their own files, where *they* are changed and passed on, stay under their licence. The weights that
+`holdfast embeddings install` takes from where you tell it are all-MiniLM-L6-v2 (Apache-2.0).
+
+"""
+COPYLEFT = ("MPL", "LGPL", "GPL")
+
+
+def licence_of(found: Distribution) -> str:
+    """The licence that a distribution names: by its expression, else by its classifiers, else in its own words' first line."""
+    said = found.metadata.json
+    if expression := said.get("license_expression"):
+        return str(expression)
+    classifiers = [one.rpartition(" :: ")[2] for one in said.get("classifier", ()) if one.startswith("License ::")]
+    named = [SPOKEN.get(one, one) for one in classifiers if one != "OSI Approved"]
+    if named:
+        return " AND ".join(sorted(named))
+    text = str(said.get("license", "")).strip().partition("\n")[0]
+    return SPOKEN.get(text, text) or "not stated"
+
+
+def needed(name: str, extras: frozenset[str], seen: dict[str, Distribution]) -> None:
+    """Take in what a distribution needs on this platform, and what that needs."""
+    for line in distribution(name).requires or []:
+        wanted = Requirement(line)
+        if wanted.marker and not any(wanted.marker.evaluate({"extra": extra}) for extra in extras or {""}):
+            continue
+        found = canonicalize_name(wanted.name)
+        if found in seen or found == OURS:
+            continue
+        try:
+            seen[found] = distribution(found)
+        except PackageNotFoundError:
+            continue
+        needed(found, frozenset(wanted.extras), seen)
+
+
+def rows(found: dict[str, Distribution], without: dict[str, Distribution]) -> Iterator[str]:
+    """A line for each, by name."""
+    for name in sorted(set(found) - set(without)):
+        licence = licence_of(found[name])
+        marked = " (its own files)" if any(one in licence for one in COPYLEFT) else ""
+        yield f"| {name} | {licence}{marked} |"
+
+
+def page() -> str:
+    """The page as this environment has it."""
+    base: dict[str, Distribution] = {}
+    needed(OURS, frozenset(), base)
+    parts = [
+        HEAD,
+        "## Always\n\n| distribution | licence |\n| --- | --- |\n",
+        "\n".join(rows(base, {})),
+        "\n\n## With extras\n\n| extra | distribution | licence |\n| --- | --- | --- |\n",
+    ]
+    extras = sorted(set(distribution(OURS).metadata.get_all("Provides-Extra") or []) - {"all", "testing"})
+    for extra in extras:
+        more: dict[str, Distribution] = {}
+        needed(OURS, frozenset({extra}), more)
+        parts.extend(f"| `{extra}` {row}\n" for row in rows(more, base))
+    return "".join(parts)
+
+
+def main() -> int:
+    """The exit code."""
+    if "--check" in sys.argv[1:]:
+        return int(PAGE.read_text(encoding="utf-8") != page())
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
