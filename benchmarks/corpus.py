@@ -18,8 +18,9 @@ from holdfast.context.build import Request, build
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings, parse
 from holdfast.context.view import ViewState, encode_state
+from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
-from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail, extend
+from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail
 from holdfast.holdfast import Holdfast
 from holdfast.stores.base import Append, NewSession, SavedView
 from holdfast.tokens import STORED

@@ -15,8 +15,7 @@ from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import clock, settle, told
 from benchmarks.turn import ANSWER
 from holdfast.domain.session import SessionRef
-from holdfast.entrance import open_holdfast
-from holdfast.holdfast import Holdfast
+from holdfast.holdfast import Holdfast, open_holdfast
 from holdfast.stores.base import NewSession
 
 LISTED = 10_000

@@ -11,8 +11,7 @@ from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import Samples, clock, settle, told
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry
-from holdfast.entrance import open_holdfast
-from holdfast.holdfast import Holdfast
+from holdfast.holdfast import Holdfast, open_holdfast
 from holdfast.recognition.recognising import recognised
 from holdfast.stores.base import NewSession
 

@@ -19,7 +19,7 @@ from benchmarks.tables import Column, Figure, Table, duration, share, two, whole
 from benchmarks.timing import told
 from holdfast.context.build import PRIMING, WorkingSet
 from holdfast.domain.messages import Message
-from holdfast.replay import SCRIPTED, Result, Scribe, Spec, Tally, chained, play_each, read, spec_of, stand_in
+from holdfast.replay import SCRIPTED, Result, Spec, SummaryWriter, Tally, chained, play, read, spec_of, stand_in
 from holdfast.replay.judging import Said
 from holdfast.replay.playing import Player, play_call
 from holdfast.tokens import STORED, TokenCounter
@@ -104,8 +104,8 @@ def _played(sessions: Sequence[Recording], name: str, budget: int) -> dict[str, 
         return _row(_play(sessions, lambda system: _Trimmed(system, budget)).result(name, budget))
     spec = spec_of(name)
     if spec.summarizer == SCRIPTED:
-        with Scribe(stand_in()) as scribe:
-            return _row(play_each(sessions, spec, budget, on_session=lambda: None, scribe=scribe).result)
+        with SummaryWriter(stand_in()) as writer:
+            return _row(play(sessions, spec, budget, writer=writer).result)
     return _row(_play(sessions, lambda system: _own(spec, budget, system)).result(spec.label, budget))
 
 

@@ -20,7 +20,8 @@ from holdfast.context import settings
 from holdfast.context.build import Request, build, build_on
 from holdfast.context.summaries import compaction_of, summarized
 from holdfast.context.view import ViewState, decode_state, encode_state
-from holdfast.domain.session import Entry, NewCompaction, NewEntry, SessionRef, extend
+from holdfast.domain.log import extend
+from holdfast.domain.session import Entry, NewCompaction, NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.replay import spec_of
 from holdfast.sessions.handle import SessionHandle
@@ -122,11 +123,11 @@ def _carried(material: Material, strategy: str, budget: int, length: int) -> Blo
 def _carrying(material: Material, request: Request, state: ViewState, length: int) -> Block:
     """Take one new message in and build; back to the beginning for each block."""
     rows, (grown, _) = material.rows(state, length), extend(material.tail(length), _news(length))
-    view, news = build(request, state, *rows).carried, iter(grown)
+    view, news = build(request, state, *rows).view, iter(grown)
 
     def fresh() -> None:
         nonlocal view, news
-        view, news = build(request, state, *rows).carried, iter(grown)
+        view, news = build(request, state, *rows).view, iter(grown)
 
     def call() -> None:
         view.extend((next(news),))
