@@ -32,7 +32,7 @@ from tests.unit.strategies import UNLIMITED, Log, events, log_of, logs, requests
 HALF = settings(max_examples=settings().max_examples // 2)
 CUSTOM = Llm(name="voice", model="xxxx", client=OfflineModel(), records=True)
 _NUMBER = re.compile(r"#\d+")
-_NAMED = re.compile(r"message (\d+) of the (?:session|log)")
+_NAMED = re.compile(r'(?:message |load_artifact\("result-)(\d+)(?: of the (?:session|log)|"\))')
 _NOBODYS = (
     "[Summary of messages",
     "[Condensed from messages",

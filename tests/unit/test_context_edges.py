@@ -251,6 +251,14 @@ def test_what_is_chosen_stays() -> None:
     }
 
 
+def test_what_must_stay_is_cut_for_what_is_chosen_and_no_further() -> None:
+    """A long newest message gets its part of the room, whatever else a function would like to keep."""
+    entries = words_log(*[9] * 10, 900).entries
+    built = build(choosing(400), None, [], entries)
+    assert decided(built)[10] == "cut"
+    assert built.tokens > 250
+
+
 @given(history=events, budget=st.integers(300, 3000))
 def test_whatever_is_chosen_the_rules_hold(history: list[Event], budget: int) -> None:
     entries, request = log_of(history).entries, choosing(budget)

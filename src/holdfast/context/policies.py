@@ -123,7 +123,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if self.choose is not None:
             chosen = with_stub(self._chosen(window, self.choose), floor)
             if chosen.body > allowed:
-                shorter = with_room_to_choose(window, chosen, floor)
+                must = with_stub(self._chosen(window, _nothing), floor)
+                shorter = with_room_to_choose(window, must, floor)
                 chosen = with_stub(self._chosen(shorter, self.choose), floor)
             if chosen.body <= allowed:
                 return chosen
@@ -211,6 +212,10 @@ def _salience(**options: Any) -> Policy:
 
 def _most_important(window: Window, own: Policy) -> Container[int]:
     return salience.chosen(window, own.target)
+
+
+def _nothing(window: Window, own: Policy) -> Container[int]:
+    return ()
 
 
 def _summary_buffer(threshold: float, summarizer_llm: str | None, **options: Any) -> Policy:
