@@ -40,6 +40,8 @@ from tests.clocks import Pauses, TickingClock
 UPSTREAM_KEY = "sk-upstream-0123456789abcdef"
 CLIENT_KEY = "sk-client-fedcba9876543210"
 PROGRAM = ("-m", "holdfast", "serve")
+TOOL_SERVER = (str(Path(__file__).with_name("tool_server.py")),)
+"""A program with a tool of its own, whose claims expire sooner: for tests that kill it and ask the next one."""
 
 
 @dataclass(kw_only=True)

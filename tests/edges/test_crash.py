@@ -13,7 +13,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.verify import verify
-from tests.edges.server import Process
+from tests.edges.server import TOOL_SERVER, Process
 
 ROUNDS = 8
 SESSIONS = ("a", "b", "c")
@@ -66,7 +66,7 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     store = await open_store(url, tenant="default")
     await store.close()
     for round_ in range(ROUNDS):
-        with Process(url) as server:
+        with Process(url, program=TOOL_SERVER) as server:
             if round_ == 0:
                 async with httpx2.AsyncClient(base_url=server.url, trust_env=False) as client:
                     for name in SESSIONS:

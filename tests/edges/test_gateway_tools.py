@@ -18,12 +18,11 @@ from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from holdfast.tools.context import ToolContext
 from tests.edges.gateway_kit import find_order, note, tooled
-from tests.edges.server import Process, Served, config_text
+from tests.edges.server import TOOL_SERVER, Process, Served, config_text
 
 HI: list[Any] = [{"role": "user", "content": "Where is order 7?"}]
 THEIRS: list[Any] = [{"type": "function", "function": {"name": "open_door", "parameters": {"type": "object"}}}]
 SESSION = {"session_id": "s"}
-PROGRAM = str(Path(__file__).with_name("tool_server.py"))
 
 
 async def asked(served: Served, streamed: bool, messages: list[Any] = HI, **fields: Any) -> Any:
@@ -289,7 +288,7 @@ async def test_a_server_that_is_killed_between_rounds(tmp_path: Path, keyed: boo
 
         def server() -> Process:
             env = {"TOOL_SERVER_COUNTS": str(tmp_path / "counts.db")}
-            return Process(url, config=config, env=env, program=(PROGRAM,))
+            return Process(url, config=config, env=env, program=TOOL_SERVER)
 
         with server() as first:
             async with httpx2.AsyncClient(base_url=first.url, trust_env=False, timeout=60) as client:
@@ -323,7 +322,7 @@ async def test_the_settings_of_the_gateway_hold(tmp_path: Path) -> None:
         config = tmp_path / "holdfast.yaml"
         config.write_text(config_text(upstream.url, "gateway: {max_tool_rounds: 1}"), encoding="utf-8")
         env = {"TOOL_SERVER_COUNTS": str(tmp_path / "counts.db")}
-        with Process(f"sqlite:///{tmp_path}/s.db", config=config, env=env, program=(PROGRAM,)) as server:
+        with Process(f"sqlite:///{tmp_path}/s.db", config=config, env=env, program=TOOL_SERVER) as server:
             async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=60) as client:
                 answer = await client.post("/v1/chat/completions", json={"messages": HI, **SESSION})
         assert answer.json()["choices"][0]["message"]["content"] == "enough"

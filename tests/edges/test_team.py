@@ -17,7 +17,7 @@ from holdfast.domain.session import TRANSFER
 from holdfast.errors import ConfigError
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.doors import doors
-from tests.edges.server import Process, Served, config_text, gateway
+from tests.edges.server import TOOL_SERVER, Process, Served, config_text, gateway
 from tests.service.turns_kit import SHARED
 from tests.stores.servers import place
 from tests.unit.blocks import TEAM
@@ -268,7 +268,7 @@ async def test_a_server_that_is_killed_behind_a_transfer_leaves_it_done(tmp_path
             "messages": [{"role": "user", "content": "for the researcher"}],
             "session_id": "s",
         }
-        with Process(store, config=config) as server:
+        with Process(store, config=config, program=TOOL_SERVER) as server:
             async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=60) as client:
                 asked = asyncio.create_task(client.post("/v1/chat/completions", json=body))
                 await upstream.until(lambda: len(model.sent) == 2)
@@ -278,7 +278,7 @@ async def test_a_server_that_is_killed_behind_a_transfer_leaves_it_done(tmp_path
         gate.open()
         model.held.clear()
         with (
-            Process(store, config=config) as server,
+            Process(store, config=config, program=TOOL_SERVER) as server,
             httpx2.Client(base_url=server.url, trust_env=False, timeout=60) as sync,
         ):
             told = (await asyncio.to_thread(sync.post, "/v1/chat/completions", json=body)).json()

@@ -1,4 +1,7 @@
-"""A program that serves tools of its own: `count` says how often it ran, by a database that outlives the process."""
+"""A program that serves tools of its own: `count` says how often it ran, by a database that outlives the process.
+
+Its claims expire after six seconds instead of thirty, so that who comes behind a killed one need not wait so long.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import sqlite3
 import sys
 
 from holdfast.config import settings_from
+from holdfast.engine import claiming, queueing
 from holdfast.server.run import serve
 
 
@@ -19,5 +23,13 @@ def count() -> int:
     return int(runs)
 
 
+def hasten() -> None:
+    """Let claims expire sooner, and be renewed as much sooner."""
+    for module in (claiming, queueing):
+        for name in ("LEASE", "RENEWED"):
+            setattr(module, name, getattr(claiming, name) // 5 if module is claiming else getattr(claiming, name))
+
+
 if __name__ == "__main__":
+    hasten()
     sys.exit(serve(settings_from({}, os.environ), tools=[count]))
