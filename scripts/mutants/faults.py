@@ -246,7 +246,9 @@ def _statements(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield "removed", ast.Pass()
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript(), *_]):
             yield "removed", ast.Pass()
-        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+        case ast.Return(value=ast.expr() as value) if not (
+            isinstance(value, ast.Constant) and value.value in {None, False}
+        ):
             yield "returned", ast.Return(ast.copy_location(ast.Constant(None), value))
         case ast.Break():
             yield "loop", ast.Continue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+MEMORY: Final = 4 * 2**30
+"""Bytes of addresses that a child may have: some faults never stop to collect."""
 POLL: Final = 0.01
 """Seconds between two looks at the children."""
 
@@ -87,6 +90,7 @@ def _forked(task: Task[T], folder: Path) -> int:
     code = 1
     try:
         os.setpgid(0, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(nowhere, stream)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
-_SERVERS: Final = ("redis/*.py", "postgres*.py", "mysql*.py", "sql/*.py")
+_SERVERS: Final = ("redis/*.py", "postgres*.py", "mysql*.py", "sql/*.py", "logic/network.py")
 """What of `stores` only a database server runs."""
 
 
@@ -43,6 +43,7 @@ _OF_STORES: Final = (
     *(f"tests/stores/test_{name}.py" for name in ("artifacts", "contract", "deleted_users", "dialects", "index*")),
     *(f"tests/stores/test_{name}.py" for name in ("m*", "promises", "re*", "rows", "s*", "verify")),
     "tests/edges/test_cli_backup.py",
+    "tests/service/test_compacting_life.py",
 )
 """Without those that run everything once more in processes of their own."""
 TARGETS: Final = (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.context.digest.facts import MAX_LEAVES, MAX_TEXT, ends_of, lines_of
 from holdfast.context.digest.lines import Line
 from holdfast.context.units import Unit, units_of
-from holdfast.context.values import MAX_VALUE, weight_of, words_of
+from holdfast.context.values import MAX_VALUE, PATH, weight_of, words_of
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import NewEntry, Tail
@@ -130,6 +130,12 @@ def test_a_long_number_in_a_text_is_an_identifier(value: str) -> None:
     assert weight_of(value) > weight_of("2024-05-01") > weight_of("12504")
     told = {fact.key: fact.weight for fact in line({"id": value, "size": 6805564527}).facts}
     assert told["id"] > told["size"]
+
+
+def test_long_values_are_paths_or_texts() -> None:
+    path = "src/" + "a" * 70
+    assert weight_of(path) == PATH
+    assert weight_of(path.replace("/", "-")) == weight_of(path + " b") == weight_of(path + "a" * MAX_VALUE) == 0.2
 
 
 def test_a_word_among_identifiers_is_one() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.context.build import NO_ROOM, Request, WorkingSet, build, build_on
-from holdfast.context.explain import RECALLED_BYTES, decode_record, encode_record
+from holdfast.context.explain import RECALLED_BYTES, decode_record, encode_record, recorded
 from holdfast.context.policies import policy
 from holdfast.context.recalled import (
     CLOSING,
@@ -321,3 +321,11 @@ def test_a_users_message_that_looks_like_one_is_no_block() -> None:
     made = built(entries)
     assert made.recalled is None
     assert made.sources()[2] == entries[2]
+
+
+def test_a_record_has_as_many_ids_as_it_has_room_for() -> None:
+    """To the byte, in order, and none behind one that is too long."""
+    half = "x" * (RECALLED_BYTES // 2)
+    assert recorded((half, half, "")) == (half, half, "")
+    assert recorded((half, half, "y", "")) == (half, half)
+    assert recorded((half, half + "é", "y")) == (half,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -183,6 +184,15 @@ def test_the_view_goes_on_with_task_pins_summary_and_the_recent_messages() -> No
     rest = [entry.message.text for entry in entries if entry.seq > summary.last]
     assert said == [entries[0].message.text, entries[5].message.text, summary.text, *rest]
     assert carried.window(room_of(1000)).tokens <= 700
+
+
+def test_a_summary_is_known_by_its_text() -> None:
+    """In the record of a build, for as long as that is kept: so it is the same in every release."""
+    said, again, other = (
+        Compaction(at, 9, text, 3, "summary") for at, text in ((0, "They spoke."), (1, "They spoke."), (0, "No."))
+    )
+    assert said.mark == again.mark == hashlib.blake2b(b"They spoke.", digest_size=8).hexdigest()
+    assert said.mark != other.mark
 
 
 def test_a_saved_view_is_read_back_the_same() -> None:
@@ -384,6 +394,14 @@ def test_the_prompt_can_be_replaced_and_the_earlier_summary_is_data_too() -> Non
     assert "they met {x}" in said(task)
     assert "at most 60 words" in said(task)
     assert task.shorter("long")[2] == {"role": "assistant", "content": "long"}
+
+
+def test_nothing_is_asked_of_an_earlier_summary_where_there_is_none() -> None:
+    first, next_ = (said(Task(text="t", earlier=earlier, tokens=100)) for earlier in (None, "they met"))
+    assert first.startswith("The conversation stands between <conversation-")
+    assert first.endswith(" in at most 60 words.")
+    assert next_.startswith("What came before is known by this earlier summary")
+    assert next_.endswith(" in at most 60 words, what still holds of the earlier summary included.")
 
 
 def test_chunks_hold_all_records_in_order_and_are_as_small_as_asked() -> None:

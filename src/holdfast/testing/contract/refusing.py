@@ -54,6 +54,13 @@ OF_IDS: dict[str, tuple[Call, str]] = {
     "lease": (lambda store: store.lease("", "h", now=1, until=2), "name"),
     "release": (lambda store: store.release("", "h"), "name"),
     "release for nobody": (lambda store: store.release("n", ""), "holder"),
+    "artifacts": (lambda store: store.artifacts(NOBODY), "session_id"),
+    "artifact": (lambda store: store.artifact(REF, "user:a.txt"), "name"),
+    "artifact_versions": (lambda store: store.artifact_versions(REF, "user:a.txt"), "name"),
+    "blobs_in_use": (lambda store: store.blobs_in_use(["A"]), "blob"),
+    "put_blob": (lambda store: store.put_blob("A", 0, b"x", timestamp=1), "blob"),
+    "blob": (lambda store: store.blob("A", 0), "blob"),
+    "delete_blobs": (lambda store: store.delete_blobs(["A"]), "blob"),
     "learned": (lambda store: store.learned(""), "model"),
     "learn": (lambda store: store.learn("", b"", timestamp=1, expect=None), "model"),
 }
@@ -68,6 +75,9 @@ OF_PAGES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
     "tenants": lambda store, limit: store.tenants(limit=limit),
     "sightings": lambda store, limit: store.sightings("ada", [b"d"], limit=limit),
     "keys": lambda store, limit: store.keys(limit=limit),
+    "artifacts": lambda store, limit: store.artifacts(REF, limit=limit),
+    "artifact_versions": lambda store, limit: store.artifact_versions(REF, "a.txt", limit=limit),
+    "blobs": lambda store, limit: store.blobs(before=1, limit=limit),
 }
 
 
@@ -86,7 +96,7 @@ async def test_a_session_without_an_id_is_refused(store: Store) -> None:
 
 
 async def test_what_has_no_name_is_refused(store: Store) -> None:
-    """Endings, users, keys, leases and models."""
+    """Endings, users, keys, artifacts, contents, leases and models."""
     found = {name: await _refused(call(store)) for name, (call, _) in OF_IDS.items()}
     assert found == {name: param for name, (_, param) in OF_IDS.items()}
 
