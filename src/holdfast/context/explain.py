@@ -276,7 +276,7 @@ def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
     if gap.behind <= gap.before:
         return
     summary, outside, place, before = window.summary, window.outside, gap.first, gap.before
-    if outside is not None and place < outside.before and before < outside.total:
+    if outside is not None and before < outside.total:
         within = min(gap.behind, outside.total)
         yield Run(place, min(outside.before, gap.end) - 1, "evicted", OUTSIDE, within - before)
         place, before = outside.before, within

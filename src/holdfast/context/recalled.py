@@ -157,8 +157,6 @@ def block_of(recall: Recall, room: int, count: Count, held: Held) -> Block | Non
         return earlier
     fresh = [item for item in recall.items if item.text.strip() and not held.has(item)]
     items = list(earlier.items) if earlier is not None else sorted(fresh, key=_order)
-    if not items or room <= 0:
-        return None
     chosen = _chosen(items, recall.budgets, room - count.message(_message(())), count)
     while chosen:
         made = _message(chosen)

@@ -146,7 +146,7 @@ class Signals:
                 worth *= ASKED
             if used := self._used.get(word):
                 worth *= 1 + USED * min(used, MOST_USED)
-            last = self._last.get(word, -1)
+            last = self._last.get(word, told.last)
             worth *= new if last <= told.last else _faded(now - last, HALF_LIFE, OLD)
             yield worth, (_form(written) if weight > NAME else ""), word
 

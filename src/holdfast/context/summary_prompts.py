@@ -120,10 +120,10 @@ def records(units: Iterable[Unit]) -> Iterator[str]:
             yield from map(_relayed, unit.told or ())
             continue
         names: dict[str, str] = {}
-        agent = {entry.seq: entry.agent for entry in unit.entries}
+        agent: dict[int | None, str | None] = {entry.seq: entry.agent for entry in unit.entries}
         for seq, message in spoken(unit):
             names.update((call.id, call.name) for call in message.tool_calls)
-            yield _record(message, seq, names.get(str(message.tool_call_id), "a tool"), agent.get(seq or 0))
+            yield _record(message, seq, names.get(str(message.tool_call_id), "a tool"), agent.get(seq))
 
 
 def _record(message: Message, seq: int | None, tool: str, agent: str | None) -> str:

@@ -68,7 +68,7 @@ class Line(msgspec.Struct, array_like=True, gc=False):
         lists = self.lists
         if not group or not lists or group < lists[0][0]:
             return ""
-        return lists[bisect_right(lists, group, key=itemgetter(0)) - 1 if len(lists) > 1 else 0][1]
+        return lists[bisect_right(lists, group, key=itemgetter(0)) - 1][1]
 
 
 def priced(fact: Fact) -> None:

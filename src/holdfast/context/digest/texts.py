@@ -87,8 +87,6 @@ def rarity_of(sentences: list[str]) -> list[float]:
 
     So the line of a log that is unlike the others comes first.
     """
-    if len(sentences) <= _LIKE:
-        return [1.0] * len(sentences)
     forms = [_NUMBERS.sub("0", sentence[:MAX_VALUE]) for sentence in sentences]
     like = Counter(forms)
     return [(_LIKE / max(_LIKE, like[form])) ** 0.5 for form in forms]
