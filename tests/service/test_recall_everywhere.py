@@ -92,6 +92,7 @@ async def test_an_index_that_was_cleared_gives_the_same_answers_when_it_is_made_
     async with place.server(index={"embedder": Letters() if mode == "hybrid" else None, "mode": mode}) as hf:
         await talked(hf)
         await remembered(hf)
+        await service(hf).settled()
         before = await answers(hf, neighbours=2), await recalled(hf)
         assert all(map(all, before))
         await service(hf).index.clear()

@@ -52,7 +52,7 @@ async def create(call: Call) -> Reply:
         user_id=user_id,
         agent=agent,
         carry_over=_earlier(call, body, user_id),
-        system_messages=system_messages_from(body.get("system_messages") or []),
+        system_messages=system_messages_from(body.get("system_messages")),
         state=_state(call, body),
         metadata=_metadata(body),
         ttl=milliseconds(body, "ttl"),
@@ -137,7 +137,7 @@ async def change(call: Call) -> Reply:
         call.hf.roster.voice(agent=agent)
     patch = SessionPatch(
         agent=agent,
-        system_messages=system_messages_from(body["system_messages"] or []) if "system_messages" in body else UNSET,
+        system_messages=system_messages_from(body["system_messages"]) if "system_messages" in body else UNSET,
         metadata=_metadata(body) if "metadata" in body else UNSET,
         state=_state(call, body) if "state" in body else UNSET,
         ttl=milliseconds(body, "ttl") if "ttl" in body else UNSET,
@@ -281,7 +281,7 @@ def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) 
     return Look(
         voice=handle.voice,
         settings=settings,
-        system=system_messages_from(body.get("system_messages") or []),
+        system=system_messages_from(body.get("system_messages")),
         tools=tools,
         dialect=checked(optional(body, "dialect", str, "a string") or "openai"),
         at_turn=body.get("at_turn"),

@@ -235,7 +235,9 @@ def _check_media(data: Mapping[str, Any]) -> None:
 
 
 def system_messages_from(value: Any) -> tuple[Message, ...]:
-    """System messages as a list of messages, or of texts, or one text."""
+    """System messages as a list of messages, or of texts, or one text; None and an empty text are none."""
+    if value is None or value == "":
+        return ()
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, Sequence):
