@@ -14,6 +14,7 @@ from holdfast.context.explain import OUTSIDE
 from holdfast.context.policies import policy
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.view import decode_state, encode_state
+from holdfast.context.window import Compaction
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
@@ -187,3 +188,42 @@ def test_a_unit_is_not_cut() -> None:
     built = build(request, None, [], log.entries)
     assert [message.role for message in built.messages] == ["user", "assistant", "tool", "tool"]
     assert [message.text for message in built.messages[2:]] == ["c10 is done", "c11 is done"]
+
+
+@pytest.mark.parametrize("name", ["salience", "buffer_window"])
+def test_importances_that_come_later_count_from_the_next_build_on(name: str) -> None:
+    """A view that is in memory gives what one from the log with these numbers gives, and goes on from there."""
+    entries = _numbered(40)
+    numbers = dict.fromkeys(range(21, 40, 4), 0.9)
+    rated = [msgspec.structs.replace(entry, importance=numbers.get(entry.seq)) for entry in entries]
+    options = {} if name == "buffer_window" else {"budget": 260}
+    plain = Request(policy=policy(ContextSettings(name, options)), count=STORED, input_budget=UNLIMITED)
+    request = buffered(plain, 30)
+    view = build(request, None, [], entries[:39]).view
+    view.rate(numbers)
+    assert outcome(build_on(request, view)) == outcome(attempted(request, rated[:39]))
+    view.extend(entries[39:])
+    view.rate(numbers)
+    assert outcome(build_on(request, view)) == outcome(attempted(request, rated))
+    assert (name == "salience") == (outcome(attempted(request, entries)) != outcome(attempted(request, rated)))
+
+
+def test_the_importance_of_the_newest_message_stays_when_its_unit_grows() -> None:
+    """Calls were rated before their result came."""
+    log = Log()
+    log.append(Message(role="user", content="go"))
+    log.append(Message(role="assistant", content=None, tool_calls=(ToolCall("c", "look_up", "{}"),)))
+    log.append(Message(role="tool", content="done", tool_call_id="c"))
+    request = buffered(Request(policy=policy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 9)
+    view = build(request, None, [], log.entries[:2]).view
+    view.rate({1: 0.9})
+    view.extend(log.entries[2:])
+    assert [entry.importance for entry in build_on(request, view).window.units[-1].entries] == [0.9, None]
+
+
+def test_no_summary_is_laid_over_what_has_left() -> None:
+    request = buffered(Request(policy=policy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 4)
+    built = build(request, None, [], _numbered(10))
+    before = outcome(built)
+    assert built.view.summarize(Compaction(0, 5, "They spoke.", 9, "summary")) is False
+    assert outcome(build_on(request, built.view)) == before

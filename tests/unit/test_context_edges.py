@@ -10,13 +10,14 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
+from holdfast.context.cut import cut
 from holdfast.context.dialects import Dialect
 from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.units import units_of
 from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.context.window import Room, Window
-from holdfast.domain.messages import Message, Part
+from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
@@ -171,6 +172,44 @@ def test_a_compaction_stands_between_task_and_current_message() -> None:
     assert built.window.compaction is not None
     assert digest.text == built.window.compaction.text
     assert rest[-1] == entries[-1].message
+
+
+def test_the_current_message_is_found_wherever_it_stands() -> None:
+    """In the rest, in the head behind a digest, and as the task, before it."""
+    rounds = [Event("round", 3, (("c", 3),), (("c", 60),), "json")] * 40
+    rule = policy(ContextSettings("digest", {"budget": 2000}))
+    request = Request(policy=rule, count=STORED, input_budget=UNLIMITED)
+    for talk in ([], [Event("user", 5), Event("assistant", 5)], [Event("user", 5), Event("assistant", 5)] * 40):
+        for more in ([], rounds):
+            entries = log_of([*talk, Event("user", 6), *more]).entries
+            built = build(request, None, [], entries)
+            at = built.window.asked_at()
+            assert at is not None
+            assert built.window.messages()[at] == entries[len(talk)].message
+    nobody = build(request, None, [], log_of([Event("assistant", 5)]).entries)
+    assert nobody.window.asked_at() is None
+
+
+def test_a_working_set_of_nothing_goes_through_nothing() -> None:
+    rule = policy(ContextSettings("digest"))
+    request = Request(policy=rule, count=STORED, input_budget=UNLIMITED)
+    assert build(request, None, [], []).through == -1
+    assert build(request, None, [], words_log(3, 3, 3).entries).through == 2
+
+
+def test_long_strings_in_arguments_are_cut_where_they_stand() -> None:
+    """At any depth; keys, numbers and short strings stay, and it is the JSON that it was."""
+    short = "s" * 200
+    arguments = {"id": "A1", "n": 3, "rows": [{"note": "long " * 300, "short": short}, "also " * 300], "none": None}
+    message = called("a").evolve(tool_calls=(ToolCall("a", "save", json.dumps(arguments)),))
+    made = cut(message, 400, seq=7, count=STORED)
+    found = json.loads(made.tool_calls[0].arguments)
+    assert {**found, "rows": None} == {**arguments, "rows": None}
+    assert found["rows"][0]["short"] == short
+    for text, whole in ((found["rows"][0]["note"], "long "), (found["rows"][1], "also ")):
+        assert text.startswith(whole)
+        assert "of 1500 characters cut, message 7 of the session" in text
+    assert STORED.message(made) <= 400
 
 
 def test_everything_or_nothing_is_sent_by_none() -> None:

@@ -124,6 +124,25 @@ def test_a_mistake_below_a_composition_is_told_by_its_path(given: object, said: 
         settings.parse({"clear_tool_results": given})
 
 
+def test_what_is_right_is_handed_back_beside_what_is_wrong() -> None:
+    """A composition with a mistake below it is not taken, nor what does not go together."""
+    given = {"strategy": "token_window", "budget": 500, "clear_tool_results": {"kep": 3}}
+    found, problems = settings.examine(given)
+    assert found == ContextSettings("token_window", {"budget": 500})
+    assert [problem.key for problem in problems] == ["clear_tool_results.kep"]
+    found, problems = settings.examine({"strategy": "summary_buffer", "budget": 500, "threshold": 0.5})
+    assert (found.options, [problem.key for problem in problems]) == ({"budget": 500, "threshold": 0.5}, ["target"])
+    found, problems = settings.examine({"strategy": "summary_buffer", "budget": 500, "threshold": 5, "target": 0.9})
+    assert (found.options, [problem.key for problem in problems]) == ({"budget": 500, "target": 0.9}, ["threshold"])
+
+
+@pytest.mark.parametrize(("length", "said"), [(58, "'" + "x" * 58 + "'"), (59, "'" + "x" * 56 + "…")])
+def test_a_long_value_is_told_by_its_beginning(length: int, said: str) -> None:
+    """Of at most 60 characters whole."""
+    with pytest.raises(InvalidRequest, match=f"got {said}$"):
+        settings.parse({"strategy": "token_window", "budget": "x" * length})
+
+
 def test_settings_do_not_change_with_the_mapping_they_came_from() -> None:
     options = {"budget": 5}
     found = ContextSettings("digest", options)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from holdfast.context.digest.facts import MAX_LEAVES, MAX_TEXT, ends_of, lines_of
 from holdfast.context.digest.lines import Line
+from holdfast.context.digest.texts import rarity_of, sentences_of, table_of
 from holdfast.context.units import Unit, units_of
-from holdfast.context.values import MAX_VALUE, PATH, weight_of, words_of
+from holdfast.context.values import MAX_KEY, MAX_VALUE, PATH, weight_of, words_of
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import NewEntry, Tail
@@ -67,6 +68,10 @@ def test_a_long_command_names_its_call() -> None:
 def test_numbers_stay_as_they_were_written() -> None:
     text = '{"total": 12.50, "big": 123456789012345678901234567890, "small": 1e-7, "odd": NaN}'
     assert [value for _, value in pairs(text)] == ["12.50", "123456789012345678901234567890", "1e-7", "NaN"]
+
+
+def test_nothing_is_read_of_what_is_empty() -> None:
+    assert pairs({"a": None, "b": "", "c": " ", "d": [None, "", "x"], "e": {}, "f": 0}) == [("f", "0"), ("d", "x")]
 
 
 def test_objects_in_lists_are_rows_of_their_own() -> None:
@@ -134,7 +139,7 @@ def test_a_long_number_in_a_text_is_an_identifier(value: str) -> None:
 
 def test_long_values_are_paths_or_texts() -> None:
     path = "src/" + "a" * 70
-    assert weight_of(path) == PATH
+    assert weight_of(path) == weight_of(path.ljust(MAX_VALUE, "a")) == PATH
     assert weight_of(path.replace("/", "-")) == weight_of(path + " b") == weight_of(path + "a" * MAX_VALUE) == 0.2
 
 
@@ -154,6 +159,29 @@ def test_what_failed_and_how_weighs_more() -> None:
     assert failed[0].weight > done[0].weight
     assert failed[1].weight > done[1].weight
     assert failed[1].firm
+
+
+def test_codes_in_what_was_asked_with_are_like_those_of_an_answer() -> None:
+    weights = {f.value: f.weight for f in line("ok", {"id": "A1", "codes": ["QW12ER", "GXWCPN", "AB77XY"]}).facts}
+    assert weights["GXWCPN"] == weights["QW12ER"] == weight_of("QW12ER")
+
+
+def test_a_value_of_seven_words_is_a_sentence() -> None:
+    """Of fewer it is a value; and so is one of `MAX_VALUE` characters, a longer one is parted."""
+    notes = {"few": "one two three four five six", "many": "one two three four five six seven"}
+    assert {fact.key: fact.prose for fact in line(notes).facts} == {"few": False, "many": True}
+    [whole] = line({"long": "x" * MAX_VALUE}).facts
+    assert (whole.value, whole.prose) == ("x" * MAX_VALUE, False)
+    assert len(line({"long": "x1 y" * MAX_VALUE}).facts) > 1
+
+
+def test_costs_are_told_to_a_tenth() -> None:
+    """They are saved with every line of a pool."""
+    [found] = lines_of(units(Message(role="user", content="Please send it to Kelp Street 12."))[0])
+    assert found.cost == 4.2
+    for source in (found, line({"order": "K-113", "note": "left at the door"})):
+        for cost in (source.cost, *(fact.cost for fact in source.facts)):
+            assert cost == round(cost, 1)
 
 
 def test_a_numbered_list_keeps_its_numbers() -> None:
@@ -198,6 +226,15 @@ def test_a_row_that_is_there_twice_is_read_once() -> None:
     assert values == ["ZQ1", "A3", "ZQ2", "B1", "ZQ3", "B4"]
 
 
+def test_values_that_stand_alone_in_their_rows_are_all_read() -> None:
+    """Only a row of several facts is the same thing when it comes again."""
+    assert [value for _, value in pairs([{"state": "open"}, {"state": "open"}, {"state": "late"}])] == [
+        "open",
+        "open",
+        "late",
+    ]
+
+
 def test_the_line_of_a_log_that_is_unlike_the_others_weighs_most() -> None:
     """Sixty lines that differ in numbers only say little, whatever identifiers they have."""
     log = [f"2026-03-02T04:{n:02}:11Z INFO GET /cart/{n} 200 {n}ms" for n in range(60)]
@@ -211,6 +248,37 @@ def test_a_key_that_comes_again_begins_another_record() -> None:
     facts = line("Name: Lamp\nPrice: 12 EUR\nName: Boots\nPrice: 99 EUR").facts
     groups = {fact.value: fact.group for fact in facts}
     assert groups["Lamp"] == groups["12 EUR"] != groups["Boots"] == groups["99 EUR"]
+
+
+@pytest.mark.parametrize("name", ["", "x" * (MAX_KEY + 1), "2nd", "a/b", "at: noon", "end.", "end;", "end{"])
+def test_one_cell_that_names_no_column_makes_no_header(name: str) -> None:
+    """In a Markdown table the line below says that it is one; elsewhere only the names do."""
+    rows = "\nP-77,4,9\nP-78,9,9"
+    assert table_of("sku,qty,when" + rows) == (["sku", "qty", "when"], [["P-77", "4", "9"], ["P-78", "9", "9"]])
+    assert table_of(f"sku,{name},when" + rows) is None
+    assert table_of(f"{'x' * MAX_KEY},at:noon,mean~" + rows) is not None
+    assert table_of("sku,qty\nP-77,4\nP-78,9") is None
+
+
+def test_names_of_columns_lose_quotes_and_emphasis_only() -> None:
+    found = table_of("| **site** | 'year' | mean ~ |\n|:--|--:|---|\n| \"Bay 0\" | '12' | **3** |\n| | | |")
+    assert found == (["site", "year", "mean ~"], [["Bay 0", "12", "**3**"]])
+
+
+def test_a_long_sentence_is_parted_at_white_space_in_the_second_half_of_a_piece() -> None:
+    """Else where the piece ends."""
+    half, rest = MAX_VALUE // 2, "z" * (MAX_VALUE - 1)
+    for at, parted in ((half - 1, False), (half, True), (MAX_VALUE - 1, True), (MAX_VALUE, False)):
+        text = f"{'a' * at} {rest}"
+        assert sentences_of(text)[0] == (text[:at] if parted else text[:MAX_VALUE].strip())
+    assert sentences_of("a" * MAX_VALUE) == ["a" * MAX_VALUE]
+    assert sentences_of("a" * (MAX_VALUE + 1)) == ["a" * MAX_VALUE, "a"]
+
+
+def test_four_sentences_of_one_form_have_their_full_worth() -> None:
+    """Whatever numbers are in them; of sixteen each has half of it."""
+    assert rarity_of([f"took {number} ms" for number in range(4)]) == [1.0] * 4
+    assert rarity_of([*(f"took {number} ms" for number in range(16)), "closed"]) == [0.5] * 16 + [1.0]
 
 
 def test_code_is_no_list_of_pairs() -> None:

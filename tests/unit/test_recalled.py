@@ -173,6 +173,29 @@ def test_long_texts_are_cut_and_say_so() -> None:
     assert len(alone.items[0].text) > 2 * len(cut["text"])
 
 
+def test_what_the_first_take_of_the_room_the_last_does_not_have() -> None:
+    """Of all kinds together: the one whose turn it is then gets what is left, cut, instead of going without."""
+    items = [item(f"{number} leaves at nine and comes back at noon. " * 9, id=str(number)) for number in range(3)]
+    whole = blocked(*items)
+    assert whole is not None
+    least = blocked(*items[:2])
+    assert least is not None
+    room = STORED.message(least.message) + 70
+    made = blocked(*items, room=room)
+    assert made is not None
+    assert made.items[:2] == whole.items[:2]
+    assert made.ids == ("0", "1", "2")
+    assert made.items[2].cut
+    assert room - 20 < STORED.message(made.message) <= room
+
+
+def test_nothing_to_say_or_no_room_is_no_block() -> None:
+    assert blocked() is None
+    assert blocked(ITEM, room=0) is None
+    assert blocked(item(" \n")) is None
+    assert blocked(ITEM, held=Held((), [ITEM.text])) is None
+
+
 def test_a_kind_without_a_budget_is_not_told() -> None:
     """What no agent asked for does not come in."""
     assert blocked(item("known", kind="memory"), budgets={"conversation": 500}) is None
@@ -276,6 +299,18 @@ def test_a_window_that_is_too_small_does_without() -> None:
 def test_no_message_of_a_user_no_block() -> None:
     """Where nobody has asked, nothing is recalled."""
     assert built(log_of([Event("assistant", 5)]).entries, [ITEM]).recalled is None
+
+
+def test_what_takes_the_room_adds_up() -> None:
+    """System prompt and tools, the conversation, what is recalled: each once, in the record and in what is told."""
+    system = Message(role="system", content="Answer shortly. " * 60)
+    for budget in (1400, 4000):
+        made = built(log_of(TALK).entries, [ITEM], system=(system,), budget=budget)
+        assert made.recalled_tokens > 0
+        overhead = made.request.overhead()
+        assert made.record().overhead == made.explanation()["budget"]["system_and_tools"] == overhead
+        assert made.total_tokens == overhead + made.tokens + made.recalled_tokens
+        assert made.explanation()["budget"]["recalled"] == min(400, (budget - overhead) // 4)
 
 
 def test_what_was_recalled_is_recorded_by_id() -> None:

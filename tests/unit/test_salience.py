@@ -86,6 +86,13 @@ def test_the_least_important_leave_first_ties_by_age() -> None:
         assert [unit.first for unit in left_out(window, window.tokens - gone * size)] == expected
 
 
+def test_a_unit_leaves_for_a_token_that_is_too_much() -> None:
+    """And none while all have room to the token."""
+    window = window_of(entries_of(*(user(f"message {number}") for number in range(4))))
+    assert left_out(window, window.tokens) == []
+    assert [unit.first for unit in left_out(window, window.tokens - 1)] == [1]
+
+
 @given(tame_events | events, st.integers(0, 3000), st.randoms(use_true_random=False))
 def test_callers_numbers_hold_strictly(history: list[Event], goal: int, chance: Random) -> None:
     """Of units that callers rated none leaves before a less important one, whatever their sizes; nor an older one of equals."""

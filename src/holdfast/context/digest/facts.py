@@ -349,7 +349,7 @@ class _Leaves:
                 self.walk(item, key, self.row(key) if isinstance(item, dict | list) else group, depth + 1)
                 if len(self.facts) >= MAX_LEAVES:
                     break
-        elif value is not None and value != "":
+        elif value is not None:
             self._scalar(value, key, group)
 
     def _object(self, value: dict[str, Any], key: str, group: int, depth: int) -> None:
@@ -358,7 +358,7 @@ class _Leaves:
         for name, item in value.items():
             if isinstance(item, dict | list):
                 deeper = True
-            elif item is not None and item != "" and len(self.facts) < MAX_LEAVES:
+            elif item is not None and len(self.facts) < MAX_LEAVES:
                 self._scalar(item, label_of(name), group)
         if deeper:
             self._nested(value, key, group, depth)

@@ -1,0 +1,69 @@
+"""Units on their own: what callers say of how much a message matters, and what is counted of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.context.squeeze import all_of, squeezed
+from holdfast.context.units import units_of
+from holdfast.context.window import Room, Window
+from holdfast.domain.log import extend
+from holdfast.domain.messages import Message, Part
+from holdfast.domain.session import Entry, NewEntry, Tail
+from holdfast.tokens import STORED
+from tests.unit.rounds import call, reply, user
+
+
+def entries_of(*rounds: list[Message], tokens: int | None = None) -> list[Entry]:
+    new = [
+        NewEntry(message=one, tokens=STORED.message(one) if tokens is None else tokens, timestamp=0)
+        for messages in rounds
+        for one in messages
+    ]
+    return list(extend(Tail(), new)[0])
+
+
+def window_of(entries: Sequence[Entry], room: Room) -> Window:
+    window = Window(room)
+    for unit in units_of(entries):
+        window.grow(unit)
+    return window
+
+
+def test_an_importance_is_taken_in_where_there_is_none() -> None:
+    """By `seq`, of the messages that it was stored with; what a message has already stands."""
+    calls, result = entries_of(call("get", {"id": "A1"}, "ok"))
+    [unit] = units_of([calls, replace(result, importance=0.5)])
+    rated = unit.rated({0: 0.9, 1: 0.1, 2: 0.7})
+    assert [entry.importance for entry in rated.entries] == [0.9, 0.5]
+    assert [entry.importance for entry in units_of([calls, result])[0].rated({1: 0.1}).entries] == [None, 0.1]
+    assert [entry.importance for entry in unit.entries] == [None, 0.5]
+
+
+def test_a_unit_that_nothing_is_said_of_stays_itself() -> None:
+    calls, result = entries_of(call("get", {"id": "A1"}, "ok"))
+    [unit] = units_of([replace(calls, importance=0.2), replace(result, importance=0.5)])
+    assert unit.rated({}) is unit
+    assert unit.rated({2: 0.9}) is unit
+    assert unit.rated({0: 0.9, 1: 0.9}) is unit
+
+
+def test_a_picture_is_counted_by_the_model_and_a_text_by_what_is_stored() -> None:
+    """What a picture costs no factor on a stored count bounds; of a text that is a bound, and nothing is counted again."""
+    picture = Message(role="user", content=(Part("text", "see"), Part("image_url", None, {"image_url": {"url": "u"}})))
+    entries = entries_of([picture], reply("It is a harbour."), tokens=7)
+    window = window_of(entries, Room(10**6, STORED, factor=1.5))
+    assert window.sizes() == [STORED.message(picture), 11]
+    cut = window.cut({1: 1})
+    assert cut.size(cut.units[0]) == STORED.message(picture)
+
+
+def test_results_are_cut_before_what_was_said() -> None:
+    """Older texts stay whole while a younger result has enough to give."""
+    entries = entries_of(user("Compare them. " * 100), call("get", {"id": "A1"}, "row " * 400), reply("Well. " * 100))
+    window = window_of(entries, Room(10**6, STORED))
+    assert set(squeezed(window, window.body - 100, 64, all_of).cuts) == {2}
+    assert set(squeezed(window, window.body - 400, 64, all_of).cuts) == {0, 2}
+    assert not squeezed(window, window.body, 64, all_of).cuts
