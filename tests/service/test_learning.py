@@ -68,6 +68,17 @@ async def test_what_is_learned_while_it_is_written_down_is_written_too(monkeypat
     assert sorted(pair.reported for pair in decode_learned(row).calibration.pairs) == [11_000, 12_000]
 
 
+async def test_what_is_yet_to_be_written_down_is_not_forgotten_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few are remembered: each of them is in the store in the end."""
+    monkeypatch.setattr(module, "MODELS_LEARNED", 1)
+    table = Table()
+    known = made(table)
+    for number in range(3):
+        known.reported(llm(f"m{number}"), 10_000, 11_000)
+    await known.close()
+    assert len(table.rows) == 3
+
+
 async def test_models_that_anybody_may_name_are_not_remembered_for_ever() -> None:
     """The one that was asked longest ago is forgotten here; the store still knows it."""
     table = Table()

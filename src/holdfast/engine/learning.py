@@ -117,8 +117,10 @@ class Learning:
         self._known[key] = known
         self._known.move_to_end(key)
         if len(self._known) > MODELS_LEARNED:
-            oldest = next(one for one in self._known if one not in self._saving or one == key)
-            del self._known[oldest]
+            # What is yet to be written down stays, and so does what was just put: then it is more for a moment.
+            idle = (one for one in self._known if one not in self._saving and one != key)
+            if (oldest := next(idle, None)) is not None:
+                del self._known[oldest]
 
     def _learn(self, llm: Llm, learned: Learned) -> Learned:
         key = key_of(llm)

@@ -35,8 +35,10 @@ class Lease:
     async def renew(self) -> bool:
         """Take it, or keep it, for its whole length; whether nobody else has it."""
         now = self._clock()
-        self._until = now + self._length
-        return await self._store.lease(self._name, self._holder, now=now, until=self._until)
+        until = now + self._length
+        ours = await self._store.lease(self._name, self._holder, now=now, until=until)
+        self._until = until if ours else 0
+        return ours
 
     async def kept(self) -> bool:
         """Whether it is still held; renewed when half of it is over."""
