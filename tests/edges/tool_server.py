@@ -25,9 +25,10 @@ def count() -> int:
 
 def hasten() -> None:
     """Let claims expire sooner, and be renewed as much sooner."""
-    for module in (claiming, queueing):
-        for name in ("LEASE", "RENEWED"):
-            setattr(module, name, getattr(claiming, name) // 5 if module is claiming else getattr(claiming, name))
+    for name in ("LEASE", "RENEWED"):
+        sooner = getattr(claiming, name) // 5
+        for module in (claiming, queueing):
+            setattr(module, name, sooner)
 
 
 if __name__ == "__main__":

@@ -168,6 +168,14 @@ class TestStart:
             assert runner.run(work()) == ["success é\nNone", "timeout None", "success 1", "killed None", "success 2"]
 
 
+async def used_up(process: PythonProcess) -> None:
+    """Wait until a process is ended for its processor time; the next call says so."""
+    await until(lambda: not process.alive)
+    ran = await process.run("1")
+    assert ran.note is not None
+    assert ran.note.startswith("this is a fresh process: the one before used up its processor time")
+
+
 class TestMuch:
     """Output and memory without end."""
 
@@ -256,10 +264,7 @@ class TestMuch:
         process = start(timeout=0.1, grace=0.1)
         spin = "def spin():\n    while True: pass\n"
         await process.run(f"import threading\n{spin}threading.Thread(target=spin, daemon=True).start()")
-        await until(lambda: not process.alive)
-        ran = await process.run("1")
-        assert ran.note is not None
-        assert ran.note.startswith("this is a fresh process: the one before used up its processor time")
+        await used_up(process)
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process's processor time")
     async def test_one_that_does_not_heed_that_is_killed(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,10 +273,7 @@ class TestMuch:
         process = start(timeout=0.1, grace=0.1)
         spin = "signal.signal(signal.SIGXCPU, signal.SIG_IGN)\ndef spin():\n    while True: pass\n"
         await process.run(f"import signal, threading\n{spin}threading.Thread(target=spin, daemon=True).start()")
-        await until(lambda: not process.alive)
-        ran = await process.run("1")
-        assert ran.note is not None
-        assert ran.note.startswith("this is a fresh process: the one before used up its processor time")
+        await used_up(process)
 
     async def test_a_bomb_of_threads_ends(self, start: Start) -> None:
         process = start()
