@@ -17,6 +17,7 @@ from holdfast.embedders.settings import EmbedderSettings
 from holdfast.errors import ContextTooLong, EmbeddingFailed, ModelError, ModelProtocolError, ModelUnavailable
 from holdfast.limits import EMBEDDING_BATCH_BYTES
 from holdfast.models.client import Options
+from holdfast.off_loop import off_loop
 from holdfast.recall.vectors import Vector
 from holdfast.tokens import TokenCounter, counter_for
 
@@ -171,10 +172,7 @@ class EndpointEmbedder:
                     keep = 0.95 * exc.context_limit / exc.requested
                 texts = [texts[0][: max(1, int(len(texts[0]) * keep))]]
         where, count, dimension = self._client.origin, len(texts), self._dimension
-        if len(body) <= _SMALL_ANSWER:
-            vectors = vectors_in(body, count, dimension, where)
-        else:
-            vectors = await anyio.to_thread.run_sync(vectors_in, body, count, dimension, where)
+        vectors = await off_loop(vectors_in, body, count, dimension, where, long=len(body) > _SMALL_ANSWER)
         self._dimension = len(vectors[0]) // 4
         return vectors
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import anyio.to_thread
-
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry
+from holdfast.off_loop import off_loop
 from holdfast.tokens import STORED
 
 _THREAD_CHARS: Final = 64_000
@@ -17,12 +16,7 @@ _THREAD_CHARS: Final = 64_000
 
 async def counted(messages: Sequence[Message]) -> list[int]:
     """Stored (o200k) token counts; long messages are counted off the event loop."""
-    return [
-        await anyio.to_thread.run_sync(STORED.message, message)
-        if len(message.text) > _THREAD_CHARS
-        else STORED.message(message)
-        for message in messages
-    ]
+    return [await off_loop(STORED.message, one, long=len(one.text) > _THREAD_CHARS) for one in messages]
 
 
 async def new_entries(

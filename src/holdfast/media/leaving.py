@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import anyio.to_thread
 import msgspec
 
 from holdfast.domain.media.parts import hashes_of, put_back, seen
@@ -12,6 +11,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreCorrupt
 from holdfast.media.store import THREAD_CHARS
+from holdfast.off_loop import off_loop
 from holdfast.stores.base import Store
 from holdfast.wire.media import chat
 
@@ -29,8 +29,7 @@ async def whole(store: Store, ref: SessionRef, messages: Sequence[Message]) -> t
     def made() -> tuple[Message, ...]:
         return tuple(put_back(message, contents) for message in messages)
 
-    long = sum(map(len, contents.values())) > THREAD_CHARS
-    return await anyio.to_thread.run_sync(made) if long else made()
+    return await off_loop(made, long=sum(map(len, contents.values())) > THREAD_CHARS)
 
 
 async def whole_entries(

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self
 
-import anyio.to_thread
 import msgspec
 
 from holdfast.domain.media.parts import chars_of, hashes_of, moved
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Removed, SessionRef
 from holdfast.limits import MEDIA_CACHE_BYTES
+from holdfast.off_loop import off_loop
 from holdfast.stores.base import Append, Appended, NewSession, Store
 from holdfast.stores.wrapper import StoreWrapper
 
@@ -78,9 +78,8 @@ async def taken_apart(
     contents: dict[bytes, bytes] = {}
     if not any(message.media for message in messages):
         return tuple(messages), contents
-    if chars_of(messages) < THREAD_CHARS:
-        return moved(messages, contents, plain=plain), contents
-    return await anyio.to_thread.run_sync(partial(moved, messages, contents, plain=plain)), contents
+    taken = partial(moved, messages, contents, plain=plain)
+    return await off_loop(taken, long=chars_of(messages) >= THREAD_CHARS), contents
 
 
 class ReferringStore(StoreWrapper):

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
-import anyio.to_thread
 import msgspec
 from starlette.requests import Request
 
 from holdfast.domain.media.checks import check_media, without_data
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.limits import BODIES, MESSAGE_BYTES, Limits
+from holdfast.off_loop import off_loop
 from holdfast.server.refused import Refused
 from holdfast.wire.strict import decoded
 
@@ -87,9 +87,7 @@ class Intake:
         body = await self._bytes(request, held)
         held.keep(len(body))
         try:
-            if len(body) < _THREAD_BYTES:
-                return _understood(body, self.limits)
-            return await anyio.to_thread.run_sync(_understood, body, self.limits)
+            return await off_loop(_understood, body, self.limits, long=len(body) >= _THREAD_BYTES)
         except HoldfastError as exc:
             # The frames of its traceback hold the body, and a thread's error holds them until the collector comes.
             exc.__context__ = exc.__cause__ = None
