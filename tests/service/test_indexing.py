@@ -273,6 +273,15 @@ async def test_two_processes_that_feed_one_session_lose_and_double_nothing() -> 
         await other.close()
 
 
+async def test_a_walk_beside_what_was_told_reads_nothing_a_second_time() -> None:
+    async with bench() as one:
+        await one.make(ADA, *(f"text {number}" for number in range(1_000)))
+        _, walked = await asyncio.gather(one.service.settled(), one.service.walk())
+        assert one.service.indexed + walked.entries == 1_000
+        assert one.service.failures == {}
+        await one.check([ADA])
+
+
 async def test_what_a_feeder_has_read_does_not_come_back_when_it_was_erased_meanwhile() -> None:
     async with bench() as one:
         await one.make(ADA, "my pin is 4711", "fine")

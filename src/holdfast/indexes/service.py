@@ -26,6 +26,7 @@ from holdfast.indexes.lazy import LazyIndex
 from holdfast.indexes.leasing import Leases
 from holdfast.indexes.marking import Change, Marks
 from holdfast.indexes.memories import brought
+from holdfast.indexes.pace import Pace
 from holdfast.indexes.rebuilding import Progressed, Rebuilder, Rebuilt
 from holdfast.indexes.report import IndexReport, LastError
 from holdfast.indexes.sources import Feeder, space_of
@@ -97,7 +98,8 @@ class IndexService:
         self._memories = memories or store
         self._clock = clock
         self._lasting = lasting
-        self._feeder = Feeder(store, index)
+        self._pace = Pace()
+        self._feeder = Feeder(store, index, self._pace)
         self._leases = Leases(store, index, holder, clock)
         self._departures = Departures(store, clock, self._leases.name)
         self._walker = Walker(store, self._memories, index, self._feeder, clock, departures=self._departures)
@@ -299,9 +301,10 @@ class IndexService:
             self._waiting.move(one, 0.0)
         self._wake()
         try:
-            async with asyncio.timeout(seconds):
-                for one in told:
-                    await one.over()
+            with self._pace.hurried():
+                async with asyncio.timeout(seconds):
+                    for one in told:
+                        await one.over()
         except TimeoutError:
             return False
         return True
@@ -311,8 +314,9 @@ class IndexService:
         for told in tuple(self._waiting):
             self._waiting.move(told, 0.0)
             self._wake()
-        for told in tuple(self._waiting):
-            await told.over()
+        with self._pace.hurried():
+            for told in tuple(self._waiting):
+                await told.over()
         if self._vectors is not None and not self.closed:
             self._vectors.soon()
             await self._vectors.settled()
@@ -348,7 +352,8 @@ class IndexService:
         """Whether all that there is was looked for since the index was made. Waits for that so many seconds. Raises `StoreError`."""
         if isinstance(self.index, LazyIndex):
             await self.index.reach()  # it may be another one than a moment ago
-        return self.closed or await self._first.over(seconds)
+        with self._pace.hurried():
+            return self.closed or await self._first.over(seconds)
 
     async def _was_walked(self) -> bool:
         return (await self._walker.walks()).walked is not None
@@ -400,7 +405,8 @@ class IndexService:
         elif session is not None and user is not None:
             await self._store.get(SessionRef(user, session))
         async with self._walking:
-            return await self._rebuild(user, session, progress, None)
+            with self._pace.hurried():
+                return await self._rebuild(user, session, progress, None)
 
     async def _rebuild(
         self,
@@ -468,7 +474,8 @@ class IndexService:
             self._wake()
             waited = [asyncio.ensure_future(told.over()) for told in self._waiting]
             if waited:
-                await asyncio.wait(waited, timeout=INDEX_SECONDS)
+                with self._pace.hurried():
+                    await asyncio.wait(waited, timeout=INDEX_SECONDS)
             for one in waited:
                 one.cancel()
         self.closed = True

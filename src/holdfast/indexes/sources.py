@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -21,6 +22,7 @@ import msgspec
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.indexes.feeding import Places, Said, channel_of, documents_of, said_in
+from holdfast.indexes.pace import Pace
 from holdfast.limits import INDEX_INLINE_CHARS, INDEX_PAGE, INDEX_TERMS
 from holdfast.recall.base import Batch, Channel, Document, Index, Progress, Source, Space
 from holdfast.stores.base import Store
@@ -73,15 +75,20 @@ class Feeder:
     Args:
         store: where sessions live, as it is: what has expired is there still.
         index: of the same tenant.
+        pace: how fast.
     """
 
-    def __init__(self, store: Store, index: Index) -> None:
+    def __init__(self, store: Store, index: Index, pace: Pace) -> None:
         self._store = store
         self._index = index
+        self._pace = pace
+        self._at_work: WeakValueDictionary[SessionRef, asyncio.Lock] = WeakValueDictionary()
         self._thread: anyio.CapacityLimiter | None = None
 
     async def bring(self, ref: SessionRef, *, seen: Seen | None = None, epoch: int = 0, anew: bool = False) -> Fed:
         """Bring a session's source up to what the session is now; drop it where there is no such session.
+
+        In a process one does so at a time: whoever comes second, a walk beside what was told, finds it done.
 
         Args:
             ref: which session.
@@ -89,6 +96,10 @@ class Feeder:
             epoch: of the last rebuild.
             anew: analyse all of it, unless it was in this epoch.
         """
+        async with self._at_work.setdefault(ref, asyncio.Lock()):
+            return await self._bring(ref, seen, epoch, anew=anew)
+
+    async def _bring(self, ref: SessionRef, seen: Seen | None, epoch: int, *, anew: bool) -> Fed:
         space, entries = space_of(ref), 0
         known: Progress | None = None
         claimed = False
@@ -122,14 +133,19 @@ class Feeder:
         """See `documents_of`: some words at a time, so that turns go on in between; a long text off the event loop."""
         documents: list[Document] = []
         for some in _pieces(said):
-            if len(some[0].words) <= INDEX_INLINE_CHARS:
-                found, places = documents_of(some, places)
-                await asyncio.sleep(0)
-            else:
-                self._thread = self._thread or anyio.CapacityLimiter(1)
-                found, places = await anyio.to_thread.run_sync(documents_of, some, places, limiter=self._thread)
+            async with self._pace.step():
+                if len(some[0].words) <= INDEX_INLINE_CHARS:
+                    found, places = documents_of(some, places)
+                else:
+                    self._thread = self._thread or anyio.CapacityLimiter(1)
+                    found, places = await anyio.to_thread.run_sync(documents_of, some, places, limiter=self._thread)
             documents += found
         return documents, places
+
+    async def write(self, space: Space, batch: Batch) -> bool:
+        """See `Index.write`."""
+        async with self._pace.step():
+            return await self._index.write(space, batch)
 
     @property
     def index(self) -> Index:
@@ -167,7 +183,7 @@ class _Run:
 
     async def _wrote(self, progress: Progress, put: Sequence[Document] = (), drop: Sequence[int] = ()) -> bool:
         batch = Batch(source=self._source, progress=progress, put=put, drop=drop, expect=self._known)
-        if not await self._feeder.index.write(self._space, batch):
+        if not await self._feeder.write(self._space, batch):
             return False
         self._known = progress
         return True

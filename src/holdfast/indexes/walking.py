@@ -32,6 +32,8 @@ _SHARE: Final = 0.5
 """Part of its time in which a walk does something."""
 _STEP: Final = 0.02
 """Seconds of work after which a walk rests."""
+_REST: Final = 0.1
+"""Seconds that it rests at most: what took long, a session with much in it, has had its own rests."""
 
 
 class Walks(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +245,7 @@ class Rested:
         took = self._loop.time() - self._began
         if took < _STEP:
             return True
-        await asyncio.sleep(took * (1 / _SHARE - 1))
+        await asyncio.sleep(min(took * (1 / _SHARE - 1), _REST))
         self._began = self._loop.time()
         return await self._still()
 
