@@ -256,6 +256,21 @@ async def test_what_a_user_has_just_said_is_in_when_it_is_fresh() -> None:
         assert await one.service.fresh(SPACE), "trying is all that can be waited for"
 
 
+async def test_more_sessions_than_may_wait_are_found_by_a_walk_and_fill_no_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("holdfast.indexes.service.INDEX_WAITING", 2)
+    async with bench() as one:
+        refs = [SessionRef("ada", f"s{number}") for number in range(40)]
+        for ref in refs:
+            await one.make(ref, "tea")
+        refused = one.service.failures["waiting"]
+        assert refused >= 38
+        assert 0 < len(caplog.records) <= refused.bit_length(), "the 1st, 2nd, 4th, 8th …"
+        await one.service.walk()
+        await one.check(refs)
+
+
 # -- two feeders -----------------------------------------------------------------
 
 

@@ -18,8 +18,9 @@ from holdfast.models.collect import as_chunks
 from holdfast.testing.anthropic_upstream import _told
 from holdfast.wire.anthropic import messages_from
 from holdfast.wire.anthropic_inbound import fields_from
-from holdfast.wire.anthropic_others import fields_for_others, without_anthropics
+from holdfast.wire.anthropic_others import fields_for_others, is_plain, without_anthropics
 from holdfast.wire.anthropic_replies import ReplyEvents, message_of, usage_of
+from holdfast.wire.media import behind_results, chat
 from holdfast.wire.openai import message_from, message_to
 
 Json = dict[str, Any]
@@ -375,6 +376,36 @@ def test_what_others_cannot_read_is_named() -> None:
     assert all(set(part) == {"type", "text"} for part in told["content"])
     same = message_from({"role": "user", "content": [{"type": "text", "text": "x"}]})
     assert without_anthropics(same) is same
+
+
+plain = st.sampled_from(
+    [
+        {"role": "user", "content": "hi"},
+        {"role": "user", "content": "hi", "name": "ada"},
+        {"role": "assistant", "content": None},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "f"}}]},
+        {"role": "tool", "content": "found", "tool_call_id": "c"},
+    ]
+)
+special = st.sampled_from(
+    [
+        {"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "x"}}]},
+        {"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": "hm", "thinking_blocks": [{"type": "thinking", "thinking": "x"}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "f"}, "caller": {}}]},
+        {"role": "tool", "content": None, "tool_call_id": "c"},
+        {"role": "tool", "content": [{"type": "image", "source": {}}], "tool_call_id": "c"},
+    ]
+)
+
+
+@given(plain, special)
+def test_what_is_plain_goes_as_it_is(one: Json, other: Json) -> None:
+    message = message_from(one)
+    assert is_plain(message)
+    assert without_anthropics(chat(message)) is message
+    assert behind_results([message]) == (message,)
+    assert not is_plain(message_from(other))
 
 
 @given(contents())

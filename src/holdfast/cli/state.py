@@ -10,6 +10,7 @@ import click
 from holdfast.cli.frame import Failure, Misuse
 from holdfast.cli.stores import found, json_option, place_options, work
 from holdfast.cli.terminal import Column, counted, line, plain, show_json, show_table
+from holdfast.numbers import is_number
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
@@ -135,7 +136,7 @@ def increment(key: str, by: str, *, as_json: bool, **whose: Any) -> None:
     """Add to the number under a key, to 0 where there is none, and show what it is then."""
     _lasting(key)
     amount = _value(by)
-    if isinstance(amount, bool) or not isinstance(amount, int | float):
+    if not is_number(amount):
         raise Misuse(f"--by: expected a number, got {by!r}")
     number = _Whose(**whose).do(lambda held: held.increment(key, amount))
     _told(_json(number), {key: number}, as_json=as_json)

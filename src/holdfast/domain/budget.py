@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.numbers import check_whole
 
 MAX_REPLY_TOKENS: Final = 4_096
 """Tokens kept free for the reply, unless said otherwise; at most a quarter of the window."""
@@ -163,8 +164,7 @@ def _share(given: int | None, usual: int, cap: int) -> int:
 
 
 def _check(name: str, tokens: object, *, low: int) -> None:
-    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < low:
-        raise InvalidRequest(f"{name} must be a whole number of tokens, at least {low}; got {tokens!r}", param=name)
+    check_whole(tokens, name, low, kind="whole number of tokens")
 
 
 # -- known models --------------------------------------------------------------

@@ -19,6 +19,7 @@ from holdfast.domain.messages import Content, Message, Part
 from holdfast.domain.session import STEP, Entry
 from holdfast.errors import HeardMismatch, InvalidRequest
 from holdfast.limits import METADATA_BYTES
+from holdfast.numbers import check_whole
 
 SPEAKING_RATE: Final = 15
 """Characters that are taken to be spoken in a second, where nobody says how long the whole would have taken: 150 words a minute."""
@@ -63,8 +64,8 @@ def heard_from(given: dict[str, Any]) -> Heard:
         if name == "content":
             if not isinstance(value, str):
                 raise InvalidRequest("content must be the text that was heard, a string", param=name)
-        elif not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-            raise InvalidRequest(f"{name} must be a whole number from 0, below 2^53, not {value!r:.80}", param=name)
+        else:
+            check_whole(value, name)
     how = [name for name in ("content", "chars", "ms") if name in told]
     if len(how) > 1:
         raise InvalidRequest(f"{' and '.join(how)} both say how much was heard: send one of them", param=how[1])

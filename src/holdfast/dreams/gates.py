@@ -20,6 +20,7 @@ from holdfast.domain.memory import HELD, Memory, Signal, is_held
 from holdfast.errors import InvalidRequest
 from holdfast.limits import MEMORIES_AT_ONCE
 from holdfast.memory.ranking import DAY, HALF_LIVES
+from holdfast.numbers import check_number, check_whole, is_number
 
 _ENOUGH_RECALLS: Final = 7
 _ENOUGH_QUERIES: Final = 5
@@ -28,15 +29,6 @@ _ENOUGH_DAYS: Final = 5
 Verdict = Literal["promoted", "already", "held", "over", "gated"]
 """`already`: it is promoted. `held`: for review, by where it comes from. `over`: good enough, but there were enough better ones in
 this sweep. `gated`: not good enough; the gates say why."""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _check_share(name: str, value: Any) -> None:
-    if not _is_number(value) or not 0 <= value <= 1:
-        raise InvalidRequest(f"{name} must be a number from 0 to 1, not {value!r:.80}", param=name)
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +46,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            _check_share(f"weights.{name}", getattr(self, name))
+            check_number(getattr(self, name), f"weights.{name}", 0, 1)
         if not any(msgspec.structs.astuple(self)):
             raise InvalidRequest("weights must not all be 0: then no memory has a score", param="weights")
 
@@ -82,15 +74,13 @@ class DreamSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name, least in (("min_recalls", 1), ("min_queries", 1), ("min_days", 1), ("max_promotions", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidRequest(f"{name} must be a whole number from {least}, not {value!r:.80}", param=name)
+            check_whole(getattr(self, name), name, least)
         if self.max_promotions > MEMORIES_AT_ONCE:
             message = f"max_promotions must be at most {MEMORIES_AT_ONCE}, not {self.max_promotions}"
             raise InvalidRequest(message, param="max_promotions")
-        _check_share("min_score", self.min_score)
+        check_number(self.min_score, "min_score", 0, 1)
         for kind, days in self.half_lives.items():
-            if kind not in HALF_LIVES or not _is_number(days) or not days > 0:
+            if kind not in HALF_LIVES or not is_number(days) or not days > 0:
                 message = (
                     f"half_lives: {kind!r:.80}: {days!r:.80} must be a type of memory and a number of days above 0"
                 )

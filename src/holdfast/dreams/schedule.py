@@ -22,6 +22,7 @@ from holdfast.limits import MERGES_ASKED
 from holdfast.memory.promoted import Promoted
 from holdfast.memory.ranking import DAY
 from holdfast.memory.remembering import random_id
+from holdfast.numbers import check_whole
 from holdfast.stores.base import Store
 from holdfast.workspace import Workspaces
 
@@ -52,9 +53,7 @@ class DreamingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name, least in (("interval", LEAST_INTERVAL), ("signals_kept", DAY), ("inject_budget", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidRequest(f"{name} must be a whole number from {least:,}, not {value!r:.80}", param=name)
+            check_whole(getattr(self, name), name, least)
         if self.model == "":
             raise InvalidRequest("model must be the name of an llm, and is empty", param="model")
 

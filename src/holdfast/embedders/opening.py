@@ -11,6 +11,7 @@ from holdfast.embedders.given import GivenEmbedder
 from holdfast.embedders.minilm import MiniLM
 from holdfast.embedders.settings import LOCAL, EmbedderSettings
 from holdfast.errors import InvalidRequest
+from holdfast.numbers import check_number
 
 
 def embedder_of(given: Any) -> CachingEmbedder:
@@ -52,8 +53,7 @@ def _taken(given: Any) -> Embedder:
     if dimension is not None and (not isinstance(dimension, int) or dimension < 1):
         raise InvalidRequest(f"an embedder's dimension is a number or None, not {dimension!r:.80}", param="embedder")
     floor = getattr(given, "min_similarity", 0.0)
-    if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor <= 1:
-        raise InvalidRequest(f"an embedder's min_similarity is from 0 to 1, not {floor!r:.80}", param="embedder")
+    check_number(floor, "an embedder's min_similarity", 0, 1, param="embedder")
     close = getattr(given, "close", None) if embed else None
     return GivenEmbedder(embed or given, name=name, dimension=dimension, min_similarity=floor, close=close)
 

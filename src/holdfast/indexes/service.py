@@ -276,8 +276,9 @@ class IndexService:
         """Take note of what went wrong, without what it was about."""
         kind = type(exc).__name__ if exc is not None else "TooManyWaiting"
         times = self.failures[doing] = self.failures.get(doing, 0) + 1
-        if times & (times - 1) == 0 or not isinstance(exc, HoldfastError | TimeoutError):  # of very many a few lines
-            known = isinstance(exc, HoldfastError)  # says what is wrong by itself, and quotes nothing
+        known = isinstance(exc, HoldfastError)  # says what is wrong by itself, and quotes nothing
+        foreseen = known or exc is None or isinstance(exc, TimeoutError)
+        if times & (times - 1) == 0 or not foreseen:  # of very many a few lines
             why, trace = (f"{kind}: {exc}", None) if known else (kind, exc)
             often = f"; {times:,} times by now" if times > 1 else ""
             _log.error("%s for the index failed (%s%s); it is tried again", doing, why, often, exc_info=trace)

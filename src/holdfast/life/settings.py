@@ -9,6 +9,7 @@ import msgspec
 from holdfast.durations import milliseconds_of
 from holdfast.errors import InvalidRequest
 from holdfast.limits import HISTORY_TURNS
+from holdfast.numbers import check_whole
 
 DAY: Final = 86_400_000
 PRESETS: Final = {"mistralrs": {"session_ttl": 1_800_000, "max_sessions": 128}}
@@ -58,9 +59,8 @@ SETTINGS: Final = ("session_ttl", "retention", *_COUNTS)
 """What may be given to `LifeSettings.of`."""
 
 
-def _count(value: object, name: str, most: int) -> int:
+def _count(value: Any, name: str, most: int) -> int:
     if value is None:
         return 0
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
-        return value
-    raise InvalidRequest(f"{name} must be a whole number from 0 to {most}, not {value!r}"[:300], param=name)
+    check_whole(value, name, 0, most)
+    return int(value)

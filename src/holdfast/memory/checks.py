@@ -11,6 +11,7 @@ from holdfast.domain.memory import HELD, ORIGINS, TRUST, TYPES, MemorySource, Or
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import MEMORY_CHARS, MEMORY_TAG_CHARS, MEMORY_TAGS
+from holdfast.numbers import MOST, check_number, is_whole
 from holdfast.wire.sendable import check_text
 
 
@@ -64,10 +65,9 @@ def check_words(
     for name, value, known in (("type", kind, TYPES), ("origin", origin, ORIGINS)):
         if value not in known:
             raise InvalidRequest(f"{name} must be one of {', '.join(known)}, not {value!r:.80}", param=name)
-    if isinstance(importance, bool) or not isinstance(importance, int | float) or not 0 <= importance <= 1:
-        raise InvalidRequest(f"importance must be from 0 to 1, not {importance!r:.80}", param="importance")
+    check_number(importance, "importance", 0, 1)
     for name, value in zip(("valid_from", "valid_until"), times, strict=True):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        if value is not None and not is_whole(value, -MOST):
             raise InvalidRequest(f"{name} must be milliseconds since the epoch, not {value!r:.80}", param=name)
     start, stop = times
     if start is not None and stop is not None and stop <= start:

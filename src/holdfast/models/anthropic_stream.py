@@ -17,6 +17,7 @@ from holdfast.errors import ModelProtocolError
 from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.answer import AnswerReader
 from holdfast.models.failures import error_object, failed, is_error, scrubbed
+from holdfast.numbers import is_whole
 from holdfast.wire.anthropic import BLOCKS
 
 if TYPE_CHECKING:
@@ -318,7 +319,7 @@ def _string(value: Any) -> str:
 
 
 def _number(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if is_whole(value) else 0
 
 
 def _added(one: Json, other: Json) -> Json:

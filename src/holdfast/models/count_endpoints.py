@@ -16,6 +16,7 @@ from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 from holdfast.models import anthropic_access
 from holdfast.models.http import key_of
+from holdfast.numbers import is_whole
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import messages_from, split_system
 
@@ -56,7 +57,7 @@ class Endpoint(NamedTuple):
         """The tokens in what came back; None when it has none."""
         name = "totalTokens" if self.kind == "gemini" else "input_tokens"
         tokens = data.get(name) if isinstance(data, Mapping) else None
-        return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0 else None
+        return tokens if is_whole(tokens, 1) else None
 
 
 def endpoint_of(base_url: str, api_key: str | None, model: str, *, provider: str = "openai") -> Endpoint:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from holdfast.numbers import is_whole
+
 SMALLEST: Final = 256
 """Below this a number in an error is a code or a count, not a window."""
 
@@ -102,7 +104,7 @@ def overflow_in(words: str, body: Mapping[str, Any]) -> Overflow | None:
 
 
 def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= SMALLEST else None
+    return value if is_whole(value, SMALLEST) else None
 
 
 def _first(patterns: Sequence[re.Pattern[str]], words: str, least: int) -> int | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from holdfast.numbers import is_whole
+
 
 class Used(NamedTuple):
     """Tokens of one call; what was not reported, or is nonsense, is 0."""
@@ -25,4 +27,4 @@ def used(usage: object) -> Used:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
+    return value if is_whole(value) else 0

@@ -17,6 +17,7 @@ from holdfast.limits import (
     SEARCH_SNIPPET_CHARS,
     SEARCH_VECTOR_SECONDS,
 )
+from holdfast.numbers import check_whole
 from holdfast.recall.base import SEARCH_MODES, SearchMode
 from holdfast.recall.times import zone_of
 from holdfast.stores.checks import check_id
@@ -77,15 +78,15 @@ def check(user_id: Any, query: Any, asked: Asked) -> None:
         if (value := getattr(asked, name)) not in known:
             told = ", ".join(filter(None, known))
             raise InvalidRequest(f"{name} must be one of {told}, not {value!r:.80}", param=name)
-    _check_number(asked.limit, "limit", 1, SEARCH_RESULTS)
-    _check_number(asked.neighbours, "neighbours", 0, SEARCH_NEIGHBOURS)
+    check_whole(asked.limit, "limit", 1, SEARCH_RESULTS)
+    check_whole(asked.neighbours, "neighbours", 0, SEARCH_NEIGHBOURS)
     _check_times(asked)
 
 
 def _check_times(asked: Asked) -> None:
     for name in ("since", "until"):
         if (value := getattr(asked, name)) is not None:
-            _check_number(value, name, -(2**53), 2**53)
+            check_whole(value, name, -(2**53), 2**53)
     if asked.since is not None and asked.until is not None and asked.since >= asked.until:
         raise InvalidRequest("until must be later than since; a date stands for its beginning", param="until")
     zone_named(asked.zone)
@@ -99,11 +100,6 @@ def zone_named(name: Any) -> tzinfo:
         return zone_of(name)
     except InvalidRequest as exc:
         raise InvalidRequest(str(exc), param="tz") from exc
-
-
-def _check_number(value: Any, name: str, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidRequest(f"{name} must be a whole number from {low} to {high}, not {value!r:.80}", param=name)
 
 
 def _check_id(value: Any, name: str) -> None:

@@ -18,6 +18,7 @@ from holdfast.domain.session import Session
 from holdfast.engine.queueing import QueueMode, checked_mode
 from holdfast.holdfast import Holdfast
 from holdfast.media.store import taken_apart
+from holdfast.numbers import check_whole
 from holdfast.server.addressing import MATCHES, Asked, Matching, addressed, speaker_in
 from holdfast.server.doors.base import Door, Said
 from holdfast.server.http import Call, without_secrets
@@ -171,9 +172,8 @@ def check(body: Mapping[str, Any]) -> None:
         if body.get(name) is not None and not isinstance(body[name], kind):
             raise errors.InvalidRequest(f"{name} must be {words}", param=name)
     for name, low, high in (("max_tokens", 1, 2**31), ("max_completion_tokens", 1, 2**31), ("n", 1, MAX_CHOICES)):
-        value = body.get(name)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high):
-            raise errors.InvalidRequest(f"{name} must be a whole number from {low} to {high}", param=name)
+        if body.get(name) is not None:
+            check_whole(body[name], name, low, high)
     if body.get("session_mode") not in (None, *MODES):
         raise errors.InvalidRequest(f"session_mode must be one of {', '.join(MODES)}", param="session_mode")
     checked_mode(body.get("session_queue"))

@@ -19,6 +19,7 @@ from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.guarded import masked
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PARAMETERS
+from holdfast.numbers import MOST, check_whole
 from holdfast.server.intake import Held, Intake
 from holdfast.server.permissions import permit
 from holdfast.server.refused import Refused
@@ -141,15 +142,13 @@ class Call:
         value = self.text(name)
         if value is None:
             return default
-        if not re.fullmatch(r"-?[0-9]{1,18}", value) or not low <= int(value) <= high:
-            raise errors.InvalidRequest(
-                f"{name} must be a whole number from {low} to {high}, not {value[:80]!r}", param=name
-            )
-        return int(value)
+        number = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
+        check_whole(number, name, low, high)
+        return int(number)
 
     def number_or_none(self, name: str) -> int | None:
         """A whole number from the query, from 0; None where it is not given. Raises `InvalidRequest`."""
-        return None if self.text(name) is None else self.number(name, 0, 0, 2**53)
+        return None if self.text(name) is None else self.number(name, 0, 0, MOST)
 
     def flag(self, name: str) -> bool:
         """Whether a query parameter is `true`; unset is `false`. Raises `InvalidRequest` for anything else."""

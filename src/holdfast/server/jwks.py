@@ -20,6 +20,7 @@ from holdfast.config.auth import Jwt
 from holdfast.errors import ConfigError, InvalidRequest, MissingExtra
 from holdfast.limits import JWKS_BYTES, TOKEN_CHARS
 from holdfast.models.http import proxy_for
+from holdfast.numbers import is_number
 from holdfast.server.refused import Refused
 from holdfast.stores.checks import check_id
 
@@ -131,7 +132,7 @@ class Tokens:
         """Refuse what is over, or not begun, by the server's clock."""
         now, leeway = self._clock() / 1000, self._settings.leeway
         times = {name: claims[name] for name in ("exp", "nbf", "iat") if name in claims}
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in times.values()):
+        if not all(map(is_number, times.values())):
             raise BadToken("a time that is none")
         if now >= times["exp"] + leeway:
             raise BadToken("expired")

@@ -14,6 +14,7 @@ from holdfast.limits import MEMORY_SOURCES, RECALLED_MEMORIES
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.memory.checks import owner_of, seen_by
 from holdfast.memory.remembering import Remembered
+from holdfast.numbers import check_number
 from holdfast.recall.base import SEARCH_MODES
 from holdfast.server.fields import PAGE, check_fields, if_match, optional
 from holdfast.server.http import Call, refuse_unknown
@@ -244,8 +245,7 @@ def _share(call: Call, name: str) -> float:
         share = float(call.text(name) or 0)
     except ValueError:
         share = -1.0
-    if not 0 <= share <= 1:
-        raise InvalidRequest(f"{name} must be a number from 0 to 1", param=name)
+    check_number(share, name, 0, 1)
     return share
 
 

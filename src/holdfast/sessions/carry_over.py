@@ -39,6 +39,7 @@ from holdfast.limits import (
     CARRIED_TOKENS,
     CARRIED_TOKENS_LEAST,
 )
+from holdfast.numbers import check_whole
 from holdfast.overlays.compacting import STRATEGY
 from holdfast.overlays.summarizers import Reading, Spent, Unwritten, Writer, allowed, capacity, write
 from holdfast.stores.base import NewSession, Store
@@ -89,8 +90,7 @@ class CarryOver(msgspec.Struct, frozen=True):
             raise _wrong("session_id", "the id of a session", self.session_id)
         if self.form not in get_args(Form):
             raise _wrong("form", " or ".join(get_args(Form)), self.form)
-        if type(self.tokens) is not int or not CARRIED_TOKENS_LEAST <= self.tokens <= CARRIED_TOKENS:
-            raise _wrong("tokens", f"a whole number from {CARRIED_TOKENS_LEAST} to {CARRIED_TOKENS}", self.tokens)
+        check_whole(self.tokens, "carry_over.tokens", CARRIED_TOKENS_LEAST, CARRIED_TOKENS)
         if len(self.prefix) > CARRIED_PREFIX_CHARS:
             words = f"has {len(self.prefix)} characters; at most {CARRIED_PREFIX_CHARS} are possible"
             raise InvalidRequest(f"carry_over.prefix {words}", param="carry_over.prefix")

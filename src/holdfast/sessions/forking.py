@@ -9,6 +9,7 @@ from holdfast.domain.media.parts import hashes_of
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import Conflict, InvalidRequest, StaleSession
+from holdfast.numbers import check_whole
 from holdfast.sessions.exporting import TRIES
 from holdfast.stores.base import Append, NewSession, Store
 
@@ -93,8 +94,7 @@ async def rewound(engine: Engine, ref: SessionRef, at_turn: int, *, expect: int 
 
 async def _behind(store: Store, session: Session, at_turn: Any) -> int:
     """The place behind a turn of the live path, and behind the unit that it ends with. Costs a few small reads."""
-    if not isinstance(at_turn, int) or isinstance(at_turn, bool):
-        raise InvalidRequest("at_turn must be a whole number from 0", param="at_turn")
+    check_whole(at_turn, "at_turn")
     low, high = 0, session.tail.next_seq
     last: Entry | None = None
     while low < high:

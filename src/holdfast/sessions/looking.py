@@ -27,6 +27,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.limits import PAGE
 from holdfast.media.leaving import for_model
+from holdfast.numbers import check_whole
 from holdfast.overlays.views import read_view
 from holdfast.turns.instructing import instructed
 from holdfast.turns.introducing_memories import introduced
@@ -145,8 +146,8 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
 
 
 def _check_turn(turn_id: Any) -> None:
-    if turn_id is not None and (not isinstance(turn_id, int) or isinstance(turn_id, bool) or turn_id < 0):
-        raise InvalidRequest("at_turn must be a whole number from 0", param="at_turn")
+    if turn_id is not None:
+        check_whole(turn_id, "at_turn")
 
 
 async def _as_it_stands(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:

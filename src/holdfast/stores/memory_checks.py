@@ -21,6 +21,7 @@ from holdfast.limits import (
     METADATA_BYTES,
     PAGE,
 )
+from holdfast.numbers import check_number
 from holdfast.stores.checks import check_id, check_json, check_limit, check_size
 from holdfast.stores.memories import MemoriesAsked
 
@@ -112,7 +113,7 @@ def _payload_of(owner: Owner, memory: Memory, param: str) -> bytes:
     if not _ID.fullmatch(memory.id):
         raise InvalidRequest(f"{param}.id must be mem_ and 32 hexadecimal digits", param=f"{param}.id")
     for name in ("importance", "trust"):
-        _check_share(getattr(memory, name), f"{param}.{name}")
+        check_number(getattr(memory, name), f"{param}.{name}", 0, 1)
     if memory.score is not None and not math.isfinite(memory.score):
         raise InvalidRequest(f"{param}.score must be a finite number", param=f"{param}.score")
     for name in _TIMES:
@@ -155,7 +156,7 @@ def _check_fields(memory: Memory, param: str) -> None:
 def _check_signal(signal: Signal, param: str) -> None:
     check_id(signal.memory_id, f"{param}.memory_id")
     _check_number(signal.at, f"{param}.at")
-    _check_share(signal.score, f"{param}.score")
+    check_number(signal.score, f"{param}.score", 0, 1)
     if not isinstance(signal.query, bytes):
         raise InvalidRequest(f"{param}.query must be bytes, a digest", param=f"{param}.query")
     check_size(len(signal.query), f"{param}.query", DIGEST_BYTES)
@@ -169,11 +170,6 @@ def _check_entry(entry: DiaryEntry, param: str) -> None:
     if not isinstance(entry.report, dict):
         raise InvalidRequest(f"{param}.report must be an object", param=f"{param}.report")
     check_json(entry.report, f"{param}.report", METADATA_BYTES)
-
-
-def _check_share(value: Any, param: str) -> None:
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InvalidRequest(f"{param} must be from 0 to 1", param=param)
 
 
 def _check_number(value: Any, param: str) -> None:

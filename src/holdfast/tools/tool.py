@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.numbers import MOST, check_number, check_whole
 from holdfast.tools.context import ToolContext
 
 _NAME: Final = re.compile("[a-zA-Z0-9_-]{1,64}")
@@ -22,10 +23,10 @@ without where no program gives it one of that name."""
 
 
 def _check_least(value: Any, name: str, least: float) -> None:
-    whole = isinstance(least, int)
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not least <= value < 2**53:
-        kind = "whole number" if whole else "number of seconds"
-        raise InvalidRequest(f"{name} must be a {kind} from {least}, not {value!r:.80}", param="tools")
+    if isinstance(least, int):
+        check_whole(value, name, least, param="tools")
+    else:
+        check_number(value, name, least, MOST, param="tools", kind="number of seconds")
 
 
 class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):

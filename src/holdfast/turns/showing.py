@@ -12,6 +12,7 @@ from holdfast.context.units import distinct_id
 from holdfast.domain.heard import APART
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.limits import METADATA_BYTES
+from holdfast.numbers import is_number
 from holdfast.tools.tool import relaxed
 from holdfast.turns.turn import Turn
 from holdfast.wire.openai import message_to
@@ -312,10 +313,6 @@ def summed(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
 def _sum(one: Any, other: Any) -> Any:
     if isinstance(other, Mapping):
         return summed(one if isinstance(one, dict) else None, other)
-    if _number(one) and _number(other):
+    if is_number(one) and is_number(other):
         return one + other
     return one if other is None else other
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

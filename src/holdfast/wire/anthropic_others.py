@@ -49,6 +49,15 @@ _LOW_BUDGET, _MEDIUM_BUDGET = 4096, 16_384
 # -- messages ----------------------------------------------------------------
 
 
+def is_plain(message: Message) -> bool:
+    """Whether every Chat Completions upstream takes a message as it is: text and calls alone."""
+    if message.extra or isinstance(message.content, tuple):
+        return False
+    if message.role == "tool":
+        return message.content is not None
+    return not message.tool_calls or not any(call.extra for call in message.tool_calls)
+
+
 def without_anthropics(message: Message) -> Message:
     """`message` for a Chat Completions upstream that does not know Anthropic's fields; the same where it has none of them.
 
@@ -65,7 +74,7 @@ def without_anthropics(message: Message) -> Message:
             changes["content"] = parts or (None if message.tool_calls else "")
     elif message.role == "tool" and message.content is None:
         changes["content"] = ""
-    if any(not _IN_CALLS.isdisjoint(call.extra) for call in message.tool_calls):
+    if any(call.extra and not _IN_CALLS.isdisjoint(call.extra) for call in message.tool_calls):
         changes["tool_calls"] = tuple(map(_call, message.tool_calls))
     return message.evolve(**changes) if changes else message
 

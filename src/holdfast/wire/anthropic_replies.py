@@ -16,6 +16,7 @@ import msgspec
 from holdfast.context.dialects import arguments_of
 from holdfast.context.reasoning import THINKING, Thought, beside
 from holdfast.domain.messages import UNSPOKEN_PARTS
+from holdfast.numbers import is_whole
 from holdfast.wire.anthropic import BLOCKS
 from holdfast.wire.openai import call_continued, message_from
 
@@ -167,7 +168,7 @@ def usage_of(usage: Any) -> Block:
 
 
 def _number(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return value if is_whole(value) else 0
 
 
 # -- as a stream ---------------------------------------------------------------

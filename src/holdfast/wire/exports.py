@@ -14,6 +14,7 @@ from holdfast.domain.media.placing import placed
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, Session
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.numbers import is_number, is_whole
 from holdfast.wire.openai import dumped, message_from, message_to, messages_from, split_system
 from holdfast.wire.past import (
     MEDIA_LISTS,
@@ -25,7 +26,6 @@ from holdfast.wire.past import (
     old_fields,
     past_from,
     stands_in,
-    whole,
 )
 from holdfast.wire.voice import checked_metadata
 
@@ -199,7 +199,7 @@ def _schema(data: Mapping[str, Any]) -> bool:
     schema = data.get("schema")
     if schema is None:
         return data.get("object") == "session"
-    if not whole(schema) or schema == 0:
+    if not is_whole(schema) or schema == 0:
         raise InvalidRequest(f"schema must be {SCHEMA}, the version of an export, not {schema!r:.80}", param="schema")
     if schema > SCHEMA:
         said = f"schema is {schema}: a later release wrote this; this one reads exports up to schema {SCHEMA}"
@@ -229,7 +229,7 @@ def _check_media(data: Mapping[str, Any]) -> None:
     """Refuse media beside the messages: they would be lost."""
     for name in MEDIA_LISTS:
         for at, item in enumerate(listed(data, name)):
-            if not isinstance(item, Mapping) or not whole(item.get("seq")):
+            if not isinstance(item, Mapping) or not is_whole(item.get("seq")):
                 place = f"{name}[{at}]"
                 raise InvalidRequest(f"{place} names no message: media are imported inside of theirs", param=place)
 
@@ -277,13 +277,13 @@ def own_fields(data: Mapping[str, Any], where: str = "", *, voice: bool = True) 
 
 
 _OWN: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "timestamp": (whole, "milliseconds since the epoch"),
-    "turn_id": (whole, "a whole number from 0"),
+    "timestamp": (is_whole, "milliseconds since the epoch"),
+    "turn_id": (is_whole, "a whole number from 0"),
     "agent": (lambda value: isinstance(value, str), "a string"),
     "metadata": (lambda value: isinstance(value, dict), "an object"),
     "pinned": (lambda value: isinstance(value, bool), "true or false"),
     "importance": (
-        lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1,
+        lambda value: is_number(value, 0, 1),
         "a number from 0 to 1",
     ),
 }
@@ -304,7 +304,7 @@ def milliseconds(data: Mapping[str, Any], name: str) -> int | None:
     value = data.get(name)
     if value is None:
         return None
-    if not whole(value):
+    if not is_whole(value):
         raise InvalidRequest(f"{name} must be a whole number of milliseconds, 0 for never, or null", param=name)
     return int(value)
 

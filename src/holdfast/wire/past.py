@@ -13,6 +13,7 @@ from holdfast.domain.medium import KINDS, Kind
 from holdfast.domain.messages import DIGEST_SIZE, Part
 from holdfast.domain.session import EndReason, Entry, ModelCall, Usage
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.numbers import check_whole, is_whole
 from holdfast.wire.media import media_of
 from holdfast.wire.openai import entry_to
 
@@ -116,7 +117,7 @@ def old_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     """
     for name in ("seq", "unit", "tokens", "retired_by"):
         value = data.get(name)
-        if value is not None and not whole(value):
+        if value is not None and not is_whole(value):
             raise _wrong(f"{where}.{name}", "a whole number from 0", value)
     found = {} if data.get("retired_by") is None else {"retired_by": data["retired_by"]}
     erased = data.get("erased")
@@ -144,11 +145,6 @@ def listed(data: Mapping[str, Any], name: str) -> Sequence[Any]:
     return value
 
 
-def whole(value: Any) -> bool:
-    """Whether `value` is a whole number that JSON carries everywhere."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
 def _wrong(param: str, words: str, value: Any) -> InvalidMessage:
     return InvalidMessage(f"{param} must be {words}, not {value!r}"[:300], param=param)
 
@@ -157,7 +153,7 @@ def _number(data: Mapping[str, Any], name: str, default: int) -> int:
     value = data.get(name)
     if value is None:
         return default
-    if not whole(value):
+    if not is_whole(value):
         raise InvalidRequest(f"{name} must be milliseconds since the epoch", param=name)
     return int(value)
 
@@ -183,8 +179,7 @@ def _count(data: Mapping[str, Any], name: str, where: str, low: int = 0) -> int:
     value = data.get(name)
     if value is None:
         return 0
-    if not whole(value) and not (low < 0 and value == low):
-        raise InvalidRequest(f"{where}.{name} must be a whole number from {low}", param=f"{where}.{name}")
+    check_whole(value, f"{where}.{name}", low)
     return int(value)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.domain.session import BRANCH, JOINED, STEP, Entry
 from holdfast.errors import InvalidMetadata
-from holdfast.wire.past import whole
+from holdfast.numbers import is_whole
 
 SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "user": ("message", "asr", "command"),
@@ -121,7 +121,7 @@ def check_source(role: Any, source: Any, where: str) -> None:
 
 def _check_cut(metadata: Mapping[str, Any], place: str, *, cut: bool) -> None:
     for name, fits, words in (
-        ("interrupt_timestamp", whole, "milliseconds since the epoch"),
+        ("interrupt_timestamp", is_whole, "milliseconds since the epoch"),
         ("original", lambda value: isinstance(value, str), "the text that was generated"),
     ):
         if name not in metadata:

@@ -22,6 +22,7 @@ from holdfast.limits import (
     WORKSPACE_HISTORY,
     WORKSPACE_SUBJECT_CHARS,
 )
+from holdfast.numbers import check_whole
 from holdfast.workspace.disk import check_file, loaded, made, put_if_missing, replaced
 from holdfast.workspace.files import (
     ATTRIBUTES,
@@ -179,8 +180,7 @@ class Workspace:
             InvalidRequest: the limit is none.
             WorkspaceUnavailable: as `commit` does; so its kinds.
         """
-        if isinstance(limit, bool) or not 1 <= limit <= WORKSPACE_HISTORY:
-            raise InvalidRequest(f"limit must be a whole number from 1 to {WORKSPACE_HISTORY}", param="limit")
+        check_whole(limit, "limit", 1, WORKSPACE_HISTORY)
         if not self.exists:
             return History(commits=[])
         async with self._alone():

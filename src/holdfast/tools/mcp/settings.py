@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.numbers import check_number
 
 EXTRA: Final = "mcp"
 """The extra that brings the SDK."""
@@ -62,10 +63,7 @@ class McpSettings(msgspec.Struct, frozen=True, kw_only=True):
         if (self.command is None) == (self.url is None):
             raise InvalidRequest(f"MCP server {self.name!r} needs a command or a url, one of them", param="mcp_servers")
         for name, least in (("timeout", 0.001), ("start_timeout", 0.001), ("max_result", 1024)):
-            value: Any = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < 2**31:
-                message = f"MCP server {self.name!r}: {name} must be a number from {least}, not {value!r:.80}"
-                raise InvalidRequest(message, param="mcp_servers")
+            check_number(getattr(self, name), f"MCP server {self.name!r}: {name}", least, 2**31, param="mcp_servers")
 
     def __repr__(self) -> str:
         return f"McpSettings({self.name!r})"  # arguments, environment and headers may hold secrets

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.numbers import check_number, check_whole
 
 _DAY: Final = 86_400.0
 _YEARS_100: Final = 100 * 365 * _DAY
@@ -63,9 +64,7 @@ class PythonSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check_number(name: str, value: Any, least: float, most: float) -> None:
     seconds = name in ("timeout", "idle")
-    kinds = int | float if seconds else int
-    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
-        kind = "number of seconds" if seconds else "whole number"
-        raise InvalidRequest(
-            f"python.{name} must be a {kind} from {least:g} to {most:g}, not {value!r:.80}", param=f"python.{name}"
-        )
+    if seconds:
+        check_number(value, f"python.{name}", least, most, kind="number of seconds")
+    else:
+        check_whole(value, f"python.{name}", int(least), int(most))

@@ -1,0 +1,113 @@
+"""What tests of resent histories share: messages in short, a store without anything around it, and what a request opens on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from holdfast.agents import Roster
+from holdfast.domain.messages import Message, Part, ToolCall, canonical
+from holdfast.domain.reconcile import Mode
+from holdfast.domain.session import Entry, NewEntry, SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.recognition.recognising import recognised
+from holdfast.stores import open_store
+from holdfast.stores.base import Append, NewSession, Store
+from holdfast.turns.reconciling import reconcile
+from holdfast.turns.turn import Turn, TurnRequest
+
+T = TypeVar("T")
+REF = SessionRef("ada", "s")
+
+
+def u(text: str) -> Message:
+    """What a user said."""
+    return Message(role="user", content=text)
+
+
+def a(text: str) -> Message:
+    """What the model said."""
+    return Message(role="assistant", content=text)
+
+
+def tc(*ids: str, name: str = "f") -> Message:
+    """An assistant message with tool calls of those ids."""
+    return Message(role="assistant", content=None, tool_calls=tuple(ToolCall(id_, name, '{"a":1}') for id_ in ids))
+
+
+def t(id_: str, text: str = "seen") -> Message:
+    """What a tool answered to the call `id_`."""
+    return Message(role="tool", content=text, tool_call_id=id_)
+
+
+def picture(text: str, name: str = "cat") -> Message:
+    """What a user said, with a picture."""
+    url = f"https://example.com/{name}.png"
+    return Message(role="user", content=(Part("text", text), Part("image_url", extra={"image_url": {"url": url}})))
+
+
+class Desk:
+    """One store, its engine, and a clock that each write moves on."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.now = 0
+        self.engine = Engine(store, self._tick, Roster())
+
+    def _tick(self) -> int:
+        self.now += 1
+        return self.now
+
+    async def tell(self, messages: Sequence[Message], ref: SessionRef = REF, **fields: Any) -> None:
+        """Make the session, with a log of those messages."""
+        await self.store.create(NewSession(id=ref.id, user_id=ref.user_id, timestamp=self._tick(), **fields))
+        await self.add(messages, ref)
+
+    async def add(self, messages: Sequence[Message], ref: SessionRef = REF, **fields: Any) -> None:
+        """Write messages behind the log."""
+        entries = [NewEntry(message=message, tokens=1, timestamp=0, **fields) for message in messages]
+        await self.store.append(ref, Append(entries=entries, timestamp=self._tick()))
+
+    async def send(self, messages: Sequence[Message], mode: Mode = "auto", ref: SessionRef = REF) -> Turn:
+        """What a request opens."""
+        turn = Turn(self.engine, TurnRequest(ref=ref, voice=Roster().voice(), incoming=tuple(messages), mode=mode))
+        await reconcile(turn)
+        return turn
+
+    async def live(self, ref: SessionRef = REF) -> list[Message]:
+        """The live path."""
+        return [entry.message for entry in await self.store.entries(ref)]
+
+    async def log(self, ref: SessionRef = REF) -> tuple[Entry, ...]:
+        """All of it."""
+        return await self.store.entries(ref, retired=True)
+
+    async def found(self, messages: Sequence[Message], *system: str, **more: Any) -> str | None:
+        """The session that a request without a name goes on with."""
+        prompt = [Message(role="system", content=text) for text in system]
+        landing = await recognised(self.store, "ada", messages, prompt, **more)
+        return None if landing is None else landing.place.ref.id
+
+
+def at_a_desk(work: Callable[[Desk], Awaitable[T]]) -> T:
+    """Do `work` with an empty store."""
+
+    async def run() -> T:
+        store = await open_store("sqlite://:memory:", tenant="t")
+        desk = Desk(store)
+        try:
+            return await work(desk)
+        finally:
+            await desk.engine.close()
+            await store.close()
+
+    return asyncio.run(run())
+
+
+LONG = [message for at in range(8) for message in (u(f"q{at}"), a(f"a{at}"))]
+
+
+def seen(messages: Sequence[Message]) -> list[bytes]:
+    """What a client sees of them."""
+    return [canonical(message) for message in messages if message.visible]

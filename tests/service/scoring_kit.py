@@ -1,0 +1,84 @@
+"""What tests of scoring share: a session whose messages are rated, and a scorer that keeps what it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.agents import Llm
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.session import Entry, NewEntry, SessionRef
+from holdfast.overlays.scorers import Scorer
+from holdfast.overlays.scoring import Scoring
+from holdfast.stores import open_store
+from holdfast.stores.base import Append, NewSession, Store
+from holdfast.tokens import STORED
+from tests.clocks import Clock
+
+REF = SessionRef("ada", "s")
+
+
+class Rig:
+    """A session in a real store, and who rates it."""
+
+    def __init__(self, store: Store, scorer: Scorer | Llm | None) -> None:
+        self.store = store
+        self.clock = Clock(1_000_000)
+        self.scorer = scorer
+        self.told: dict[int, float] = {}
+        self.scoring = Scoring(store, lambda _: self.scorer, self.clock, lambda _, found: self.told.update(found))
+
+    async def say(self, *messages: Message, **fields: Any) -> tuple[Entry, ...]:
+        new = [NewEntry(message=said, tokens=STORED.message(said), timestamp=0, **fields) for said in messages]
+        return (await self.store.append(REF, Append(entries=new, timestamp=0))).entries
+
+    async def score(self) -> int:
+        return await self.scoring.score(REF, "mine")
+
+    async def importances(self) -> list[float | None]:
+        return [entry.importance for entry in await self.store.entries(REF)]
+
+
+@asynccontextmanager
+async def rigged(scorer: Scorer | Llm | None) -> AsyncIterator[Rig]:
+    store = await open_store("sqlite://:memory:", tenant="acme")
+    try:
+        await store.create(NewSession(id=REF.id, user_id=REF.user_id, timestamp=0))
+        rig = Rig(store, scorer)
+        yield rig
+        await rig.scoring.close()
+    finally:
+        await store.close()
+
+
+def user(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def reply(text: str) -> Message:
+    return Message(role="assistant", content=text)
+
+
+def call(name: str, result: str | None, call_id: str = "c") -> list[Message]:
+    asked = Message(role="assistant", tool_calls=(ToolCall(call_id, name, '{"id": "K-113"}'),))
+    return [asked] if result is None else [asked, Message(role="tool", content=result, tool_call_id=call_id)]
+
+
+def by_length(messages: Sequence[dict[str, Any]]) -> list[float]:
+    return [min(1.0, len(str(message.get("content") or "")) / 100) for message in messages]
+
+
+class Asked:
+    """A scorer that keeps what it was asked, and answers what the test says."""
+
+    def __init__(self, answer: Callable[[list[dict[str, Any]]], Any] = by_length) -> None:
+        self.batches: list[list[dict[str, Any]]] = []
+        self.answer = answer
+
+    async def __call__(self, messages: Sequence[dict[str, Any]]) -> Any:
+        self.batches.append(list(messages))
+        answer = self.answer(list(messages))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
