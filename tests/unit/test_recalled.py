@@ -28,12 +28,14 @@ from holdfast.context.recalled import (
     moment,
 )
 from holdfast.context.settings import ContextSettings
+from holdfast.context.view import decode_state, encode_state
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
+from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from holdfast.wire.anthropic import request_to
 from holdfast.wire.anthropic_cache import MARK
-from tests.unit.strategies import Event, log_of, recalled_items
+from tests.unit.strategies import Event, log_of, logs, recalled_items
 
 NOTHING = Held((), ())
 BUDGETS = {"conversation": 1000, "memory": 1000}
@@ -364,3 +366,32 @@ def test_a_record_has_as_many_ids_as_it_has_room_for() -> None:
     assert recorded((half, half, "")) == (half, half, "")
     assert recorded((half, half, "y", "")) == (half, half)
     assert recorded((half, half + "é", "y")) == (half,)
+
+
+@pytest.mark.parametrize("budget", range(300, 420, 4))
+@pytest.mark.parametrize("name", ["token_window", "digest", "salience"])
+def test_a_build_that_keeps_no_room_free_changes_no_later_one(name: str, budget: int) -> None:
+    """A view goes on as one does that is read back at each step, whichever of the builds did without what is recalled."""
+    request = Request(
+        policy=policy(ContextSettings(name, {})),
+        count=STORED,
+        input_budget=budget,
+        recall=Recall(budgets={"memory": 30}),
+    )
+    said = [
+        Event("user", size=1),
+        Event("user", size=9),
+        Event("round", size=20, calls=(("a", 3),), results=(("a", 60),)),
+    ]
+    warm, saved = build(request, None, (), ()), None
+    for log in logs([*said, Event("user", size=3), *said]):
+        warm.view.extend(log.entries[-1:])
+        kept = [entry for entry in log.entries if saved and entry.seq in saved.keep]
+        rest = [entry for entry in log.entries if saved is None or entry.seq >= saved.frontier]
+        try:
+            cold = build(request, saved, kept, rest)
+            warm = build_on(request, warm.view)
+        except BudgetTooSmall:
+            return
+        assert warm.messages == cold.messages
+        saved = decode_state(encode_state(cold.state))

@@ -88,7 +88,7 @@ class BufferedView(FoldedView):
         anchored = self._policy.anchored and unit.first == self._anchor
         return anchored or unit.first == self._current or any(entry.pinned for entry in unit.entries)
 
-    def window(self, room: Room) -> Window:
+    def window(self, room: Room, *, lasting: bool = True) -> Window:
         """The window that a log of nothing but what it sees would have, at its end."""
         if self._made is None or self._made[0] != room:
             made = FoldedView(self._policy, room, None, (), ())

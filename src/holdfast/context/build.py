@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -295,17 +295,7 @@ def build(
     Raises:
         BudgetTooSmall: no legal working set fits; says what is needed.
     """
-    return _first(request, lambda one: _from_store(one, state, kept, entries, live=live, anchor=anchor))
-
-
-def _first(request: Request, made: Callable[[Request], WorkingSet]) -> WorkingSet:
-    """The first that fits, each made from its beginning: what is recalled is not worth a refusal, nor is what a session begins with."""
-    for one in _lesser(request):
-        try:
-            return made(one)
-        except BudgetTooSmall as exc:
-            refused = exc
-    raise refused
+    return build_on(request, _view(request, state, kept, entries, live=live, anchor=anchor))
 
 
 def _lesser(request: Request) -> Iterator[Request]:
@@ -318,7 +308,7 @@ def _lesser(request: Request) -> Iterator[Request]:
             yield msgspec.structs.replace(kept, recall=spare)
 
 
-def _from_store(
+def _view(
     request: Request,
     state: ViewState | None,
     kept: Sequence[Entry],
@@ -326,31 +316,33 @@ def _from_store(
     *,
     live: StoredCompaction | None,
     anchor: int | None,
-) -> WorkingSet:
-    overhead = request.overhead()
-    limit = request.limit(overhead)
-    room = request.room(limit)
+) -> FoldedView:
+    room = request.room(request.limit(request.overhead()))
     if state is None and live is not None:
-        view = summarized(request.policy, room, stored_compaction(live, room.count), entries, anchor=anchor)
-    else:
-        view = folded(request.policy, room, state, kept, entries)
-    return _built(request, view, limit, overhead)
+        return summarized(request.policy, room, stored_compaction(live, room.count), entries, anchor=anchor)
+    return folded(request.policy, room, state, kept, entries)
 
 
 def build_on(request: Request, view: FoldedView) -> WorkingSet:
-    """The working set of a view that is in memory and has everything the log has. See `build`."""
+    """The working set of a view that is in memory and has everything the log has. See `build`.
 
-    def made(one: Request) -> WorkingSet:
-        overhead = one.overhead()
-        return _built(one, view, one.limit(overhead), overhead)
+    The first that fits: what is recalled is not worth a refusal, nor is what a session begins with. The view goes on in the room
+    of the request as it is, whatever this one build did without: carried on in memory, and read back, it stays the same.
+    """
+    for number, one in enumerate(_lesser(request)):
+        try:
+            return _built(one, view, lasting=number == 0)
+        except BudgetTooSmall as exc:
+            refused = exc
+    raise refused
 
-    return _first(request, made)
 
-
-def _built(request: Request, view: FoldedView, limit: int, overhead: int) -> WorkingSet:
+def _built(request: Request, view: FoldedView, *, lasting: bool) -> WorkingSet:
+    overhead = request.overhead()
+    limit = request.limit(overhead)
     left = request.input_budget - overhead
     wanted = request.recall.wanted(left)
-    fitted = fit(view.window(request.room(limit)), request, limit)
+    fitted = fit(view.window(request.room(limit), lasting=lasting), request, limit)
     room = min(wanted, left - fitted.tokens) if request.recall.spare else wanted
     placed = _placed(request, fitted, room)
     if placed is None and room < wanted and (request.recall.items or request.recall.block):
