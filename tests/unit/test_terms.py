@@ -20,10 +20,23 @@ from holdfast.recall.terms import (
     TIMED,
     YOURS,
     asked_share,
+    normal,
+    terms_in,
     terms_of,
+    tokens_of,
 )
 
 NOW = 1_684_337_400_000  # a Wednesday in May 2023
+
+
+written = st.lists(
+    st.sampled_from(
+        ["don't", "l'homme", "well-known", "1,234.5", "a,b", "x,,y", ",", "Ünïcode", "東京", "ORD-12345", "foo_bar.baz",
+         "https://a.b/c?d=e,f", "12 34 56", "C++", "der", "the", "los"]
+    )
+    | st.text(max_size=8),
+    max_size=100,
+).map(" ".join)  # fmt: skip
 
 
 def finds(question: str, text: str) -> bool:
@@ -306,3 +319,30 @@ def test_snippets_of_any_text(text: str, question: str, width: int) -> None:
     for start, stop in snippet.highlights:
         assert last <= start < stop <= len(snippet.text)
         last = stop
+
+
+# -- two ways to the same --------------------------------------------------------
+
+
+@given(written)
+def test_a_text_has_the_terms_of_its_tokens(text: str) -> None:
+    """Texts are cut without places, questions with them: a word that one had and the other had not would never be found."""
+    words = [token.text for token in tokens_of(normal(text))]
+    language = language_of(word.casefold() for word in words) or ENGLISH
+    terms = [term for word in words for term in terms_in(word, language)]
+    found = terms_of(text)
+    assert list(found.counts) == list(dict.fromkeys(terms))
+    assert found.length == len(terms)
+
+
+@given(
+    st.lists(
+        st.sampled_from(sorted(set().union(*STOPS.values()))) | st.text(max_size=6).map(str.casefold), max_size=120
+    )
+)
+def test_a_language_is_told_by_its_stop_words(words: list[str]) -> None:
+    """By the first 80 words; of equal ones English, then the others in their order."""
+    bare = [word.partition("'")[0].partition("-")[0] for word in words[:80]]
+    hits = {language: sum(word in STOPS[language] for word in bare) for language in LANGUAGES}
+    most = max(hits.values())
+    assert language_of(words) == (next(one for one in LANGUAGES if hits[one] == most) if most else None)

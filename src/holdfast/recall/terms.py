@@ -144,6 +144,14 @@ def tokens_of(text: str) -> Iterator[Token]:
             yield Token(start, found.end(), whole)
 
 
+def _words_of(text: str) -> list[str]:
+    """The texts of `tokens_of`."""
+    words: list[str] = _TOKEN.findall(text)
+    if "," not in text:
+        return words
+    return [part for word in words for part in (_SPLIT.split(word) if "," in word else (word,)) if part]
+
+
 def terms_of(text: str) -> Terms:
     """The terms of a text that is to be found.
 
@@ -151,13 +159,14 @@ def terms_of(text: str) -> Terms:
         text: as it was written; at most `MAX_TEXT` characters of it count.
     """
     text = normal(text)
-    words = [token.text for token in tokens_of(text)]
-    folded = [word.casefold() for word in words]
+    words = _words_of(text)
+    folded = list(map(str.casefold, words))
     language = language_of(folded) or ENGLISH
     counts: dict[str, int] = {}
     length = traits = mine = 0
     for word, low in zip(words, folded, strict=True):
-        terms, trait, whose = _known(word, low, language)
+        known = _indexed if len(word) <= MAX_TERM else _one
+        terms, trait, whose = known(word, low, language)
         traits |= trait
         mine += whose
         for term in terms:
@@ -204,12 +213,7 @@ def _one(word: str, folded: str, language: str) -> tuple[tuple[str, ...], int, i
 
 
 _indexed = lru_cache(maxsize=32_768)(_one)
-"""Words come again and again, and stemming is slow."""
-
-
-def _known(word: str, folded: str, language: str) -> tuple[tuple[str, ...], int, int]:
-    """See `_one`; of a very long word nothing is kept."""
-    return _indexed(word, folded, language) if len(word) <= MAX_TERM else _one(word, folded, language)
+"""Words come again and again, and stemming is slow. Of a very long one nothing is kept."""
 
 
 def terms_in(word: str, language: str) -> tuple[str, ...]:
@@ -219,7 +223,8 @@ def terms_in(word: str, language: str) -> tuple[str, ...]:
         word: a `Token.text`.
         language: of the text around it.
     """
-    return _known(word, word.casefold(), language)[0]
+    known = _indexed if len(word) <= MAX_TERM else _one
+    return known(word, word.casefold(), language)[0]
 
 
 def _terms(word: str, language: str) -> tuple[str, ...]:
