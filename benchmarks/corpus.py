@@ -106,7 +106,7 @@ class Material:
         return [self.entries[seq] for seq in state.keep], self.entries[state.frontier : length]
 
     async def fill(self, hf: Holdfast, session_id: str, length: int, *, view: Voice | None = None) -> SessionRef:
-        """Make a session of `length` messages; with its view in the store if its voice is given, else as imported."""
+        """Make a session of `length` messages, indexed; with its view in the store if its voice is given, else as imported."""
         new = NewSession(id=session_id, user_id="bench", timestamp=hf.clock(), system_messages=(SYSTEM,))
         appended = await hf.store.replace(new, self.new[:length])
         ref = appended.session.ref
@@ -115,7 +115,14 @@ class Material:
             state = self.state(view.context.strategy, view.context.options["budget"], length)
             saved = SavedView(state.frontier, encode_state(state), state.keep)
             await hf.store.append(ref, Append(timestamp=hf.clock(), views={key: saved}))
+        await caught_up(hf)
         return ref
+
+
+async def caught_up(hf: Holdfast) -> None:
+    """Wait until the index has what was written: else it would be at work while somebody else is measured."""
+    if hf.index is not None:
+        await hf.index.settled()
 
 
 def asked(strategy: str, budget: int) -> Request:

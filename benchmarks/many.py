@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from benchmarks.corpus import prose, roster
 from benchmarks.peers import BUDGET
 from benchmarks.places import PLACES, reached
 from benchmarks.run import Run, clear
-from benchmarks.sessions import ENTRIES, Load
+from benchmarks.sessions import ENTRIES, Candidate, Load
 from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import clock, settle, told
 from benchmarks.turn import ANSWER
@@ -61,7 +62,7 @@ async def measure(run: Run) -> list[Table]:
                 sweeps.append({"what": name, **await _sweep(url, run)})
         clear(run.folder, "servers.db*")
     title = f"A page of {PAGE} sessions among many of {ENTRIES} messages"
-    notes = (f"{TASKS} tasks take one turn after the other, before and beside the sweep.",)
+    notes = (f"{TASKS} tasks take one turn after the other, before and beside the sweep. There is no index.",)
     return [
         Table("many_lists", title, _LISTS, lists),
         Table("many_sweeps", "A sweep that ends a tenth of all sessions", _SWEEPS, sweeps, notes),
@@ -85,7 +86,7 @@ async def each(count: int, make: Callable[[int], Awaitable[object]]) -> None:
 async def _lists(url: str, run: Run) -> dict[str, Figure]:
     count = LISTED // 10 if run.quick else LISTED
     new = run.material.new[:ENTRIES]
-    async with open_holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0) as hf:
+    async with open_holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
         began = hf.clock()
 
         async def make(number: int) -> None:
@@ -120,7 +121,8 @@ async def _lists(url: str, run: Run) -> dict[str, Figure]:
 async def _sweep(url: str, run: Run) -> dict[str, Figure]:
     count = SWEPT // 20 if run.quick else SWEPT
     now = time.time_ns() // 1_000_000
-    async with open_holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, session_ttl="24h") as hf:
+    settings: dict[str, Any] = {"max_sessions": 0, "session_ttl": "24h", "index": None}
+    async with open_holdfast(url, roster=roster("token_window", BUDGET), **settings) as hf:
 
         async def make(number: int) -> None:
             old = number % 10 == 0
@@ -136,10 +138,10 @@ async def _sweep(url: str, run: Run) -> dict[str, Figure]:
 
         settle()
         before, beside = Load(), Load()
-        await before.run(turn, TASKS, 1.0 if run.quick else 4.0)
+        await before.run(Candidate(turn), TASKS, 1.0 if run.quick else 4.0)
         sweep, started = asyncio.create_task(_timed(hf)), clock()
         while not sweep.done():
-            await beside.run(turn, TASKS, 0.5)
+            await beside.run(Candidate(turn), TASKS, 0.5)
         seconds = await sweep
         told(f"(swept in {clock() - started:.1f} s)")
         left = await hf.store.idle(now=hf.clock(), ttl=DAY, limit=1)

@@ -43,7 +43,7 @@ async def measure(run: Run) -> list[Table]:
                 rows += await _measured(run, name, url)
         clear(run.folder, "servers.db*")
     notes = (
-        "All sessions are one user's. Half of them begin with the same question and the same reply.",
+        "All sessions are one user's, and there is no index. Half of them begin with the same question and the same reply.",
         f"A request has {MESSAGES} messages: a session's and a new one; edited in the middle; an opening that half of all share.",
     )
     return [Table("matching", "Recognising the session of a request that names none", _COLUMNS, rows, notes)]
@@ -52,7 +52,7 @@ async def measure(run: Run) -> list[Table]:
 async def _measured(run: Run, name: str, url: str) -> list[dict[str, Figure]]:
     most = MANY.get(name, 100_000) // (100 if run.quick else 1)
     rows: list[dict[str, Figure]] = []
-    async with open_holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0) as hf:
+    async with open_holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
         await _mine(hf)
         made = 1
         for count in (FEW, most):

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.corpus import STRATEGIES, prose, roster
+from benchmarks.corpus import STRATEGIES, caught_up, prose, roster
 from benchmarks.lengths import Cell, by_length
 from benchmarks.peers import BUDGET, LIMIT, Plain, agents_turn, items, session
 from benchmarks.run import Run, clear
@@ -21,6 +21,7 @@ MOST = 10
 """Turns in a block: a session of 10 grows, one of 100,000 does not."""
 ANSWER = "I have looked it up: it was sent on Monday, and should be with you on Thursday."
 PLAIN = "plain sqlite3"
+BEHIND = "the index, behind the turn"
 FIRST = {"quick": 1_000, "digest": 10_000, "token_window": 100_000}
 """Longest session whose first turn is measured: the whole log is condensed in it, which takes long."""
 
@@ -45,17 +46,20 @@ _TITLE = "One turn with two commits: median by entries of the session"
 _NOTES = (
     f"All with WAL and synchronous FULL, two commits a turn. Working set: {BUDGET:,} tokens; SQLiteSession counts none.",
     f"{PLAIN}: the same thread, one table with running totals, no repair, no idempotency, no policy: the floor.",
+    f"{BEHIND}: what taking a turn into the index costs, seconds later, beside other turns.",
 )
 
 
 async def _at(run: Run, folder: Path, length: int) -> dict[str, Samples]:
     """The times of every candidate at one length."""
     blocks: dict[str, Block] = {}
+    behind: list[float] = []
     async with AsyncExitStack() as stack:
         for strategy in STRATEGIES:
             url = f"sqlite:///{folder}/turn-{strategy}-{length}.db"
             hf = await stack.enter_async_context(Holdfast(url, roster=roster(strategy, BUDGET)))
-            blocks[f"Holdfast, {strategy}"] = repeated_async(await _holdfast(run, hf, length, saved=True), most=MOST)
+            turns = repeated_async(await _holdfast(run, hf, length, saved=True), most=MOST)
+            blocks[f"Holdfast, {strategy}"] = _indexed(turns, hf, behind)
         for name, limit in (("SQLiteSession", None), (f"SQLiteSession, limit={LIMIT}", LIMIT)):
             where = session(folder / f"turn-agents-{limit}-{length}.db")
             stack.callback(where.close)
@@ -66,9 +70,23 @@ async def _at(run: Run, folder: Path, length: int) -> dict[str, Samples]:
         blocks[PLAIN] = _plain(run, plain, length)
         for block in blocks.values():
             await block()  # what only the first turn in a process costs
+        behind.clear()
         found = await in_turn(blocks, rounds=run.rounds, limit=run.limit)
     clear(folder, "turn-*")
-    return found
+    return {**found, BEHIND: Samples(behind)}
+
+
+def _indexed(turns: Block, hf: Holdfast, behind: list[float]) -> Block:
+    """Turns, and behind each block the index's part, so that it is not at work while others are measured."""
+
+    async def block() -> list[float]:
+        found = await turns()
+        started = clock()
+        await caught_up(hf)
+        behind.append((clock() - started) / len(found))
+        return found
+
+    return block
 
 
 async def _first(run: Run) -> Table:

@@ -103,7 +103,9 @@ async def _warm(run: Run, length: int, budget: int) -> dict[str, Samples]:
         async def turn() -> list[float]:
             # A session cannot be made shorter again: few turns, so that a short one stays about as long as it is said to be.
             # The first one finds the processor's caches full of what was measured before it.
-            return [await _turn(handle, at) for at in range(6)][1:]
+            found = [await _turn(handle, at) for at in range(6)]
+            await corpus.caught_up(hf)
+            return found[1:]
 
         blocks["digest, turn in memory"] = turn
         return await in_turn(blocks, rounds=run.rounds, limit=run.limit)
