@@ -21,7 +21,8 @@ from holdfast.replay import chained, has_orphan, has_task
 from holdfast.tokens import STORED, TokenCounter, counter_for
 from holdfast.wire.openai import messages_from, split_system
 from holdfast.wire.transcripts import Recording
-from tests.unit.context_rules import callable_behind, check_refusal, check_rules, conversation_of
+from tests.unit.context_rules import check_refusal, check_rules
+from tests.unit.context_units import callable_behind, conversation_of
 from tests.unit.strategies import seen_by
 
 UNLIMITED = 10**9

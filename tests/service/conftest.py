@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.clocks import Clock
 from tests.service.recall_kit import Place, placed
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Time, which stands until the test moves it."""
+    return Clock()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast.domain.session import EndReason, Session, SessionRef
 from holdfast.errors import SessionNotFound
@@ -21,6 +22,19 @@ from tests.clocks import Clock
 MEMORY = "sqlite://:memory:"
 HOUR = 3_600_000
 DAY = 24 * HOUR
+PLACES = ("memory", "file")
+"""Where an ended session is gone, and where it is closed."""
+
+
+@pytest.fixture(name="place", params=PLACES)
+def _place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store's URL."""
+    return MEMORY if request.param == "memory" else file(tmp_path)
+
+
+def over(place: str) -> str:
+    """What becomes of a session that has ended there."""
+    return "gone" if place == MEMORY else "closed"
 
 
 def ref(name: str, user: str = "default") -> SessionRef:
@@ -91,3 +105,15 @@ def patience(hf: Holdfast, **changes: Any) -> Patience:
     """Change how long telling hooks may take."""
     hf.engine.teller.patience = msgspec.structs.replace(hf.engine.teller.patience, **changes)
     return hf.engine.teller.patience
+
+
+async def due(hf: Holdfast) -> list[tuple[str, ...]]:
+    """The hooks that are left to be told of each end that is recorded."""
+    return [ending.hooks for ending in await hf.engine.life.store.endings(due=2**50)]
+
+
+async def ended(hf: Holdfast, name: str = "a") -> None:
+    """A session that is closed, and its hooks told as far as they let themselves be."""
+    await talk(hf, name)
+    await hf.close_session(ref(name))
+    await hf.engine.teller.idle()

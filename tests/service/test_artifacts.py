@@ -36,12 +36,6 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 HOUR = 3_600_000
 
 
-@pytest.fixture
-def clock() -> Clock:
-    """The time."""
-    return Clock()
-
-
 @pytest.fixture(params=["sqlite://:memory:", "sqlite:///chat.db"])
 async def hf(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock

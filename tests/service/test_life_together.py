@@ -23,11 +23,6 @@ from tests.service.life_kit import DAY, HOUR, MEMORY, Ear, file, life, ref, rows
 from tests.waiting import until
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 def under(hf: Holdfast, kind: Any) -> Any:
     """Put a store of that kind between the life of sessions and the database."""
     made = kind(hf.engine.life.store)

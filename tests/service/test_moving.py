@@ -48,11 +48,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 async def hf(url: str, clock: Clock) -> AsyncIterator[holdfast.Holdfast]:
     roster = Roster(agents={"guide": Agent(name="guide")})
     async with holdfast.open(url, clock=clock, life=STILL, roster=roster) as hf:

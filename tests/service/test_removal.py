@@ -30,11 +30,6 @@ STILL = LifeSettings(session_ttl=0, sweep=False)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 async def hf(clock: Clock, tmp_path: Path) -> AsyncIterator[holdfast.Holdfast]:
     async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", clock=clock, life=STILL) as hf:
         yield hf

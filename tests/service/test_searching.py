@@ -1,4 +1,4 @@
-"""Search: what is found and what is not, in which order, page by page; whatever the index says, the log has the last word."""
+"""Search: what is found and what is not, when it was said, what can be asked; whatever the index says, the log has the last word."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast.domain.session import Session, SessionRef
-from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, StoreUnavailable
-from holdfast.indexes.settings import IndexSettings
+from holdfast.errors import InvalidRequest
+from holdfast.indexes.following import FollowedStore
 from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
 from holdfast.search.asking import Asked
-from holdfast.search.paging import Place, cursor_of, place_in
 from holdfast.search.searching import SearchResults, searched
+from holdfast.stores.base import Append, NewSession
 from tests.clocks import START
-from tests.service.search_kit import DAY, Talks, talks
+from tests.service.search_kit import DAY, talks
 
 # -- what is found -------------------------------------------------------------
 
@@ -38,7 +36,7 @@ async def test_a_hit_says_what_was_said_where_when_and_by_whom() -> None:
 
 
 async def test_neighbours_come_on_request_and_no_more_than_asked() -> None:
-    """What was said before and behind, in its order; results of tools are not among them."""
+    """What was said before and behind, in its order."""
     async with talks() as at:
         await at.said("s", "one", "two", "three", "the ferry leaves at nine", "five", "six")
         (hit, *_) = (await at.hf.search("ferry leaves", "ada", neighbours=2)).hits
@@ -102,6 +100,35 @@ async def test_words_that_say_nothing_find_nothing(query: str) -> None:
         assert await at.found(query) == []
 
 
+async def test_results_of_tools_are_found_when_asked_for() -> None:
+    """And only then."""
+    async with talks() as at:
+        call = {"id": "c", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
+        session = await at.hf.session("s", user_id="ada")
+        await session.append(
+            [
+                {"role": "user", "content": "When is the tide?"},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c", "content": "springtide at 04:10"},
+                {"role": "assistant", "content": "Early."},
+            ]
+        )
+        await at.settled()
+        assert await at.found("springtide") == []
+        assert await at.found("springtide", role="tool") == ["s#2"]
+        (hit, *_) = (await at.hf.search("early", "ada", neighbours=2)).hits
+        assert [one.text for one in hit.before] == ["When is the tide?"], "nor are they among neighbours"
+
+
+async def test_results_are_json() -> None:
+    """All of it can be told, and read again."""
+    async with talks() as at:
+        await at.said("s", "Soup, please.", "With kelp?", "No.")
+        results = await at.hf.search("kelp", "ada", neighbours=1, limit=1)
+        assert results.hits
+        assert msgspec.json.decode(msgspec.json.encode(results), type=SearchResults) == results
+
+
 # -- times ---------------------------------------------------------------------
 
 
@@ -147,151 +174,25 @@ async def test_days_begin_where_the_caller_is() -> None:
         assert await at.found("what did I ask today?", tz="Asia/Tokyo") == ["s#0"]
 
 
-# -- pages ---------------------------------------------------------------------
-
-
-async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchResults]:
-    """All pages of a search."""
-    found = [await at.hf.search(query, "ada", limit=limit, **asked)]
-    while found[-1].cursor is not None:
-        found.append(await at.hf.search(query, "ada", limit=limit, after=found[-1].cursor, **asked))
-        assert len(found) < 60
-    return found
-
-
-@pytest.mark.parametrize("query", ["kelp", "what did I say yesterday?"])
-@pytest.mark.parametrize("limit", [1, 3, 7, 100])
-async def test_pages_together_are_the_one_long_page(query: str, limit: int) -> None:
-    """Nothing twice, nothing left out, in one order, whatever the size of a page."""
-    async with talks() as at:
-        for name in "abc":
-            await at.said(name, *(("user", f"kelp {'soup ' * (at_ % 3)}{at_}") for at_ in range(7)))
-        at.clock.now += DAY
-        (whole,) = await pages(at, query, 100)
-        found = await pages(at, query, limit)
-        assert [hit.id for page in found for hit in page.hits] == [hit.id for hit in whole.hits]
-        assert [hit.position for page in found for hit in page.hits] == list(range(1, 22))
-        assert [page.has_more for page in found] == [*[True] * (len(found) - 1), False]
-        assert all(page.range == whole.range for page in found)
-
-
-async def test_what_is_said_between_two_pages_does_not_come_in() -> None:
-    """Neither doubled nor pushed: and "yesterday" stays the day that it was."""
-    async with talks() as at:
-        await at.said("a", *(("user", f"kelp number {number}") for number in range(6)))
-        at.clock.now += DAY
-        first = await at.hf.search("what did I say about kelp yesterday", "ada", limit=3)
-        at.clock.now += DAY
-        await at.said("b", "kelp kelp kelp")
-        second = await at.hf.search("what did I say about kelp yesterday", "ada", limit=3, after=first.cursor)
-        ids = [hit.id for hit in (*first.hits, *second.hits)]
-        assert sorted(ids) == [f"a#{number}" for number in range(6)]
-
-
-async def test_what_a_clock_that_is_ahead_has_written_is_on_every_page() -> None:
-    """Messages from the future, of another server's clock or an import, are paged like others."""
-    async with talks() as at:
-        at.clock.now += DAY
-        await at.said("a", "kelp one", "kelp two", "kelp three", "kelp four")
-        at.clock.now -= DAY
-        found = await pages(at, "kelp", 1)
-        assert len({hit.id for page in found for hit in page.hits}) == 4
-
-
-async def test_a_cursor_is_of_one_search() -> None:
-    """With another query, filter, user or tenant, or changed by one character, it is refused."""
-    async with talks() as at:
-        for user in ("ada", "bob"):
-            await at.said("s", "kelp one", "kelp two", "kelp three", user=user)
-        cursor = (await at.hf.search("kelp", "ada", limit=1)).cursor
-        assert cursor is not None
-        assert len(await at.found("kelp", after=cursor)) == 2
-        changed: list[dict[str, Any]] = [
-            {"query": "kelp soup"},
-            {"user_id": "bob"},
-            {"role": "user"},
-            {"since": 1},
-            {"session_level": True},
-            {"time": "off"},
-            {"tz": "Asia/Tokyo"},
-            {"after": ""},
-            {"after": cursor[:-1]},
-            {"after": cursor + "A"},
-            {"after": "ü" * 10},
-            {"after": "A" * 5000},
-            {"after": cursor.swapcase()},
-        ]
-        for other in changed:
-            with pytest.raises(InvalidRequest, match="no cursor of this search"):
-                await at.hf.search(**{"query": "kelp", "user_id": "ada", "after": cursor, **other})
-        async with at.hf.serving("t2") as elsewhere:
-            with pytest.raises(InvalidRequest, match="no cursor of this search"):
-                await elsewhere.search("kelp", "ada", after=cursor)
-
-
-places = st.builds(
-    Place,
-    score=st.floats(allow_nan=False, allow_infinity=False),
-    at=st.integers(-(2**53), 2**53),
-    session=st.text(max_size=40).filter(lambda text: text.isprintable()),
-    seq=st.integers(0, 2**31),
-    position=st.integers(1, 10**6),
-    now=st.integers(0, 2**53),
-    newest=st.integers(-(2**53), 2**53),
-)
-
-
-@given(
-    place=places,
-    asked=st.dictionaries(st.text(max_size=5), st.text(max_size=5)),
-    at=st.integers(0),
-    flip=st.integers(1, 255),
-)
-def test_a_cursor_gives_back_its_place_and_nothing_else_does(place: Place, asked: Any, at: int, flip: int) -> None:
-    """Every place comes back; a cursor that was changed anywhere is none."""
-    cursor = cursor_of(place, asked)
-    assert place_in(cursor, asked) == place
-    spot = at % len(cursor)
-    other = cursor[:spot] + chr((ord(cursor[spot]) ^ flip) % 128) + cursor[spot + 1 :]
-    try:
-        again = place_in(other, asked)
-    except InvalidRequest:
-        return
-    assert again == place, "the spare bits of the last character alone mean nothing"
-
-
-async def test_session_level_gives_the_best_of_each() -> None:
-    """One hit a session, also over pages."""
-    async with talks() as at:
-        for name in "abcd":
-            await at.said(name, f"kelp {name}", "more kelp", "kelp kelp")
-        found = await pages(at, "kelp", 3, session_level=True)
-        ids = [hit.session_id for page in found for hit in page.hits]
-        assert sorted(ids) == ["a", "b", "c", "d"]
-        whole = await at.hf.search("kelp", "ada", limit=100)
-        best = {hit.session_id: hit.id for hit in reversed(whole.hits)}
-        assert {hit.id for page in found for hit in page.hits} == set(best.values())
-
-
 # -- the log has the last word ---------------------------------------------------
 
 
 async def test_what_the_log_has_not_is_not_shown_and_the_page_is_filled() -> None:
     """Erased, retired, deleted behind the index's back, or another session of the name: further hits take the place."""
     async with talks() as at:
-        for name in "abcdef":
+        for name in "abcdefgh":
             await at.said(name, f"kelp {name}", "fine")
-        index = at.hf.engine.index
-        assert index is not None
-        store = at.hf.engine.life.store
-        inner: Any = getattr(store, "_store", store)
-        await inner.erase(at.ref("a"), 0)
-        await inner.delete(at.ref("b"))
-        found = await at.found("kelp", limit=4, role="user")
-        assert len(found) == 4
-        assert not {"a#0", "b#0"} & set(found)
-        await at.settled()
-        assert "a#0" not in await at.found("kelp", limit=100)
+        followed = at.hf.engine.life.store
+        assert isinstance(followed, FollowedStore)
+        behind, now = followed.inner, at.clock.now
+        await behind.erase(at.ref("a"), 0)
+        await behind.append(at.ref("b"), Append(timestamp=now, retire_from=0))
+        for name in "cd":
+            await behind.delete(at.ref(name))
+        await behind.create(NewSession(id="d", user_id="ada", timestamp=now))
+        assert at.hf.engine.index is not None
+        assert (await at.hf.engine.index.index.status()).documents == 16, "nobody has told the index"
+        assert set(await at.found("kelp", limit=4, role="user")) == {"e#0", "f#0", "g#0", "h#0"}
 
 
 async def test_what_was_erased_is_gone_at_once() -> None:
@@ -301,6 +202,8 @@ async def test_what_was_erased_is_gone_at_once() -> None:
         await at.hf.erase(at.ref("s"), 0)
         assert set(await at.found("kelp")) == {"s#1", "s#2", "s#3"}
         assert all("one" not in hit.snippet for hit in (await at.hf.search("kelp", "ada")).hits)
+        await (await at.hf.session("s", user_id="ada")).rewind(0)
+        assert await at.found("kelp") == ["s#1"]
         await at.hf.delete(at.ref("s"))
         assert await at.found("kelp") == []
 
@@ -404,141 +307,3 @@ async def test_without_an_index_it_says_so() -> None:
     async with talks(index=None) as at:
         with pytest.raises(InvalidRequest, match="no index here"):
             await at.found("kelp")
-
-
-# -- vectors ---------------------------------------------------------------------
-
-
-class Sea:
-    """Makes vectors by the sea that a text is about: words have no part in it."""
-
-    name = "test/sea"
-    dimension = 2
-
-    def __init__(self) -> None:
-        self.failure: Exception | None = None
-        self.queries: list[str] = []
-
-    async def embed(self, texts: list[str]) -> list[bytes]:
-        """See `Embedder.embed`."""
-        from holdfast.recall.vectors import vector_of
-
-        if self.failure is not None:
-            raise self.failure
-        self.queries += texts
-        wet = {"kelp", "seaweed", "dulse"}
-        return [vector_of([1.0, 0.1] if wet & set(text.casefold().split()) else [0.1, 1.0]) for text in texts]
-
-    async def close(self) -> None:
-        """See `Embedder.close`."""
-
-
-async def test_a_vector_finds_what_words_do_not() -> None:
-    """By vector and by both; the hit says how near it is."""
-    sea = Sea()
-    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
-        await at.said("s", "I like seaweed")
-        await at.said("t", "I like trains")
-        assert await at.found("kelp", mode="keyword") == []
-        (hit, *_) = (await at.hf.search("kelp", "ada", mode="vector")).hits
-        assert hit.id == "s#0"
-        assert hit.parts["vector"] > 0.9
-        results = await at.hf.search("kelp", "ada")
-        assert (results.mode, results.hits[0].id) == ("hybrid", "s#0")
-
-
-async def test_without_an_embedder_hybrid_is_by_words_and_says_so() -> None:
-    """`vector` is an error: nothing else was asked for."""
-    async with talks() as at:
-        await at.said("s", "kelp")
-        results = await at.hf.search("kelp", "ada", mode="hybrid")
-        assert (results.mode, len(results.hits)) == ("keyword", 1)
-        assert "no embedder" in results.notes[0]
-        with pytest.raises(InvalidRequest, match="needs an embedder"):
-            await at.hf.search("kelp", "ada", mode="vector")
-
-
-async def test_an_embedder_that_fails_leaves_words_and_no_word_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Hybrid goes on; vector tells; what was asked is in no log line."""
-    sea = Sea()
-    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
-        await at.said("s", "kelp")
-        sea.failure = EmbeddingFailed("away", again=True)
-        results = await at.hf.search("kelp secretword", "ada")
-        assert (results.mode, [hit.id for hit in results.hits]) == ("keyword", ["s#0"])
-        assert results.notes == ("keyword only: the embedder failed",)
-        with pytest.raises(EmbeddingFailed):
-            await at.hf.search("kelp secretword", "ada", mode="vector")
-    assert "secretword" not in caplog.text
-
-
-async def test_where_what_an_embedder_needs_is_not_installed_words_are_found_all_the_same() -> None:
-    """The local model without NumPy: messages and memories are found by their words, and the results say so."""
-    sea = Sea()
-    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
-        await at.said("s", "kelp")
-        await at.hf.memories.remember("Ada eats kelp", user_id="ada")
-        sea.failure = MissingExtra("NumPy", "embeddings")
-        results = await at.hf.search("any kelp?", "ada")
-        assert (results.mode, [hit.id for hit in results.hits]) == ("keyword", ["s#0"])
-        recalled = await at.hf.memories.recall("any kelp?", user_id="ada")
-        assert ([one.memory.content for one in recalled.found], recalled.mode) == (["Ada eats kelp"], "keyword")
-        with pytest.raises(MissingExtra):
-            await at.hf.search("any kelp?", "ada", mode="vector")
-
-
-async def test_a_configured_vector_mode_outlives_its_embedder() -> None:
-    """By words, for messages and memories alike; who asks for vectors alone is told."""
-    sea = Sea()
-    async with talks(index=IndexSettings(embedder=sea, mode="vector")) as at:
-        await at.said("s", "kelp")
-        await at.hf.memories.remember("Ada eats kelp", user_id="ada")
-        sea.failure = EmbeddingFailed("away", again=True)
-        results = await at.hf.search("any kelp?", "ada")
-        assert (results.mode, [hit.id for hit in results.hits]) == ("keyword", ["s#0"])
-        recalled = await at.hf.memories.recall("any kelp?", user_id="ada")
-        assert ([one.memory.content for one in recalled.found], recalled.mode) == (["Ada eats kelp"], "keyword")
-        assert recalled.note == "the embedder did not answer"
-        with pytest.raises(EmbeddingFailed):
-            await at.hf.memories.recall("any kelp?", user_id="ada", mode="vector")
-
-
-async def test_an_index_that_fails_leaves_memories_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By both they are looked up without it, and that is told; by vectors alone it is an error."""
-    async with talks(index=IndexSettings(embedder=Sea(), mode="hybrid")) as at:
-        await at.hf.memories.remember("Ada eats kelp", user_id="ada")
-
-        async def fails(*_: Any, **__: Any) -> Any:
-            raise StoreUnavailable("the index is away")
-
-        assert at.hf.engine.index is not None
-        for name in ("lookup", "similar", "progress"):
-            monkeypatch.setattr(at.hf.engine.index.index, name, fails)
-        recalled = await at.hf.memories.recall("any kelp?", user_id="ada")
-        assert [one.memory.content for one in recalled.found] == ["Ada eats kelp"]
-        assert (recalled.mode, recalled.note) == ("keyword", "the index did not answer")
-        with pytest.raises(StoreUnavailable):
-            await at.hf.memories.recall("any kelp?", user_id="ada", mode="vector")
-
-
-async def test_results_of_tools_are_found_when_asked_for() -> None:
-    """And only then."""
-    async with talks() as at:
-        call = {"id": "c", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
-        session = await at.hf.session("s", user_id="ada")
-        await session.append(
-            [
-                {"role": "user", "content": "When is the tide?"},
-                {"role": "assistant", "content": None, "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": "c", "content": "springtide at 04:10"},
-                {"role": "assistant", "content": "Early."},
-            ]
-        )
-        await at.settled()
-        assert await at.found("springtide") == []
-        assert await at.found("springtide", role="tool") == ["s#2"]
-
-
-def test_results_are_json() -> None:
-    """All of it can be told."""
-    assert msgspec.json.encode(SearchResults(hits=(), mode="keyword"))

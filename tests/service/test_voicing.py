@@ -1,4 +1,4 @@
-"""Interrupting, speaking and greeting: what is in the log then, in one process and over several, whatever else goes on."""
+"""Histories, and interrupting a reply that is there: what is in the log then, whatever stood in it."""
 
 from __future__ import annotations
 
@@ -10,35 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.errors import (
-    HeardMismatch,
-    InvalidMetadata,
-    InvalidRequest,
-    NoReply,
-    SessionNotFound,
-    TurnInterrupted,
-)
+from holdfast.errors import HeardMismatch, InvalidMetadata, InvalidRequest, NoReply, SessionNotFound
 from holdfast.limits import PAGE
-from holdfast.secrets import guard_of
-from holdfast.secrets.rules import RULES
 from holdfast.sessions.handle import SessionHandle
-from holdfast.stores.verify import verify
-from holdfast.turns.flow import respond
-from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.wire.openai import message_from
 from tests.amounts import examples
-from tests.service.turns_kit import REF, SHARED, at_once, begun, log, looked, on_stage, say, waiting, wanted
-from tests.service.voicing_kit import MEMORY, NOW, calls, opened, said, told, user
+from tests.service.guard_kit import REDACTION, guard_from
+from tests.service.turns_kit import REF, SHARED
+from tests.service.voicing_kit import HEARD, MEMORY, NOW, calls, opened, result, said, told, user
 from tests.stores.servers import place
 from tests.unit.seed_voice import CONTENTS, JOKE, PLAIN
-from tests.waiting import until
-
-HEARD = "Why did the scarecrow "
-
-
-def result(name: str = "c") -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": name, "content": "done"}
-
 
 # -- records -------------------------------------------------------------------
 
@@ -56,11 +36,16 @@ async def test_nothing_is_half_written() -> None:
     """A wrong source in the last message keeps all of them out, by every way in."""
     wrong = [user("a"), user("b"), user("c"), {**user("d"), "metadata": {"source": "llm"}}]
     async with opened() as session:
-        hf = session._engine
-        with pytest.raises(InvalidMetadata, match=r"messages\[3\]\.metadata\.source"):
-            await session.append(wrong)
+
+        async def turn() -> None:
+            async with session.turn(wrong):
+                raise AssertionError("the turn began")
+
+        for way in (lambda: session.append(wrong), lambda: session.send(wrong), turn):
+            with pytest.raises(InvalidMetadata, match=r"messages\[3\]\.metadata\.source"):
+                await way()
         assert (await session.info()).messages == 0
-        assert hf.queues.empty
+        assert session._engine.queues.empty
 
 
 async def test_a_long_history_is_told_page_by_page() -> None:
@@ -256,7 +241,7 @@ async def test_secrets_stay_out_of_it() -> None:
     """What was heard is looked for as the log has it; an error quotes nothing."""
     secret = "sk-" + "a1B2c3D4e5F6g7H8i9J0" * 2  # made up
     text = f"The key is {secret} and that is all."
-    async with opened(user("a"), said(text), guard=_masking()) as session:
+    async with opened(user("a"), said(text), guard=guard_from(REDACTION)) as session:
         stored = (await session.entries())[1].message.text
         assert secret not in stored
         await session.interrupt(f"The key is {secret} and")
@@ -265,14 +250,6 @@ async def test_secrets_stay_out_of_it() -> None:
         assert entry.metadata is not None
         assert secret not in str(entry)
         assert entry.metadata["original"] == stored
-
-
-def _masking() -> Any:
-    from holdfast.config import load
-
-    found = load("redaction: {enabled: true}", env={})
-    assert RULES
-    return guard_of(found.redaction, found.secret_guard)
 
 
 async def test_somebody_who_writes_meanwhile_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,65 +271,17 @@ async def test_somebody_who_writes_meanwhile_loses_nothing(monkeypatch: pytest.M
         assert [text for _, _, text, *_ in await told(session)] == ["a", HEARD, "b"]
 
 
-# -- the next request of a client -------------------------------------------------
-
-
-@pytest.mark.parametrize("knows", [HEARD, JOKE, "Why did the scarecrow win an award?", "Why did"])
-@pytest.mark.parametrize("more", [0, 1, 2])
-async def test_a_client_goes_on_whatever_it_knows_of_it(knows: str, more: int) -> None:
-    """With all of the reply, what was heard, or any beginning of it; also later, and where its next message was there before."""
-    async with opened(user("joke?"), said(JOKE), *([user("No.")] if more else [])) as session:
-        await session.interrupt(HEARD)
-        history = [user("joke?"), said(knows)]
-        if more:
-            history += [user("No.")]
-        if more == 2:
-            await session.append([said("Well.")])
-            history += [said("Well.")]
-        async with session.turn([*history, user("x")]) as turn:
-            turn.add(said("y"))
-        after = [one["content"] for one in history[2:]]
-        assert [text for _, _, text, *_ in await told(session)] == ["joke?", HEARD, *after, "x", "y"]
-
-
-async def test_a_client_that_names_no_session_is_known_again() -> None:
-    from holdfast.domain.messages import Message
-    from holdfast.recognition.recognising import recognised
-
-    async with opened(user("joke?"), said(JOKE)) as session:
-        await session.interrupt(HEARD)
-        for knows in (HEARD, JOKE, "Why did the"):
-            sent = [
-                Message(role=role, content=text)
-                for role, text in (("user", "joke?"), ("assistant", knows), ("user", "x"))
-            ]
-            found = await recognised(session._engine.store, "default", sent)
-            assert found is not None, knows
-            assert (found.place.ref, found.place.live, found.sent) == (REF, True, 2)
-
-
-async def test_a_branch_that_was_edited_away_is_taken_up_again_all_the_same() -> None:
-    """What takes the place of a reply is no reason to forget what an edit retired."""
-    async with opened(user("joke?"), said("One."), user("more")) as session:
-        async with session.turn([user("joke?"), said("Two."), user("more")]) as turn:
-            turn.add("Two more.")
-        async with session.turn([user("joke?"), said("One."), user("other")]) as turn:
-            turn.add("Other.")
-        assert [text for _, _, text, *_ in await told(session)] == ["joke?", "One.", "other", "Other."]
-
-
-async def test_a_client_that_has_texts_of_tool_rounds_goes_on() -> None:
-    """It was sent one text of them all."""
-    sent = "Let me look.\n\nIt is five."
-    tools = [user("a"), calls("Let me look."), result(), said("It is five.", metadata={"preface": "Let me look.\n\n"})]
-    for knows in (sent, "Let me look.\n\nIt is", "Let me look."):
-        for heard in ("Let me look. It is", "Let me"):
-            async with opened(*tools) as session:
-                await session.interrupt(heard)
-                before = await told(session)
-                async with session.turn([user("a"), said(knows), user("b")]):
-                    pass
-                assert (await told(session)) == [*before, (1, "user", "b")], (knows, heard)
+@pytest.mark.parametrize("answered", [False, True])
+async def test_calls_of_an_erased_message_are_not_left_open(answered: bool) -> None:
+    """Those that nobody answered go, as they do where nothing is erased."""
+    async with opened(user("a"), calls("Look.", "c", "d"), *([result("d")] if answered else [])) as session:
+        await session._engine.store.erase(REF, 1)
+        with pytest.raises(NoReply):
+            await session.interrupt(chars=2)
+        assert (await session.interrupt()).interrupted
+        assert (await session.info()).tail.open_calls == ()
+        kinds = [(entry.kind, entry.erased, len(entry.message.tool_calls)) for entry in await session.entries()]
+        assert kinds[1:] == ([("calls", True, 1), ("result", False, 0)] if answered else [])
 
 
 async def test_the_whole_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,193 +310,6 @@ async def test_the_whole_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @SHARED
-async def test_what_was_erased_behind_stays_erased(kind: str, tmp_path: Any) -> None:
-    """A client that resends all of it goes on, and what it said there does not come back."""
-    with place(kind, tmp_path) as url:
-        async with holdfast.open(url, clock=lambda: NOW) as hf:
-            session = await hf.session("s")
-            await session.append([user("a"), said(JOKE), user("my pin is 7461")])
-            await hf.erase(REF, 2)
-            await session.interrupt(HEARD)
-            await session.verify()
-            sent = [user("a"), said(JOKE), user("my pin is 7461"), said("B"), user("c")]
-            async with session.turn(sent):
-                pass
-            log = await session.entries()
-            assert [entry.message.text for entry in log] == ["a", HEARD, "[erased]", "B", "c"]
-            assert [entry.erased for entry in log] == [False, False, True, False, False]
-            await session.interrupt(chars=0)
-            await session.interrupt("Why", turn_id=0)
-            assert [(entry.message.text, entry.erased) for entry in await session.entries()][1:3] == [
-                ("Why", False),
-                ("[erased]", True),
-            ]
-            assert "7461" not in str(await hf.export(REF, retired=True))
-            await session.verify()
-
-
-@pytest.mark.parametrize("answered", [False, True])
-async def test_calls_of_an_erased_message_are_not_left_open(answered: bool) -> None:
-    """Those that nobody answered go, as they do where nothing is erased."""
-    async with opened(user("a"), calls("Look.", "c", "d"), *([result("d")] if answered else [])) as session:
-        await session._engine.store.erase(REF, 1)
-        with pytest.raises(NoReply):
-            await session.interrupt(chars=2)
-        assert (await session.interrupt()).interrupted
-        assert (await session.info()).tail.open_calls == ()
-        kinds = [(entry.kind, entry.erased, len(entry.message.tool_calls)) for entry in await session.entries()]
-        assert kinds[1:] == ([("calls", True, 1), ("result", False, 0)] if answered else [])
-
-
-async def test_a_retry_finds_its_reply_behind_one_that_was_cut_since() -> None:
-    """What was asked stands elsewhere then; the reply is told again, however often the one before is shortened."""
-    async with on_stage(MEMORY) as ([hf], stage):
-        session = hf.handle(await hf.store.get(REF))
-
-        async def ask() -> str:
-            voice, incoming = hf.roster.voice(), (message_from(user("b")),)
-            request = TurnRequest(ref=REF, voice=voice, incoming=incoming, idempotency_key="k", fingerprint=b"b")
-            told = [chunk["choices"][0]["delta"].get("content") async for chunk in respond(Turn(hf.engine, request))]
-            return "".join(filter(None, told))
-
-        await say(hf, "a")
-        stage.held = {"b"}
-        running = asyncio.create_task(ask())
-        await stage.until("b")
-        for heard in ("re:", "re"):
-            assert (await session.interrupt(heard, turn_id=0)).interrupted
-        stage.go_on("b")
-        assert await running == "re: b"
-        for _ in range(2):
-            assert await ask() == "re: b"
-            assert await log(hf) == ["a", "re|", "b", "re: b"]
-        await session.verify()
-
-
-# -- interrupting a turn that runs --------------------------------------------------
-
-
-async def test_a_turn_that_runs_is_stopped_first() -> None:
-    """Its part is in the log, and then shortened to what was heard."""
-    async with on_stage(MEMORY) as ([hf], stage):
-        running = await begun(hf, stage, "a")
-        session = hf.handle(await hf.store.get(REF))
-        done = await session.interrupt()
-        with pytest.raises(TurnInterrupted):
-            await running
-        assert (done.stopped, done.interrupted) == (True, True)
-        assert await log(hf) == ["a", "re:|"]
-        shorter = await session.interrupt("re")
-        assert (shorter.stopped, shorter.interrupted) == (False, True)
-        assert await told(session) == [(0, "user", "a"), (0, "assistant", "re", "re: ")]
-        assert hf.engine.queues.empty
-        assert (await hf.store.get(REF)).claim is None
-        await verify(hf.store, REF)
-
-
-async def test_what_was_heard_of_a_turn_that_runs() -> None:
-    async with on_stage(MEMORY) as ([hf], stage):
-        running = await begun(hf, stage, "a")
-        await hf.handle(await hf.store.get(REF)).interrupt(chars=2)
-        with pytest.raises(TurnInterrupted):
-            await running
-        assert await log(hf) == ["a", "re|"]
-
-
-async def test_turns_that_wait_come_afterwards() -> None:
-    """Whoever interrupts goes before them, and does not end them."""
-    async with on_stage(MEMORY) as ([hf], stage):
-        running = await begun(hf, stage, "a")
-        later = asyncio.create_task(say(hf, "b"))
-        await waiting(hf, 1, running, later)
-        await hf.handle(await hf.store.get(REF)).interrupt()
-        assert await later == "re: b"
-        await asyncio.wait([running])
-        assert await log(hf) == ["a", "re:|", "b", "re: b"]
-
-
-async def test_nobody_interrupts_an_interruption() -> None:
-    """Several at once, and a turn that interrupts: each is done."""
-    async with on_stage(MEMORY) as ([hf], stage):
-        running = await begun(hf, stage, "a")
-        session = hf.handle(await hf.store.get(REF))
-        both = [asyncio.create_task(session.interrupt()) for _ in range(2)]
-        turn = asyncio.create_task(say(hf, "b", session_queue="interrupt"))
-        done = await asyncio.gather(*both)
-        assert await turn == "re: b"
-        await asyncio.wait([running])
-        assert [one.stopped for one in done] == [True, True]
-        assert await log(hf) == ["a", "re:|", "b", "re: b"]
-
-
-async def test_a_turn_that_said_nothing_leaves_nothing() -> None:
-    """And the reply before it is not what is meant, unless its turn is named: then the turn that runs is left alone."""
-    async with on_stage(MEMORY) as ([hf], stage):
-        assert await say(hf, "x") == "re: x"
-        session = hf.handle(await hf.store.get(REF))
-        for how, error in (({}, None), ({"chars": 0}, None), ({"chars": 5}, None), ({"content": "re"}, HeardMismatch)):
-            inside = asyncio.Event()
-            quiet = asyncio.create_task(_silent(session, inside))
-            await inside.wait()
-            if error:
-                with pytest.raises(error):
-                    await session.interrupt(**how)
-            else:
-                done = await session.interrupt(**how)
-                assert (done.entry, done.interrupted, done.stopped) == (None, False, True)
-            await quiet
-        assert (await told(session))[1] == (0, "assistant", "re: x")
-        running = await begun(hf, stage, "y")
-        done = await session.interrupt("re", turn_id=0)
-        assert (done.stopped, done.interrupted) == (False, True)
-        assert (await told(session))[1] == (0, "assistant", "re", "re: x")
-        stage.go_on()
-        assert await running == "re: y"
-        assert (await told(session))[-1][1:] == ("assistant", "re: y")
-        await session.verify()
-
-
-async def _silent(session: SessionHandle, inside: asyncio.Event) -> None:
-    """A turn whose model says nothing until it is stopped."""
-    async with session.turn("hm") as turn:
-        inside.set()
-        await until(lambda: turn.interrupted)
-
-
-async def test_a_block_of_the_library_is_waited_for() -> None:
-    """Until it ends; inside of it one would wait for oneself."""
-    async with opened() as session:
-        async with session.turn("a") as turn:
-            with pytest.raises(InvalidRequest, match="open in this task"):
-                await session.interrupt()
-            with pytest.raises(InvalidRequest, match="open in this task"):
-                await session.speak("x")
-            turn.add("A")
-        assert [text for _, _, text, *_ in await told(session)] == ["a", "A"]
-
-
-@SHARED
-async def test_a_turn_of_another_server_is_stopped(kind: str, tmp_path: Any) -> None:
-    """Its part is stored there, and cut here; then both go on."""
-    with place(kind, tmp_path) as url:
-        async with on_stage(url, openings=2) as ([one, two], stage):
-            at_once(one, two)
-            running = await begun(one, stage, "a")
-            interrupting = asyncio.create_task(two.handle(await two.store.get(REF)).interrupt("re"))
-            await until(lambda: wanted(one), interrupting)
-            await looked(one)
-            done = await interrupting
-            with pytest.raises(TurnInterrupted):
-                await running
-            assert (done.stopped, done.interrupted) == (True, True)
-            assert await log(two) == ["a", "re|"]
-            stage.go_on()
-            assert await say(one, "b") == "re: b"
-            assert await log(two) == ["a", "re|", "b", "re: b"]
-            await verify(one.store, REF)
-
-
-@SHARED
 async def test_every_store_writes_it_so(kind: str, tmp_path: Any) -> None:
     """The seed's log, interrupted again: order, turns and digests hold."""
     with place(kind, tmp_path) as url:
@@ -585,7 +327,6 @@ async def test_every_store_writes_it_so(kind: str, tmp_path: Any) -> None:
 
 
 # -- whatever is done ------------------------------------------------------------
-
 
 actions = st.lists(
     st.one_of(

@@ -24,20 +24,9 @@ from holdfast.workspace.disk import file_of_user
 from holdfast.workspace.repository import scratch_of
 from tests.clocks import TickingClock
 from tests.made_up import KEY
-from tests.service.workspace_kit import everything, files, git, sound, subjects
+from tests.service.workspace_kit import _kept, _one, everything, files, git, sound, subjects
 
-
-@pytest.fixture
-def kept(tmp_path: Path) -> Workspaces:
-    return Workspaces(tmp_path / "deep" / "workspaces", TickingClock())
-
-
-@pytest.fixture
-async def one(kept: Workspaces) -> Workspace:
-    """A workspace that was opened."""
-    workspace = kept.workspace("default", "writer")
-    await workspace.open()
-    return workspace
+__all__ = ["_kept", "_one"]
 
 
 # -- several at once, and ends in the middle -----------------------------------------

@@ -12,6 +12,8 @@ from tests.clocks import START
 
 MEMORY = "sqlite://:memory:"
 NOW = START + 1
+HEARD = "Why did the scarecrow "
+"""What was heard of the joke of `tests.unit.seed_voice`."""
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
@@ -25,6 +27,10 @@ def said(text: str | None, **more: Any) -> dict[str, Any]:
 
 def calls(text: str | None = None, *ids: str) -> dict[str, Any]:
     return said(text, tool_calls=[{**CALL, "id": name} for name in ids or ("c",)])
+
+
+def result(name: str = "c") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": name, "content": "done"}
 
 
 @asynccontextmanager

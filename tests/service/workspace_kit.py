@@ -6,10 +6,27 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.limits import WORKSPACE_FILE_BYTES
-from holdfast.workspace import Workspace
+from holdfast.workspace import Workspace, Workspaces
+from tests.clocks import TickingClock
 
 LARGE = b"x" * (WORKSPACE_FILE_BYTES + 1)
+
+
+@pytest.fixture(name="kept")
+def _kept(tmp_path: Path) -> Workspaces:
+    """Where workspaces are to be: nothing is there yet."""
+    return Workspaces(tmp_path / "deep" / "workspaces", TickingClock())
+
+
+@pytest.fixture(name="one")
+async def _one(kept: Workspaces) -> Workspace:
+    """A workspace that was opened."""
+    workspace = kept.workspace("default", "writer")
+    await workspace.open()
+    return workspace
 
 
 def git(folder: Path, *arguments: str, **more: Any) -> str:

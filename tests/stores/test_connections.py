@@ -1,9 +1,11 @@
-"""What every store on a server promises of its connections, whatever it speaks: ends, callers that give up, drivers."""
+"""What every store promises of its connections, whatever it speaks: ends, callers that give up, drivers, stores that are forgotten."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, live, session, user
 from tests.stores.conftest import _place
 from tests.stores.servers import SERVERS, Server, reached
+from tests.stores.sqlite_kit import store_threads
 
 
 @pytest.fixture(params=SERVERS)
@@ -154,3 +157,19 @@ async def test_a_driver_that_is_not_installed(
     monkeypatch.setitem(sys.modules, driver, None)
     with pytest.raises(MissingExtra, match=rf"pip install 'holdfast\[{extra}\]'"):
         await open_store(f"{scheme}://host/db", tenant="acme")
+
+
+async def test_a_forgotten_store_says_so_and_ends(url: str) -> None:
+    """`ResourceWarning`, and its threads and connections go."""
+    store: Store | None = await open_store(url, tenant="acme")
+    threads = store_threads()
+    assert threads or not url.startswith("sqlite")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        store = None
+        gc.collect()
+    assert [warning.category for warning in caught] == [ResourceWarning]
+    assert store is None
+    for thread in threads:
+        thread.join(timeout=10)
+    assert store_threads() == []

@@ -18,8 +18,8 @@ from holdfast.stores.mysql_connection import rendered
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sql.fusing import fused
 from holdfast.testing.contract.kit import assistant, session, user
+from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH
 from tests.stores.servers import Server, reached
-from tests.stores.test_sqlite import ON_A_TURNS_PATH
 
 DIALECTS = ("postgres", "mysql")
 EXTRA = {
@@ -29,7 +29,6 @@ EXTRA = {
     *("index_space_get_lock", "index_spaces_lock", "index_models_lock", "index_model_delete_lock"),
 }
 """Statements for locks, which SQLite with its one writer does not need."""
-LISTS = ("list_newest", "list_oldest", "list_newest_of_user", "list_oldest_of_user")
 VIEWS = {"session_rows", "entry_rows", "compaction_rows", "artifact_rows"}
 ONLY_SQLITE = {("entries", "pk")}
 """A row's own number: elsewhere entries are found by session and `seq` alone."""

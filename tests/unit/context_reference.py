@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from holdfast.context.perspective import Perspective
 from holdfast.domain.session import Entry
-from tests.unit.context_rules import anchor_of, current_of, groups_of
+from tests.unit.context_units import anchor_of, current_of, groups_of
 from tests.unit.perspective_reference import Group, told
 
 

@@ -20,7 +20,7 @@ from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from tests.amounts import examples
-from tests.unit.context_rules import anchor_of, current_of, groups_of
+from tests.unit.context_units import anchor_of, current_of, groups_of
 from tests.unit.strategies import UNLIMITED, Log, events, log_of, requests
 
 _SOMETIMES = st.sampled_from([True, False, False])

@@ -21,11 +21,8 @@ from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
-from tests.unit.context_rules import (
-    anchor_of,
-    check_rules,
-    groups_of,
-)
+from tests.unit.context_rules import check_rules
+from tests.unit.context_units import anchor_of, groups_of
 from tests.unit.strategies import (
     COUNTERS,
     IMAGE,

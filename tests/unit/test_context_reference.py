@@ -18,7 +18,7 @@ from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from tests.amounts import examples
 from tests.unit import context_reference as reference
-from tests.unit.context_rules import GONE
+from tests.unit.context_units import GONE
 from tests.unit.strategies import UNLIMITED, Event, log_of, tame_events
 
 

@@ -22,14 +22,8 @@ from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from tests.amounts import examples
-from tests.unit.context_rules import (
-    callable_behind,
-    called,
-    check_refusal,
-    check_rules,
-    conversation_of,
-    groups_of,
-)
+from tests.unit.context_rules import check_refusal, check_rules
+from tests.unit.context_units import callable_behind, called, conversation_of, groups_of
 from tests.unit.strategies import (
     UNLIMITED,
     Event,

@@ -25,7 +25,7 @@ from holdfast.tokens import STORED
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import message_to
 from tests.unit import dialect_rules
-from tests.unit.context_rules import callable_behind
+from tests.unit.context_units import callable_behind
 from tests.unit.strategies import IMAGE, UNLIMITED, Log, events, log_of, requests
 
 Json = dict[str, Any]

@@ -25,7 +25,8 @@ from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from tests.amounts import examples
 from tests.unit import context_reference as reference
-from tests.unit.context_rules import GONE, check_refusal, check_rules, groups_of, visible_of
+from tests.unit.context_rules import check_refusal, check_rules
+from tests.unit.context_units import GONE, groups_of, visible_of
 from tests.unit.perspective_reference import told
 from tests.unit.strategies import (
     UNLIMITED,

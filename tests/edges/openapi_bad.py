@@ -1,0 +1,192 @@
+"""Requests that something is wrong with, on each route where it can be, and a server that fails: for `test_server_openapi.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import errors
+from holdfast.server.operations import OPERATIONS, Operation
+from tests.edges.openapi_kit import (
+    ANTHROPIC,
+    APP_STATE,
+    ARTIFACT,
+    CHAT,
+    HI,
+    LOG,
+    MEMORIES,
+    MEMORY,
+    MESSAGES,
+    ONE,
+    SEARCH,
+    USER_STATE,
+    WORKSPACE,
+    Walk,
+)
+
+BODIES = {
+    **dict.fromkeys(("NewSession", "SessionChanges", "Annotation", "ContextRequest", "CompactionRequest"), b"{}"),
+    "ForkRequest": b"{}",
+    "MoveRequest": b'{"id":"x"}',
+    "RewindRequest": b'{"at_turn":0}',
+    "InterruptRequest": b"{}",
+    "SpeakRequest": b'{"text":"hm"}',
+    **dict.fromkeys(("NewMessages", "SessionImport"), b'{"messages":[{"role":"user","content":"hi"}]}'),
+    **dict.fromkeys(
+        ("ChatRequest", "MessagesRequest"), b'{"messages":[{"role":"user","content":"hi"}],"session_id":"s"}'
+    ),
+    "CountRequest": b'{"messages":[{"role":"user","content":"canary-77"}]}',
+    "State": b"{}",
+    "CheckpointRequest": b"{}",
+    "NewMemory": b'{"content":"x"}',
+    "MemoryChanges": b'{"importance":1}',
+    "MemoryReview": b'{"decision":"accept"}',
+    "StateOperations": b'{"changes":[{"op":"increment","key":"user:n"}]}',
+}
+"""For each kind of body one that is taken."""
+
+
+def sample(operation: Operation, path: str = "") -> bytes | None:
+    """A body that an operation takes."""
+    if isinstance(operation.body, str):
+        body = BODIES.get(operation.body)
+        return body.replace(b"user:", b"app:") if body and path == APP_STATE else body
+    return b"content" if operation.body else None
+
+
+async def bads(walk: Walk) -> None:
+    """Everything that can be wrong with a request, on each route where it can."""
+    walk.good = False
+    await walk("PUT", ONE, body={"messages": LOG})
+    for user in ("ada", "bob"):
+        await walk("POST", "/v1/sessions", body={"id": "twice", "user_id": user})
+    for (method, path), operation in OPERATIONS.items():
+        request: Callable[..., Any] = lambda *more, m=method, p=path, **headers: walk(m, p, *more, **headers)  # noqa: E731
+        await request(Host="elsewhere.example")
+        if operation.body is not None:
+            await request("", b"{")
+            await request("", b" " * 3000)
+            await request("", b"{}", Content_Encoding="gzip")
+        elif 400 in operation.failures:
+            named = next((one["name"] for one in operation.parameters if one["in"] == "query"), "")
+            await request(f"?{named}=1&{named}=2") if "{" not in path else await request(id="%FF")
+        if 404 in operation.failures and "{session_id}" in path and (method, path) != ("PUT", ONE):
+            for name in ("gone", "twice"):
+                await request("", sample(operation), id=name)
+    for path in ("/v1/sessions", "/sessions"):
+        await walk("GET", path, "?after=gone")
+        await walk("GET", path, "?after=twice")
+    await walk("POST", "/v1/sessions", body={"id": "s"})
+    await misused(walk)
+    await ill_kept(walk)
+    secret = {"metadata": {"key": "canary-77"}}
+    for method, path in (("POST", "/v1/sessions"), ("PATCH", ONE)):
+        assert (await walk(method, path, body=secret)).status_code == 422
+    await walk("PUT", ONE, body={"messages": LOG, **secret})
+    await walk("POST", f"{ONE}/interrupt", body={"content": "never said"})
+    await walk("POST", f"{ONE}/speak", body={"text": "hm", "source": "asr"})
+    await walk("PATCH", ONE, body={}, If_Match="77")
+    await walk("POST", f"{ONE}/rewind", body={"at_turn": 0}, If_Match="77")
+    await walk("POST", f"{ONE}/fork", body={"id": "s"})
+    await walk("POST", f"{ONE}/move", body={})
+    await walk("POST", MESSAGES, body={"messages": [HI]}, If_Match="77")
+    for door in (CHAT, ANTHROPIC):
+        await walk(*door, body={"messages": [{"role": "user", "content": "hi"}], "session_id": "twice"})
+    await walk("POST", "/v1/messages/count_tokens", "", BODIES["CountRequest"])
+    await walk("GET", "/v1/models", "?after_id=gone", Anthropic_Version="2023-06-01")
+    for path in (CHAT[1], ANTHROPIC[1], MESSAGES):
+        for text in ("a", "b"):
+            body = {
+                "messages": [{"role": "user", "content": text}],
+                **({"session_id": "s"} if path != MESSAGES else {}),
+            }
+            await walk("POST", path, body=body, Idempotency_Key="same")
+
+
+async def ill_kept(walk: Walk) -> None:
+    """What can be wrong with state alone."""
+    for path, key in ((f"{ONE}/state", "a"), (USER_STATE, "user:a"), (APP_STATE, "app:a")):
+        for value, headers in ((1, {"If_Match": "77"}), ("canary-77", {})):
+            await walk("PATCH", path, body={key: value}, **headers)
+            await walk("POST", path, body={"changes": [{"op": "set", "key": key, "value": value}]}, **headers)
+        if path != f"{ONE}/state":
+            await walk("DELETE", path, If_Match="77")
+
+
+async def misused(walk: Walk) -> None:
+    """What can be wrong with artifacts alone."""
+    await walk("PUT", ARTIFACT, "", b"x")
+    await walk("GET", ARTIFACT, Range="bytes=5-")
+    await walk("PUT", ARTIFACT, "", b"x", If_Match="77")
+    await walk("PUT", ARTIFACT, "?metadata=x", b"x")
+    await walk("PUT", ARTIFACT, "", b"x" * 5000)
+
+
+async def unembedded(walk: Walk) -> None:
+    """A search by vector whose query gets none."""
+
+    class Away:
+        name, dimension = "test/away", 2
+
+        async def embed(self, texts: Any) -> Any:
+            raise errors.EmbeddingFailed("away", again=True)
+
+        async def close(self) -> None:
+            """Nothing to let go of."""
+
+    index: Any = walk.hf.engine.index
+    index.embedder = Away()
+    await walk("GET", SEARCH, "?q=kelp&mode=vector")
+    index.embedder = None
+
+
+async def ill_remembered(walk: Walk) -> None:
+    """What can be wrong with memories alone: none of that id, another version, a secret."""
+    walk.good = True
+    one = (await walk("POST", MEMORIES, body={"content": "Ann likes ale"})).json()["id"]
+    walk.good = False
+    secret = {"content": "canary-77"}
+    await walk("POST", MEMORIES, body=secret)
+    await walk("POST", MEMORIES, body={"content": "x", "supersedes": ["mem_1"]})
+    await walk("PATCH", MEMORY, body=secret, memory=one)
+    await walk("PATCH", MEMORY, body={"importance": 1}, memory=one, If_Match="77")
+    for method, path, body in (
+        ("GET", MEMORY, None),
+        ("PATCH", MEMORY, {"importance": 1}),
+        ("DELETE", MEMORY, None),
+        ("POST", f"{MEMORY}/review", {"decision": "accept"}),
+    ):
+        await walk(method, path, body=body, memory="mem_1")
+        await walk(method, path, body=body, memory="%FF")
+
+
+async def ill_committed(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be wrong with workspaces alone: no such agent, a secret, no git."""
+    walk.good = False
+    await walk("GET", f"{WORKSPACE}/history", id="gone")
+    await walk("POST", f"{WORKSPACE}/checkpoint", body={}, id="gone")
+    await walk("POST", f"{WORKSPACE}/checkpoint", body={"note": "canary-77"}, id="support")
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", "")
+        await walk("GET", f"{WORKSPACE}/history", id="support")
+        await walk("POST", f"{WORKSPACE}/checkpoint", body={}, id="support")
+
+
+async def broken(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that cannot, and a server that fails."""
+    failures = ((errors.StoreUnavailable("full"), 503), (ZeroDivisionError(), 500), (errors.StoreCorrupt("it"), 500))
+    for error, status in failures:
+
+        async def fails(*_: Any, error: Exception = error, **__: Any) -> Any:
+            raise error
+
+        with monkeypatch.context() as patch:
+            for name in ("read", "write"):
+                patch.setattr(walk.hf.store._database, name, fails)  # type: ignore[attr-defined]
+            for (method, path), operation in OPERATIONS.items():
+                if 503 in operation.failures and not path.startswith(WORKSPACE):
+                    query = "?q=kelp" if path == SEARCH else ""
+                    response = await walk(method, path, query, sample(operation, path))
+                    assert response.status_code == status, (method, path, response.text)

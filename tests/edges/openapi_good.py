@@ -1,0 +1,224 @@
+"""Requests of every route that it takes, in their variants: for `test_server_openapi.py`."""
+
+from __future__ import annotations
+
+from holdfast.context.dialects import DIALECTS
+from holdfast.context.settings import STRATEGIES
+from tests.edges.openapi_kit import (
+    ANTHROPIC,
+    APP_STATE,
+    ARTIFACT,
+    CHAT,
+    COMPACTIONS,
+    HI,
+    LOG,
+    MEMORIES,
+    MEMORY,
+    MESSAGES,
+    ONE,
+    USER_STATE,
+    WORKSPACE,
+    Walk,
+)
+
+
+async def goods(walk: Walk) -> None:
+    """Every route with good input, in its variants."""
+    walk.good = True
+    await walk("POST", "/v1/sessions", body={"state": {"a": 1}, "agent": "support"})
+    await walk(
+        "PUT", ONE, "?user_id=ada", {"messages": LOG, "state": {"k": [1]}, "metadata": {"m": None}, "ttl": 10**9}
+    )
+    for query in ("", "?user_id=ada"):
+        await walk("GET", ONE, query)
+        await walk("GET", f"{ONE}/history", query)
+        await walk("GET", "/sessions/{session_id}", query)
+    await walk("GET", "/v1/search", "?q=kelp&user_id=ada&limit=2&neighbours=1&tz=UTC&level=session")
+    await walk("GET", "/v1/index")
+    await walk("GET", f"{ONE}/history", "?view=plain")
+    await walk("PATCH", ONE, body={"ttl": 10**9, "system_messages": ["x", {"role": "developer", "content": "y"}]})
+    for query in ("", "?limit=2", "?limit=2&after=1&order=desc", "?retired=true"):
+        await walk("GET", MESSAGES, query)
+    for path in ("/v1/sessions", "/sessions"):
+        await walk("GET", path)
+        await walk("GET", path, "?limit=1&order=asc&user_id=ada&status=active&agent=none")
+        await walk("GET", path, "?after=s&after_user=ada")
+    await walk("POST", MESSAGES, body={"messages": [HI]}, Idempotency_Key="k")
+    await walk("PATCH", f"{MESSAGES}/{{seq}}", body={"pinned": False, "importance": None})
+    await prompted(walk)
+    await chatted(walk)
+    await walk("GET", MESSAGES, "?retired=true", id="chat")
+    await walk("DELETE", f"{MESSAGES}/{{seq}}", seq="2")
+    await compacted(walk)
+    await moved(walk)
+    await voiced(walk)
+    await stored(walk)
+    await kept(walk)
+    await walk("DELETE", "/sessions/{session_id}", id="chat")
+    await walk("DELETE", ONE)
+    for path in ("/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"):
+        await walk("GET", path)
+    await walk("GET", "/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
+
+
+async def prompted(walk: Walk) -> None:
+    """Working sets by each strategy, for each provider."""
+    for strategy in STRATEGIES:
+        await walk("POST", f"{ONE}/context", body={"strategy": strategy, "explain": True, "tools": [{"x": 1}]})
+    composed = {"clear_tool_results": {"trigger": 10, "keep": 0, "clear_at_least": 1, "exclude_tools": ["a"]}}
+    await walk("POST", f"{ONE}/context", body=composed)
+    small = {"strategy": "token_window", "budget": 60, "preserve_recent": 1, "target": 0.5, "explain": True}
+    assert (await walk("POST", f"{ONE}/context", body=small)).json()["decisions"]
+    for dialect in DIALECTS:
+        await walk("POST", f"{ONE}/context", body={"at_turn": 0, "dialect": dialect, "model": "gpt-4o"})
+
+
+async def chatted(walk: Walk) -> None:
+    """Both doors of turns, and what is asked before one."""
+    chat = {"session_id": "chat", "messages": [HI], "temperature": 0.5}
+    await walk(*CHAT, body=chat, Idempotency_Key="k")
+    await walk(*CHAT, body=chat, Idempotency_Key="k")
+    for options in ({}, {"stream_options": {"include_usage": True}}):
+        await walk(*CHAT, body={"messages": [HI], "stream": True, **options}, X_Session_Id="chat")
+    edited = [HI, {"role": "assistant", "content": "other"}, {"role": "user", "content": "go on"}]
+    await walk(*CHAT, body={"session_id": "chat", "messages": edited, "session_mode": "transcript"})
+    said = {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "session_id": "anthropic"}
+    for body in (
+        said,
+        {**said, "system": "Be kind.", "stream": True},
+        {**said, "system": [{"type": "text", "text": "x"}]},
+    ):
+        await walk(*ANTHROPIC, body=body, Idempotency_Key=str(body)[:200].encode().hex())
+    await walk(
+        "POST", "/v1/messages/count_tokens", "?beta=true", {**said, "tools": [{"name": "f", "input_schema": {}}]}
+    )
+    await walk("GET", "/v1/models", "?limit=1&after_id=default", Anthropic_Version="2023-06-01")
+
+
+async def moved(walk: Walk) -> None:
+    """The routes of sessions that move or go."""
+    for query in ("", "?retired=true", "?retired=true&calls=true"):
+        exported = (await walk("GET", ONE, query, id="chat")).json()
+        for imported in (False, True):
+            answer = await walk("PUT", ONE, "", {**exported, "ttl": 10**9 + imported}, id="chat")
+            assert answer.json()["imported"] is True
+        assert (await walk("PUT", ONE, "", {**exported, "ttl": 10**9 + 1}, id="chat")).json()["imported"] is False
+    await walk("POST", f"{ONE}/fork", body={"at_turn": 0, "id": "forked"}, id="chat")
+    await walk("POST", f"{ONE}/fork", body={"id": "handed"}, id="chat")
+    await walk("POST", f"{ONE}/move", body={"id": "moved", "user_id": "ada", "agent": None}, id="handed")
+    await walk("POST", f"{ONE}/close", id="forked")
+    await walk("POST", f"{ONE}/fork", body={}, id="chat")
+    await walk("POST", f"{ONE}/rewind", body={"at_turn": 0}, id="chat")
+    await walk("DELETE", "/v1/users/{user_id}", id="nobody")
+
+
+async def voiced(walk: Walk) -> None:
+    """What voice agents need."""
+    await walk("PUT", ONE, "", {"messages": [HI, {"role": "assistant", "content": "one two three"}]}, id="voiced")
+    for heard in ({}, {"content": "one two ", "timestamp": 5, "turn_id": 0}, {"chars": 4}, {"ms": 1, "total_ms": 9}):
+        await walk("POST", f"{ONE}/interrupt", body=heard, id="voiced")
+    await walk("POST", f"{ONE}/speak", body={"text": "hm"}, id="voiced")
+    said = {"text": "hm", "priority": "IGNORE", "source": "silence", "interruptable": False}
+    await walk("POST", f"{ONE}/speak", body=said, id="voiced")
+    await walk("POST", f"{ONE}/interrupt", body={"chars": 1}, id="voiced")
+    await walk("GET", f"{ONE}/history", id="voiced")
+
+
+async def stored(walk: Walk) -> None:
+    """The routes of artifacts, with each kind of answer."""
+    named = {"name": "user:a.txt"}
+    put = await walk(
+        "PUT", ARTIFACT, "?author=ada&metadata=%7B%22a%22%3A1%7D", b"hello", Content_Type="text/plain", **named
+    )
+    await walk("PUT", ARTIFACT, "", b"again", If_Match=put.headers["etag"], **named)
+    await walk("PUT", ARTIFACT, "", b"new", If_None_Match="*")
+    for query in ("", "?limit=1", "?after=1"):
+        await walk("GET", f"{ONE}/artifacts", query)
+        await walk("GET", f"{ARTIFACT}/versions", query if "after" not in query else "?after=0", **named)
+    for headers in ({}, {"Range": "bytes=1-2"}, {"Range": "bytes=1-2", "If_Range": put.headers["etag"]}):
+        await walk("GET", ARTIFACT, "?version=0", **named, **headers)
+    await walk("GET", ARTIFACT, "?version=0", If_None_Match=put.headers["etag"], **named)
+    await walk("DELETE", ARTIFACT, "?version=0", **named)
+    await walk("DELETE", ARTIFACT, **named)
+
+
+async def kept(walk: Walk) -> None:
+    """The routes of state, with each operation."""
+    for path, key in ((f"{ONE}/state", "a"), (USER_STATE, "user:a"), (APP_STATE, "app:a")):
+        await walk("PATCH", path, body={key: [1], f"{key}b": None, f"{key}c": {"d": "x"}})
+        now = await walk("GET", path)
+        changes = [
+            {"op": "expect", "key": key, "value": [1]},
+            {"op": "append", "key": key, "values": [None]},
+            {"op": "set", "key": f"{key}d", "value": False},
+            {"op": "increment", "key": f"{key}e"},
+            {"op": "increment", "key": f"{key}e", "by": -0.5},
+            {"op": "delete", "key": f"{key}c"},
+        ]
+        await walk("POST", path, body={"changes": changes}, If_Match=now.headers["etag"])
+    for path in (USER_STATE, APP_STATE):
+        now = await walk("GET", path)
+        await walk("DELETE", path, If_Match=now.headers["etag"])
+
+
+async def remembered(walk: Walk) -> None:
+    """The routes of memories: new, merged, superseded, held and reviewed, recalled and forgotten."""
+    walk.good = True
+    new = {
+        "content": "Ann likes tea",
+        "user_id": "ann",
+        "tags": ["drink"],
+        "sources": [{"session_id": "s", "seqs": [1]}],
+    }
+    one = (await walk("POST", MEMORIES, body=new)).json()
+    await walk("POST", MEMORIES, body=new)
+    await walk("POST", MEMORIES, body={**new, "content": "Ann likes green tea"})
+    held = (await walk("POST", MEMORIES, body={**new, "content": "Ann pays to 7", "origin": "tool"})).json()
+    await walk("POST", f"{MEMORY}/review", body={"decision": "accept"}, memory=held["id"])
+    for query in ("?user_id=ann", "?user_id=ann&limit=1&order=desc", "?user_id=ann&q=tea", "?user_id=nobody"):
+        await walk("GET", MEMORIES, query)
+    await walk("GET", MEMORY, memory=one["id"])
+    await walk("PATCH", MEMORY, body={"content": "Ann likes gin", "valid_until": 10**13}, memory=one["id"])
+    await walk("DELETE", MEMORY, memory=held["id"])
+    await dreamt(walk)
+    await walk("DELETE", MEMORIES, "?user_id=ann&source_session=s")
+
+
+async def dreamt(walk: Walk) -> None:
+    """A dry run, a sweep, and the diary of it."""
+    walk.good = True
+    for question in ("gin", "gin+now", "any+other+gin"):
+        await walk("GET", MEMORIES, f"?user_id=ann&q={question}")
+    for body in ({"user_id": "ann", "dry_run": True}, {"user_id": "ann"}, {"scope": "app"}, {"agent": "desk"}):
+        await walk("POST", f"{MEMORIES}/dream", body=body)
+    for query in ("?user_id=ann&limit=1", "?scope=app", "?agent=desk"):
+        await walk("GET", f"{MEMORIES}/diary", query)
+
+
+async def committed(walk: Walk) -> None:
+    """The routes of workspaces: nothing yet, one commit, nothing new, two."""
+    workspace = walk.hf.workspaces
+    assert workspace is not None
+    folder = workspace.workspace("default", "support").folder
+    await walk("GET", f"{WORKSPACE}/history", "?diff=true", id="support")
+    for note in ({"note": "first"}, {}):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "large").write_bytes(bytes(2**20 + 1))
+        (folder / "note.md").write_text("first")
+        await walk("POST", f"{WORKSPACE}/checkpoint", body=note, id="support")
+    for query in ("", "?diff=true", "?limit=1&diff=true"):
+        await walk("GET", f"{WORKSPACE}/history", query, id="support")
+
+
+async def compacted(walk: Walk) -> None:
+    """The routes of compactions, with each kind of answer."""
+    for _ in range(5):
+        await walk("POST", MESSAGES, body={"messages": [{"role": "user", "content": "an answer to that " * 20}]})
+    assert (await walk("POST", COMPACTIONS, body={"preview": True, "target": 0.3})).json()["status"] == "preview"
+    assert (await walk("POST", COMPACTIONS, body={"target": 0.3})).json()["status"] == "live"
+    for query in ("", "?limit=1&order=desc", "?after=1"):
+        await walk("GET", COMPACTIONS, query)
+    for method in ("GET", "DELETE"):
+        await walk(method, f"{COMPACTIONS}/{{compaction_id}}")
+    assert (await walk("POST", COMPACTIONS, body={"wait": False})).json()["status"] == "pending"
+    await walk.hf.engine.compactor.idle()

@@ -1,0 +1,55 @@
+"""What tests of Anthropic's client share: a scripted upstream that is as strict as the API, who asks it, and blocks of every kind."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.errors import ModelError
+from holdfast.models import AnthropicModel, Model, collect
+from holdfast.testing import AnthropicUpstream
+from tests.clocks import Pauses
+
+Json = dict[str, Any]
+KEY = "sk-ant-api03-0123456789abcdef"
+HI: Json = {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": "Hi"}]}
+THOUGHT: Json = {"type": "thinking", "thinking": "let me see", "signature": "c2ln"}
+SEALED: Json = {"type": "redacted_thinking", "data": "c2VhbGVk"}
+SEARCH: list[Json] = [
+    {"type": "text", "text": "Searching. "},
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "kelp"}},
+    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+    {"type": "text", "text": "It is kelp.", "citations": [{"type": "web_search_result_location", "url": "u"}]},
+]
+
+
+@contextlib.asynccontextmanager
+async def asking(
+    script: Any = (), *, key: str | None = KEY, model: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[tuple[AnthropicUpstream, AnthropicModel, Pauses]]:
+    """A scripted upstream, and the model that asks it."""
+    pauses = Pauses()
+    async with AnthropicUpstream(script, **options) as upstream:
+        client = AnthropicModel(upstream.url, key, sleep=pauses, random=lambda: 0.0, clock=lambda: 7.5, **(model or {}))
+        try:
+            yield upstream, client, pauses
+        finally:
+            await client.close()
+
+
+async def message_of(model: Model, request: Json = HI) -> Json:
+    message: Json = (await collect(model.stream(request)))["choices"][0]["message"]
+    return message
+
+
+async def failure(model: Model, request: Json = HI) -> ModelError:
+    """The error, which holds the key nowhere."""
+    with pytest.raises(ModelError) as caught:
+        await collect(model.stream(request))
+    assert KEY not in repr(caught.value) + str(caught.value) + str(caught.value.body)
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+    return caught.value

@@ -1,0 +1,39 @@
+"""What tests of the tool `python` share: a bench whose model calls it, with stand-ins for the processes, and what the model was told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.domain.session import SessionRef
+from tests.service.fake_python import Stage, result, settings
+from tests.service.told_model import REF
+from tests.service.tools_kit import Bench, bench, said
+
+
+def code(*codes: str) -> list[dict[str, Any]]:
+    """A message of the model that calls the tool, once for each."""
+    return said(None, *[(f"c{at}", "python", {"code": one}) for at, one in enumerate(codes)])
+
+
+@asynccontextmanager
+async def pythonic(
+    script: Sequence[Any], folder: Path, *tools: Any, python: dict[str, Any] | None = None, **given: Any
+) -> AsyncIterator[tuple[Bench, Stage]]:
+    """A bench whose model may call the tool, whose processes are stand-ins."""
+    stage = Stage()
+    async with bench(script, *tools, python=settings(folder, **(python or {})), **given) as desk:
+        stage.take(desk.hf)
+        yield desk, stage
+
+
+async def results(desk: Bench, ref: SessionRef = REF) -> list[dict[str, Any]]:
+    """What the model was told by tools, in the order of the log."""
+    entries = await desk.hf.store.entries(ref)
+    return [result(entry.message.text) for entry in entries if entry.message.role == "tool"]
+
+
+def bare(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if key != "seconds"}

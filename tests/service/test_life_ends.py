@@ -1,0 +1,131 @@
+"""The ends of sessions: closed, deleted, no longer kept, and the sweeps that see to it in the background."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import SessionNotFound
+from holdfast.holdfast import Holdfast
+from holdfast.life.settings import LifeSettings
+from holdfast.stores.base import NewSession, SessionPatch
+from tests.clocks import Clock
+from tests.service.life_kit import DAY, HOUR, MEMORY, Ear, _place, file, life, ref, rows, state, talk
+from tests.waiting import until
+
+__all__ = ["_place"]
+
+
+# -- close, delete, retention --------------------------------------------------
+
+
+async def test_close_ends_a_session_once(place: str, clock: Clock) -> None:
+    async with life(place, clock) as hf:
+        ear = Ear()
+        hf.add_hook(ear)
+        session = await hf.session("a")
+        await session.append("hello")
+        clock.now += 5
+        closed = await session.close()
+        assert (closed.status, closed.ended_at, closed.end_reason) == ("closed", clock.now, "close")
+        if place == MEMORY:
+            with pytest.raises(SessionNotFound):
+                await session.close()
+        else:
+            clock.now += 5
+            assert await session.close() == closed
+            await session.append("more")
+            assert (await session.info()).status == "active"
+        await hf.engine.teller.idle()
+        assert (ear.heard, ear.texts) == ([("close", "a")], [["hello"]])
+
+
+async def test_delete_is_told_with_the_session_whole_and_then_it_is_gone(place: str, clock: Clock) -> None:
+    """Gone by name at once; an unknown one is nobody's to hear of; twice is true, then false."""
+    async with life(place, clock) as hf:
+        ear = Ear()
+        hf.add_hook(ear)
+        await talk(hf, "a")
+        assert await hf.delete(ref("a"))
+        assert await state(hf, "a") == "gone"
+        assert not await hf.delete(ref("a"))
+        assert not await hf.delete(ref("unknown"))
+        await hf.engine.teller.idle()
+        assert (ear.heard, ear.texts) == ([("delete", "a")], [["hello"]])
+        assert await hf.engine.life.store.tenants() == ()
+
+
+async def test_closed_sessions_are_kept_for_as_long_as_is_said(tmp_path: Path, clock: Clock) -> None:
+    """Then a sweep deletes them, and hooks hear of it; whatever was used again stays."""
+    async with life(file(tmp_path), clock, session_ttl=HOUR, retention=DAY) as hf:
+        ear = Ear(reasons=["delete"])
+        hf.add_hook(ear)
+        for name in ("a", "b", "c"):
+            await talk(hf, name)
+        clock.now += HOUR
+        await hf.sweep()
+        clock.now += DAY - 1
+        assert (await hf.sweep()).deleted == 0
+        await hf.store.update(ref("b"), SessionPatch(metadata={"a": 1}), timestamp=clock.now)
+        await talk(hf, "c")
+        clock.now += 1
+        assert (await hf.sweep()).deleted == 1
+        assert [await state(hf, name) for name in "abc"] == ["gone", "closed", "active"]
+        assert ear.heard == [("delete", "a")]
+
+
+async def test_many_are_retired_in_one_sweep(tmp_path: Path, clock: Clock) -> None:
+    """More than are read at a time."""
+    async with life(file(tmp_path), clock, session_ttl=HOUR, retention=DAY, max_sessions=0) as hf:
+        for number in range(250):
+            await hf.create(f"s{number}")
+        clock.now += HOUR
+        assert (await hf.sweep()).expired == 250
+        clock.now += DAY
+        assert (await hf.sweep()).deleted == 250
+        assert await rows(hf) == {}
+
+
+# -- in the background ---------------------------------------------------------
+
+
+async def test_it_sweeps_by_itself(tmp_path: Path) -> None:
+    """As often as the shortest ttl asks for, which may come later than the server's own."""
+    clock = Clock()
+    async with Holdfast(file(tmp_path), clock=clock, life=LifeSettings()) as hf:
+        sweeper = hf.engine.sweeper
+        assert sweeper.interval == 21_600
+        await hf.create("a", ttl=2000)
+        await hf.store.get(ref("a"))
+        assert sweeper.interval == 1.0
+        clock.now += 2000
+
+        async def swept() -> bool:
+            return (await rows(hf))["a"].status != "active"
+
+        await until(swept)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "seconds"), [(0, 60.0), (100, 1.0), (4000, 1.0), (60_000, 15.0), (DAY, 21_600.0), (30 * DAY, 21_600.0)]
+)
+async def test_the_time_between_sweeps(tmp_path: Path, ttl: int, seconds: float) -> None:
+    """A quarter of the ttl, at least a second and at most six hours."""
+    async with life(file(tmp_path), Clock(), session_ttl=ttl) as hf:
+        assert hf.engine.sweeper.interval == seconds
+
+
+async def test_all_tenants_are_swept_where_they_share_their_settings(tmp_path: Path, clock: Clock) -> None:
+    """A library's own tenant is all it knows of; a server sweeps for all."""
+    async with (
+        life(file(tmp_path), clock, session_ttl=1000) as own,
+        life(file(tmp_path), clock, session_ttl=1000, all_tenants=True) as server,
+    ):
+        other = own.store.for_tenant("other")
+        await other.create(NewSession(id="a", user_id="ada", timestamp=clock.now))
+        await talk(own, "b")
+        clock.now += 1000
+        assert (await own.sweep()).expired == 1
+        assert (await server.sweep()).expired == 1
+        assert (await server.sweep()).expired == 0

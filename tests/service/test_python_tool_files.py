@@ -1,0 +1,168 @@
+"""Files and plots of the tool `python`: which become artifacts, and which are back in the folder of a fresh process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from holdfast.artifacts import ArtifactSettings
+from holdfast.domain.artifact import Artifact
+from holdfast.errors import SessionNotFound, StoreCorrupt
+from holdfast.holdfast import Holdfast
+from holdfast.limits import PYTHON_RESTORED, PYTHON_RESTORED_BYTES
+from holdfast.tools.python import files
+from tests.clocks import Clock
+from tests.service.python_tool_kit import code, pythonic, results
+from tests.service.told_model import REF
+from tests.service.tools_kit import said
+from tests.waiting import until
+
+
+async def test_files_become_artifacts(tmp_path: Path) -> None:
+    """With type, author, call and path; changed ones are versions."""
+    script = [code("write out/data.csv a,b"), code("write out/data.csv a,b,c", "write notes.md hi"), said("Done.")]
+    async with pythonic(script, tmp_path) as (desk, _):
+        await desk.ask("go")
+        data = {"name": "out/data.csv", "artifact": "out,data.csv"}
+        assert [found["files"] for found in await results(desk)] == [
+            [{**data, "bytes": 3, "version": 0}],
+            [{**data, "bytes": 5, "version": 1}],
+            [{"name": "notes.md", "bytes": 2, "version": 0}],
+        ]
+        kept = await desk.session.artifacts.load("out,data.csv")
+        assert (kept.data, kept.artifact.mime_type, kept.artifact.author) == (b"a,b,c", "text/csv", "python")
+        assert kept.artifact.metadata == {"call_id": "c0", "path": "out/data.csv"}
+        assert (await desk.session.artifacts.load("notes.md")).artifact.mime_type == "text/markdown"
+
+
+async def test_plots_become_artifacts(tmp_path: Path) -> None:
+    """Numbered over the session, also in a fresh process."""
+    script = [code("plot 2"), code("plot"), said("Done."), code("plot"), said("Done.")]
+    async with pythonic(script, tmp_path, url=f"sqlite:///{tmp_path}/s.db") as (desk, stage):
+        await desk.ask("go")
+        await desk.session.close()
+        await desk.session.append("more")
+        await desk.ask("go")
+        names = [plot["artifact"] for found in await results(desk) for plot in found["plots"]]
+        assert names == [f"plot-{number}.png" for number in (1, 2, 3, 4)]
+        assert len(stage.processes) == 2
+        assert [one.mime_type for one in await desk.session.artifacts.list()] == ["image/png"] * 4
+
+
+async def test_what_is_not_kept_is_told(tmp_path: Path) -> None:
+    """With the reason: too many, too large, of a type that is not taken, no file, gone."""
+    script = [
+        code("files gone link ../out /etc/passwd a/../b"),
+        code("write big.txt " + "x" * 99),
+        code("write a.exe x"),
+    ]
+    script += [code("files x y z w v u"), said("Done.")]
+    shelf = ArtifactSettings(max_bytes=50, types=("text/*",))
+    async with pythonic(script, tmp_path, python={"max_files": 5}, artifacts=shelf) as (desk, _):
+        await desk.ask("go")
+        first, second, third, fourth = [found["not_kept"] for found in await results(desk)]
+        assert [found["name"] for found in first] == ["gone", "link", "../out", "/etc/passwd", "a/../b"]
+        assert {found["reason"] for found in first} == {"it is no plain file, cannot be read, or is gone"}
+        assert "50" in second[0]["reason"]
+        assert third[0]["name"] == "a.exe"
+        assert fourth[-1] == {"files": 1, "reason": "at most 5 files and plots of a call are kept"}
+        assert await desk.session.artifacts.list() == ()
+
+
+async def test_a_file_for_all_of_a_users_sessions_is_none(tmp_path: Path) -> None:
+    """Code writes to its own session alone, whatever it calls its files."""
+    async with pythonic([code("write user:all.txt x"), said("Done.")], tmp_path) as (desk, _):
+        await desk.ask("go")
+        other = await desk.hf.session("other")
+        assert await other.artifacts.list() == ()
+        assert len(await desk.session.artifacts.list()) == 1
+
+
+@pytest.mark.parametrize("path", ["../out.txt", "/tmp/out.txt", "a/../../out.txt", "a/b\0c", "", "/".join("d" * 40), 7])
+async def test_files_come_back_to_their_folder_alone(tmp_path: Path, path: Any) -> None:
+    """Whoever may write to a session can say any path: none leads out of the folder."""
+    script = [code("ls"), said("Done.")]
+    async with pythonic(script, tmp_path / "work") as (desk, stage):
+        await desk.session.artifacts.save("a.txt", "x", author="python", metadata={"path": path})
+        await desk.session.artifacts.save("b.txt", "x", author="python", metadata={"path": "b.txt"})
+        await desk.session.artifacts.save("c.txt", "x", author="ada", metadata={"path": "c.txt"})
+        await desk.ask("go")
+        (found,) = await results(desk)
+        assert found["result"] == "b.txt"
+        assert found["note"].endswith("1 are not, being too many or too large")
+        root = stage.processes[0].folder.parent
+        assert [path.name for path in (tmp_path / "work").rglob("*.txt")] == ["b.txt"]
+        assert list(root.iterdir()) == [stage.processes[0].folder]
+
+
+async def test_a_name_that_this_system_cannot_have_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `€` where names are Latin-1; half a character is one everywhere."""
+    monkeypatch.setattr(
+        files, "_place", lambda artifact: PurePosixPath(artifact.metadata["path"].replace("€", "\ud800"))
+    )
+    async with pythonic([code("ls"), said("Done.")], tmp_path) as (desk, _):
+        for name, path in (("bad.txt", "€.txt"), ("good.txt", "good.txt")):
+            await desk.session.artifacts.save(name, "x", author="python", metadata={"path": path})
+        await desk.ask("go")
+        (found,) = await results(desk)
+        assert found["result"] == "good.txt"
+        assert "1 are not" in found["note"]
+
+
+async def test_files_come_back_as_far_as_the_limits_go(tmp_path: Path) -> None:
+    """The newest first."""
+    clock = Clock()
+    async with pythonic([code("ls"), said("Done.")], tmp_path, clock=clock) as (desk, _):
+        for number in range(PYTHON_RESTORED + 2):
+            clock.now += 1
+            await desk.session.artifacts.save(f"{number}", "x", author="python", metadata={"path": f"{number}"})
+        clock.now += 1
+        large = bytes(PYTHON_RESTORED_BYTES - 50)
+        await desk.session.artifacts.save("large", large, author="python", metadata={"path": "large"})
+        await desk.ask("go")
+        (found,) = await results(desk)
+        names = {"large", *(str(number) for number in range(52, PYTHON_RESTORED + 2))}
+        assert set(found["result"].split()) == names
+        assert "52 are not" in found["note"]
+
+
+async def test_a_file_comes_back_whole_or_not_at_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What cannot be read to its end is not there; the others are."""
+    async with pythonic([code("ls"), said("Done.")], tmp_path) as (desk, _):
+        for name in ("bad.txt", "good.txt"):
+            await desk.session.artifacts.save(name, f"content of {name}", author="python", metadata={"path": name})
+        read = desk.hf.engine.artifacts.read
+
+        async def broken(artifact: Artifact, *args: Any) -> AsyncIterator[bytes]:
+            async for chunk in read(artifact, *args):
+                yield chunk
+                if artifact.name == "bad.txt":
+                    raise StoreCorrupt("it is not what was saved")
+
+        desk.hf.engine.artifacts.read = broken  # type: ignore[method-assign,assignment]
+        await desk.ask("go")
+        (found,) = await results(desk)
+        assert found["result"] == "good.txt"
+        assert "1 are not" in found["note"]
+        assert "could not be put back" in caplog.text
+
+
+async def test_files_never_reach_another_session_of_that_name(tmp_path: Path) -> None:
+    """Which another server made, while code of the one before ran here."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with (
+        pythonic([code("late a.txt x"), said("Done.")], tmp_path, url=url) as (desk, stage),
+        Holdfast(url) as other,
+    ):
+        task = asyncio.create_task(desk.ask("go"))
+        await until(lambda: stage.ran)
+        await other.delete(REF)
+        anew = await other.session(REF.id, user_id=REF.user_id)
+        stage.gate("late").set()
+        with pytest.raises(SessionNotFound):
+            await task
+        assert await anew.artifacts.list() == ()

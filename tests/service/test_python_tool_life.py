@@ -1,0 +1,203 @@
+"""Processes of the tool `python` in the life of sessions: when one is fresh and the model is told so, and with what it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import SessionNotFound
+from holdfast.holdfast import Holdfast
+from holdfast.life.settings import LifeSettings
+from holdfast.limits import PYTHON_CODE_BYTES
+from holdfast.tools.python.tool import ELSEWHERE, FRESH
+from tests.clocks import Clock
+from tests.service.fake_python import result
+from tests.service.python_tool_kit import bare, code, pythonic, results
+from tests.service.told_model import REF
+from tests.service.tools_kit import said, shout
+from tests.waiting import until
+
+# -- a fresh process -----------------------------------------------------------
+
+
+async def test_a_process_that_was_idle_is_made_anew(tmp_path: Path) -> None:
+    """The model is told, and kept files are there again."""
+    clock = Clock()
+    script = [code("write out/data.csv a,b", "plot"), said("Done."), code("ls"), code("ls"), said("Done.")]
+    async with pythonic(script, tmp_path, python={"idle": 60}, clock=clock) as (desk, stage):
+        await desk.ask("go")
+        clock.now += 60_000
+        assert desk.hf.workshop.kernels is not None
+        assert await desk.hf.workshop.kernels.sweep() == 0
+        await desk.ask("go")
+        first, second = (await results(desk))[-2:]
+        assert first["note"] == f"{FRESH}; 1 of these files are in the current folder again"
+        assert "note" not in second
+        assert first["result"] == second["result"] == "out/data.csv"
+        assert [process.closed for process in stage.processes] == [True, False]
+
+
+async def test_a_session_without_earlier_calls_is_told_nothing(tmp_path: Path) -> None:
+    """However much was said in it."""
+    async with pythonic([said("Hi."), code("x"), said("Done.")], tmp_path) as (desk, _):
+        await desk.ask("hello")
+        await desk.ask("go")
+        assert bare((await results(desk))[-1]) == {"status": "success", "result": "1"}
+
+
+async def test_another_server_of_the_database(tmp_path: Path) -> None:
+    """It starts a process of its own, and says so; the first one is told that it has missed something."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    calls = [code("x"), said("Done.")]
+    async with pythonic(calls * 2, tmp_path, url=url) as (one, _), pythonic(calls * 2, tmp_path, url=url) as (other, _):
+        for desk in (one, other, other, one):
+            await desk.ask("go")
+        notes = [found.get("note") for found in await results(one)]
+        assert notes == [None, FRESH, None, ELSEWHERE]
+
+
+async def test_calls_that_did_not_run_are_no_earlier_calls(tmp_path: Path) -> None:
+    """A model that first gets the arguments wrong has lost no variables, and nothing ran elsewhere."""
+    wrong = said(None, ("s", "shout", {"text": "x"}), ("c0", "python", {"cod": "x"}), ("c1", "python", "{"))
+    too_long = code("x" * (PYTHON_CODE_BYTES + 1))
+    script = [wrong, code("x"), wrong, too_long, said("Done."), code("x"), said("Done.")]
+    async with pythonic(script, tmp_path, shout) as (desk, _):
+        await desk.ask("go")
+        await desk.ask("go")
+        told = [entry.message.text for entry in await desk.log() if entry.message.role == "tool"]
+        assert sum("wrong arguments" in text for text in told) == 4
+        ran = [result(text) for text in told if text.startswith('{"status"')]
+        assert [found.get("note") for found in ran] == [None, None]
+
+
+async def test_a_fork_and_an_import_start_fresh(tmp_path: Path) -> None:
+    """Processes are not copied, exported or imported; the log says that there were calls."""
+    async with pythonic([code("x"), said("Done.")] * 4, tmp_path) as (desk, stage):
+        await desk.ask("go")
+        fork = await desk.hf.fork(REF)
+        await fork.send("go")
+        assert (await results(desk, fork.ref))[-1]["note"] == FRESH
+        export = await desk.hf.export(REF)
+        assert "python" not in {*export} - {"messages"}
+        await desk.session.append("more")
+        await desk.hf.import_(export, session_id="s", user_id=REF.user_id, replace=True)
+        await until(lambda: stage.processes[0].closed)
+        await desk.ask("go")
+        found = (await results(desk))[-1]
+        assert (found["result"], found["note"]) == ("1", FRESH)
+        assert len(stage.processes) == 3
+
+
+# -- ends ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+@pytest.mark.parametrize("how", ["close", "delete", "ttl", "sweep", "cap", "prune", "user"])
+async def test_the_process_ends_with_its_session(tmp_path: Path, place: str, how: str) -> None:
+    """However it ends: the process and its folder go at once."""
+    clock, url = Clock(), "sqlite://:memory:" if place == "memory" else f"sqlite:///{tmp_path}/s.db"
+    life = LifeSettings(session_ttl=60_000, max_sessions=2, sweep=False)
+    script = [code("x"), said("Done.")] * 2
+    async with pythonic(script, tmp_path / "work", url=url, life=life, clock=clock) as (desk, stage):
+        hf = desk.hf
+        await desk.ask("go")
+        clock.now += 1000
+        if how == "close":
+            await desk.session.close()
+        elif how == "delete":
+            assert await hf.delete(REF)
+        elif how == "user":
+            await hf.delete_user(REF.user_id)
+        elif how == "cap":
+            for name in ("b", "c"):
+                clock.now += 1
+                await hf.session(name)
+        else:
+            clock.now += 60_000
+            if how == "sweep":
+                await hf.sweep()
+            elif how == "ttl" and place == "memory":
+                with pytest.raises(SessionNotFound):
+                    await hf.store.get(REF)
+            elif how == "ttl":
+                await desk.session.append("hello")
+            else:
+                async for _ in hf.prune(1000, status=None):
+                    pass
+        assert hf.workshop.kernels is not None
+        assert len(hf.workshop.kernels) == 0
+        await hf.workshop.kernels.idle()
+        assert stage.alive == 0
+        assert not stage.processes[0].folder.exists()
+
+
+async def test_a_session_that_another_server_closed(tmp_path: Path) -> None:
+    """The process here does not come back to life with the session."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with pythonic([code("x"), said("Done.")] * 2, tmp_path, url=url) as (desk, stage), Holdfast(url) as other:
+        await desk.ask("go")
+        await other.close_session(REF)
+        assert stage.alive == 1
+        await desk.ask("go")
+        assert (await results(desk))[-1]["result"] == "1"
+        assert [process.closed for process in stage.processes] == [True, False]
+
+
+async def test_a_session_that_another_server_made_anew(tmp_path: Path) -> None:
+    """It never sees the process of the one before."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with pythonic([code("x"), said("Done.")] * 2, tmp_path, url=url) as (desk, stage), Holdfast(url) as other:
+        await desk.ask("go")
+        await other.delete(REF)
+        await other.session(REF.id, user_id=REF.user_id)
+        await desk.ask("go")
+        assert (await results(desk))[-1]["result"] == "1"
+        assert [process.closed for process in stage.processes] == [True, False]
+
+
+async def test_a_session_deleted_while_code_runs(tmp_path: Path) -> None:
+    """The code is killed, and its files go nowhere, also when there is a new session of that name."""
+    async with pythonic([code("hold one"), said("Done.")], tmp_path) as (desk, stage):
+        task = asyncio.create_task(desk.ask("go"))
+        await until(lambda: stage.ran)
+        await desk.hf.delete(REF)
+        await desk.hf.session("s")
+        with pytest.raises(SessionNotFound):
+            await task
+        assert stage.alive == 0
+        assert await desk.session.artifacts.list() == ()
+
+
+async def test_tenants_have_processes_of_their_own(tmp_path: Path) -> None:
+    """Of one name, user and all."""
+    async with pythonic([code("x"), said("Done.")] * 2, tmp_path) as (desk, stage):
+        await desk.ask("go")
+        async with desk.hf.serving("other") as hf:
+            session = await hf.session("s")
+            await session.send("go")
+            assert len(stage.processes) == 2
+            assert desk.hf.workshop.kernels is hf.workshop.kernels
+            await session.close()
+            assert hf.workshop.kernels is not None
+            await hf.workshop.kernels.idle()
+        assert [process.closed for process in stage.processes] == [False, True]
+
+
+async def test_the_session_of_a_tenant_that_nobody_serves(tmp_path: Path) -> None:
+    """The sweep that ends it ends its process: whoever had remembered more of the tenant has gone."""
+    clock, life = Clock(), LifeSettings(session_ttl=60_000, sweep=False, all_tenants=True)
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with pythonic([code("x"), said("Done.")], tmp_path, url=url, clock=clock, life=life) as (desk, stage):
+        async with desk.hf.serving("other") as hf:
+            await (await hf.session("s")).send("go")
+        tenants, kernels = desk.hf._tenants, desk.hf.workshop.kernels
+        assert tenants is not None
+        assert kernels is not None
+        await tenants._close("other", ends=False)
+        assert (len(tenants), len(kernels)) == (0, 1)
+        clock.now += 60_000
+        await desk.hf.sweep()
+        await kernels.idle()
+        assert [process.closed for process in stage.processes] == [True]

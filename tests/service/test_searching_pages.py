@@ -1,0 +1,137 @@
+"""Search page by page: nothing twice and nothing left out, whatever is said meanwhile, and cursors that are of one search alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidRequest
+from holdfast.search.paging import Place, cursor_of, place_in
+from holdfast.search.searching import SearchResults
+from tests.service.search_kit import DAY, Talks, talks
+
+
+async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchResults]:
+    """All pages of a search."""
+    found = [await at.hf.search(query, "ada", limit=limit, **asked)]
+    while found[-1].cursor is not None:
+        found.append(await at.hf.search(query, "ada", limit=limit, after=found[-1].cursor, **asked))
+        assert len(found) < 60
+    return found
+
+
+@pytest.mark.parametrize("query", ["kelp", "what did I say yesterday?"])
+@pytest.mark.parametrize("limit", [1, 3, 7, 100])
+async def test_pages_together_are_the_one_long_page(query: str, limit: int) -> None:
+    """Nothing twice, nothing left out, in one order, whatever the size of a page."""
+    async with talks() as at:
+        for name in "abc":
+            await at.said(name, *(("user", f"kelp {'soup ' * (at_ % 3)}{at_}") for at_ in range(7)))
+        at.clock.now += DAY
+        (whole,) = await pages(at, query, 100)
+        found = await pages(at, query, limit)
+        assert [hit.id for page in found for hit in page.hits] == [hit.id for hit in whole.hits]
+        assert [hit.position for page in found for hit in page.hits] == list(range(1, 22))
+        assert [page.has_more for page in found] == [*[True] * (len(found) - 1), False]
+        assert all(page.range == whole.range for page in found)
+
+
+async def test_what_is_said_between_two_pages_does_not_come_in() -> None:
+    """Neither doubled nor pushed: and "yesterday" stays the day that it was."""
+    async with talks() as at:
+        await at.said("a", *(("user", f"kelp number {number}") for number in range(6)))
+        at.clock.now += DAY
+        first = await at.hf.search("what did I say about kelp yesterday", "ada", limit=3)
+        at.clock.now += DAY
+        await at.said("b", "kelp kelp kelp")
+        second = await at.hf.search("what did I say about kelp yesterday", "ada", limit=3, after=first.cursor)
+        ids = [hit.id for hit in (*first.hits, *second.hits)]
+        assert sorted(ids) == [f"a#{number}" for number in range(6)]
+
+
+async def test_what_a_clock_that_is_ahead_has_written_is_on_every_page() -> None:
+    """Messages from the future, of another server's clock or an import, are paged like others."""
+    async with talks() as at:
+        at.clock.now += DAY
+        await at.said("a", "kelp one", "kelp two", "kelp three", "kelp four")
+        at.clock.now -= DAY
+        found = await pages(at, "kelp", 1)
+        assert len({hit.id for page in found for hit in page.hits}) == 4
+
+
+async def test_a_cursor_is_of_one_search() -> None:
+    """With another query, filter, user or tenant, or changed by one character, it is refused."""
+    async with talks() as at:
+        for user in ("ada", "bob"):
+            await at.said("s", "kelp one", "kelp two", "kelp three", user=user)
+        cursor = (await at.hf.search("kelp", "ada", limit=1)).cursor
+        assert cursor is not None
+        assert len(await at.found("kelp", after=cursor)) == 2
+        changed: list[dict[str, Any]] = [
+            {"query": "kelp soup"},
+            {"user_id": "bob"},
+            {"role": "user"},
+            {"since": 1},
+            {"session_level": True},
+            {"time": "off"},
+            {"tz": "Asia/Tokyo"},
+            {"after": ""},
+            {"after": cursor[:-1]},
+            {"after": cursor + "A"},
+            {"after": "ü" * 10},
+            {"after": "A" * 5000},
+            {"after": cursor.swapcase()},
+        ]
+        for other in changed:
+            with pytest.raises(InvalidRequest, match="no cursor of this search"):
+                await at.hf.search(**{"query": "kelp", "user_id": "ada", "after": cursor, **other})
+        async with at.hf.serving("t2") as elsewhere:
+            with pytest.raises(InvalidRequest, match="no cursor of this search"):
+                await elsewhere.search("kelp", "ada", after=cursor)
+
+
+places = st.builds(
+    Place,
+    score=st.floats(allow_nan=False, allow_infinity=False),
+    at=st.integers(-(2**53), 2**53),
+    session=st.text(max_size=40).filter(lambda text: text.isprintable()),
+    seq=st.integers(0, 2**31),
+    position=st.integers(1, 10**6),
+    now=st.integers(0, 2**53),
+    newest=st.integers(-(2**53), 2**53),
+)
+
+
+@given(
+    place=places,
+    asked=st.dictionaries(st.text(max_size=5), st.text(max_size=5)),
+    at=st.integers(0),
+    flip=st.integers(1, 255),
+)
+def test_a_cursor_gives_back_its_place_and_nothing_else_does(place: Place, asked: Any, at: int, flip: int) -> None:
+    """Every place comes back; a cursor that was changed anywhere is none."""
+    cursor = cursor_of(place, asked)
+    assert place_in(cursor, asked) == place
+    spot = at % len(cursor)
+    other = cursor[:spot] + chr((ord(cursor[spot]) ^ flip) % 128) + cursor[spot + 1 :]
+    try:
+        again = place_in(other, asked)
+    except InvalidRequest:
+        return
+    assert again == place, "the spare bits of the last character alone mean nothing"
+
+
+async def test_session_level_gives_the_best_of_each() -> None:
+    """One hit a session, also over pages."""
+    async with talks() as at:
+        for name in "abcd":
+            await at.said(name, f"kelp {name}", "more kelp", "kelp kelp")
+        found = await pages(at, "kelp", 3, session_level=True)
+        ids = [hit.session_id for page in found for hit in page.hits]
+        assert sorted(ids) == ["a", "b", "c", "d"]
+        whole = await at.hf.search("kelp", "ada", limit=100)
+        best = {hit.session_id: hit.id for hit in reversed(whole.hits)}
+        assert {hit.id for page in found for hit in page.hits} == set(best.values())

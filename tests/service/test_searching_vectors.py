@@ -1,0 +1,120 @@
+"""Search by vectors: what they find that words do not, and what is found where whoever makes them cannot, or was never there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, StoreUnavailable
+from holdfast.indexes.settings import IndexSettings
+from holdfast.recall.vectors import vector_of
+from tests.service.search_kit import talks
+
+
+class Sea:
+    """Makes vectors by the sea that a text is about: words have no part in it."""
+
+    name = "test/sea"
+    dimension = 2
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
+
+    async def embed(self, texts: list[str]) -> list[bytes]:
+        """See `Embedder.embed`."""
+        if self.failure is not None:
+            raise self.failure
+        wet = {"kelp", "seaweed", "dulse"}
+        return [vector_of([1.0, 0.1] if wet & set(text.casefold().split()) else [0.1, 1.0]) for text in texts]
+
+    async def close(self) -> None:
+        """See `Embedder.close`."""
+
+
+async def test_a_vector_finds_what_words_do_not() -> None:
+    """By vector and by both; the hit says how near it is."""
+    sea = Sea()
+    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
+        await at.said("s", "I like seaweed")
+        await at.said("t", "I like trains")
+        assert await at.found("kelp", mode="keyword") == []
+        (hit, *_) = (await at.hf.search("kelp", "ada", mode="vector")).hits
+        assert hit.id == "s#0"
+        assert hit.parts["vector"] > 0.9
+        results = await at.hf.search("kelp", "ada")
+        assert (results.mode, results.hits[0].id) == ("hybrid", "s#0")
+
+
+async def test_without_an_embedder_hybrid_is_by_words_and_says_so() -> None:
+    """`vector` is an error: nothing else was asked for."""
+    async with talks() as at:
+        await at.said("s", "kelp")
+        results = await at.hf.search("kelp", "ada", mode="hybrid")
+        assert (results.mode, len(results.hits)) == ("keyword", 1)
+        assert "no embedder" in results.notes[0]
+        with pytest.raises(InvalidRequest, match="needs an embedder"):
+            await at.hf.search("kelp", "ada", mode="vector")
+
+
+async def test_an_embedder_that_fails_leaves_words_and_no_word_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Hybrid goes on; vector tells; what was asked is in no log line."""
+    sea = Sea()
+    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
+        await at.said("s", "kelp")
+        sea.failure = EmbeddingFailed("away", again=True)
+        results = await at.hf.search("kelp secretword", "ada")
+        assert (results.mode, [hit.id for hit in results.hits]) == ("keyword", ["s#0"])
+        assert results.notes == ("keyword only: the embedder failed",)
+        with pytest.raises(EmbeddingFailed):
+            await at.hf.search("kelp secretword", "ada", mode="vector")
+    assert "secretword" not in caplog.text
+
+
+async def test_where_what_an_embedder_needs_is_not_installed_words_are_found_all_the_same() -> None:
+    """The local model without NumPy: messages and memories are found by their words, and the results say so."""
+    sea = Sea()
+    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
+        await at.said("s", "kelp")
+        await at.hf.memories.remember("Ada eats kelp", user_id="ada")
+        sea.failure = MissingExtra("NumPy", "embeddings")
+        results = await at.hf.search("any kelp?", "ada")
+        assert (results.mode, [hit.id for hit in results.hits]) == ("keyword", ["s#0"])
+        recalled = await at.hf.memories.recall("any kelp?", user_id="ada")
+        assert ([one.memory.content for one in recalled.found], recalled.mode) == (["Ada eats kelp"], "keyword")
+        with pytest.raises(MissingExtra):
+            await at.hf.search("any kelp?", "ada", mode="vector")
+
+
+async def test_a_configured_vector_mode_outlives_its_embedder() -> None:
+    """By words, for messages and memories alike; who asks for vectors alone is told."""
+    sea = Sea()
+    async with talks(index=IndexSettings(embedder=sea, mode="vector")) as at:
+        await at.said("s", "kelp")
+        await at.hf.memories.remember("Ada eats kelp", user_id="ada")
+        sea.failure = EmbeddingFailed("away", again=True)
+        results = await at.hf.search("any kelp?", "ada")
+        assert (results.mode, [hit.id for hit in results.hits]) == ("keyword", ["s#0"])
+        recalled = await at.hf.memories.recall("any kelp?", user_id="ada")
+        assert ([one.memory.content for one in recalled.found], recalled.mode) == (["Ada eats kelp"], "keyword")
+        assert recalled.note == "the embedder did not answer"
+        with pytest.raises(EmbeddingFailed):
+            await at.hf.memories.recall("any kelp?", user_id="ada", mode="vector")
+
+
+async def test_an_index_that_fails_leaves_memories_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By both they are looked up without it, and that is told; by vectors alone it is an error."""
+    async with talks(index=IndexSettings(embedder=Sea(), mode="hybrid")) as at:
+        await at.hf.memories.remember("Ada eats kelp", user_id="ada")
+
+        async def fails(*_: Any, **__: Any) -> Any:
+            raise StoreUnavailable("the index is away")
+
+        assert at.hf.engine.index is not None
+        for name in ("lookup", "similar", "progress"):
+            monkeypatch.setattr(at.hf.engine.index.index, name, fails)
+        recalled = await at.hf.memories.recall("any kelp?", user_id="ada")
+        assert [one.memory.content for one in recalled.found] == ["Ada eats kelp"]
+        assert (recalled.mode, recalled.note) == ("keyword", "the index did not answer")
+        with pytest.raises(StoreUnavailable):
+            await at.hf.memories.recall("any kelp?", user_id="ada", mode="vector")

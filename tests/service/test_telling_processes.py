@@ -1,0 +1,192 @@
+"""Hooks hear of each end at least once, whatever step a process dies at, and exactly once where several work and nothing fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.domain.session import EndReason
+from holdfast.errors import StoreUnavailable
+from holdfast.holdfast import Holdfast
+from holdfast.hooks import EndedSession
+from holdfast.life.settings import LifeSettings
+from holdfast.stores import open_store
+from holdfast.stores.base import Store
+from holdfast.stores.wrapper import StoreWrapper
+from tests.clocks import Clock
+from tests.service.life_kit import Ear, due, life, patience, ref, rows, talk
+from tests.stores.servers import place
+
+# -- a crash between any two steps ----------------------------------------------
+
+
+class Crashed(StoreUnavailable):
+    """The process ended here."""
+
+
+class Mortal(StoreWrapper):
+    """A store whose process dies at a step: before it is done, or right behind it; then nothing works any more."""
+
+    STEPS = frozenset({"end", "get", "entries", "settle", "delete", "forget_ending", "endings", "lease", "release"})
+
+    def __init__(self, inner: Store, fate: dict[str, int]) -> None:
+        super().__init__(inner)
+        self._fate = fate
+
+    def around(self, inner: Store) -> Mortal:
+        return type(self)(inner, self._fate)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+        if name not in self.STEPS:
+            return method
+
+        async def step(*args: Any, **kwargs: Any) -> Any:
+            fate = self._fate
+            if fate["left"] <= 0:
+                raise Crashed("dead")
+            fate["left"] -= 1
+            if fate["left"] == 0 and not fate["behind"]:
+                raise Crashed("dead")
+            result = await method(*args, **kwargs)
+            if fate["left"] == 0:
+                raise Crashed("dead")
+            return result
+
+        return step
+
+
+@pytest.mark.parametrize("behind", [0, 1], ids=["before", "behind"])
+@pytest.mark.parametrize("reason", ["ttl", "delete"])
+async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing_noted(
+    tmp_path: Path, clock: Clock, reason: EndReason, behind: int
+) -> None:
+    """The process dies at each step of ending and telling; the next one tells what is left, and cleans up."""
+    for steps in range(1, 40):
+        url = f"sqlite:///{tmp_path}/{steps}.db"
+        one, two = Ear("one"), Ear("two")
+        died = await _until_death(url, clock, reason, fate={"left": steps, "behind": behind}, ears=(one, two))
+        noted = Counter(name for ear in (one, two) for name in [ear.name] * len(ear.heard))
+        async with life(url, clock, session_ttl=1000) as hf:
+            for ear in (one, two):
+                hf.add_hook(ear)
+            clock.now += 200_000
+            await hf.sweep()
+            clock.now += 200_000
+            await hf.sweep()
+            again = reason == "delete" and await hf.delete(ref("a"))
+            await hf.engine.teller.idle()
+            assert await due(hf) == []
+            assert {what for ear in (one, two) for what, _ in ear.heard} <= {reason, "ttl"}
+            for ear in (one, two):
+                assert len(ear.heard) >= 1, (steps, ear.name)
+                assert len(ear.heard) <= 2 + again, (steps, ear.name)
+                assert all(texts == ["hello"] for texts in ear.texts)
+            # Nobody hears twice but the one that was being told when the process died.
+            assert sum(len(ear.heard) for ear in (one, two)) <= 3 + 2 * again
+            assert len(await rows(hf)) == (reason == "ttl")
+        if not died:
+            assert noted == {"one": 1, "two": 1}
+            return
+    pytest.fail("it takes no more than 40 steps")
+
+
+async def _until_death(
+    url: str, clock: Clock, reason: EndReason, *, fate: dict[str, int], ears: Collection[Ear]
+) -> bool:
+    """One process that ends a session, and may die of it; whether it did."""
+    setup = await open_store(url, tenant="default")
+    store: Any = Mortal(setup, {**fate, "left": 10_000})  # type: ignore[abstract]  # it passes on what it does not define
+    settings = LifeSettings(sweep=False, session_ttl=1000)
+    async with Holdfast(store=store, clock=clock, life=settings) as hf:
+        for ear in ears:
+            hf.add_hook(ear)
+        await talk(hf, "a")
+        live: Any = hf.engine.life.store
+        live._fate.update(fate)
+        try:
+            if reason == "ttl":
+                clock.now += 1000
+                await hf.sweep()
+            else:
+                await hf.delete(ref("a"))
+            await hf.engine.teller.idle()
+        except Crashed:
+            pass
+        died = live._fate["left"] <= 0
+        live._fate["left"] = 10_000  # for the close of what is shared
+    await setup.close()
+    return bool(died)
+
+
+# -- several processes ---------------------------------------------------------
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database that two processes share."""
+    with place(request.param, tmp_path) as url:
+        yield url
+
+
+async def test_two_sweeps_at_once_tell_each_end_once(shared: str, clock: Clock) -> None:
+    """Whoever gets the lease, whoever ends it: each hook hears of each end exactly once when nothing fails."""
+    number = 60
+    async with life(shared, clock, session_ttl=1000) as one, life(shared, clock, session_ttl=1000) as two:
+        ears = [Ear("ear") for _ in range(2)]
+        for hf, ear in zip((one, two), ears, strict=True):
+            hf.add_hook(ear)
+        await asyncio.gather(*(one.create(f"s{at}") for at in range(number)))
+        clock.now += 1000
+        swept = await asyncio.gather(*(hf.sweep() for hf in (one, two) * 3))
+        assert sum(one_.expired for one_ in swept) == number
+        # Reads end them, too: both at once.
+        await asyncio.gather(*(talk(hf, f"s{at}") for at in range(number) for hf in (one, two)))
+        clock.now += 1000
+        await asyncio.gather(*(talk(hf, f"s{at}") for at in range(number) for hf in (one, two)))
+        for hf in (one, two):
+            await hf.engine.teller.idle()
+        heard = Counter(name for ear in ears for _, name in ear.heard)
+        assert heard == {f"s{at}": 2 for at in range(number)}
+        assert len({delivery for ear in ears for _, _, delivery, _ in ear.calls}) == 2 * number
+
+
+async def test_the_lease_of_a_sweep_is_taken_over(shared: str, clock: Clock) -> None:
+    """While its holder lives nobody else sweeps; when it is gone, the next one does."""
+    async with life(shared, clock, session_ttl=1000) as hf:
+        await hf.create("a")
+        clock.now += 1000
+        now = clock.now
+        await hf.engine.life.store.lease("sweep", "a process that died", now=now, until=now + 60_000)
+        swept = await hf.sweep()
+        assert (swept.elsewhere, swept.expired) == (1, 0)
+        clock.now += 60_000
+        swept = await hf.sweep()
+        assert (swept.elsewhere, swept.expired) == (0, 1)
+
+
+async def test_the_claim_of_a_process_that_died_is_taken_over(shared: str, clock: Clock) -> None:
+    """What one has taken on nobody else touches, until it has had its time."""
+    async with life(shared, clock) as one, life(shared, clock) as two:
+        began, ear = asyncio.Event(), Ear()
+
+        async def hangs(session: EndedSession, reason: str) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        one.on_expire(hangs, name=ear.name)
+        two.add_hook(ear)
+        await talk(one, "a")
+        await one.close_session(ref("a"))
+        await began.wait()
+        await two.sweep()
+        assert ear.calls == []
+        clock.now += 90_000
+        await two.sweep()
+        assert ear.heard == [("close", "a")]
+        patience(one, close=0.01)

@@ -1,0 +1,125 @@
+"""What a client does behind an interruption: whatever it knows of the reply that was cut, it goes on with the session."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.domain.messages import Message
+from holdfast.recognition.recognising import recognised
+from holdfast.turns.flow import respond
+from holdfast.turns.turn import Turn, TurnRequest
+from holdfast.wire.openai import message_from
+from tests.service.turns_kit import REF, SHARED, log, on_stage, say
+from tests.service.voicing_kit import HEARD, MEMORY, NOW, calls, opened, result, said, told, user
+from tests.stores.servers import place
+from tests.unit.seed_voice import JOKE
+
+
+@pytest.mark.parametrize("knows", [HEARD, JOKE, "Why did the scarecrow win an award?", "Why did"])
+@pytest.mark.parametrize("more", [0, 1, 2])
+async def test_a_client_goes_on_whatever_it_knows_of_it(knows: str, more: int) -> None:
+    """With all of the reply, what was heard, or any beginning of it; also later, and where its next message was there before."""
+    async with opened(user("joke?"), said(JOKE), *([user("No.")] if more else [])) as session:
+        await session.interrupt(HEARD)
+        history = [user("joke?"), said(knows)]
+        if more:
+            history += [user("No.")]
+        if more == 2:
+            await session.append([said("Well.")])
+            history += [said("Well.")]
+        async with session.turn([*history, user("x")]) as turn:
+            turn.add(said("y"))
+        after = [one["content"] for one in history[2:]]
+        assert [text for _, _, text, *_ in await told(session)] == ["joke?", HEARD, *after, "x", "y"]
+
+
+async def test_a_client_that_names_no_session_is_known_again() -> None:
+    async with opened(user("joke?"), said(JOKE)) as session:
+        await session.interrupt(HEARD)
+        for knows in (HEARD, JOKE, "Why did the"):
+            sent = [
+                Message(role=role, content=text)
+                for role, text in (("user", "joke?"), ("assistant", knows), ("user", "x"))
+            ]
+            found = await recognised(session._engine.store, "default", sent)
+            assert found is not None, knows
+            assert (found.place.ref, found.place.live, found.sent) == (REF, True, 2)
+
+
+async def test_a_branch_that_was_edited_away_is_taken_up_again_all_the_same() -> None:
+    """What takes the place of a reply is no reason to forget what an edit retired."""
+    async with opened(user("joke?"), said("One."), user("more")) as session:
+        async with session.turn([user("joke?"), said("Two."), user("more")]) as turn:
+            turn.add("Two more.")
+        async with session.turn([user("joke?"), said("One."), user("other")]) as turn:
+            turn.add("Other.")
+        assert [text for _, _, text, *_ in await told(session)] == ["joke?", "One.", "other", "Other."]
+
+
+async def test_a_client_that_has_texts_of_tool_rounds_goes_on() -> None:
+    """It was sent one text of them all."""
+    sent = "Let me look.\n\nIt is five."
+    tools = [user("a"), calls("Let me look."), result(), said("It is five.", metadata={"preface": "Let me look.\n\n"})]
+    for knows in (sent, "Let me look.\n\nIt is", "Let me look."):
+        for heard in ("Let me look. It is", "Let me"):
+            async with opened(*tools) as session:
+                await session.interrupt(heard)
+                before = await told(session)
+                async with session.turn([user("a"), said(knows), user("b")]):
+                    pass
+                assert (await told(session)) == [*before, (1, "user", "b")], (knows, heard)
+
+
+@SHARED
+async def test_what_was_erased_behind_stays_erased(kind: str, tmp_path: Any) -> None:
+    """A client that resends all of it goes on, and what it said there does not come back."""
+    with place(kind, tmp_path) as url:
+        async with holdfast.open(url, clock=lambda: NOW) as hf:
+            session = await hf.session("s")
+            await session.append([user("a"), said(JOKE), user("my pin is 7461")])
+            await hf.erase(REF, 2)
+            await session.interrupt(HEARD)
+            await session.verify()
+            sent = [user("a"), said(JOKE), user("my pin is 7461"), said("B"), user("c")]
+            async with session.turn(sent):
+                pass
+            log = await session.entries()
+            assert [entry.message.text for entry in log] == ["a", HEARD, "[erased]", "B", "c"]
+            assert [entry.erased for entry in log] == [False, False, True, False, False]
+            await session.interrupt(chars=0)
+            await session.interrupt("Why", turn_id=0)
+            assert [(entry.message.text, entry.erased) for entry in await session.entries()][1:3] == [
+                ("Why", False),
+                ("[erased]", True),
+            ]
+            assert "7461" not in str(await hf.export(REF, retired=True))
+            await session.verify()
+
+
+async def test_a_retry_finds_its_reply_behind_one_that_was_cut_since() -> None:
+    """What was asked stands elsewhere then; the reply is told again, however often the one before is shortened."""
+    async with on_stage(MEMORY) as ([hf], stage):
+        session = hf.handle(await hf.store.get(REF))
+
+        async def ask() -> str:
+            voice, incoming = hf.roster.voice(), (message_from(user("b")),)
+            request = TurnRequest(ref=REF, voice=voice, incoming=incoming, idempotency_key="k", fingerprint=b"b")
+            told = [chunk["choices"][0]["delta"].get("content") async for chunk in respond(Turn(hf.engine, request))]
+            return "".join(filter(None, told))
+
+        await say(hf, "a")
+        stage.held = {"b"}
+        running = asyncio.create_task(ask())
+        await stage.until("b")
+        for heard in ("re:", "re"):
+            assert (await session.interrupt(heard, turn_id=0)).interrupted
+        stage.go_on("b")
+        assert await running == "re: b"
+        for _ in range(2):
+            assert await ask() == "re: b"
+            assert await log(hf) == ["a", "re|", "b", "re: b"]
+        await session.verify()

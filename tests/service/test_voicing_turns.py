@@ -1,0 +1,136 @@
+"""Interrupting a turn that runs, here or on another server: it is stopped first, and those that wait come afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.errors import HeardMismatch, InvalidRequest, TurnInterrupted
+from holdfast.sessions.handle import SessionHandle
+from holdfast.stores.verify import verify
+from tests.service.turns_kit import REF, SHARED, at_once, begun, log, looked, on_stage, say, waiting, wanted
+from tests.service.voicing_kit import MEMORY, opened, told
+from tests.stores.servers import place
+from tests.waiting import until
+
+
+async def test_a_turn_that_runs_is_stopped_first() -> None:
+    """Its part is in the log, and then shortened to what was heard."""
+    async with on_stage(MEMORY) as ([hf], stage):
+        running = await begun(hf, stage, "a")
+        session = hf.handle(await hf.store.get(REF))
+        done = await session.interrupt()
+        with pytest.raises(TurnInterrupted):
+            await running
+        assert (done.stopped, done.interrupted) == (True, True)
+        assert await log(hf) == ["a", "re:|"]
+        shorter = await session.interrupt("re")
+        assert (shorter.stopped, shorter.interrupted) == (False, True)
+        assert await told(session) == [(0, "user", "a"), (0, "assistant", "re", "re: ")]
+        assert hf.engine.queues.empty
+        assert (await hf.store.get(REF)).claim is None
+        await verify(hf.store, REF)
+
+
+async def test_what_was_heard_of_a_turn_that_runs() -> None:
+    async with on_stage(MEMORY) as ([hf], stage):
+        running = await begun(hf, stage, "a")
+        await hf.handle(await hf.store.get(REF)).interrupt(chars=2)
+        with pytest.raises(TurnInterrupted):
+            await running
+        assert await log(hf) == ["a", "re|"]
+
+
+async def test_turns_that_wait_come_afterwards() -> None:
+    """Whoever interrupts goes before them, and does not end them."""
+    async with on_stage(MEMORY) as ([hf], stage):
+        running = await begun(hf, stage, "a")
+        later = asyncio.create_task(say(hf, "b"))
+        await waiting(hf, 1, running, later)
+        await hf.handle(await hf.store.get(REF)).interrupt()
+        assert await later == "re: b"
+        await asyncio.wait([running])
+        assert await log(hf) == ["a", "re:|", "b", "re: b"]
+
+
+async def test_nobody_interrupts_an_interruption() -> None:
+    """Several at once, and a turn that interrupts: each is done."""
+    async with on_stage(MEMORY) as ([hf], stage):
+        running = await begun(hf, stage, "a")
+        session = hf.handle(await hf.store.get(REF))
+        both = [asyncio.create_task(session.interrupt()) for _ in range(2)]
+        turn = asyncio.create_task(say(hf, "b", session_queue="interrupt"))
+        done = await asyncio.gather(*both)
+        assert await turn == "re: b"
+        await asyncio.wait([running])
+        assert [one.stopped for one in done] == [True, True]
+        assert await log(hf) == ["a", "re:|", "b", "re: b"]
+
+
+async def test_a_turn_that_said_nothing_leaves_nothing() -> None:
+    """And the reply before it is not what is meant, unless its turn is named: then the turn that runs is left alone."""
+    async with on_stage(MEMORY) as ([hf], stage):
+        assert await say(hf, "x") == "re: x"
+        session = hf.handle(await hf.store.get(REF))
+        for how, error in (({}, None), ({"chars": 0}, None), ({"chars": 5}, None), ({"content": "re"}, HeardMismatch)):
+            inside = asyncio.Event()
+            quiet = asyncio.create_task(_silent(session, inside))
+            await inside.wait()
+            if error:
+                with pytest.raises(error):
+                    await session.interrupt(**how)
+            else:
+                done = await session.interrupt(**how)
+                assert (done.entry, done.interrupted, done.stopped) == (None, False, True)
+            await quiet
+        assert (await told(session))[1] == (0, "assistant", "re: x")
+        running = await begun(hf, stage, "y")
+        done = await session.interrupt("re", turn_id=0)
+        assert (done.stopped, done.interrupted) == (False, True)
+        assert (await told(session))[1] == (0, "assistant", "re", "re: x")
+        stage.go_on()
+        assert await running == "re: y"
+        assert (await told(session))[-1][1:] == ("assistant", "re: y")
+        await session.verify()
+
+
+async def _silent(session: SessionHandle, inside: asyncio.Event) -> None:
+    """A turn whose model says nothing until it is stopped."""
+    async with session.turn("hm") as turn:
+        inside.set()
+        await until(lambda: turn.interrupted)
+
+
+async def test_a_block_of_the_library_is_waited_for() -> None:
+    """Until it ends; inside of it one would wait for oneself."""
+    async with opened() as session:
+        async with session.turn("a") as turn:
+            with pytest.raises(InvalidRequest, match="open in this task"):
+                await session.interrupt()
+            with pytest.raises(InvalidRequest, match="open in this task"):
+                await session.speak("x")
+            turn.add("A")
+        assert [text for _, _, text, *_ in await told(session)] == ["a", "A"]
+
+
+@SHARED
+async def test_a_turn_of_another_server_is_stopped(kind: str, tmp_path: Any) -> None:
+    """Its part is stored there, and cut here; then both go on."""
+    with place(kind, tmp_path) as url:
+        async with on_stage(url, openings=2) as ([one, two], stage):
+            at_once(one, two)
+            running = await begun(one, stage, "a")
+            interrupting = asyncio.create_task(two.handle(await two.store.get(REF)).interrupt("re"))
+            await until(lambda: wanted(one), interrupting)
+            await looked(one)
+            done = await interrupting
+            with pytest.raises(TurnInterrupted):
+                await running
+            assert (done.stopped, done.interrupted) == (True, True)
+            assert await log(two) == ["a", "re|"]
+            stage.go_on()
+            assert await say(one, "b") == "re: b"
+            assert await log(two) == ["a", "re|", "b", "re: b"]
+            await verify(one.store, REF)

@@ -1,0 +1,150 @@
+"""The git behind a workspace: what nobody can make it run, and what is told where it is missing, old, or hangs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import GitMissing, WorkspaceUnavailable
+from holdfast.workspace import Workspace, Workspaces
+from holdfast.workspace.program import Git
+from tests.clocks import TickingClock
+from tests.service.workspace_kit import _kept, _one, git
+
+__all__ = ["_kept", "_one"]
+
+
+# -- what nobody can make git do -----------------------------------------------------
+
+
+def trapped(workspace: Workspace, outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the user, the environment, the repository and its hooks name a script that leaves `ran` behind, and other places."""
+    script = outside / "script"
+    script.write_text(f"#!/bin/sh\ntouch {outside / 'ran'}\ncat\n")
+    script.chmod(0o755)
+    evil = "".join(
+        f"[{section}]\n\t{key} = {script}\n"
+        for section, key in (
+            ('filter "evil"', "clean"),
+            ('filter "evil"', "smudge"),
+            ('filter "evil"', "process"),
+            ('diff "evil"', "textconv"),
+            ('diff "evil"', "command"),
+            ("diff", "external"),
+            ("core", "fsmonitor"),
+            ("core", "editor"),
+            ("core", "pager"),
+            ("core", "sshCommand"),
+            ("core", "alternateRefsCommand"),
+            ("gpg", "program"),
+        )
+    )
+    evil += f"[commit]\n\tgpgSign = true\n[core]\n\thooksPath = {outside / 'hooks'}\n\tworktree = /\n[gc]\n\tauto = 1\n"
+    home = outside / "home"
+    (home / ".config" / "git").mkdir(parents=True)
+    for place in (home / ".gitconfig", home / ".config" / "git" / "config"):
+        place.write_text(evil)
+    with (workspace.folder / ".git" / "config").open("a") as config:
+        config.write(f"{evil}[include]\n\tpath = {home / '.gitconfig'}\n")
+    (home / ".config" / "git" / "ignore").write_text("*.md\n")
+    for folder in (workspace.folder / ".git" / "hooks", outside / "hooks"):
+        folder.mkdir()
+        for hook in ("pre-commit", "post-commit", "reference-transaction", "post-index-change", "pre-auto-gc"):
+            (folder / hook).symlink_to(script)
+    for name, value in {
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home / ".config"),
+        "GIT_DIR": str(outside / "elsewhere"),
+        "GIT_WORK_TREE": str(outside),
+        "GIT_INDEX_FILE": str(outside / "index"),
+        "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.fsmonitor",
+        "GIT_CONFIG_VALUE_0": str(script),
+        "GIT_EXTERNAL_DIFF": str(script),
+        "GIT_AUTHOR_NAME": "Mallory",
+        "GIT_AUTHOR_DATE": "1 +0000",
+        "GIT_TRACE": str(outside / "trace"),
+        "GIT_EXEC_PATH": str(outside),
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+async def test_no_configuration_runs_anything(one: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the user, the system, the environment, the repository, its attributes and its hooks."""
+    ran = tmp_path / "ran"
+    trapped(one, tmp_path, monkeypatch)
+    (one.folder / ".gitattributes").write_text(
+        "* filter=evil diff=evil merge=evil -text working-tree-encoding=UTF-16\n"
+    )
+    (one.folder / "a.md").write_text("mine\n")
+    first = await one.commit("a")
+    (one.folder / "a.md").write_text("mine too\n")
+    second = await one.commit("b")
+    assert first is not None
+    assert second is not None
+    history = await one.history(include_diff=True)
+    assert [commit.author for commit in history.commits] == ["Holdfast <holdfast@localhost>"] * 3
+    assert history.diff is not None
+    assert "+mine too" in history.diff
+    await one.purge()
+    assert not ran.exists()
+    assert not (tmp_path / "trace").exists()
+    assert not (tmp_path / "elsewhere").exists()
+    assert (one.folder / "a.md").read_text() == "mine too\n"
+    monkeypatch.undo()
+    git(one.folder, "status")
+    assert ran.exists(), "the traps are real"
+    assert git(Path("/"), f"--git-dir={one.folder / '.git'}", "cat-file", "-p", "HEAD:a.md") == "mine too\n"
+
+
+async def test_a_git_in_the_workspace_is_not_the_one_that_runs(
+    one: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one.folder / "git").write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n")
+    (one.folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}.")
+    assert await one.commit("x")
+    assert not (tmp_path / "ran").exists()
+
+
+# -- there is no git -----------------------------------------------------------------
+
+
+async def test_without_git_the_error_says_what_to_install(kept: Workspaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = kept.workspace("default", "w")
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", "")
+        with pytest.raises(GitMissing, match=r"none on the PATH: install git 2\.25"):
+            await workspace.commit("x")
+        await workspace.write("MEMORY.md", "kept")
+        assert await workspace.read("MEMORY.md") == "kept"
+    assert await workspace.commit("x"), "it may be installed while the process runs"
+
+
+@pytest.mark.parametrize(("said", "match"), [("git version 2.24.9", "is git 2.24"), ("no", "does not say")])
+async def test_an_old_git_is_refused(
+    kept: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, match: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").write_text(f"#!/bin/sh\necho {said}\n")
+    (tmp_path / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(GitMissing, match=match):
+        await kept.workspace("default", "w").open()
+
+
+async def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").write_text(
+        f'#!/bin/sh\n[ "$1" = version ] && echo git version 2.40.1 && exit\necho $$ > {tmp_path}/pid\nexec sleep 600\n'
+    )
+    (tmp_path / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    workspace = Workspaces(tmp_path / "ws", TickingClock(), git=Git(seconds=0.3)).workspace("default", "w")
+    with pytest.raises(WorkspaceUnavailable, match=r"took more than 0\.3 s"):
+        await workspace.commit("x")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)

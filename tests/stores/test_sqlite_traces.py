@@ -1,0 +1,101 @@
+"""What goes from an SQLite store leaves no trace in its files, nor a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from holdfast.domain.session import ModelCall
+from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.verify import verify
+from holdfast.testing.contract.kit import REF, assistant, compaction, failed, lay, session, user
+from tests.stores.sqlite_kit import opened
+
+CANARY = "canary-7f3a9c"
+SHOWN = {bytes([size % 251]) * 32: CANARY.encode() + bytes(size) for size in (5, 5_000, 300_000)}
+"""Contents with it, of several sizes."""
+
+
+def _traces(database: Path) -> list[str]:
+    """Files beside `database` that hold the canary."""
+    return [file.name for file in database.parent.iterdir() if CANARY.encode() in file.read_bytes()]
+
+
+async def _busy_log(store: Store) -> int:
+    """A log with a canary in it that was pinned, retired around and grown over many pages; where it stands."""
+    await store.create(session())
+    for at in range(30):
+        await store.append(REF, Append(entries=[user("x" * (97 * at)), assistant("y" * 300)], timestamp=2))
+    canary = user(CANARY + "z" * 900, metadata={"original": CANARY}, media=tuple(SHOWN))
+    seq = (await store.append(REF, Append(entries=[canary], media=SHOWN, timestamp=2))).entries[0].seq
+    await store.append(REF, Append(entries=[user("x" * 200) for _ in range(40)], timestamp=2))
+    for other in range(seq - 6, seq + 6):
+        await store.annotate(REF, other, pinned=True, importance=0.5)
+    await _told_of(store, seq)
+    for back in range(seq + 30, seq, -1):
+        await store.append(REF, Append(entries=[assistant("again")], retire_from=back, timestamp=2))
+    return seq
+
+
+async def _told_of(store: Store, seq: int) -> None:
+    """Compactions of every status whose range holds the entry, and which tell what it says."""
+    told: dict[str, Any] = {"report": {"missing": [CANARY]}}
+    for at, view in enumerate(("v", "v", "w", "x")):
+        await lay(store, compaction(0, seq + at, CANARY + "s" * 5000 * at, view=view, **told))
+    await store.drop_compaction(REF, 3, timestamp=3)
+    await lay(store, compaction(0, seq, CANARY, error=CANARY, **told))
+
+
+async def test_erase_leaves_no_trace_in_the_files(database: Path) -> None:
+    """Neither in the database nor in its log, while the store is open; of metadata neither."""
+    store = await opened(database)
+    seq = await _busy_log(store)
+    assert _traces(database)
+    await store.erase(REF, seq)
+    assert _traces(database) == []
+    assert await verify(store, REF) == (await store.get(REF)).tail.next_seq
+    await store.close()
+    assert _traces(database) == []
+
+
+@pytest.mark.parametrize("size", [10, 3_000, 50_000])
+async def test_delete_leaves_no_trace_in_the_files(database: Path, size: int) -> None:
+    """Nor does a replace: logs, state, system messages, metadata, views, keys and calls are gone."""
+    store = await opened(database)
+    for leave in (lambda: store.delete(REF), lambda: store.replace(session(), [user("other")])):
+        await store.delete(REF)
+        fields: dict[str, Any] = {"state": {"k": CANARY}, "metadata": {"k": CANARY}, "agent": CANARY}
+        await store.create(session(system_messages=(user(CANARY).message,), **fields))
+        log = [user(CANARY + "x" * size, media=tuple(SHOWN)), assistant(CANARY)]
+        views = {CANARY: SavedView(0, CANARY.encode())}
+        made = [ModelCall(model=CANARY, timestamp=1, view=CANARY, build=CANARY.encode())]
+        write = Append(entries=log, timestamp=2, views=views, calls=made, idempotency_key=CANARY, media=SHOWN)
+        await store.append(REF, write)
+        await lay(store, compaction(0, 1, CANARY + "x" * size, view=CANARY), failed(error=CANARY))
+        await store.append(REF, Append(entries=[user(CANARY)], retire_from=1, timestamp=2))
+        assert _traces(database)
+        await leave()
+        assert _traces(database) == []
+    await store.close()
+
+
+async def test_delete_leaves_no_row(database: Path) -> None:
+    """Every table is as empty as before."""
+    store = await opened(database)
+    await _busy_log(store)
+    views = {"v": SavedView(0, b"")}
+    made = [ModelCall(model="m", timestamp=1)]
+    await store.append(REF, Append(state_delta={"k": 1}, timestamp=2, views=views, calls=made, idempotency_key="k"))
+    await store.delete(REF)
+    await store.close()
+    connection = apsw.Connection(str(database))
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    tables = [
+        name for name in tables if not name.startswith("index_postings")
+    ]  # an engine's, which has pages of its own
+    rows = {name: list(connection.execute(f'SELECT * FROM "{name}"')) for name in tables}
+    assert [name for name, found in rows.items() if found] == ["holdfast_migrations"]
+    connection.close()

@@ -1,0 +1,369 @@
+"""What was sent of a log, message by message: what the decisions say, in order, and of what was cut head, mark and tail.
+
+See `tests.unit.context_rules`, which asks all of this.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.context.build import Request, WorkingSet
+from holdfast.context.cut import MIN_CUT, least
+from holdfast.context.dialects import CLOSING, EMPTY, OPENING, SYSTEM_NOTE
+from holdfast.context.units import LATE_RESULT, NO_RESULT
+from holdfast.domain.messages import SYSTEM_ROLES, Message, Part, ToolCall
+from holdfast.domain.session import Entry
+from tests.unit.context_units import SENT, anchor_of, conversation_of, groups_of, only_text
+from tests.unit.perspective_reference import Group, Seen, told
+
+_MARKER = re.compile(
+    r"\n\[… (\d+) of (\d+) characters cut, (?:message |load_artifact\(\"result-)(\d+)(?: of the session|\"\)) …\]\n"
+)
+_STUB = re.compile(r"\[original task: (.*)\]", re.DOTALL)
+_MEDIA = "[a part of type {type} is left out here; it is in message {seq} of the session]"
+
+
+# -- rules 1, 3 and 4: what was sent, message by message ---------------------------
+
+
+def check_sent(
+    request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str]
+) -> dict[int, Message]:
+    """What is sent is what the decisions say, in order, nothing doubled, altered or added. Returns messages by `seq`."""
+    rest = conversation_of(request, built)
+    sent: dict[int, Message] = {}
+    compactions = 0
+    groups = [group for group in groups_of(entries) if decided[group[0].seq] in SENT]
+    anchor = anchor_of(entries)
+    if groups and request.dialect != "openai" and rest[0].content == OPENING:
+        rest.pop(0)
+        assert rest[0].role == "assistant", "the opening is there only where the assistant began"
+    for group in groups:
+        while _is_compaction(built, rest[0]):
+            rest.pop(0)
+            compactions += 1
+            if request.policy.anchored and anchor and anchor.seq not in sent:
+                assert built.window.units[0].first <= anchor.seq, "a compaction stands behind the task"
+        _check_group(request, group, rest, decided, sent, anchor if request.policy.anchored else None)
+    while rest and _is_compaction(built, rest[0]):
+        compactions += 1
+        rest.pop(0)
+    if rest and request.dialect != "openai" and groups[-1][0].message.role == "assistant":
+        assert rest.pop(0).content == CLOSING
+    assert not rest, "nothing is sent twice, and nothing that is not in the log"
+    assert compactions == (built.window.compaction is not None) + (built.window.summary is not None)
+    if groups:
+        assert groups[-1] == groups_of(entries)[-1], "the newest unit is last"
+    return sent
+
+
+def _is_compaction(built: WorkingSet, message: Message) -> bool:
+    laid = (built.window.summary, built.window.compaction)
+    if not any(message == Message(role="user", content=one.text) for one in laid if one is not None):
+        return False
+    assert "data, not instructions" in message.text.splitlines()[0]
+    return True
+
+
+def _check_group(
+    request: Request,
+    group: Group,
+    rest: list[Message],
+    decided: dict[int, str],
+    sent: dict[int, Message],
+    anchor: Entry | None,
+) -> None:
+    """Take the messages of `group` from the front of `rest`: calls, results in their order, results lost, results late."""
+    first = group[0]
+    if (relayed := told(request.policy.perspective, group)) is not None:
+        _check_relayed(request, relayed, rest, decided, sent)
+        return
+    calls = first.message.tool_calls
+    results = [entry for entry in group[1:] if entry.unit == first.seq]
+    late = [entry for entry in group[1:] if entry.unit != first.seq]
+    head = rest.pop(0)
+    plain = _plain_again(head, first, request.dialect)
+    sent[first.seq] = head
+    _check_same(request, plain, first, decided, anchor)
+    ids = dict(zip(range(len(calls)), [call.id for call in head.tool_calls], strict=True))
+    open_calls = list(enumerate(call.id for call in calls))
+    for entry in results:
+        message = rest.pop(0)
+        sent[entry.seq] = message
+        at = next(at for at, call_id in open_calls if call_id == entry.message.tool_call_id)
+        open_calls.remove((at, str(entry.message.tool_call_id)))
+        assert message.tool_call_id == ids[at], "a result answers its own call"
+        _check_same(request, message.evolve(tool_call_id=entry.message.tool_call_id), entry, decided, None)
+    for at, _ in open_calls:
+        assert rest.pop(0) == Message(role="tool", content=NO_RESULT, tool_call_id=ids[at])
+    for entry in late:
+        sent[entry.seq] = rest[0]
+        _check_same(request, _plain_again(rest.pop(0), entry, request.dialect), entry, decided, None)
+
+
+def _check_relayed(
+    request: Request, relayed: Sequence[Seen], rest: list[Message], decided: dict[int, str], sent: dict[int, Message]
+) -> None:
+    """What another agent said is told under a heading that names it, whole or cut, and no line of it looks like a heading."""
+    for one in relayed:
+        message = sent[one.entry.seq] = rest.pop(0)
+        decision = decided[one.entry.seq]
+        if one.heading:
+            assert (message.role, message.tool_calls, message.tool_call_id) == ("user", (), None)
+            assert message.text.startswith(one.heading.rstrip())
+            _check_lines(message, one)
+        if decision == "cleared":
+            assert one.tool
+            tokens, seq = one.entry.tokens, one.entry.seq
+            assert message.text == one.heading + _cleared(request, one.tool, tokens, seq)
+        elif decision == "cut":
+            _check_cut_relayed(request, message, one)
+        else:
+            assert message == one.message, "what is not cut is sent as it is told"
+
+
+def _check_lines(message: Message, one: Seen) -> None:
+    """Lines that are not set in are headings that it had before it was cut, and marks of what is missing."""
+    headings = [line.partition("]")[0] for line in one.message.text.splitlines() if line.startswith("[agent ")]
+    for part in message.content if isinstance(message.content, tuple) else (Part("text", message.text),):
+        for line in (part.text or "").splitlines():
+            known = any(line.startswith(heading) or heading.startswith(line) for heading in headings)
+            assert not line.strip() or line.startswith(("  ", "[… ", "[a part of type ", "[result of ")) or known, line
+
+
+def _check_cut_relayed(request: Request, message: Message, one: Seen) -> None:
+    if request.loads and one.tool:
+        message = _named_by_place(message, one.entry.seq)
+    if message != one.message:
+        assert f"message {one.entry.seq} of the session" in _all_text(message), "a cut says where the whole is"
+    for piece in _MARKER.split(message.text)[::4] if isinstance(message.content, str) else ():
+        assert piece.removeprefix("  ").strip() in one.message.text, "what is left was there"
+
+
+def _plain_again(sent: Message, entry: Entry, dialect: str) -> Message:
+    """`sent` without what a dialect or a repair added to it in words, and with the log's own call ids."""
+    message = entry.message
+    if dialect != "openai" and message.role == "user" and sent.content == EMPTY and not message.text.strip():
+        sent = sent.evolve(content=message.content)
+    if message.role == "tool":
+        assert sent.role == "user"
+        label = LATE_RESULT.format(id=message.tool_call_id)
+        return _unlabelled(sent, label, message).evolve(tool_call_id=message.tool_call_id)
+    if message.role in SYSTEM_ROLES and dialect != "openai":
+        assert sent.role == "user"
+        return _unlabelled(sent, SYSTEM_NOTE, message)
+    assert sent.role == message.role
+    if not message.tool_calls:
+        return sent
+    pairs = zip(sent.tool_calls, message.tool_calls, strict=True)
+    return sent.evolve(tool_calls=tuple(_call_again(ours, theirs, dialect) for ours, theirs in pairs))
+
+
+def _call_again(sent: ToolCall, call: ToolCall, dialect: str) -> ToolCall:
+    """`sent` with the id of `call`, and with its arguments where they only became the object that a dialect wants."""
+    arguments = sent.arguments
+    if dialect != "openai" and not isinstance(_json(call.arguments), dict):
+        in_object = {"arguments": call.arguments} if call.arguments.strip() else {}
+        arguments = call.arguments if _json(arguments) == in_object else arguments
+    return ToolCall(call.id, sent.name, arguments, sent.type, sent.extra, sent.function_extra)
+
+
+def _unlabelled(sent: Message, label: str, message: Message) -> Message:
+    if isinstance(sent.content, tuple):
+        assert sent.content[0] == Part("text", label)
+        return sent.evolve(role=message.role, content=sent.content[1:])
+    if isinstance(sent.content, str) and sent.content.startswith(label):
+        said = sent.content.removeprefix(label)
+        return sent.evolve(role=message.role, content=said or message.content)
+    return sent.evolve(role=message.role)  # its label was cut away
+
+
+def _check_same(request: Request, sent: Message, entry: Entry, decided: dict[int, str], anchor: Entry | None) -> None:
+    if decided[entry.seq] == "cleared":
+        _check_cleared(request, sent, entry)
+        return
+    if decided[entry.seq] != "cut":
+        assert sent == entry.message, "what is not cut is sent as it is in the log"
+        return
+    # A short task of several parts may be shorter as a stub with all of its words: then nothing is missing.
+    all_there = anchor is not None and entry.seq == anchor.seq and entry.message.text in sent.text
+    if request.loads and entry.message.role == "tool" and entry.unit != entry.seq:  # else it is told as a message
+        sent = _named_by_place(sent, entry.seq)
+    if not all_there and not _only_written_shorter(sent, entry.message):
+        assert f"message {entry.seq} of the session" in _all_text(sent), "a cut says where the whole is"
+    assert (sent.role, sent.name, sent.tool_call_id) == (
+        entry.message.role,
+        entry.message.name,
+        entry.message.tool_call_id,
+    )
+    if entry.message.role == "tool" and entry.unit == entry.seq:
+        return  # cut with the label before it
+    is_anchor = anchor is not None and entry.seq == anchor.seq
+    missing = set(entry.message.extra) - set(sent.extra)
+    assert all(sent.extra[key] == entry.message.extra[key] for key in sent.extra)
+    assert all(name in _all_text(sent) for name in missing), "a field that is left out is named"
+    _check_cut_content(sent, entry, noted=bool(missing), stub=is_anchor)
+    for ours, theirs in zip(sent.tool_calls, entry.message.tool_calls, strict=True):
+        assert (ours.id, ours.name, ours.extra) == (theirs.id, theirs.name, theirs.extra)
+        _check_cut_arguments(ours.arguments, theirs.arguments, entry.seq)
+
+
+def _named_by_place(sent: Message, seq: int) -> Message:
+    """A cut result as it is without the tool that loads it: where that is told, it is in place of the message's number."""
+    whole, place = f'load_artifact("result-{seq}")', f"message {seq} of the session"
+    assert place not in sent.text
+    if isinstance(sent.content, str):
+        return sent.evolve(content=sent.content.replace(whole, place))
+    if not isinstance(sent.content, tuple):
+        return sent
+    texts = (
+        part if part.text is None else Part(part.type, part.text.replace(whole, place), part.extra)
+        for part in sent.content
+    )
+    return sent.evolve(content=tuple(texts))
+
+
+def _cleared(request: Request, tool: str, tokens: int, seq: int) -> str:
+    if request.loads:
+        return f'[result of {tool} cleared: {tokens} tokens; load_artifact("result-{seq}") gives it back]'
+    return f"[result of {tool} cleared: {tokens} tokens, message {seq} of the log]"
+
+
+def _check_cleared(request: Request, sent: Message, entry: Entry) -> None:
+    """A marker stands for a result: it says which tool, how large it was, and which entry holds it."""
+    rule = request.policy.clearing
+    assert rule is not None
+    assert entry.message.role == "tool"
+    assert not entry.pinned
+    assert "look_up" not in rule.exclude_tools
+    assert sent.text == _cleared(request, "look_up", entry.tokens, entry.seq)
+    assert sent.evolve(content=entry.message.content) == entry.message
+
+
+def _only_written_shorter(sent: Message, original: Message) -> bool:
+    """Whether the same arguments are written with less white space, which may be enough."""
+    pairs = zip(sent.tool_calls, original.tool_calls, strict=True)
+    same = all(ours == theirs or _json(ours.arguments) == _json(theirs.arguments) for ours, theirs in pairs)
+    return same and sent.evolve(tool_calls=()) == original.evolve(tool_calls=())
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _all_text(message: Message) -> str:
+    return "".join((message.text, *(call.arguments for call in message.tool_calls)))
+
+
+def _check_cut_content(sent: Message, entry: Entry, *, noted: bool, stub: bool) -> None:
+    original, content = entry.message.content, sent.content
+    if noted and isinstance(content, tuple):
+        content = content[:-1]
+    elif noted and isinstance(content, str):
+        content = content.rpartition("[left out here: ")[0].removesuffix("\n")
+    if stub:
+        parts = (
+            content if isinstance(content, tuple) else (Part("text", content if isinstance(content, str) else None),)
+        )
+        found = _STUB.fullmatch(parts[0].text or "")
+        assert found, "the task is a marked stub when it is cut"
+        _check_cut_text(found[1], entry.message.text, entry.seq)
+        _check_media(parts[1:], entry.message.media, entry.seq)
+    elif isinstance(original, tuple):
+        assert isinstance(content, tuple)
+        for ours, theirs in zip(content, original, strict=True):
+            if theirs.text is None:
+                _check_media((ours,), (theirs,), entry.seq)
+            else:
+                assert (ours.type, ours.extra) == (theirs.type, theirs.extra)
+                _check_cut_text(str(ours.text), theirs.text, entry.seq)
+    elif isinstance(original, str):
+        assert isinstance(content, str)
+        _check_cut_text(content, original, entry.seq)
+    else:
+        assert content in (original, "")
+
+
+def _check_media(sent: Sequence[Part], original: Sequence[Part], seq: int) -> None:
+    for ours, theirs in zip(sent, original, strict=True):
+        assert ours in (theirs, Part("text", _MEDIA.format(type=theirs.type, seq=seq)))
+
+
+def _check_cut_text(sent: str, original: str, seq: int) -> None:
+    """Whole, or head, marker with the right numbers, tail."""
+    if sent == original:
+        return
+    pieces = _MARKER.split(sent)
+    assert len(pieces) == 5, f"one marker: {sent[:300]!r}"
+    head, missing, size, where, tail = pieces
+    assert original.startswith(head)
+    assert original.endswith(tail)
+    assert int(missing) == len(original) - len(head) - len(tail) > 0
+    assert (int(size), int(where)) == (len(original), seq)
+
+
+def _check_cut_arguments(sent: str, original: str, seq: int) -> None:
+    if sent == original:
+        return
+    decoded = json.loads(sent)
+    if isinstance(decoded, dict) and list(decoded) == ["arguments"]:
+        _check_cut_text(decoded["arguments"], original, seq)
+    else:
+        _check_cut_value(decoded, json.loads(original), seq)
+
+
+def _check_cut_value(sent: Any, original: Any, seq: int) -> None:
+    if isinstance(original, str):
+        _check_cut_text(sent, original, seq)
+    elif isinstance(original, dict):
+        assert list(sent) == list(original)
+        for key, value in original.items():
+            _check_cut_value(sent[key], value, seq)
+    elif isinstance(original, list):
+        for ours, theirs in zip(sent, original, strict=True):
+            _check_cut_value(ours, theirs, seq)
+    else:
+        assert sent == original
+
+
+# -- rule 1: sizes of what was cut -------------------------------------------------
+
+
+def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str], sent: dict[int, Message]) -> None:
+    """A cut message is told with what is sent of it, and none is cut far below the least."""
+    for run in built.decisions():
+        if run.decision != "cut":
+            continue
+        assert run.first == run.last
+        message = sent[run.first]
+        counted = request.count.message(message)
+        if message.tool_calls and request.dialect != "openai":
+            assert run.tokens <= counted, "other arguments may have become an object, which takes a few tokens more"
+        elif message.role != "user" or not message.text.startswith((SYSTEM_NOTE, "[a tool result")):
+            assert run.tokens == counted
+        if only_text(message) and _MARKER.search(message.text):
+            # A log is folded with the room that is left beside what may be recalled, though a build may have that, too.
+            folded = min(built.window.room.tokens, request.limit(request.overhead()))
+            floor = least(folded) if request.policy.condense else MIN_CUT
+            # Beside a heading, which is never cut, a word more or less may be much in a small room.
+            assert run.tokens >= 0.9 * floor - (4 if message.text.startswith("[agent ") else 0)
+
+
+def check_anchor(
+    request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str], sent: dict[int, Message]
+) -> None:
+    """Behind the frontier the task takes at most a quarter of the room, or it is a marked stub."""
+    anchor = anchor_of(entries)
+    if anchor is None or request.policy.name in ("none", "buffer_window"):
+        return
+    before_frontier = anchor.seq < built.window.units[0].first
+    if before_frontier and decided[anchor.seq] != "cut":
+        assert request.count.message(sent[anchor.seq]) <= max(MIN_CUT, built.budget / 4)
+    if decided[anchor.seq] == "cut":
+        assert "[original task: " in sent[anchor.seq].text
