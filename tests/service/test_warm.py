@@ -204,3 +204,23 @@ async def test_deleting_and_erasing_leave_nothing_in_memory() -> None:
         await session.send("hello")
         await session.delete()
         assert side.hf.engine.warm.get(REF) is None
+
+
+async def test_a_view_of_which_nothing_fits_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been folded for another room: only what does not fit when it is read anew is refused."""
+    refused: list[Any] = []
+
+    def refuses(request: Any, view: Any) -> Any:
+        refused.append(view)
+        raise BudgetTooSmall(budget=1, needed=2, what="this view")
+
+    side = Side(SETTINGS["digest"], forgets=False)
+    async with side.hf as hf:
+        await side.turn([_user("one")])
+        monkeypatch.setattr("holdfast.turns.prompting.build_on", refuses)
+        await side.turn([_user("two")])
+        warm = hf.engine.warm.get(REF)
+        assert [one["content"] for one in side.model.prompts[-1]] == ["one", "You said: one", "two"]
+    assert len(refused) == 1
+    assert warm is not None
+    assert warm.view is not refused[0], "the one that was read is carried on"

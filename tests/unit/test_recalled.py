@@ -395,3 +395,20 @@ def test_a_build_that_keeps_no_room_free_changes_no_later_one(name: str, budget:
             return
         assert warm.messages == cold.messages
         saved = decode_state(encode_state(cold.state))
+
+
+def test_what_fits_without_what_is_recalled_is_not_refused_for_what_was_cut_with_it() -> None:
+    """With a token kept free for memories all must stay as long as a refusal says; without, a part of it is told in few words."""
+    said = [Event("user", size=1), Event("user", size=1), Event("user", size=60), Event("assistant", size=1)]
+    visible = [entry for entry in log_of(said).entries if entry.seq != 1]
+    lookup = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
+    request = Request(
+        policy=policy(ContextSettings("digest", {})),
+        count=STORED,
+        input_budget=149,
+        dialect="anthropic",
+        tools=[lookup],
+        recall=Recall(budgets={"memory": 1}),
+    )
+    spare = msgspec.structs.replace(request, recall=Recall())
+    assert build(request, None, (), visible).messages == build(spare, None, (), visible).messages

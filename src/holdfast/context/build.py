@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -295,7 +296,20 @@ def build(
     Raises:
         BudgetTooSmall: no legal working set fits; says what is needed.
     """
-    return build_on(request, _view(request, state, kept, entries, live=live, anchor=anchor))
+
+    def view_of(one: Request) -> FoldedView:
+        return _view(one, state, kept, entries, live=live, anchor=anchor)
+
+    try:
+        return build_on(request, view_of(request))
+    except BudgetTooSmall as exc:
+        refused = exc
+    for one in islice(_lesser(request), 1, None):  # a view that was folded in more room may have kept something shorter
+        try:
+            return _built(one, view_of(one))
+        except BudgetTooSmall as exc:
+            refused = exc
+    raise refused
 
 
 def _lesser(request: Request) -> Iterator[Request]:
@@ -337,7 +351,7 @@ def build_on(request: Request, view: FoldedView) -> WorkingSet:
     raise refused
 
 
-def _built(request: Request, view: FoldedView, *, lasting: bool) -> WorkingSet:
+def _built(request: Request, view: FoldedView, *, lasting: bool = True) -> WorkingSet:
     overhead = request.overhead()
     limit = request.limit(overhead)
     left = request.input_budget - overhead

@@ -13,7 +13,7 @@ from holdfast.domain.calibration import Learned
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.errors import BudgetTooSmall, InvalidRequest, SessionNotFound
 from holdfast.media.leaving import for_model
 from holdfast.off_loop import off_loop
 from holdfast.overlays.views import ReadView, read_view
@@ -72,13 +72,23 @@ async def _build(turn: Turn) -> WorkingSet:
         introduction=turn.introduction,
     )
     key = turn.key
-    warm = turn.engine.warm.get(turn.request.ref)
-    if warm is not None and warm.key == key and warm.holds(turn.session) and not turn.branched:
-        built = await off_loop(lambda: build_on(made, warm.view), long=warm.heavy)
-        turn.remember(key, built, warm.saved, turn.session.version)
-    else:
+    built = await _build_warm(turn, made, key)
+    if built is None:
         built = await _build_cold(turn, made, key)
     turn.working_set = built
+    return built
+
+
+async def _build_warm(turn: Turn, made: Request, key: str) -> WorkingSet | None:
+    """Build from the view that is carried on; None where there is none, or nothing of it fits: read anew, it may."""
+    warm = turn.engine.warm.get(turn.request.ref)
+    if warm is None or warm.key != key or not warm.holds(turn.session) or turn.branched:
+        return None
+    try:
+        built = await off_loop(lambda: build_on(made, warm.view), long=warm.heavy)
+    except BudgetTooSmall:
+        return None
+    turn.remember(key, built, warm.saved, turn.session.version)
     return built
 
 
