@@ -280,7 +280,7 @@ async def refused(url: str) -> None:
     async def nobody_listens() -> bool:
         try:
             _, writer = await asyncio.open_connection(place.host, place.port)
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, ConnectionResetError):  # reset: it ended between the two ends of a handshake
             return True
         writer.close()
         return False

@@ -210,7 +210,8 @@ async def test_a_view_of_which_nothing_fits_is_read_anew(monkeypatch: pytest.Mon
     """It may have been folded for another room: only what does not fit when it is read anew is refused."""
     refused: list[Any] = []
 
-    def refuses(request: Any, view: Any) -> Any:
+    def refuses(request: Any, view: Any, *, reduced: bool) -> Any:
+        assert not reduced
         refused.append(view)
         raise BudgetTooSmall(budget=1, needed=2, what="this view")
 

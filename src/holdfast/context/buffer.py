@@ -88,13 +88,13 @@ class BufferedView(FoldedView):
         anchored = self._policy.anchored and unit.first == self._anchor
         return anchored or unit.first == self._current or any(entry.pinned for entry in unit.entries)
 
-    def window(self, room: Room, *, lasting: bool = True) -> Window:
+    def window(self, room: Room) -> Window:
         """The window that a log of nothing but what it sees would have, at its end."""
-        if self._made is None or (lasting and self._made[0] != room):
+        if self._made is None or self._made[0] != room:
             made = FoldedView(self._policy, room, None, (), ())
             made.take([*self._held, *self._units])
             self._made = (room, made)
-        window = self._made[1].window(room, lasting=lasting).copy()
+        window = self._made[1].window(room).copy()
         window.beyond = self._beyond
         if self._units and self._units[0].first:
             first = self._units[0].entries[0]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -150,6 +149,7 @@ class WorkingSet:
         placed: Placed | None = None,
     ) -> None:
         self.request = request
+        self.reduced = False
         self.window = fitted.window
         self.view = view
         self.recalled = placed.block if placed else None
@@ -296,19 +296,19 @@ def build(
     Raises:
         BudgetTooSmall: no legal working set fits; says what is needed.
     """
+    return _first(request, lambda one: _from_store(one, state, kept, entries, live=live, anchor=anchor))
 
-    def view_of(one: Request) -> FoldedView:
-        return _view(one, state, kept, entries, live=live, anchor=anchor)
 
-    try:
-        return build_on(request, view_of(request))
-    except BudgetTooSmall as exc:
-        refused = exc
-    for one in islice(_lesser(request), 1, None):  # a view that was folded in more room may have kept something shorter
+def _first(request: Request, made: Callable[[Request], WorkingSet]) -> WorkingSet:
+    """The first that fits, each made from its beginning: what is recalled is not worth a refusal, nor is what a session begins with."""
+    for number, one in enumerate(_lesser(request)):
         try:
-            return _built(one, view_of(one))
+            built = made(one)
         except BudgetTooSmall as exc:
             refused = exc
+        else:
+            built.reduced = number > 0
+            return built
     raise refused
 
 
@@ -322,7 +322,7 @@ def _lesser(request: Request) -> Iterator[Request]:
             yield msgspec.structs.replace(kept, recall=spare)
 
 
-def _view(
+def _from_store(
     request: Request,
     state: ViewState | None,
     kept: Sequence[Entry],
@@ -330,33 +330,38 @@ def _view(
     *,
     live: StoredCompaction | None,
     anchor: int | None,
-) -> FoldedView:
-    room = request.room(request.limit(request.overhead()))
-    if state is None and live is not None:
-        return summarized(request.policy, room, stored_compaction(live, room.count), entries, anchor=anchor)
-    return folded(request.policy, room, state, kept, entries)
-
-
-def build_on(request: Request, view: FoldedView) -> WorkingSet:
-    """The working set of a view that is in memory and has everything the log has. See `build`.
-
-    The first that fits: what is recalled is not worth a refusal, nor is what a session begins with. The view goes on in the room
-    of the request as it is, whatever this one build did without: carried on in memory, and read back, it stays the same.
-    """
-    for number, one in enumerate(_lesser(request)):
-        try:
-            return _built(one, view, lasting=number == 0)
-        except BudgetTooSmall as exc:
-            refused = exc
-    raise refused
-
-
-def _built(request: Request, view: FoldedView, *, lasting: bool = True) -> WorkingSet:
+) -> WorkingSet:
     overhead = request.overhead()
     limit = request.limit(overhead)
+    room = request.room(limit)
+    if state is None and live is not None:
+        view = summarized(request.policy, room, stored_compaction(live, room.count), entries, anchor=anchor)
+    else:
+        view = folded(request.policy, room, state, kept, entries)
+    return _built(request, view, limit, overhead)
+
+
+def build_on(request: Request, view: FoldedView, *, reduced: bool = True) -> WorkingSet:
+    """The working set of a view that is in memory and has everything the log has. See `build`.
+
+    Args:
+        request: as there.
+        view: see above.
+        reduced: whether it may do without what is recalled, and what a session begins with. A view that did goes on otherwise than
+            one that is read back: who carries it on reads anew instead.
+    """
+
+    def made(one: Request) -> WorkingSet:
+        overhead = one.overhead()
+        return _built(one, view, one.limit(overhead), overhead)
+
+    return _first(request, made) if reduced else made(request)
+
+
+def _built(request: Request, view: FoldedView, limit: int, overhead: int) -> WorkingSet:
     left = request.input_budget - overhead
     wanted = request.recall.wanted(left)
-    fitted = fit(view.window(request.room(limit), lasting=lasting), request, limit)
+    fitted = fit(view.window(request.room(limit)), request, limit)
     room = min(wanted, left - fitted.tokens) if request.recall.spare else wanted
     placed = _placed(request, fitted, room)
     if placed is None and room < wanted and (request.recall.items or request.recall.block):

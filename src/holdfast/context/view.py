@@ -130,17 +130,10 @@ class FoldedView:
         if seen is not None and _evaluated(seen) and self._policy.due(self._window):
             self._window = self._policy(self._window)
 
-    def window(self, room: Room, *, lasting: bool = True) -> Window:
-        """The window for a build, the newest unit in it. A changed room takes effect where the window has to change.
-
-        Args:
-            room: of the build.
-            lasting: whether what comes later is folded in within that room, too.
-        """
-        if lasting:
-            self._window.room = room
-        window = self._window if lasting else self._window.within(room)
-        window = window.copy() if self._open else window
+    def window(self, room: Room) -> Window:
+        """The window for a build, the newest unit in it. A changed room takes effect where the window has to change."""
+        self._window.room = room
+        window = self._window.copy() if self._open else self._window
         for unit in units_of(self._open):
             _grow(window, unit, self._policy.sees(unit))
         return self._policy(window) if self._policy.due(window) else window

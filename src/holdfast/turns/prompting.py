@@ -80,12 +80,12 @@ async def _build(turn: Turn) -> WorkingSet:
 
 
 async def _build_warm(turn: Turn, made: Request, key: str) -> WorkingSet | None:
-    """Build from the view that is carried on; None where there is none, or nothing of it fits: read anew, it may."""
+    """Build from the view that is carried on; None where there is none, or it does not fit as it is: read anew, it may with less."""
     warm = turn.engine.warm.get(turn.request.ref)
     if warm is None or warm.key != key or not warm.holds(turn.session) or turn.branched:
         return None
     try:
-        built = await off_loop(lambda: build_on(made, warm.view), long=warm.heavy)
+        built = await off_loop(lambda: build_on(made, warm.view, reduced=False), long=warm.heavy)
     except BudgetTooSmall:
         return None
     turn.remember(key, built, warm.saved, turn.session.version)
@@ -99,7 +99,9 @@ async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
     if read.session.identity != turn.session.identity:  # that of the turn was deleted
         raise SessionNotFound(ref.id)
     built = await off_loop(lambda: built_from(made, read), long=made.policy.history > 0 or heavy(read.entries))
-    if not turn.branched:
+    if built.reduced:
+        engine.warm.forget(ref)
+    elif not turn.branched:
         engine.warm.put(ref, WarmSession(read.session, read.entries, key, built.view, read.saved))
     turn.remember(key, built, read.saved, read.session.version)
     return built
