@@ -38,6 +38,7 @@ class Server:
 
     def __init__(self) -> None:
         self.base = os.environ.get(self.variable) or self.default
+        self._kept: list[str] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"tests-{self.name}", daemon=True)
         self._thread.start()
@@ -51,6 +52,8 @@ class Server:
     def stop(self) -> None:
         """Disconnect, and end the thread."""
         if self.problem is None:
+            for url in self._kept:
+                self.drop(url)
             self._run(self.disconnect())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -62,6 +65,24 @@ class Server:
     def place(self) -> str:
         """A URL where nothing is yet."""
         return self._run(self.make(f"holdfast_test_{os.getpid()}_{next(_NUMBERS)}"))
+
+    @contextmanager
+    def lent(self) -> Iterator[str]:
+        """A URL where nothing is: tables may be there already, but no rows. Making them takes longer than most tests do.
+
+        It is emptied for the next one, unless somebody is still connected to it, or the block failed.
+        """
+        url = self._kept.pop() if self._kept else self.place()
+        clean = False
+        try:
+            yield url
+            clean = self.left(url, patience=1.0) == 0
+        finally:
+            if clean:
+                self._run(self.empty(url))
+                self._kept.append(url)
+            else:
+                self.drop(url)
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of a statement, run by the administrator."""
@@ -98,6 +119,10 @@ class Server:
         """See `drop`."""
         raise NotImplementedError
 
+    async def empty(self, url: str) -> None:
+        """Take all rows away, see `lent`."""
+        await self.remove(url)
+
     def connections(self, url: str) -> list[int]:
         """The server's numbers of the connections to a place."""
         raise NotImplementedError
@@ -109,6 +134,15 @@ class Server:
     def in_place(self, url: str, sql: str) -> list[tuple[Any, ...]]:
         """Rows of a statement about tables of the place."""
         raise NotImplementedError
+
+    async def _tables(self, where: str, name: str) -> list[str]:
+        """Tables of a place but the one that says which migrations there were."""
+        return [row[0] for row in await self.rows(f"SELECT {name} FROM {where}") if row[0] != "holdfast_migrations"]
+
+    async def _filled(self, names: list[str]) -> list[str]:
+        """Those of some tables that have rows."""
+        asked = (f"SELECT {at} WHERE EXISTS (SELECT 1 FROM {name})" for at, name in enumerate(names))
+        return [names[row[0]] for row in await self.rows(" UNION ALL ".join(asked))] if names else []
 
 
 class Postgres(Server):
@@ -135,6 +169,15 @@ class Postgres(Server):
         for pid in self.connections_of(await self.rows(_ACTIVITY), url):
             await self.rows(f"SELECT pg_terminate_backend({pid})")
         await self._raw.execute(f'DROP SCHEMA IF EXISTS "{_schema(url)}" CASCADE')
+
+    async def empty(self, url: str) -> None:
+        schema = _schema(url)
+        names = [
+            f'"{schema}"."{name}"'
+            for name in await self._tables(f"pg_tables WHERE schemaname = '{schema}'", "tablename")
+        ]
+        if filled := await self._filled(names):
+            await self._raw.execute(f"TRUNCATE {', '.join(filled)} RESTART IDENTITY")
 
     def connections(self, url: str) -> list[int]:
         return self.connections_of(self.ask(_ACTIVITY), url)
@@ -178,6 +221,9 @@ class PgVector(Postgres):
         self._raw = await asyncpg.connect(host=self._folder.name, user="postgres", database="postgres", timeout=5)
         await self._raw.execute("SET synchronous_commit = off")
 
+    async def empty(self, url: str) -> None:
+        await self.remove(url)  # each model has a table of its own
+
     async def disconnect(self) -> None:
         await super().disconnect()
         if self._own is not None:
@@ -220,6 +266,13 @@ class MySQL(Server):
 
     async def remove(self, url: str) -> None:
         await self.rows(f"DROP DATABASE {_database(url)}")
+
+    async def empty(self, url: str) -> None:
+        database = _database(url)
+        where = f"information_schema.tables WHERE table_schema = '{database}' AND table_type = 'BASE TABLE'"
+        names = [f"`{database}`.`{name}`" for name in await self._tables(where, "table_name")]
+        for name in await self._filled(names):
+            await self.rows(f"DELETE FROM {name}; ALTER TABLE {name} AUTO_INCREMENT = 1")
 
     def connections(self, url: str) -> list[int]:
         return [number for (number,) in self.ask(_PROCESSES.format(_database(url)))]
@@ -384,9 +437,5 @@ def place(name: str, folder: Any) -> Iterator[str]:
     if name == "sqlite":
         yield f"sqlite:///{folder}/holdfast.db"
         return
-    found = reached(name)
-    url = found.place()
-    try:
+    with reached(name).lent() as url:
         yield url
-    finally:
-        found.drop(url)
