@@ -113,11 +113,8 @@ def placed(name: str, folder: Path) -> Iterator[Place]:
         yield Place(f"sqlite:///{folder}/chat.db", beside)
         return
     database = reached(name)
-    url = database.place()
-    try:
+    with database.lent() as url:
         yield Place(url, url if name in SHARED else beside, database)
-    finally:
-        database.drop(url)
 
 
 everywhere = pytest.mark.parametrize("place", PLACES, indirect=True)
