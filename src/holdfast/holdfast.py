@@ -138,6 +138,22 @@ class Holdfast(Sessions):
         dreaming: DreamingSettings = DreamingSettings(),  # noqa: B008 - it is frozen
     ) -> None:
         self._given = _checked(store)
+        _check_kinds(
+            roster=(roster, Roster),
+            guard=(guard, Guard),
+            artifacts=(artifacts, ArtifactSettings),
+            life=(life, LifeSettings),
+            hooks=(hooks, Iterable),
+            clock=(clock, Callable),
+            new_id=(new_id, Callable),
+            tool_limits=(tool_limits, ToolLimits),
+            python=(python, PythonSettings),
+            mcp_servers=(mcp_servers, Iterable),
+            workspaces=(workspaces, WorkspaceSettings),
+            memory=(memory, MemorySettings),
+            memory_store=(memory_store, Callable),
+            dreaming=(dreaming, DreamingSettings),
+        )
         self.url = url
         self.tenant = tenant if store is None else store.tenant
         self._indexer = indexer
@@ -426,6 +442,14 @@ def _checked(store: Store | None) -> Store | None:
     if store is not None and not hasattr(store, "for_tenant"):
         raise InvalidRequest(f"store must be an opened store, not {type(store).__name__}", param="store")
     return store
+
+
+def _check_kinds(**given: tuple[object, Any]) -> None:
+    """Refuse settings of another kind than they must be; None is one that is not given. Raises `InvalidRequest`."""
+    for name, (value, kind) in given.items():
+        if value is not None and not isinstance(value, kind):
+            words = {Callable: "a function", Iterable: "a list"}.get(kind, kind.__name__)
+            raise InvalidRequest(f"{name} must be {words}, not {type(value).__name__}", param=name)
 
 
 def _with_functions(

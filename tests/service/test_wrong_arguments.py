@@ -59,3 +59,46 @@ async def test_the_tokens_of_a_reply_are_a_whole_number(wrong: Any) -> None:
             await session.send("Hello.", max_tokens=wrong)
         assert caught.value.param == "max_tokens"
         assert (await session.info()).messages == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("roster", "Roster"),
+        ("guard", "Guard"),
+        ("artifacts", "ArtifactSettings"),
+        ("life", "LifeSettings"),
+        ("hooks", "a list"),
+        ("clock", "a function"),
+        ("new_id", "a function"),
+        ("tool_limits", "ToolLimits"),
+        ("python", "PythonSettings"),
+        ("mcp_servers", "a list"),
+        ("workspaces", "WorkspaceSettings"),
+        ("memory", "MemorySettings"),
+        ("memory_store", "a function"),
+        ("dreaming", "DreamingSettings"),
+    ],
+)
+def test_a_setting_of_another_kind_is_refused_by_its_name(name: str, words: str) -> None:
+    wrong: Any = {name: 5}
+    with pytest.raises(InvalidRequest, match=f"^{name} must be {words}, not int$") as caught:
+        Holdfast("sqlite://:memory:", **wrong)
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"x", ["k"]])
+async def test_state_is_changed_by_a_mapping(wrong: Any) -> None:
+    async with Holdfast("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        with pytest.raises(InvalidRequest, match="state must be a mapping of keys to values, not"):
+            await session.state.update(wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, None, "s", ("ada", "s")])
+async def test_a_session_is_deleted_by_its_reference(wrong: Any) -> None:
+    async with Holdfast("sqlite://:memory:") as hf:
+        await hf.session("s")
+        with pytest.raises(InvalidRequest, match="ref must be a SessionRef, not"):
+            await hf.delete(wrong)
+        assert (await hf.sessions()).sessions

@@ -15,7 +15,7 @@ from holdfast.dreams.sweep import Dreams
 from holdfast.engine.beginning import begun
 from holdfast.engine.engine import Engine
 from holdfast.engine.removing import pruned, removed, user_removed
-from holdfast.errors import SessionExists, SessionNotFound
+from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
 from holdfast.life.receipts import Receipt
 from holdfast.memory.remembering import Memories
 from holdfast.recall.base import SearchMode
@@ -155,7 +155,7 @@ class Sessions:
 
     async def close_session(self, ref: SessionRef) -> Session:
         """End a session; see `SessionHandle.close`."""
-        return await self.engine.end(ref)
+        return await self.engine.end(_named(ref))
 
     async def delete(self, ref: SessionRef) -> bool:
         """Remove a session and all that belongs to it, from memory too; whether there was one."""
@@ -163,7 +163,7 @@ class Sessions:
 
     async def remove(self, ref: SessionRef) -> Receipt | None:
         """The same; what there was, counted as it went, or None when there was nothing."""
-        return await removed(self.engine, ref)
+        return await removed(self.engine, _named(ref))
 
     async def delete_user(self, user_id: str) -> Receipt:
         """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody: a receipt of zeros."""
@@ -188,7 +188,7 @@ class Sessions:
         self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
     ) -> dict[str, Any]:
         """A session whole, as JSON can carry it; see `holdfast.sessions.exporting.exported`."""
-        return await exported(self.store, ref, retired=retired, calls=calls, digests=digests)
+        return await exported(self.store, _named(ref), retired=retired, calls=calls, digests=digests)
 
     async def import_(
         self,
@@ -228,7 +228,7 @@ class Sessions:
         id: str | None = None,  # noqa: A002 - what it is called
     ) -> SessionHandle:
         """A new session with the live path up to and with a turn; see `holdfast.sessions.forking.forked`. An `id` of None makes one."""
-        voice = self.voice(await self.store.get(ref))
+        voice = self.voice(await self.store.get(_named(ref)))
         session = await forked(self.engine, ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self.engine, session.ref, voice)
 
@@ -243,12 +243,13 @@ class Sessions:
         """Make a session another user's, or another agent's, or give it another id; see `holdfast.sessions.moving.moved`."""
         if not isinstance(agent, UnsetType):
             self.roster.voice(agent=agent)  # refuses one that nobody knows
+        ref = _named(ref)
         target = SessionRef(ref.user_id if user_id is None else user_id, ref.id if id is None else id)
         return self.handle(await moved(self.engine, ref, target, agent=agent))
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         """Erase an entry's content, from memory too, and forget what was remembered from it alone; see `Store.erase`."""
-        entry = await self.store.erase(ref, seq, tokens=tokens)
+        entry = await self.store.erase(_named(ref), seq, tokens=tokens)
         self.engine.warm.forget(ref)
         await self.engine.memories.forget_source(ref.user_id, ref.id, seqs=[seq])
         return entry
@@ -323,3 +324,11 @@ class Sessions:
         if agent is None and model in self.roster.agents:
             agent, model = model, None
         return self.roster.voice(agent=agent or session.agent, model=model, root=session.agent)
+
+
+def _named(ref: SessionRef) -> SessionRef:
+    """The same. Raises `InvalidRequest` for what names no session: its id alone may be several users'."""
+    given: object = ref
+    if not isinstance(given, SessionRef):
+        raise InvalidRequest(f"ref must be a SessionRef, not {type(given).__name__}", param="ref")
+    return ref

@@ -11,7 +11,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.domain.state import Change, Extend, Increment, Scope, bare, check_key, prefixed, scope_of
 from holdfast.engine.engine import Engine
 from holdfast.engine.scoped import check_scope
-from holdfast.errors import StaleState
+from holdfast.errors import InvalidRequest, StaleState
 
 
 class StateHandle(ABC):
@@ -50,6 +50,10 @@ class StateHandle(ABC):
             TooLarge: a limit would be passed.
             SessionNotFound: no such session.
         """
+        if not isinstance(values, Mapping):
+            raise InvalidRequest(
+                f"state must be a mapping of keys to values, not {type(values).__name__}", param="state"
+            )
         await self._change(values)
 
     async def delete(self, key: str) -> None:
