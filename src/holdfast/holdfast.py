@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from copy import copy
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Final, Self, overload
 
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService, ArtifactSettings, opened_blobs
@@ -137,23 +137,8 @@ class Holdfast(Sessions):
         memory_store: Callable[[str], MemoryStore] | None = None,
         dreaming: DreamingSettings = DreamingSettings(),  # noqa: B008 - it is frozen
     ) -> None:
+        _check_kinds(locals())
         self._given = _checked(store)
-        _check_kinds(
-            roster=(roster, Roster),
-            guard=(guard, Guard),
-            artifacts=(artifacts, ArtifactSettings),
-            life=(life, LifeSettings),
-            hooks=(hooks, Iterable),
-            clock=(clock, Callable),
-            new_id=(new_id, Callable),
-            tool_limits=(tool_limits, ToolLimits),
-            python=(python, PythonSettings),
-            mcp_servers=(mcp_servers, Iterable),
-            workspaces=(workspaces, WorkspaceSettings),
-            memory=(memory, MemorySettings),
-            memory_store=(memory_store, Callable),
-            dreaming=(dreaming, DreamingSettings),
-        )
         self.url = url
         self.tenant = tenant if store is None else store.tenant
         self._indexer = indexer
@@ -444,12 +429,30 @@ def _checked(store: Store | None) -> Store | None:
     return store
 
 
-def _check_kinds(**given: tuple[object, Any]) -> None:
+_KINDS: Final[Mapping[str, Any]] = {
+    "roster": Roster,
+    "guard": Guard,
+    "artifacts": ArtifactSettings,
+    "life": LifeSettings,
+    "hooks": Iterable,
+    "clock": Callable,
+    "new_id": Callable,
+    "tool_limits": ToolLimits,
+    "python": PythonSettings,
+    "mcp_servers": Iterable,
+    "workspaces": WorkspaceSettings,
+    "memory": MemorySettings,
+    "memory_store": Callable,
+    "dreaming": DreamingSettings,
+}
+
+
+def _check_kinds(given: Mapping[str, Any]) -> None:
     """Refuse settings of another kind than they must be; None is one that is not given. Raises `InvalidRequest`."""
-    for name, (value, kind) in given.items():
-        if value is not None and not isinstance(value, kind):
+    for name, kind in _KINDS.items():
+        if given[name] is not None and not isinstance(given[name], kind):
             words = {Callable: "a function", Iterable: "a list"}.get(kind, kind.__name__)
-            raise InvalidRequest(f"{name} must be {words}, not {type(value).__name__}", param=name)
+            raise InvalidRequest(f"{name} must be {words}, not {type(given[name]).__name__}", param=name)
 
 
 def _with_functions(
