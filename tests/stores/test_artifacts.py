@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.domain.artifact import UserRef
 from holdfast.errors import TooLarge
 from holdfast.stores.base import Store
 from holdfast.testing.contract.artifacts import artifact
@@ -21,3 +22,20 @@ async def test_names_and_versions_have_limits(store: Store, monkeypatch: pytest.
         await store.add_artifact(REF, artifact("a" if limit == "ARTIFACT_VERSIONS" else "b", "b9"))
     if limit == "ARTIFACT_NAMES":
         assert (await store.add_artifact(REF, artifact("a0", "b9"))).version == 1
+
+
+@pytest.mark.parametrize("limit", ["ARTIFACT_NAMES", "ARTIFACTS", "room"])
+@pytest.mark.parametrize("whose", ["user", "session"])
+async def test_whoever_has_too_many_is_named(
+    store: Store, monkeypatch: pytest.MonkeyPatch, limit: str, whose: str
+) -> None:
+    """Those of a user are another heap than those of a session."""
+    room = 5 if limit == "room" else None
+    if room is None:
+        monkeypatch.setattr(f"holdfast.stores.logic.artifacts.{limit}", 1)
+    await store.create(session())
+    scope, prefix = (UserRef("ann"), "user:") if whose == "user" else (REF, "")
+    await store.add_artifact(scope, artifact(f"{prefix}a", "b1"), room=room)
+    with pytest.raises(TooLarge, match=f"^the {whose} has ") as refused:
+        await store.add_artifact(scope, artifact(f"{prefix}b", "b2"), room=room)
+    assert refused.value.param == ("data" if limit == "room" else "name")

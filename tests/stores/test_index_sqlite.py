@@ -11,10 +11,11 @@ import apsw
 import pytest
 from apsw import sqlite_extra
 
-from holdfast.errors import InvalidRequest, StoreUnavailable
+from holdfast.errors import InvalidRequest, StoreCorrupt, StoreUnavailable
 from holdfast.recall.base import CANDIDATES, Filters, Index, Lookup, Source, Space, Vectored
 from holdfast.stores.indexes import open_index
 from holdfast.stores.logic import index_reads
+from holdfast.stores.logic.steps import Query, Row
 from holdfast.stores.sql import statements
 from holdfast.testing.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, feed, found, vector
 
@@ -189,6 +190,66 @@ async def test_of_words_that_all_say_the_newest_are_there(index: Index) -> None:
         assert min(numbers) > 300
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Query]:
+    """The statements of lookups, as they are asked."""
+    made: list[Query] = []
+
+    def query(name: str, params: Row) -> Query:
+        made.append(Query(name, params))
+        return made[-1]
+
+    monkeypatch.setattr(index_reads, "Query", query)
+    return made
+
+
+@pytest.mark.usefixtures("little")
+async def test_posting_lists_are_read_from_the_rarest_on_while_there_is_room(index: Index, asked: list[Query]) -> None:
+    """What a lookup costs does not depend on how much was said: words that all say are only counted."""
+    await _many(index)
+    for terms in (("w1", "w2", "w3", "w4", "w5", "w6", "all"), tuple(f"w{at}" for at in range(7, 60)), ("w1", "all")):
+        asked.clear()
+        answer = await index.lookup(Lookup(space=SPACE, terms=terms))
+        counts = answer.frequencies
+        read = {
+            word.partition("_")[2]
+            for one in asked
+            if one.name == "index_postings_read"
+            for word in one.params
+            if word != "none"
+        }
+        room, wanted = LITTLE["POSTINGS"], set[str]()
+        for term in sorted(counts, key=lambda term: (counts[term], term)):
+            room -= counts[term]
+            if room < 0:
+                break
+            wanted.add(term)
+        assert read == wanted
+        newest = [one.params[-1] for one in asked if one.name == "index_postings_newest"]
+        assert newest == ([] if wanted else [LITTLE["POSTINGS"] // 2] * 2)
+
+
+@pytest.mark.usefixtures("little")
+async def test_of_lists_that_are_filtered_no_more_is_read_than_there_is_room(index: Index, asked: list[Query]) -> None:
+    """All of the rarest that has any; others until enough were found, or gone through."""
+    texts = await _many(index)
+    filters = Filters(not_sessions=("s0", "s50"))
+    for terms in (("w1", "w2", "all"), ("half", "all"), tuple(f"w{at}" for at in range(20, 60))):
+        asked.clear()
+        answer = await index.lookup(Lookup(space=SPACE, terms=terms, filters=filters))
+        room, seen, wanted, found = LITTLE["POSTINGS"], 0, list[tuple[str, int]](), False
+        for term in sorted(answer.frequencies, key=lambda term: (answer.frequencies[term], term)):
+            seen += answer.frequencies[term]
+            if room <= 0 or (found and seen > LITTLE["FILTERED"]):
+                break
+            wanted.append((term, room))
+            room -= min(room, sum(term in text for at, text in enumerate(texts) if _passes(at, filters)))
+            found = True
+        read = [(one.params[0].partition("_")[2], one.params[2]) for one in asked if "passing" in one.name]
+        assert read == wanted
+        assert len(read) < len(terms)
+
+
 # -- plans, and openings ---------------------------------------------------------
 
 
@@ -235,6 +296,26 @@ async def test_a_file_that_is_no_index(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database " * 100)
     with pytest.raises(StoreUnavailable):
         await open_index(f"sqlite:///{tmp_path}/text.db", tenant="acme")
+
+
+async def test_a_damaged_index_says_what_can_be_done(index: Index, database: Path) -> None:
+    """Nobody needs a backup of it: it is made of the sessions. Reads and writes say so."""
+    await feed(index, "word")
+    await index.close()
+    raw = apsw.Connection(str(database))
+    pages: Any = raw.execute("SELECT rootpage FROM sqlite_schema WHERE tbl_name = 'index_spaces'").fetchall()
+    raw.close()
+    with database.open("rb+") as file:
+        for (page,) in pages:
+            file.seek(4096 * (page - 1))
+            file.write(bytes(4096))
+    damaged = await open_index(f"sqlite:///{database}", tenant="acme")
+    try:
+        for call in (damaged.lookup(Lookup(space=SPACE)), feed(damaged, "word")):
+            with pytest.raises(StoreCorrupt, match=r"the index is damaged.* remove the file"):
+                await call
+    finally:
+        await damaged.close()
 
 
 @pytest.mark.parametrize("engine", ["vec1", "numpy", "python"])

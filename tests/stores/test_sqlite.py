@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,11 @@ import apsw
 import pytest
 
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
-from holdfast.stores import open_store
+from holdfast.stores import open_store, schema_of
 from holdfast.stores.base import Append, SavedView
 from holdfast.stores.indexes import open_index
 from holdfast.stores.sql.address import path_of
+from holdfast.stores.sqlite import durability_of
 from holdfast.stores.sqlite_connection import translated
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, live, session, user
@@ -114,6 +116,40 @@ async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     """`StoreUnavailable`; the store makes files, not folders."""
     with pytest.raises(StoreUnavailable):
         await opened(tmp_path / "missing" / "holdfast.db")
+
+
+async def test_a_file_that_is_not_let_go_of(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is waited for, though not for ever: then it is told who has it."""
+    await opened_once(database)
+    monkeypatch.setattr("holdfast.stores.sqlite_connection.PATIENCE", 0.05)
+    holder = apsw.Connection(str(database))
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="another program holds the database"):
+        await opened(database)
+    holder.close()
+    monkeypatch.undo()
+    await opened_once(database)
+    assert store_threads() == []
+
+
+def test_what_a_file_has_is_told_without_making_it(database: Path) -> None:
+    """Which changes of the schema, and what a commit waits for; another that holds it is waited for."""
+    url = f"sqlite:///{database}"
+    assert not any(step.applied for step in asyncio.run(schema_of(url)))
+    assert not database.exists()
+    asyncio.run(opened_once(database))
+    other = apsw.Connection(str(database))
+    other.execute("PRAGMA journal_mode=DELETE").fetchall()
+    other.execute("BEGIN EXCLUSIVE")
+    letting_go = threading.Timer(0.05, other.execute, ["ROLLBACK"])
+    letting_go.start()
+    assert all(step.applied for step in asyncio.run(schema_of(url)))
+    letting_go.join()
+    other.close()
+    assert durability_of(str(database)) == ("wal", 2)
+    database.write_text("no database " * 100)
+    with pytest.raises(StoreUnavailable, match=str(database)):
+        durability_of(str(database))
 
 
 # -- who may read it ---------------------------------------------------------

@@ -10,6 +10,8 @@ import pytest
 
 from holdfast.domain.session import ModelCall
 from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.sqlite import SCRUBBING
+from holdfast.stores.sqlite_connection import Patience
 from holdfast.stores.verify import verify
 from holdfast.testing.contract.kit import REF, assistant, compaction, failed, lay, session, user
 from tests.stores.sqlite_kit import opened
@@ -99,3 +101,35 @@ async def test_delete_leaves_no_row(database: Path) -> None:
     rows = {name: list(connection.execute(f'SELECT * FROM "{name}"')) for name in tables}
     assert [name for name, found in rows.items() if found] == ["holdfast_migrations"]
     connection.close()
+
+
+async def test_what_somebody_still_reads_goes_with_a_later_write(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who removes it waits a moment for the reader; those who write behind that do not."""
+    waited: list[float | None] = []
+
+    def told(patience: Patience, attempts: int) -> bool:
+        waited.append(patience.seconds)
+        return False
+
+    store = await opened(database)
+    await store.create(session())
+    await store.append(REF, Append(entries=[user(CANARY)], timestamp=2))
+    reader = apsw.Connection(str(database))
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM entries").fetchall()
+    monkeypatch.setattr(Patience, "__call__", told)
+    await store.append(REF, Append(entries=[user("a")], timestamp=2))
+    assert waited == []
+    await store.erase(REF, 0)
+    assert waited == [SCRUBBING]
+    await store.append(REF, Append(entries=[user("b")], timestamp=2))
+    assert waited == [SCRUBBING, 0.0]
+    assert _traces(database)
+    reader.close()
+    await store.append(REF, Append(entries=[user("c")], timestamp=2))
+    assert _traces(database) == []
+    await store.append(REF, Append(entries=[user("d")], timestamp=2))
+    assert waited == [SCRUBBING, 0.0]
+    await store.close()

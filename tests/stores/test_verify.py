@@ -39,11 +39,31 @@ TAMPERING = {
     "the session's anchor": "UPDATE sessions SET anchor = 3",
     "no JSON": "UPDATE entries SET payload = x'7b' WHERE seq = 1",
 }
+SAYS = {
+    "content": "message 0 has a wrong digest: it or one before it was changed",
+    "tool arguments": "message 1 has a wrong digest: it or one before it was changed",
+    "a retired message": "message 4 has a wrong digest: it or one before it was changed",
+    "a digest": "message 3 has a wrong digest: it or one before it was changed",
+    "a gap": "message 2 is missing",
+    "the last entry": "message 5 is missing",
+    "two swapped": "message 0 has a wrong digest: it or one before it was changed",
+    "a count": "message 1 has a wrong running total",
+    "a total": "message 5 has a wrong running total",
+    "a unit": "message 2 is in a wrong unit",
+    "a turn": "message 2 is in a turn before the one before it",
+    "revived": "message 5 has a wrong running total",
+    "retired": "message 5 has a wrong running total",
+    "retired alone": "message 2 is retired by the wrong entry",
+    "retired by itself": "message 4 is retired by the wrong entry",
+    "retired by the future": "message 4 is retired by the future",
+    "retired by the past": "message 4 is retired by the wrong entry",
+}
+"""What is told of it: where to look first. Of the others: that the session's counters are wrong."""
 
 
 @pytest.mark.parametrize("what", TAMPERING)
 async def test_verify_finds(database: Path, what: str) -> None:
-    """One field of the file is changed by hand: `StoreCorrupt` names the session."""
+    """One field of the file is changed by hand: `StoreCorrupt` names the session, and where it no longer fits."""
     store = await open_store(f"sqlite:///{database}", tenant="acme")
     await store.create(session())
     log = [user("hello"), calls("x"), result("x"), assistant("yes"), user("old")]
@@ -53,6 +73,10 @@ async def test_verify_finds(database: Path, what: str) -> None:
     tamperer = apsw.Connection(str(database))
     tamperer.execute(TAMPERING[what])
     tamperer.close()
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(StoreCorrupt) as told:
         await verify(store, REF, page=2)
+    if what == "no JSON":
+        assert "a row is damaged" in str(told.value)
+    else:
+        assert str(told.value) == f"session 's1': {SAYS.get(what, 'its counters are not those of its log')}"
     await store.close()

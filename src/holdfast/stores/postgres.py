@@ -281,7 +281,7 @@ class PostgresStore(LogicStore):
         return cls(database, tenant, owner=True)
 
     @classmethod
-    async def open_index(cls, url: str, *, tenant: str, compress: bool = False) -> LogicIndex:
+    async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:
         """Open the database at `url` for an index alone, on a few connections of its own; its tables are made if there are none."""
         checks.check_id(tenant, "tenant")
         database = _IndexDatabase(with_pool(address_of(url, options=OPTIONS), INDEX_POOL))

@@ -246,7 +246,7 @@ class SQLiteStore(LogicStore):
         return cls(database, tenant, owner=True)
 
     @classmethod
-    async def open_index(cls, url: str, *, tenant: str, compress: bool = False) -> LogicIndex:
+    async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:
         """Open the database at `url` for an index alone, making it if there is none."""
         checks.check_id(tenant, "tenant")
         engine = VECTORS if sqlite_extra.has(VECTORS) and not compress else scanner()

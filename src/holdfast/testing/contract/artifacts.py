@@ -353,6 +353,11 @@ async def test_a_scope_has_room_for_so_many_bytes(store: Store) -> None:
     await store.drop_artifacts(REF, "a.txt", 0)
     await store.add_artifact(REF, artifact(blob="b3", content=b"x" * 60), room=100)
     await store.add_artifact(USER, artifact("user:a.txt", blob="b4", content=b"x" * 100), room=100)
+    await store.add_artifact(REF, artifact(blob="b5", content=b"x" * 5), room=105)
+    await store.drop_artifacts(REF, "a.txt", 0)
+    with pytest.raises(TooLarge, match="45"):
+        await store.add_artifact(REF, artifact(blob="b6", content=b"x" * 56), room=100)
+    await store.add_artifact(REF, artifact(blob="b6", content=b"x" * 55), room=100)
 
 
 # -- races ---------------------------------------------------------------------

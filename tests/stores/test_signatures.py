@@ -1,0 +1,160 @@
+"""What a store does where it is told nothing is what the contract's signatures say: the same parameters, the same defaults, pages of so many."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import ModelCall, SessionRef
+from holdfast.recall.base import Index
+from holdfast.stores import open_store
+from holdfast.stores.base import Append, Store
+from holdfast.stores.indexes import open_index
+from holdfast.stores.logic.index import LogicIndex
+from holdfast.stores.logic.store import LogicStore
+from holdfast.testing.contract.artifacts import artifact
+from holdfast.testing.contract.index_kit import SPACE, batch, document, feed
+from holdfast.testing.contract.keys import api_key
+from holdfast.testing.contract.kit import REF, session, user
+from holdfast.testing.contract.life import ending
+from holdfast.testing.contract.memory_kit import ANN, entry, memory, put, recalled
+
+MANY = 101
+"""One more than most pages have."""
+
+
+def _signatures(cls: type, names: set[str]) -> dict[str, list[tuple[str, object, object]]]:
+    """Names, kinds and defaults of the parameters of these methods."""
+    return {
+        name: [(one.name, one.kind, one.default) for one in inspect.signature(getattr(cls, name)).parameters.values()]
+        for name in names
+    }
+
+
+def _methods(protocol: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(protocol, inspect.isfunction) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("logic", "contract"), [(LogicStore, Store), (LogicIndex, Index)])
+def test_what_is_taken_is_what_the_contract_says(logic: type, contract: type) -> None:
+    """Whoever writes against the one can use the other, with names of parameters and without."""
+    methods = _methods(contract)
+    assert len(methods) > 15
+    assert _signatures(logic, methods) == _signatures(contract, methods)
+
+
+# -- pages -------------------------------------------------------------------
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Any]:
+    """One in memory."""
+    store = await open_store("sqlite://:memory:", tenant="acme")
+    yield store
+    await store.close()
+
+
+async def _sessions(store: Any) -> None:
+    for at in range(MANY):
+        await store.create(session(SessionRef("ann", f"s{at}"), timestamp=at))
+
+
+async def _ends(store: Any) -> None:
+    await _sessions(store)
+    for at in range(MANY):
+        await store.end(ending(at, SessionRef("ann", f"s{at}")))
+
+
+async def _said(store: Any) -> None:
+    await store.create(session())
+    call = ModelCall(model="m", timestamp=0)
+    await store.append(REF, Append(entries=[user("a")] * MANY, calls=[call] * MANY, timestamp=1))
+
+
+async def _said_often(store: Any) -> None:
+    await _sessions(store)
+    for at in range(MANY):
+        await store.append(SessionRef("ann", f"s{at}"), Append(entries=[user("a")], timestamp=at))
+
+
+async def _seen(store: Any) -> Any:
+    (first,) = await store.entries(SessionRef("ann", "s0"))
+    return await store.sightings("ann", [first.digest])
+
+
+async def _artifacts(store: Any) -> None:
+    await store.create(session())
+    for at in range(MANY):
+        await store.add_artifact(REF, artifact("a.txt", f"b{at}"))
+        await store.add_artifact(REF, artifact(f"{at}.txt", f"c{at}"))
+        await store.put_blob(f"b{at}", 0, b"", timestamp=1)
+
+
+async def _tenants(store: Any) -> None:
+    for at in range(MANY):
+        await store.for_tenant(f"t{at}").create(session())
+
+
+async def _keys(store: Any) -> None:
+    for at in range(MANY):
+        await store.add_key(api_key(at))
+
+
+async def _remembered(store: Any) -> None:
+    await put(store, *(memory() for _ in range(MANY)))
+    await recalled(store, diary=tuple(entry(at) for at in range(MANY)))
+    for at in range(MANY):
+        await put(store, memory(owner=(owner := Owner("user", f"u{at}"))), owner=owner)
+
+
+Made = Callable[[Any], Awaitable[Any]]
+PAGES: dict[str, tuple[Made, Made, int]] = {
+    "list": (_sessions, lambda store: _of(store.list(), "sessions"), 20),
+    "idle": (_sessions, lambda store: store.idle(now=10_000, ttl=1), 100),
+    "oldest": (_sessions, lambda store: store.oldest(), 100),
+    "endings": (_ends, lambda store: store.endings(due=50), 100),
+    "endings_of": (_ends, lambda store: store.endings_of("ann"), 100),
+    "calls": (_said, lambda store: store.calls(REF), 100),
+    "entries": (_said, lambda store: store.entries(REF), MANY),
+    "sightings": (_said_often, _seen, 16),
+    "artifacts": (_artifacts, lambda store: _of(store.artifacts(REF), "artifacts"), 100),
+    "artifact_versions": (_artifacts, lambda store: _of(store.artifact_versions(REF, "a.txt"), "artifacts"), 100),
+    "blobs": (_artifacts, lambda store: store.blobs(before=9), 100),
+    "tenants": (_tenants, lambda store: store.tenants(), 100),
+    "keys": (_keys, lambda store: store.keys(), 100),
+    "memories": (_remembered, lambda store: _of(store.memories(ANN), "memories"), 100),
+    "diary": (_remembered, lambda store: store.diary(ANN), 20),
+    "memory_owners": (_remembered, lambda store: store.memory_owners(), 100),
+}
+"""What makes more than a page, what reads one, and how many that has."""
+
+
+async def _of(page: Awaitable[Any], field: str) -> Any:
+    return getattr(await page, field)
+
+
+@pytest.mark.parametrize("method", PAGES)
+async def test_a_page_has_so_many_where_nobody_says(store: Any, method: str) -> None:
+    """As the contract's signature has it."""
+    make, read, size = PAGES[method]
+    await make(store)
+    assert len(await read(store)) == size
+    assert inspect.signature(getattr(Store, method)).parameters["limit"].default in (size, None)
+
+
+async def test_a_page_of_an_index_has_so_many_where_nobody_says() -> None:
+    """Of sources, of documents without a vector, and of documents that are held."""
+    index = await open_index("sqlite://:memory:", tenant="acme")
+    try:
+        await index.write(SPACE, batch(*(document(at, "x") for at in range(1001))))
+        for at in range(MANY):
+            await feed(index, "x", space=SPACE._replace(name=f"u{at}"))
+        found = (await index.held(SPACE, "s1"), await index.sources(), await index.pending("m"))
+        assert [len(one) for one in found] == [1000, 100, 100]
+        assert [seq for seq, _ in found[0]] == [*range(1000)]
+    finally:
+        await index.close()

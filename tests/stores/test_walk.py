@@ -1,0 +1,249 @@
+"""All of something in pages: whole and once each, however the pages fall, and while others write."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.domain.memory import Owner
+from holdfast.domain.session import Entry, SessionRef
+from holdfast.limits import PAGE
+from holdfast.stores import open_store, walk
+from holdfast.stores.base import Append, Store
+from holdfast.testing.contract.kit import REF, seqs, session, user
+from holdfast.testing.contract.life import ending
+from holdfast.testing.contract.memory_kit import memory, put
+
+SMALL = 3
+"""Of a page, where a test would have to make hundreds."""
+SIZES = [0, 1, SMALL - 1, SMALL, SMALL + 1, 2 * SMALL, 2 * SMALL + 1]
+"""How many there may be, so that pages end before them, with them and behind them."""
+
+
+@pytest.fixture
+async def store(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+    """One in memory, that is walked in small pages."""
+    for name in ("_PAGE", "ENTRIES"):
+        monkeypatch.setattr(walk, name, SMALL)
+    store = await open_store("sqlite://:memory:", tenant="acme")
+    yield store
+    await store.close()
+
+
+def _ref(at: int) -> SessionRef:
+    return SessionRef("ann", f"s{at}")
+
+
+async def _said(store: Store, count: int) -> None:
+    """Sessions, each later than the one before it."""
+    for at in range(count):
+        await store.create(session(_ref(at), timestamp=10 * at))
+
+
+async def _walked(store: Store, **asked: Any) -> list[list[str]]:
+    """Ids, page by page."""
+    return [[one.id for one in page] async for page in walk.pages(store, **asked)]
+
+
+# -- tenants, owners -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", SIZES)
+async def test_each_tenant_comes_once(store: Store, count: int) -> None:
+    """In order."""
+    for at in range(count):
+        await store.for_tenant(f"t{at}").create(session())
+    assert [tenant async for tenant in walk.tenants(store)] == [f"t{at}" for at in range(count)]
+
+
+@pytest.mark.parametrize("count", SIZES)
+async def test_each_owner_comes_once(store: Any, count: int) -> None:
+    """With when something was last written for it."""
+    for at in range(count):
+        owner = Owner("user", f"u{at}")
+        await put(store, memory(owner=owner), owner=owner, timestamp=100 + at)
+    found = [one async for one in walk.owners(store)]
+    assert found == [(Owner("user", f"u{at}"), 100 + at) for at in range(count)]
+
+
+# -- sessions ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", SIZES)
+async def test_sessions_come_in_pages(store: Store, count: int) -> None:
+    """The longest unchanged first, or last; no page is empty."""
+    await _said(store, count)
+    ids = [f"s{at}" for at in range(count)]
+    for descending in (False, True):
+        ordered = ids[::-1] if descending else ids
+        pages = [ordered[at : at + SMALL] for at in range(0, count, SMALL)]
+        assert await _walked(store, size=SMALL, descending=descending) == pages
+
+
+async def test_a_page_has_as_many_as_a_store_gives(store: Store) -> None:
+    """Unless it is told; and filters hold for all of them."""
+    await _said(store, PAGE + 1)
+    assert [len(page) for page in await _walked(store)] == [PAGE, 1]
+    await store.create(session(SessionRef("bob", "b"), timestamp=5))
+    assert await _walked(store, user_id="bob") == [["b"]]
+
+
+@pytest.mark.parametrize("gone", [[2], [1, 2], [0, 1, 2]])
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_none_is_missed_when_a_page_changes_behind_the_reader(
+    store: Store, gone: list[int], *, deleted: bool
+) -> None:
+    """What was last of a page may be written to, or deleted, before the next is asked for; what was written to comes again."""
+    await _said(store, 3 * SMALL)
+    seen, changed = list[str](), False
+    list_ = store.list
+
+    async def listed(**asked: Any) -> Any:
+        nonlocal changed
+        if "after" in asked and not changed:
+            changed = True
+            for at in gone:
+                if deleted:
+                    await store.remove(_ref(at))
+                else:
+                    await store.append(_ref(at), Append(entries=[user("x")], timestamp=1000 + at))
+        return await list_(**asked)
+
+    store.list = listed  # type: ignore[method-assign]
+    async for page in walk.pages(store, size=SMALL):
+        seen += [one.id for one in page]
+    again = [] if deleted else [f"s{at}" for at in gone]
+    assert seen == [f"s{at}" for at in range(3 * SMALL)] + again
+
+
+async def test_those_that_nobody_used_for_long(store: Store) -> None:
+    """Neither changed nor used: of one that ended counts the end, not who looked at it since. The moment itself is not later."""
+    await _said(store, 6)
+    await store.touch(_ref(0), timestamp=41)
+    await store.touch(_ref(1), timestamp=40)
+    await store.end(ending(1, _ref(2), ended_at=25, hooks=()))
+    await store.touch(_ref(2), timestamp=90)
+    assert [one.id async for one in walk.unchanged(store, 40)] == ["s1", "s2", "s3", "s4"]
+    assert [one.id async for one in walk.unchanged(store, 40, status="closed")] == ["s2"]
+    assert [one.id async for one in walk.unchanged(store, 40, user_id="bob")] == []
+
+
+async def test_of_one_moment_none_is_missed(store: Store) -> None:
+    """Where a page ends in its midst."""
+    for at in range(PAGE + 1):
+        await store.create(session(_ref(at), timestamp=10))
+    assert len([one async for one in walk.unchanged(store, 10)]) == PAGE + 1
+    assert [one async for one in walk.unchanged(store, 9)] == []
+
+
+async def test_no_page_is_read_behind_the_last_that_may_count(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many were used since."""
+    await _said(store, PAGE + SMALL)
+    read = list[int]()
+
+    async def counted(*given: Any, **asked: Any) -> AsyncIterator[Any]:
+        async for page in pages(*given, **asked):
+            read.append(len(page))
+            yield page
+
+    pages = walk.pages
+    monkeypatch.setattr(walk, "pages", counted)
+    assert [one.id async for one in walk.unchanged(store, 10)] == ["s0", "s1"]
+    assert read == [PAGE]
+
+
+async def test_whether_a_session_is_as_it_was(store: Store) -> None:
+    """Neither written to, nor used, nor gone."""
+    await _said(store, 1)
+    read = await store.get(_ref(0))
+    assert await walk.as_it_was(store, read)
+    await store.touch(_ref(0), timestamp=7)
+    assert not await walk.as_it_was(store, read)
+    read = await store.get(_ref(0))
+    await store.append(_ref(0), Append(entries=[user("x")], timestamp=7))
+    assert not await walk.as_it_was(store, read)
+    read = await store.get(_ref(0))
+    await store.remove(_ref(0))
+    assert not await walk.as_it_was(store, read)
+
+
+async def test_a_session_that_comes_again_is_known() -> None:
+    """Also where one's user and id together read like another's."""
+    seen = walk.Seen()
+    refs = [SessionRef("a", "bc"), SessionRef("ab", "c"), SessionRef("abc", "1"), SessionRef("1 a", "b")]
+    assert [seen.fresh(ref) for ref in refs] == [True] * len(refs)
+    assert [seen.fresh(ref) for ref in refs] == [False] * len(refs)
+
+
+# -- a log ---------------------------------------------------------------------
+
+
+@pytest.fixture
+async def log(store: Store) -> Store:
+    """A session of some pages."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user(f"{at}") for at in range(2 * SMALL + 1)], timestamp=2))
+    return store
+
+
+def _is(*texts: str) -> Any:
+    return lambda entry: entry.message.text in texts
+
+
+@pytest.mark.parametrize("last", range(2 * SMALL + 1))
+async def test_a_log_to_an_entry(log: Store, last: int) -> None:
+    """Those before it, and it: forwards and backwards, wherever pages end."""
+    found, end = await walk.entries_to(log, REF, _is(f"{last}"))
+    assert end is not None
+    assert [*seqs(tuple(found)), end.seq] == [*range(last + 1)]
+    found, end = await walk.entries_to(log, REF, _is(f"{last}"), descending=True)
+    assert end is not None
+    assert [*seqs(tuple(found)), end.seq] == [*range(2 * SMALL, last - 1, -1)]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"), [(0, None), (0, 3), (1, 4), (2, 2), (3, 2), (0, 6), (4, 7), (6, 7), (7, None)]
+)
+async def test_a_log_within_bounds(log: Store, start: int, stop: int | None) -> None:
+    """All of it, if none is the last; each is asked of once."""
+    asked = list[int]()
+
+    def ends(entry: Entry) -> bool:
+        asked.append(entry.seq)
+        return False
+
+    wanted = [*range(start, 2 * SMALL + 1 if stop is None else stop)]
+    found, end = await walk.entries_to(log, REF, ends, start=start, stop=stop)
+    assert (seqs(tuple(found)), asked, end) == (wanted, wanted, None)
+    found, end = await walk.entries_to(log, REF, lambda _: False, start=start, stop=stop, descending=True)
+    assert (seqs(tuple(found)), end) == (wanted[::-1], None)
+
+
+async def test_of_a_log_only_some_are_wanted(log: Store) -> None:
+    """What is not kept still ends it; and the live path is what is read unless all is asked for."""
+    found, end = await walk.entries_to(log, REF, _is("5"), keep=_is("1", "4", "6"))
+    assert (seqs(tuple(found)), end and end.seq) == ([1, 4], 5)
+    await log.append(REF, Append(retire_from=2, entries=[user("else")], timestamp=3))
+    found, _ = await walk.entries_to(log, REF, lambda _: False)
+    assert seqs(tuple(found)) == [0, 1, 2 * SMALL + 1]
+    found, _ = await walk.entries_to(log, REF, lambda _: False, retired=True)
+    assert seqs(tuple(found)) == [*range(2 * SMALL + 2)]
+
+
+async def test_nothing_is_asked_of_a_store_behind_the_end(log: Store) -> None:
+    """A page that is not full is the last; nor where no entry can be."""
+    asked = 0
+    entries = log.entries
+
+    async def counted(*given: Any, **more: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await entries(*given, **more)
+
+    log.entries = counted  # type: ignore[method-assign]
+    await walk.entries_to(log, REF, lambda _: False, start=5)
+    assert asked == 1
+    await walk.entries_to(log, REF, lambda _: False, start=5, stop=5)
+    assert asked == 1

@@ -1,0 +1,51 @@
+"""The URLs of servers' databases: what their options say, and what is told of those that say nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import InvalidRequest
+from holdfast.stores.sql.address import address_of, with_pool
+from holdfast.stores.url_options import MOST_POOL
+
+OPTIONS = ("socket", "pool", "sslmode")
+URL = "postgresql://ann:secret@host:7000/db"
+
+
+def pool(option: str) -> int:
+    """How many connections a URL with this allows, where 10 are usual."""
+    return address_of(URL + option, options=OPTIONS).pool(10)
+
+
+@pytest.mark.parametrize(
+    ("option", "size"), [("", 10), ("?pool=1", 1), ("?pool=007", 7), (f"?pool={MOST_POOL}", MOST_POOL)]
+)
+def test_a_url_says_how_many_connections(option: str, size: int) -> None:
+    """The fewest and the most that it may say; one that says nothing has as many as are usual."""
+    assert pool(option) == size
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "", "many", "٣", "²", f"{MOST_POOL + 1}"])
+def test_what_is_no_number_of_connections_is_refused(text: str) -> None:
+    """With what it may be, where it stands, and no password."""
+    with pytest.raises(InvalidRequest) as refused:
+        pool(f"?pool={text}")
+    said = str(refused.value)
+    assert said == f"postgresql://host:7000/db: pool must be a number from 1 to {MOST_POOL}, not {text!r}"
+    assert refused.value.param == "url"
+
+
+def test_what_the_url_says_is_not_overruled() -> None:
+    """An index beside a store has fewer connections, unless its URL says."""
+    for option, size in (("", 4), ("?pool=7", 7)):
+        assert with_pool(address_of(URL + option, options=OPTIONS), 4).pool(10) == size
+
+
+def test_an_option_that_there_is_not_is_refused() -> None:
+    """The first of them is named, and those that there are, in order; a fragment is none either."""
+    for given, first in (("?zeal=1&pool=2&nope=3", "nope"), ("?pool=2#rest", "#")):
+        with pytest.raises(InvalidRequest) as refused:
+            address_of(URL + given, options=OPTIONS)
+        said = str(refused.value)
+        assert said == f"postgresql://host:7000/db: {first} is no option of this store: it has pool, socket, sslmode"
+        assert refused.value.param == "url"
