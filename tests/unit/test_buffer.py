@@ -227,3 +227,17 @@ def test_no_summary_is_laid_over_what_has_left() -> None:
     before = outcome(built)
     assert built.view.summarize(Compaction(0, 5, "They spoke.", 9, "summary")) is False
     assert outcome(build_on(request, built.view)) == before
+
+
+def test_a_view_says_how_much_it_holds_and_whether_a_build_of_it_is_long() -> None:
+    """A buffer goes over all that it sees; another view only over what is new, however much there is."""
+    rule = policy(ContextSettings("none"))
+    plain = Request(policy=rule, count=STORED, input_budget=UNLIMITED)
+    entries = _numbered(300)
+    whole = build(plain, None, [], entries).view
+    assert whole.tokens == entries[-1].total
+    assert not whole.long
+    for history, long in ((200, False), (201, True)):
+        view = build(buffered(plain, history), None, [], entries).view
+        assert view.tokens == entries[0].tokens + sum(entry.tokens for entry in entries[-history:])
+        assert view.long == long

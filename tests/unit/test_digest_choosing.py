@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from holdfast.context.condense import condensed, reserve
 from holdfast.context.digest.choosing import Choice, Chosen, Shown
-from holdfast.context.digest.lines import Fact, Line
+from holdfast.context.digest.lines import Fact, Kind, Line
 from holdfast.context.digest.page import SMALLER, longest
-from holdfast.context.digest.pool import EMPTY, POOL_LEAST, fold, opened
+from holdfast.context.digest.pool import EMPTY, POOL_LEAST, fold, opened, render
 from holdfast.context.digest.weighing import USER_SHARE, likeliest
 from holdfast.context.units import units_of
 from holdfast.context.window import Room, Window
@@ -74,6 +75,27 @@ def test_the_users_words_have_their_share_of_what_stays_and_no_more() -> None:
     assert stays == [int(200 * (1 - USER_SHARE)) // 5, int(200 * USER_SHARE) // 5]
 
 
+@pytest.mark.parametrize("kind", ["call", "user", "assistant"])
+def test_of_two_alike_the_likelier_one_stays(kind: Kind) -> None:
+    """What was said again, what calls ask for, what weighs more, what costs less; of a call also what is told for the first time."""
+    likelier: list[dict[str, Any]] = [
+        {"used": 2},
+        {"key": "asked"},
+        {"key": "to.asked"},
+        {"weight": 1.5},
+        {"cost": 4.0},
+    ]
+    for more in likelier if kind != "call" else [*likelier, {"again": False}]:
+        usual = {"key": "other", "weight": 1.0, "cost": 5.0, "again": "again" in more}
+        facts = [
+            Fact(**{"value": value, "group": 0, **usual, **one}) for value, one in (("A", {}), ("B", more), ("C", {}))
+        ]
+        facts[2].key = "third"
+        share = USER_SHARE if kind == "user" else 1 - USER_SHARE
+        kept = likeliest([Line("said", "said#1", 1, kind, facts, cost=0.0)], limit=5.0 / share, asked={"asked": 1})
+        assert [fact.value for fact in facts if id(fact) in kept] == ["B"], more
+
+
 def test_a_pool_keeps_more_than_its_text_has_room_for() -> None:
     """A quarter more; of a small text no less than what may still become important."""
     history = units(*(call("get", {"id": f"K-{n}"}, {"code": f"QW{n}ER", "at": f"A{n}B"}) for n in range(900)))
@@ -81,6 +103,31 @@ def test_a_pool_keeps_more_than_its_text_has_room_for() -> None:
         pool = opened(fold(EMPTY, history, room=room))
         cost = sum(source.cost + sum(fact.cost for fact in source.facts) for source in pool.lines)
         assert 0.9 * least < cost < 1.3 * least
+
+
+def test_a_pool_begins_with_the_first_unit_that_is_folded_in() -> None:
+    """Whatever was folded in before that, and wherever the text is said to begin."""
+    history = units(*(user(f"Order K-{at} is due.") for at in range(9)))
+    pool = fold(fold(EMPTY, [], room=1000), history[4:6], room=1000)
+    for saved, first in ((pool, 4), (fold(pool, history[6:], room=1000), 4), (fold(pool, history[2:4], room=1000), 2)):
+        text = render(saved, 1000, first=6, last=8, count=STORED)
+        assert text.startswith(f"[Condensed from messages {first} to 8: ")
+    assert render(pool, 1000, first=1, last=8, count=STORED).startswith("[Condensed from messages 1 to 8: ")
+
+
+def test_what_was_talked_about_stays_so_when_its_source_is_asked_again() -> None:
+    """How often a value was said goes over to the newer answer, and when that was last."""
+    told_of = {"code": "QW12ER", "other": "ZX98YU"}
+    history = units(
+        call("get", {"id": "K-1"}, told_of),
+        user("Is QW12ER mine?"),
+        user("QW12ER, I mean."),
+        call("get", {"id": "K-1"}, told_of),
+    )
+    [source] = [one for one in opened(fold(EMPTY, history, room=1000)).lines if one.kind == "call"]
+    used = {fact.value: (fact.used, fact.last) for fact in source.facts}
+    assert used["QW12ER"] == (3, 3)
+    assert used["ZX98YU"] == (0, -1)
 
 
 def test_a_question_with_its_answer_is_told_for_what_it_says() -> None:
@@ -193,6 +240,24 @@ def test_no_page_is_tried_that_is_known_to_be_too_long() -> None:
     )
     assert choice.reached < 9
     assert choice.wanted == 20 + SMALLER - len(texts), "no more facts are taken than are tried"
+
+
+class Joined(Characters):
+    """Counts characters, and five more where two lines meet, as a tokenizer may that joins other letters there."""
+
+    def text(self, text: str) -> int:
+        return len(text) + 5 * text[1:].count("\n")
+
+
+def test_a_page_that_is_longer_than_its_lines_loses_the_last_of_them() -> None:
+    """One by one, until the whole fits."""
+    texts = [f"A{at:03}" for at in range(9)]
+    choice = Fixed(sources(*texts), [13.0 * at for at in range(1, 10)])
+    for tokens in (len(page(*texts)), len(page(*texts)) + 5):
+        text = longest("", choice, tokens, Joined())
+        kept = text.count("\n") + 1
+        assert text == page(*texts[:kept])
+        assert Joined().text(text) <= tokens < Joined().text(page(*texts[: kept + 1]))
 
 
 # -- in a window -------------------------------------------------------------------

@@ -15,7 +15,14 @@ from holdfast.context.digest.facts import MAX_LEAVES, MAX_TEXT, ends_of, lines_o
 from holdfast.context.digest.lines import Line
 from holdfast.context.digest.texts import rarity_of, sentences_of, table_of
 from holdfast.context.units import Unit, units_of
-from holdfast.context.values import MAX_KEY, MAX_VALUE, PATH, weight_of, words_of
+from holdfast.context.values import (
+    MAX_KEY,
+    MAX_VALUE,
+    PATH,
+    prose_weight,
+    weight_of,
+    words_of,
+)
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import NewEntry, Tail
@@ -99,6 +106,7 @@ def test_keys_that_two_nested_objects_share_are_told_apart() -> None:
         ),
         ("sku,qty,when\nP-77,4,2024-01-02\nP-78,9,2024-01-03", [("sku", "P-77"), ("qty", "4"), ("when", "2024-01-02")]),
         ("sku\tqty\nP-77\t4\nP-78\t9", [("sku", "P-77"), ("qty", "4")]),
+        ("sku;qty;when\nP-77;4,5;noon\nP-78;9,5;noon", [("sku", "P-77"), ("qty", "4,5"), ("qty", "9,5")]),
         ("Status: shipped\nCarrier: Kelp Lines\nTracking: KL99812", [("Status", "shipped"), ("Tracking", "KL99812")]),
         ("10:31 ERROR /srv/app/main.py:17 timed out\n10:32 retry", [("", "10:31 ERROR /srv/app/main.py:17 timed out")]),
     ],
@@ -224,6 +232,9 @@ def test_a_row_that_is_there_twice_is_read_once() -> None:
     first, rows = {"code": "ZQ1", "gate": "A3"}, [{"code": "ZQ2", "gate": "B1"}, {"code": "ZQ3", "gate": "B4"}]
     values = [value for _, value in pairs([[first, rows[0]], [first, rows[1]]])]
     assert values == ["ZQ1", "A3", "ZQ2", "B1", "ZQ3", "B4"]
+    assert [value for _, value in pairs([first, first])] == ["ZQ1", "A3"]
+    assert [value for _, value in pairs([first, first | {"gate": "B1"}])] == ["ZQ1", "A3", "ZQ1", "B1"]
+    assert [value for _, value in pairs([first, first | {"seat": "4C"}])] == ["ZQ1", "A3", "ZQ1", "A3", "4C"]
 
 
 def test_values_that_stand_alone_in_their_rows_are_all_read() -> None:
@@ -248,6 +259,16 @@ def test_a_key_that_comes_again_begins_another_record() -> None:
     facts = line("Name: Lamp\nPrice: 12 EUR\nName: Boots\nPrice: 99 EUR").facts
     groups = {fact.value: fact.group for fact in facts}
     assert groups["Lamp"] == groups["12 EUR"] != groups["Boots"] == groups["99 EUR"]
+
+
+def test_what_a_person_says_between_two_pairs_parts_them() -> None:
+    """In a result they belong together all the same."""
+    text = "Name: Lamp\nHere is more.\nPrice: 12 EUR\nColour: red"
+    [spoken] = lines_of(units(Message(role="user", content=text))[0])
+    groups = {fact.key: fact.group for fact in spoken.facts}
+    assert groups["Name"] != groups["Price"] == groups["Colour"]
+    groups = {fact.key: fact.group for fact in line(text).facts}
+    assert groups["Name"] == groups["Price"] == groups["Colour"]
 
 
 @pytest.mark.parametrize("name", ["", "x" * (MAX_KEY + 1), "2nd", "a/b", "at: noon", "end.", "end;", "end{"])
@@ -300,8 +321,9 @@ def test_a_heading_with_prose_in_it_is_none_of_a_table() -> None:
 
 
 def test_an_error_weighs_more_than_a_sentence_like_it() -> None:
-    [wrong, right] = [line(f"The payment was {how} by the bank").facts[0].weight for how in ("refused", "handled")]
-    assert wrong > right
+    wrong, right = (f"The payment of the customer was {how} by the bank at noon" for how in ("refused", "handled"))
+    assert line(f"{wrong}.\n{'fine ' * 99}").facts[0].weight == prose_weight(f"{wrong}.") + 1.5
+    assert line(f"{right}.\n{'fine ' * 99}").facts[0].weight == prose_weight(f"{right}.")
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,42 @@ def test_the_same_content_is_told_once() -> None:
     assert made.ids == (f"mem_{1:032x}",)
 
 
+def test_a_memory_is_told_with_its_kind_and_where_it_comes_from() -> None:
+    """What mattered most first, then what was promoted first."""
+    made = introduction_of(
+        [
+            known(1, "Ann likes tea", score=0.2),
+            known(2, "Ann lives in Oslo", score=0.9, promoted_at=7),
+            known(3, "Ann has a boat", score=0.9, promoted_at=6),
+            known(4, "Ann sings", score=None),
+        ],
+        10,
+        500,
+        STORED,
+    )
+    assert made is not None
+    told = [msgspec.json.decode(line) for line in str(made.message.content).split("\n")[1:-1]]
+    assert [one["text"] for one in told] == ["Ann has a boat", "Ann lives in Oslo", "Ann likes tea", "Ann sings"]
+    assert made.ids == tuple(f"mem_{number:032x}" for number in (3, 2, 1, 4))
+    assert told[0] == {"known": known(3, "").type, "by": known(3, "").origin, "text": "Ann has a boat"}
+
+
+def test_what_was_known_when_the_session_began_is_in_it() -> None:
+    """To the millisecond; what is no more in force is not."""
+    assert introduction_of([known(1, "a", promoted_at=10)], 10, 500, STORED) is not None
+    assert introduction_of([known(1, "a", promoted_at=None)], 10, 500, STORED) is None
+    assert introduction_of([known(1, "a", status="superseded")], 10, 500, STORED) is None
+
+
+def test_what_has_no_room_leaves_it_to_a_shorter_one() -> None:
+    short = introduction("Ann likes tea", "Ann sings")
+    assert short is not None
+    room = STORED.message(short.message) + 4
+    made = introduction("Ann likes tea", "Ann has a boat " * 9, "Ann sings", room=room)
+    assert made is not None
+    assert made.ids == (f"mem_{1:032x}", f"mem_{3:032x}")
+
+
 def test_a_long_memory_is_cut_and_says_so() -> None:
     made = introduction("word " * 500)
     assert made is not None

@@ -232,6 +232,28 @@ def test_what_is_cut_is_still_attributed(text: str, tokens: int) -> None:
         assert STORED.message(cut) <= max(tokens, 60)
 
 
+def test_a_reply_that_ends_a_step_without_a_word_says_nothing() -> None:
+    """Its call is left out; no word is put in its place, whatever a client sends for none."""
+    for content in (None, "", "mine"):
+        ending = calls(("hand_over", "{}"), content=content, agent="ada", metadata=STEP)
+        assert seen(said("user", "?"), ending, result("x", agent="ada"))[1] == ("assistant", content or "")
+
+
+def test_a_long_message_with_a_picture_is_cut_in_its_words() -> None:
+    """The heading stands before them, once, and the picture behind them."""
+    content = (Part("text", "kelp " * 300), IMAGE)
+    [unit] = ADA.seen(units_of(log(said("assistant", content, "bob"))))
+    told = unit.told[0] if unit.told else None
+    assert told is not None
+    cut = shortened(told, 300, count=STORED)
+    assert isinstance(cut.content, tuple)
+    assert [part.type for part in cut.content] == ["text", IMAGE.type]
+    assert cut.content[1] == IMAGE
+    assert cut.text.startswith("[agent bob]: kelp kelp ")
+    assert cut.text.count("[agent bob]") == 1
+    assert STORED.message(cut) <= 300
+
+
 # -- no user message to a policy -------------------------------------------------------
 
 

@@ -214,6 +214,21 @@ def test_of_two_that_say_the_same_one_stays() -> None:
     assert 3 not in gone
 
 
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 1, 3), (1, 3, 2)])
+def test_the_last_of_those_that_say_the_same_matters_the_more(order: tuple[int, int, int]) -> None:
+    """Whoever leaves before it; while two are left nothing changes for either."""
+    same = {"code": "AB1234", "when": "2024-05-17", "seat": "14C", "fare": "QX7788"}
+    rounds = [user("Go."), *[call("get", {"id": f"K-{at}"}, same) for at in range(3)], NOW]
+    signals = Signals(units_of(entries_of(*rounds)))
+    first, second, last = order
+    before = [signals.importance(at) for at in range(5)]
+    signals.leave(first)
+    assert [signals.importance(at) for at in range(5)] == before
+    signals.leave(second)
+    assert signals.importance(last) > before[last]
+    assert [signals.importance(at) for at in (0, first, second, 4)] == [before[at] for at in (0, first, second, 4)]
+
+
 def test_of_alike_units_the_newer_one_matters_more() -> None:
     found = [call("find", {"name": f"n{at}"}, {"id": f"K-71{at}", "tier": "gold"}) for at in range(12)]
     _, *units, _ = rated(user("Go."), *found, NOW)

@@ -225,6 +225,10 @@ def test_a_long_task_is_a_stub_before_a_summary() -> None:
     anchor = carried.window(room_of(1000)).messages()[0]
     assert anchor.text.startswith("[original task: ")
     assert STORED.message(anchor) <= 250
+    entries = entries_of(user("long task " * 200), *talk(2))
+    summary = compaction_of("They spoke.", first=0, last=2, total=entries[2].total, count=STORED)
+    small = summarized(buffer(), room_of(200), summary, entries, anchor=0).window(room_of(200))
+    assert STORED.message(small.messages()[0]) <= 50, "a quarter of a small room, too"
 
 
 def test_the_next_plan_begins_behind_the_last_summary_and_takes_it_in() -> None:

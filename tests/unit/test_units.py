@@ -67,3 +67,28 @@ def test_results_are_cut_before_what_was_said() -> None:
     assert set(squeezed(window, window.body - 100, 64, all_of).cuts) == {2}
     assert set(squeezed(window, window.body - 400, 64, all_of).cuts) == {0, 2}
     assert not squeezed(window, window.body, 64, all_of).cuts
+
+
+def test_what_is_cut_says_where_the_whole_is() -> None:
+    """A result, how it is loaded, to a model that can; all else, and to every other model, its place in the session."""
+    rounds = [user("Go. " * 300), call("get", {"id": "A1"}, "row " * 300), reply("Well. " * 300)]
+    for loads, whole in ((True, 'load_artifact("result-2")'), (False, "message 2 of the session")):
+        window = window_of(entries_of(*rounds), Room(10**6, STORED, loads=loads)).cut({0: 150, 2: 150, 3: 150})
+        texts = [message.text for message in window.messages()]
+        assert "message 0 of the session" in texts[0]
+        assert whole in texts[2]
+        assert "message 3 of the session" in texts[3]
+
+
+def test_a_stub_of_the_task_stands_for_no_entry() -> None:
+    """Another message that is cut does, and so does a task that was short enough after all, or is an ordinary message."""
+    entries = entries_of(user("Compare them. " * 100), reply("Well. " * 100), user("And now?"))
+    window = window_of(entries, Room(10**6, STORED))
+    assert window.sources() == entries
+    assert window.cut({1: 64}).sources() == entries
+    assert window.cut({0: 64, 1: 64}).sources() == [None, *entries[1:]]
+    window.anchored = False
+    assert window.cut({0: 64}).sources() == entries
+    short = window_of(entries_of(user("Hi."), reply("Hello."), tokens=99), Room(10**6, STORED)).cut({0: 64})
+    assert 0 in short.cuts
+    assert short.sources()[0] is not None

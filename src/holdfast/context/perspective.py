@@ -159,8 +159,6 @@ def shortened(told: Told, tokens: int, *, count: Count, loads: bool = False) -> 
     left = tokens - (whole - count.message(body))
     for spare in (0, _SEAL):
         shorter = cut(body, left - spare, seq=told.seq, count=count, loads=loads)
-        if shorter is body:
-            return message
         made = message.evolve(content=_sealed(shorter.content, body.content, told.heading))
         if count.message(made) <= tokens:
             break

@@ -84,13 +84,13 @@ def lines_of(unit: Unit) -> list[Line]:
 
 def _call_lines(unit: Unit) -> list[Line]:
     first = unit.entries[0]
-    results: dict[str, list[Message]] = {}
+    results: dict[str, list[str]] = {}
     for entry in unit.entries[1:]:
-        results.setdefault(str(entry.message.tool_call_id), []).append(entry.message)
+        results.setdefault(str(entry.message.tool_call_id), []).append(entry.message.text)
     lines = _said(first.message, first.seq, unit.by)
     for call in first.message.tool_calls:
-        answers = results.get(call.id) or [Message(role="tool", content="")]
-        result = answers.pop(0).text
+        answers = results.get(call.id) or [""]
+        result = answers.pop(0)
         if not unit.by or call.name != TRANSFER:
             lines.append(_call_line(call, result, first.seq, unit.by))
     return lines
@@ -138,10 +138,10 @@ def _hash(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
 
 
-def _given(rest: Any) -> _Leaves:
+def _given(rest: dict[str, Any]) -> _Leaves:
     """What a call was asked with beside its names: a group each, so that nobody takes it for the answer."""
     found = _Leaves()
-    for key, value in rest.items() if isinstance(rest, dict) else (("", rest),):
+    for key, value in rest.items():
         label = label_of(key)
         found.walk(value, label, found.row(label if isinstance(value, dict) else ""), 0)
     found.facts = _alike(found.facts)
@@ -163,7 +163,7 @@ def _lists_in(line: Line) -> dict[str, int]:
     return {key: count for key, count in Counter(keys).items() if key and count > 1}
 
 
-def _split_arguments(arguments: Any) -> tuple[list[str], Any]:
+def _split_arguments(arguments: Any) -> tuple[list[str], dict[str, Any]]:
     """The first short scalar arguments, which name what was asked about; and all others."""
     if not isinstance(arguments, dict):
         return [], {"input": arguments} if arguments else {}
@@ -180,9 +180,9 @@ def _split_arguments(arguments: Any) -> tuple[list[str], Any]:
     return names, rest
 
 
-def _headed(rest: Any) -> str:
+def _headed(rest: dict[str, Any]) -> str:
     """The head of the first text among `rest`: a handle that says nothing would name nothing."""
-    first = next((value for value in rest.values() if isinstance(value, str)), "") if isinstance(rest, dict) else ""
+    first = next((value for value in rest.values() if isinstance(value, str)), "")
     text = clean(first[:MAX_TEXT])
     return f"{text[:NAME_HEAD]}…" if len(text) > NAME_HEAD else text
 
@@ -206,7 +206,7 @@ def _asked(arguments: Any) -> list[str]:
     return list(found)
 
 
-def _said(message: Message, seq: int, by: str = "") -> list[Line]:
+def _said(message: Message, seq: int, by: str) -> list[Line]:
     facts = _numbered(islice(_text_facts(message.text, said=True), MAX_LEAVES))
     if not facts:
         return []

@@ -1,0 +1,82 @@
+"""How a build is told: the shapes that the API shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.context import explain
+from holdfast.context.explain import RECALLED_BYTES, BuildRecord, Run, decode_record, encode_record
+from holdfast.context.policies import policy
+from holdfast.context.settings import parse
+from holdfast.context.trail import Prefix
+from holdfast.context.window import Compaction, Room, Window
+from holdfast.tokens import STORED
+
+
+def test_a_run_is_told_with_its_ends() -> None:
+    assert Run(3, 5, "evicted", "too old", 70).to_wire() == {
+        "from": 3, "to": 5, "decision": "evicted", "reason": "too old", "tokens": 70
+    }  # fmt: skip
+
+
+def test_what_is_recalled_is_told_where_it_is_anything() -> None:
+    """By ids, with what it takes; what might have been, and what the session knew from its beginning, stand beside it."""
+    assert explain.recalled([], 0, []) == {}
+    assert explain.recalled(["a", "b"], 9, []) == {"ids": ["a", "b"], "tokens": 9}
+    assert explain.recalled([], 0, ["no room"], ["c"]) == {"missed": ["no room"], "known": ["c"]}
+
+
+def test_as_many_ids_are_kept_as_a_record_has_room_for() -> None:
+    """To the byte, the first ones."""
+    whole = ["x" * 1024] * 4
+    assert explain.recorded(whole) == tuple(whole)
+    assert explain.recorded([*whole, "y"]) == tuple(whole)
+    assert explain.recorded(["é" * (RECALLED_BYTES // 2)]) != ()
+    assert explain.recorded(["é" * (RECALLED_BYTES // 2) + "x", "y"]) == ()
+    assert explain.recorded(["\ud800"]) == ("\ud800",)
+
+
+def test_compactions_are_told_in_their_order() -> None:
+    window = Window(Room(100, STORED))
+    assert explain.compactions(window) == []
+    window.compaction = Compaction(4, 9, "kelp", 7)
+    window.summary = Compaction(0, 3, "They spoke.", 5, "summary")
+    assert explain.compactions(window) == [
+        {"kind": "summary", "from": 0, "to": 3, "tokens": 5},
+        {"kind": "digest", "from": 4, "to": 9, "tokens": 7},
+    ]
+
+
+@pytest.mark.parametrize(("before", "whole"), [(None, None), (3, True), (4, False)])
+def test_a_prefix_is_whole_where_it_is_the_prompt_before(before: int | None, whole: bool | None) -> None:
+    """Where that one is not known, nobody can say."""
+    told = explain.prefix(Prefix(3, before), None)
+    assert told == {"messages": 3, "before": before, "whole": whole, "broken": None}
+    broke = explain.Broken(3, 7, "the room was full")
+    assert explain.prefix(Prefix(3, before), broke)["broken"] == {"message": 3, "seq": 7, "why": "the room was full"}
+
+
+def test_a_policy_is_told_as_it_could_be_asked_for() -> None:
+    """With the keys that were left to their defaults; the agent's own model has no name."""
+    for given in (
+        {"strategy": "token_window", "budget": 900, "preserve_recent": 3, "target": 0.5},
+        {"strategy": "summary_buffer", "budget": 900, "threshold": 0.9, "target": 0.4, "summarizer_llm": "none"},
+        {"strategy": "summary_buffer", "budget": 900, "threshold": 0.9, "target": 0.4, "summarizer_llm": "fast"},
+        {"strategy": "clear_tool_results", "keep": 2, "trigger": 50},
+    ):
+        told = explain.policy(policy(parse(given)))
+        assert {key: told[key] for key in given} == given
+        told.pop("max_history_turns", None)
+        assert explain.policy(policy(parse(told))) == told
+    own = explain.policy(policy(parse({"strategy": "summary_buffer"})))
+    assert "summarizer_llm" not in own
+
+
+def test_a_record_is_read_back_and_one_of_another_version_is_none() -> None:
+    record = BuildRecord(
+        limit=1, input_budget=2, overhead=3, factor=1.5, dialect="openai", messages=4, common=5, frontier=6, summary="s",
+        recalled=("a",), recalled_tokens=7, missed=("no room",), known=("c",),
+    )  # fmt: skip
+    assert decode_record(encode_record(record)) == record
+    assert record.told_recalled() == {"ids": ["a"], "tokens": 7, "missed": ["no room"], "known": ["c"]}
+    assert decode_record(b"{}") is None

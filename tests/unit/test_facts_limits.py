@@ -1,0 +1,137 @@
+"""Where reading ends: how much of a source is read, what names a call, and from where on a value is another kind of value."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.context.digest.facts import FAILURE, MAX_LEAVES, OUTCOME, lines_of
+from holdfast.context.values import DIGITS, IDENTIFIER, MAX_KEY, NAME, WORD, prose_weight
+from holdfast.domain.messages import Message
+from tests.unit.test_facts import answered, line, pairs, said, units
+
+
+def test_of_a_key_with_several_values_it_is_known_how_many() -> None:
+    """Of the source itself: rows tell their own."""
+    result = {"codes": ["ZQ1", "ZQ2"], "gates": ["G1", "G2", "G3"], "state": "open", "rows": [{"n": "N1"}, {"n": "N2"}]}
+    assert line(result).counts == {"codes": 2, "gates": 3}
+    assert line({"codes": ["ZQ1"], "state": "open"}).counts == {}
+    assert line({"id": ["A1", "A2", "A3"]}).counts == {"id": 2}, "the handle has the first"
+
+
+def test_what_is_no_json_is_told_as_it_stands() -> None:
+    """Arguments that break off, too: the call is named by their beginning."""
+    broken = '{"order_id": "K-113", "items": ["P-77"'
+    found = line("ok", broken)
+    assert found.handle == 'look({"order_id": "K-113", "i…)'
+    assert [(fact.key, fact.value) for fact in found.facts] == [("input", broken), ("", "ok")]
+    assert found.asked == []
+    assert line("ok", "x" * 24).handle == f"look({'x' * 24})"
+    assert line("ok", "x" * 25).handle == f"look({'x' * 24}…)"
+    assert pairs('{"state": "open"') == [("", '{"state": "open"')]
+
+
+def test_a_handle_has_room_for_the_first_arguments_to_the_character() -> None:
+    """In order, while they are short; the first one alone may be as long as a command, and more than that tells its head."""
+    assert line("ok", {"a": "x" * 20, "b": "y" * 24, "c": "z"}).handle == f"look({'x' * 20}, {'y' * 24})"
+    assert line("ok", {"a": "x" * 20, "b": "y" * 26, "c": "z"}).handle == f"look({'x' * 20}, {'y' * 26})"
+    assert line("ok", {"a": "x" * 20, "b": "y" * 27, "c": "z"}).handle == f"look({'x' * 20}, z)"
+    assert line("ok", {"a": "x", "b": "y" * (MAX_KEY + 1)}).handle == "look(x)"
+    assert line("ok", {"a": "x" * 100}).handle == f"look({'x' * 100})"
+    assert line("ok", {"a": "x" * 101}).handle == f"look({'x' * 24}…)"
+    assert line("ok", {"a": 5, "b": None, "c": "", "d": [], "e": {}}).handle == "look(5)"
+
+
+def test_the_names_of_arguments_are_asked_for_nested_ones_too() -> None:
+    """Of a list the first four say what they are like."""
+    arguments = {"rows": [{f"n{at}": at} for at in range(6)], "to": {"city": "Oslo"}}
+    assert sorted(line("ok", arguments).asked) == ["city", "n0", "n1", "n2", "n3", "rows", "to"]
+
+
+def test_twelve_levels_are_read_and_no_more() -> None:
+    """Of results and of arguments, whatever they are made of."""
+    for depth, found in ((12, ["QW12ER"]), (13, [])):
+        for text in (
+            "[" * depth + '"QW12ER"' + "]" * depth,
+            '{"a":' * (depth + 1) + '"QW12ER"' + "}" * (depth + 1),
+            '{"a":' * (depth - 1) + '["QW12ER"]' + "}" * (depth - 1),
+        ):
+            assert [value for _, value in pairs(text) if value == "QW12ER"] == found
+            asked = line("ok", f'{{"rows":{text}}}').facts
+            assert [fact.value for fact in asked if fact.value == "QW12ER"] == found
+
+
+def test_of_one_source_so_many_facts_are_read() -> None:
+    """The first ones, of whatever it is made of."""
+    values = [f"QW12{at}" for at in range(MAX_LEAVES + 9)]
+    for result in (values, {value: value for value in values}, {"rows": [{"code": value} for value in values]}):
+        assert [value for _, value in pairs(result)] == values[:MAX_LEAVES]
+    assert said("\n".join(f"{value}." for value in values)) == [f"{value}." for value in values[:MAX_LEAVES]]
+
+
+def test_what_another_agent_said_and_called_names_it() -> None:
+    """A bracket would end the name of the tool."""
+    other = replace(answered("look", {"id": "A1"}, "ok"), by="bob (the 2nd")
+    [found] = lines_of(other)
+    assert found.handle == "agent bob the 2nd's look(A1)"
+    words = replace(units(Message(role="assistant", content="Kelp is due."))[0], by="bob (the 2nd")
+    [spoken] = lines_of(words)
+    assert spoken.handle == "agent bob (the 2nd said"
+
+
+@pytest.mark.parametrize(("length", "firm"), [(60, True), (61, False)])
+def test_a_short_result_is_all_outcome(length: int, firm: bool) -> None:
+    """It is told for what it says, and weighs one more for that."""
+    text = "x" * (length - 7) + " QW12ER"
+    [fact] = line(text).facts
+    assert (fact.firm, fact.weight) == (firm, prose_weight(text) + firm)
+
+
+@pytest.mark.parametrize(("length", "tried"), [(400, True), (401, False)])
+def test_a_short_error_weighs_more_with_what_led_to_it(length: int, tried: bool) -> None:
+    """Four times; a long result is more than an error, and what is said in sentences was not tried."""
+    arguments = {"id": "A1", "rows": [{"sku": "P-77"}], "why": "because the customer has asked for it again"}
+    text = f"Error: P-77 is gone. {'and so on ' * 50}"[:length]
+    facts, fine = (line(result, arguments).facts for result in (text, "fine " * 20))
+    factors = {fact.value: round(fact.weight / was.weight, 2) for fact, was in zip(facts[:2], fine[:2], strict=True)}
+    assert factors == {"P-77": 4.0 if tried else 1.0, arguments["why"]: 1.0}
+
+
+def test_numbers_and_yes_or_no_weigh_little() -> None:
+    """An amount is no identifier, however many digits it has, and one of three says even less."""
+    result = {"n": 123, "sum": 1234, "big": 12345678, "ok": True, "path": "x" * FAILURE, "state": "open"}
+    weights = {fact.key: fact.weight for fact in line(result).facts if fact.key != "path"}
+    assert weights == {"n": 0.4, "sum": DIGITS, "big": DIGITS, "ok": 0.3, "state": WORD}
+    weights = {fact.key: fact.weight for fact in line(result | {"state": "failed"}).facts}
+    assert weights["state"] == WORD + 1.0, "what went wrong says more"
+    assert pairs({"yes": True, "no": False}) == [("yes", "true"), ("no", "false")]
+
+
+def test_a_pair_is_a_short_key_with_a_short_value() -> None:
+    """Not a sentence with a colon in it, nor an address, nor an assignment that calls something."""
+    for key, value in (("Carrier", "x" * 80), ("a b c d", "x"), ("see", "http://kelp.example"), ("x =", "(4)")):
+        text = f"{key}: {value}" if "=" not in key else f"{key} {value}"
+        assert (pairs(text)[0][0] != "") == (key in {"Carrier", "a b c d"})
+    assert pairs(f"Carrier: {'x' * 81}")[0][0] == ""
+    assert pairs("a b c d e: x")[0][0] == ""
+
+
+def test_half_of_the_words_under_a_key_make_the_others_identifiers() -> None:
+    """Of one length, letters and digits only: of fewer they stay words."""
+    for codes, weight in (
+        (["QW12ER", "GXWCPN"], IDENTIFIER),
+        (["QW12ER", "GXWCPN", "HATHAT"], NAME),
+        (["QW12ER", "GXWCP"], NAME),
+        (["QW12ER", "GX.CPN"], NAME),
+    ):
+        found = line({"codes": codes, "path": "x" * OUTCOME}).facts
+        assert {fact.value: fact.weight for fact in found}[codes[1]] == weight
+
+
+def test_rows_of_an_answer_are_numbered_behind_those_of_the_question() -> None:
+    """Neither is taken for the other; the source itself stays 0."""
+    arguments = {"id": "A1", "rows": [{"sku": "P-77"}, {"sku": "P-78"}]}
+    found = line({"state": "open", "items": [{"sku": "Q-11"}, {"sku": "Q-12"}]}, arguments)
+    groups = {fact.value: fact.group for fact in found.facts}
+    assert 0 == groups["open"] < groups["P-77"] < groups["P-78"] <= found.given < groups["Q-11"] < groups["Q-12"]
+    assert [found.list_of(groups[value]) for value in ("open", "P-77", "P-78", "Q-11")] == ["", "rows", "rows", "items"]

@@ -1,0 +1,117 @@
+"""Policies on windows of their own: when one is due, which units leave, and what is cut, to the token and to the message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.context.policies import Policy, policy
+from holdfast.context.settings import parse
+from holdfast.context.units import units_of
+from holdfast.context.window import Room, Window
+from holdfast.domain.log import extend
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry, Tail
+from holdfast.tokens import STORED
+from tests.unit.rounds import call, reply, user
+
+
+def entries_of(*rounds: list[Message], tokens: int | None = None, pinned: Sequence[int] = ()) -> list[Entry]:
+    said = [message for messages in rounds for message in messages]
+    new = [
+        NewEntry(message=one, tokens=tokens or STORED.message(one), timestamp=0, pinned=at in pinned)
+        for at, one in enumerate(said)
+    ]
+    return extend(Tail(), new)[0]
+
+
+def window_of(entries: Sequence[Entry], room: int) -> Window:
+    """All of them, as it is before anything leaves."""
+    window = Window(Room(room, STORED))
+    for unit in units_of(entries):
+        window.grow(unit)
+    return window
+
+
+def made(name: str, **options: Any) -> Policy:
+    return policy(parse({"strategy": name, **options}))
+
+
+def sent(window: Window) -> list[int]:
+    """Places of the units that are sent."""
+    return [unit.first for unit in (*window.head, *window.units)]
+
+
+TALK = [user("task"), *[message for at in range(5) for message in (reply(f"answer {at}"), user(f"question {at}"))]]
+"""Eleven messages: the task at 0, questions at 2, 4, 6, 8, 10."""
+
+
+@pytest.mark.parametrize("rule", [made("token_window"), made("digest"), made("salience"), made("buffer_window")])
+def test_a_step_is_due_when_the_room_is_exceeded(rule: Policy) -> None:
+    """Not where it is full; and never, where everything is sent."""
+    entries = entries_of(*TALK, tokens=10)
+    assert not rule.due(window_of(entries, 110))
+    assert rule.due(window_of(entries, 109))
+    assert not made("none").due(window_of(entries, 10))
+
+
+def test_past_its_threshold_a_summary_without_a_model_is_due() -> None:
+    """The digest stands in where no model summarizes; with one, only what the room cannot hold leaves at once."""
+    entries = entries_of(*TALK, tokens=10)
+    alone = made("summary_buffer", threshold=0.5, target=0.4, summarizer_llm="none")
+    assert not alone.due(window_of(entries, 220))
+    assert alone.due(window_of(entries, 219))
+    assert alone(window_of(entries, 219)).tokens < 110
+    helped = made("summary_buffer", threshold=0.5, target=0.4, summarizer_llm="fast")
+    assert not helped.due(window_of(entries, 110))
+    assert helped.due(window_of(entries, 109))
+
+
+def test_a_window_of_messages_is_due_when_a_whole_unit_can_go() -> None:
+    """Calls and results are messages, too, and leave together: of two with four messages one is enough for three."""
+    rounds = [user("task"), call("get", {"id": "A1"}, "ok"), call("get", {"id": "A2"}, "ok")]
+    for size, due, left in (
+        (5, False, [0, 1, 3]),
+        (4, True, [1, 3]),
+        (3, True, [1, 3]),
+        (2, True, [3]),
+        (1, True, [3]),
+    ):
+        rule = made("buffer_window", window_size=size)
+        window = window_of(entries_of(*rounds), 10**6)
+        assert rule.due(window) == due
+        after = rule(window)
+        assert [unit.first for unit in after.units] == left
+        assert [unit.first for unit in after.head] == ([0] if due else []), "the question is the current one"
+
+
+def test_a_head_that_holds_an_old_question_is_due() -> None:
+    """It stood there as the current message, which it is no more."""
+    rule = made("head_tail", window_size=3)
+    entries = entries_of(user("task"), user("first"), reply("a"), reply("b"), reply("c"), reply("d"))
+    before = rule(window_of(entries, 10**6))
+    assert sent(before) == [0, 1, 3, 4, 5]
+    assert not rule.due(before)
+    before.grow(units_of(entries_of(*[reply("x")] * 6, user("second")))[-1])
+    assert rule.due(before)
+    assert sent(rule(before)) == [0, 4, 5, 6]
+
+
+def test_recent_messages_stay_when_the_rest_has_left() -> None:
+    """A step goes down to its target, but not into the newest `preserve_recent` messages; without one, no further than it must."""
+    entries = entries_of(*TALK, tokens=40)
+    for recent, share, left in ((1, 0.5, [0, 6, 7, 8, 9, 10]), (6, 0.5, [0, 5, 6, 7, 8, 9, 10]), (1, 0.2, [0, 9, 10])):
+        rule = made("token_window", budget=400, preserve_recent=recent, target=share)
+        assert sent(rule(window_of(entries, 400))) == left
+
+
+def test_the_newest_message_alone_is_cut_when_all_others_have_left() -> None:
+    """Before that the last older one leaves, however short it could be cut."""
+    rounds = [user("task"), reply("well " * 200), call("get", {"id": "A1"}, "row " * 600)]
+    after = made("token_window", budget=300, preserve_recent=5)(window_of(entries_of(*rounds), 300))
+    assert sent(after) == [0, 2]
+    assert after.body <= 300
+    assert 3 in after.cuts
+    assert 1 not in after.cuts

@@ -1,0 +1,108 @@
+"""Reasoning beside a message, as clients keep it: which of it is read, and whose it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.context.reasoning import Thought, beside, call_signature, signature_of, thoughts
+from holdfast.domain.messages import Message, Part, ToolCall
+
+CLAUDE, GOOGLE = "anthropic-claude-v1", "google-gemini-v1"
+
+
+@pytest.mark.parametrize(
+    ("extra", "found"),
+    [
+        ({}, []),
+        ({"thinking_blocks": [{"type": "thinking", "thinking": "hm"}]}, [Thought("hm", "anthropic")]),
+        (
+            {"thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}]},
+            [Thought("hm", "anthropic", "s")],
+        ),
+        ({"thinking_blocks": [{"type": "thinking", "signature": "s"}]}, [Thought("", "anthropic", "s")]),
+        (
+            {"thinking_blocks": [{"type": "redacted_thinking", "data": "d", "thinking": "no", "signature": "no"}]},
+            [Thought(vendor="anthropic", sealed="d")],
+        ),
+        (
+            {"reasoning_details": [{"type": "reasoning.text", "text": "hm", "summary": "h", "signature": "s"}]},
+            [Thought("hm", "anthropic", "s")],
+        ),
+        (
+            {"reasoning_details": [{"type": "reasoning.text", "text": "hm", "signature": "s", "format": CLAUDE}]},
+            [Thought("hm", "anthropic", "s")],
+        ),
+        (
+            {"reasoning_details": [{"type": "reasoning.summary", "summary": "in short", "format": GOOGLE}]},
+            [Thought("in short", "gemini")],
+        ),
+        ({"reasoning_details": [{"type": "reasoning.text", "signature": "s"}]}, [Thought("", "anthropic", "s")]),
+        ({"reasoning_details": [{"type": "reasoning.text", "text": "hm", "format": "other"}]}, [Thought("hm")]),
+        (
+            {"reasoning_details": [{"type": "reasoning.encrypted", "data": "d", "id": "c", "format": GOOGLE}]},
+            [Thought(vendor="gemini", sealed="d", call_id="c")],
+        ),
+        ({"reasoning_content": "hm", "reasoning": "other"}, [Thought("hm")]),
+        ({"reasoning_content": " \n", "reasoning": "hm"}, [Thought("hm")]),
+    ],
+)
+def test_each_field_is_read_as_its_client_writes_it(extra: dict[str, Any], found: list[Thought]) -> None:
+    """A summary stands for the text where there is none; a `format` that nobody knows is nobody's."""
+    assert thoughts(Message(role="assistant", content="ok", extra=extra)) == found
+
+
+def test_the_first_source_that_has_any_reasoning_is_the_one() -> None:
+    """Parts of the content, then blocks, then details, then plain text: the others say the same again."""
+    blocks = {"thinking_blocks": [{"type": "thinking", "thinking": "in blocks"}]}
+    details = {"reasoning_details": [{"type": "reasoning.text", "text": "in details"}]}
+    plain = {"reasoning_content": "in words"}
+    everything = {**blocks, **details, **plain}
+    content = (Part("thinking", extra={"thinking": "in parts", "signature": "s"}), Part("text", "ok"))
+    said = Message(role="assistant", content=content, extra=everything)
+    assert thoughts(said) == [Thought("in parts", "anthropic", "s")]
+    assert beside(said) == []
+    for extra, text in ((everything, "in blocks"), ({**details, **plain}, "in details"), (plain, "in words")):
+        said = Message(role="assistant", content=(Part("text", "ok"),), extra=extra)
+        assert [thought.text for thought in thoughts(said)] == [text]
+        assert beside(said) == thoughts(said)
+
+
+@pytest.mark.parametrize("empty", [[], [{}], ["?", 5], "?", None, [{"type": "thinking", "thinking": ""}]])
+def test_what_holds_no_reasoning_hides_none(empty: Any) -> None:
+    """Fields that are there and empty, or of another kind than a client would write."""
+    said = {"thinking_blocks": empty, "reasoning_details": empty, "reasoning_content": 5, "reasoning": "hm"}
+    assert thoughts(Message(role="assistant", content="ok", extra=said)) == [Thought("hm")]
+    sealed = {"thinking_blocks": [{"type": "redacted_thinking", "data": "d"}], "reasoning": "hm"}
+    assert thoughts(Message(role="assistant", extra=sealed)) == [Thought(vendor="anthropic", sealed="d")]
+
+
+def test_reasoning_goes_back_to_whom_it_is_signed_by() -> None:
+    """By a signature, or sealed in whole; what is not signed is words to everybody."""
+    for thought in (Thought("hm", "gemini", "s"), Thought(vendor="gemini", sealed="d")):
+        assert thought.signed_by("gemini")
+        assert not thought.signed_by("anthropic")
+    assert not Thought("hm", "gemini").signed_by("gemini")
+    assert not Thought("hm", None, "s").signed_by("gemini")
+
+
+@pytest.mark.parametrize("name", ["thoughtSignature", "thought_signature"])
+def test_signatures_of_google_are_found_where_its_clients_put_them(name: str) -> None:
+    """In the fields themselves before what is nested in them; and on a call, in the call or in its function."""
+    for fields in ({name: "s"}, {"extra_content": {"google": {name: "s"}}}, {"provider_specific_fields": {name: "s"}}):
+        assert signature_of(fields) == "s"
+        assert call_signature(ToolCall("c", "look", "{}", extra=fields)) == "s"
+        assert call_signature(ToolCall("c", "look", "{}", function_extra=fields)) == "s"
+    nested = {"extra_content": {"google": {name: "second"}}, "provider_specific_fields": {name: "third"}}
+    assert signature_of({name: "first", **nested}) == "first"
+    assert signature_of({name: "", **nested}) == "second"
+    empty: list[dict[str, Any]] = [
+        {},
+        {name: 5},
+        {"extra_content": "?"},
+        {"extra_content": {"google": "?"}},
+        {"extra_content": {}},
+    ]
+    for wrong in empty:
+        assert signature_of(wrong) is None

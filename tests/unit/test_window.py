@@ -1,0 +1,157 @@
+"""The moves of a window, one at a time: what goes where, what is sent, and what each of them costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.context.cut import MIN_CUT
+from holdfast.context.digest.pool import EMPTY
+from holdfast.context.units import units_of
+from holdfast.context.window import Compaction, Room, Window
+from holdfast.domain.log import extend
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry, Tail
+from holdfast.tokens import STORED
+from tests.unit.rounds import call, reply, user
+
+ROUNDS = [user("task"), reply("a"), user("next"), call("get", {"id": "A1"}, "ok"), reply("b"), user("now"), reply("c")]
+"""Units at 0, 1, 2, 3 (two messages), 5, 6 and 7: the task, and a current message at 6."""
+SUMMARY = Compaction(0, 1, "They spoke.", 9, "summary")
+DIGEST = Compaction(2, 4, "get(A1): ok", 7)
+
+
+def window_of(rounds: Sequence[list[Message]] = ROUNDS, pinned: Sequence[int] = (), room: int = 10**6) -> Window:
+    said = [message for messages in rounds for message in messages]
+    new = [
+        NewEntry(message=message, tokens=STORED.message(message), timestamp=0, pinned=at in pinned)
+        for at, message in enumerate(said)
+    ]
+    window = Window(Room(room, STORED))
+    for unit in units_of(extend(Tail(), new)[0]):
+        window.grow(unit)
+    return window
+
+
+def places(window: Window) -> tuple[list[int], list[int], list[int]]:
+    """Of the head, of the rest, and of what left."""
+    head, rest, left = ([unit.first for unit in units] for units in (window.head, window.units, window.left))
+    return head, rest, left
+
+
+def seqs(entries: Sequence[Entry | None]) -> list[int | None]:
+    return [entry.seq if entry else None for entry in entries]
+
+
+def consistent(window: Window) -> bool:
+    """Whether what it reckons is what its messages take."""
+    return window.tokens == sum(map(STORED.message, window.messages()))
+
+
+def test_what_must_stay_moves_to_the_head_when_it_is_dropped() -> None:
+    """The newest unit stays, whatever the number; what stood in the head for nothing goes."""
+    window = window_of(pinned=[4])
+    assert places(window.drop(0)) == ([], [0, 1, 2, 3, 5, 6, 7], [])
+    assert places(window.drop(-1)) == places(window.drop(0))
+    assert places(window.drop(4)) == ([0, 3], [5, 6, 7], [1, 2])
+    assert places(window.drop(6)) == places(window.drop(99)) == ([0, 3, 6], [7], [1, 2, 5])
+    assert places(window.drop(4, keeping={2})) == ([0, 2, 3], [5, 6, 7], [1])
+    assert places(window.drop(4, keeping={2}).drop(1)) == ([0, 3], [6, 7], [1, 2, 5])
+    assert places(window.drop(4, keeping={2}).drop(1, keeping={2})) == ([0, 2, 3], [6, 7], [1, 5])
+    assert places(window.drop(2).drop(2)) == places(window.drop(4))
+    for number in range(8):
+        assert consistent(window.drop(number))
+
+
+def test_a_task_is_an_ordinary_unit_where_it_is_not_anchored() -> None:
+    window = window_of()
+    window.anchored = False
+    assert places(window.drop(6)) == ([6], [7], [0, 1, 2, 3, 5])
+
+
+def test_compactions_stand_before_the_current_message_and_behind_the_task() -> None:
+    """The summary first: it tells of what was before; and every message knows its entry."""
+    window = window_of().drop(6).overlay(DIGEST, EMPTY)
+    window.summary = SUMMARY
+    said = ["task", SUMMARY.text, DIGEST.text, "now", "c"]
+    assert [message.text for message in window.messages()] == said
+    assert seqs(window.sources()) == [0, None, None, 6, 7]
+    assert window.asked_at() == 3
+    assert window.tokens - window.body == DIGEST.tokens
+    assert window.body - window.head_tokens - window.tail_tokens == SUMMARY.tokens
+    assert [message.text for message in window.unsummarized().messages()] == [said[0], *said[2:]]
+    assert window.unsummarized().asked_at() == 2
+
+
+def test_the_current_message_is_found_where_it_stands() -> None:
+    """In the rest, before or behind the compactions in the head, or as the task itself; or there is none."""
+    assert window_of().asked_at() == 6
+    assert window_of().drop(5).asked_at() == 1
+    assert window_of(pinned=[1, 3]).drop(6).asked_at() == 4, "calls with their results are several messages"
+    alone = window_of([user("task"), reply("a"), call("get", {}, "ok"), reply("b")])
+    assert alone.asked_at() == 0
+    laid = alone.drop(3).overlay(DIGEST, EMPTY)
+    assert [message.text for message in laid.messages()] == ["task", DIGEST.text, "b"]
+    assert laid.asked_at() == 0
+    assert window_of([reply("a"), reply("b")]).asked_at() is None
+    assert Window(Room(9, STORED)).asked_at() is None
+
+
+def test_a_summary_takes_the_place_of_all_up_to_its_last_message() -> None:
+    """Whole units only: one whose last message it does not cover stays. The digest and an earlier summary go."""
+    window = window_of().drop(1).overlay(DIGEST, b"pool")
+    window.summary = Compaction(0, 0, "Nothing yet.", 5, "summary")
+    for last, rest in ((1, [2, 3, 5, 6, 7]), (3, [3, 5, 6, 7]), (4, [5, 6, 7]), (99, [7])):
+        summary = Compaction(0, last, "They spoke.", 9, "summary")
+        laid = window.summarize(summary)
+        assert [unit.first for unit in laid.units] == rest
+        assert (laid.summary, laid.compaction, laid.pool, laid.left) == (summary, None, EMPTY, ())
+    assert window.summary.last == 0, "moves return a new window"
+
+
+def test_what_is_cut_is_counted_as_it_is_sent_and_forgotten_when_it_leaves() -> None:
+    long = window_of([user("task"), reply("well " * 300), call("get", {"id": "A1"}, "row " * 300), reply("b")])
+    assert long.whole() == {0, 1, 2, 3, 4}
+    cut = long.cut({1: 150, 3: 150})
+    assert set(cut.cuts) == {1, 3}
+    assert cut.whole() == {0, 2, 4}
+    assert consistent(cut)
+    assert cut.tokens < long.tokens
+    assert set(cut.drop(2).cuts) == {3}
+    assert cut.drop(2).left[0].entries[0].message.text == "well " * 300
+    assert not long.cut({0: 150}).cuts, "what is short already is not cut"
+    cleared = long.clear({3: Message(role="tool", content="gone", tool_call_id="c")})
+    assert cleared.cuts[3].cleared
+    assert cleared.whole() == {0, 1, 2, 4}
+    assert consistent(cleared)
+
+
+def test_messages_longer_than_a_floor_can_be_cut() -> None:
+    """Oldest first; one that takes just that is short enough."""
+    window = window_of([user("task"), reply("well " * 300), call("get", {"id": "A1"}, "row " * 200), reply("b")])
+    sized = window.cuttable(window.units, 0)
+    assert [seq for seq, _ in sized] == [0, 1, 2, 3, 4]
+    sizes = dict(sized)
+    assert window.cuttable(window.units, sizes[3]) == [(1, sizes[1])]
+    assert window.cuttable(window.units, sizes[3] - 1) == [(1, sizes[1]), (3, sizes[3])]
+    assert window.cuttable(window.units[2:]) == [(3, sizes[3])]
+    least = window.smallest()
+    assert places(least)[:2] == ([0], [4])
+    least = window_of([user("task " * 300), reply("well " * 300)]).smallest()
+    assert least.tokens <= 2 * MIN_CUT
+    assert set(least.cuts) == {0, 1}
+
+
+def test_a_copy_grows_by_itself() -> None:
+    """And so does a window whose messages were looked at before."""
+    window = window_of()
+    before, said = window.tokens, window.messages()
+    grown = window.copy()
+    unit = window_of([*ROUNDS, user("more")]).units[-1]
+    grown.grow(unit)
+    assert (window.tokens, window.messages()) == (before, said)
+    assert grown.tokens == before + STORED.message(unit.entries[0].message)
+    assert grown.current == unit.first != window.current
+    window.grow(unit)
+    assert window.messages() == grown.messages() == [*said, unit.entries[0].message]
+    assert consistent(window)
+    assert window.asked_at() == grown.asked_at() == len(said)
