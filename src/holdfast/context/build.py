@@ -314,12 +314,15 @@ def _first(request: Request, made: Callable[[Request], WorkingSet]) -> WorkingSe
 
 def _lesser(request: Request) -> Iterator[Request]:
     """A request, then with nothing kept free for what is recalled, then both without what is known from the beginning."""
-    spare = msgspec.structs.replace(request.recall, spare=True)
-    for introduction in (request.introduction, None) if request.introduction else (None,):
-        kept = msgspec.structs.replace(request, introduction=introduction)
-        yield kept
-        if request.recall.budgets:
-            yield msgspec.structs.replace(kept, recall=spare)
+    yield request
+    spare = msgspec.structs.replace(request.recall, spare=True) if request.recall.budgets else None
+    if spare is not None:
+        yield msgspec.structs.replace(request, recall=spare)
+    if request.introduction is not None:
+        bare = msgspec.structs.replace(request, introduction=None)
+        yield bare
+        if spare is not None:
+            yield msgspec.structs.replace(bare, recall=spare)
 
 
 def _from_store(
