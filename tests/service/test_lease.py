@@ -118,6 +118,34 @@ async def test_who_may_have_it_without_knowing_gives_it_back() -> None:
     assert table.released == [("sweep", "me")]
 
 
+async def test_who_is_cancelled_while_it_gives_it_back_gives_it_back() -> None:
+    """A process that ends then would keep everybody from its work until the lease is over."""
+    table, giving, given = Table(), asyncio.Event(), asyncio.Event()
+    release = table.release
+
+    async def slowly(name: str, holder: str) -> None:
+        giving.set()
+        await given.wait()
+        await release(name, holder)
+
+    table.release = slowly  # type: ignore[method-assign]
+    store: Any = table
+
+    async def work() -> None:
+        async with leased(store, "sweep", "me", lambda: 1, length=1000):
+            pass
+
+    task = asyncio.create_task(work())
+    await giving.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done(), "it waits for the end of what it began"
+    given.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert table.released == [("sweep", "me")]
+
+
 async def test_while_a_block_runs_it_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times as often as needed, and no more once the block is over."""
     store: Any = (table := Table())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.stores.base import Store
@@ -90,4 +91,14 @@ async def leased(
         yield lease if ours else None
     finally:
         if ours:
-            await lease.release()
+            await _to_its_end(lease.release())
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do it, whoever is cancelled meanwhile: a lease that is almost given back is nobody's until it expires."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
