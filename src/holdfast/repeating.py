@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
+
+import anyio
 
 
 class Repeated:
@@ -52,3 +55,15 @@ async def given_up(task: asyncio.Task[None] | None) -> None:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+async def ended(task: asyncio.Future[Any]) -> None:
+    """Return when `task` is done, however often its caller is told to give up; how it went does not matter any more."""
+    while not task.done():
+        with anyio.CancelScope(shield=True):
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                continue
+    if not task.cancelled():
+        task.exception()

@@ -137,9 +137,10 @@ async def test_who_is_cancelled_while_it_gives_it_back_gives_it_back() -> None:
 
     task = asyncio.create_task(work())
     await giving.wait()
-    task.cancel()
-    await asyncio.sleep(0)
-    assert not task.done(), "it waits for the end of what it began"
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done(), "it waits for the end of what it began, however often it is told to go"
     given.set()
     with pytest.raises(asyncio.CancelledError):
         await task

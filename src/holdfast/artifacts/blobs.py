@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
-from typing import Any, Final, Protocol
-
-import anyio
+from typing import Final, Protocol
 
 from holdfast.errors import StoreCorrupt
 from holdfast.stores.base import FOREVER, Store
@@ -115,15 +112,3 @@ async def gathered(chunks: AsyncIterable[bytes], size: int) -> AsyncIterator[byt
                 del buffer[:size]
     if buffer or not any_yet:
         yield bytes(buffer)
-
-
-async def ended(task: asyncio.Future[Any]) -> None:
-    """Return when `task` is done, however often its caller is told to give up; how it went does not matter any more."""
-    while not task.done():
-        with anyio.CancelScope(shield=True):
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError:
-                continue
-    if not task.cancelled():
-        task.exception()

@@ -19,8 +19,9 @@ from typing import Final, TypeVar
 
 import anyio.to_thread
 
-from holdfast.artifacts.blobs import CHUNK, Home, ended, gathered, missing
+from holdfast.artifacts.blobs import CHUNK, Home, gathered, missing
 from holdfast.errors import StoreCorrupt, StoreUnavailable
+from holdfast.repeating import ended
 from holdfast.stores.base import Store
 
 T = TypeVar("T")

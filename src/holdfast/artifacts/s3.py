@@ -9,8 +9,9 @@ from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from holdfast.artifacts.blobs import CHUNK, Home, ended, missing
+from holdfast.artifacts.blobs import CHUNK, Home, missing
 from holdfast.errors import MissingExtra, StoreUnavailable
+from holdfast.repeating import ended
 from holdfast.stores.base import Store
 
 try:

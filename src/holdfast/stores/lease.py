@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.repeating import ended
 from holdfast.stores.base import Store
 
 _log = logging.getLogger("holdfast.leases")
@@ -91,14 +91,8 @@ async def leased(
         yield lease if ours else None
     finally:
         if ours:
-            await _to_its_end(lease.release())
-
-
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Do it, whoever is cancelled meanwhile: a lease that is almost given back is nobody's until it expires."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await task
-        raise
+            releasing = asyncio.ensure_future(lease.release())
+            try:
+                await asyncio.shield(releasing)
+            finally:  # one that is almost given back is nobody's until it expires
+                await ended(releasing)
