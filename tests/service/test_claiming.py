@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -397,8 +398,9 @@ async def test_every_end_of_a_turn_frees_the_session(way: Callable[[Holdfast, St
         await say(two, "next", session_queue="reject")
 
 
-async def test_a_claim_that_cannot_be_given_back_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The turn's own error is what its caller is told."""
+@asynccontextmanager
+async def _kept_claim(tmp_path: Path) -> AsyncIterator[tuple[Holdfast, Holdfast, Stage, Clock]]:
+    """Two openings of a database, with a session that a turn of the first one could not give back."""
     clock = Clock()
     async with on_stage(f"sqlite:///{tmp_path}/s.db", openings=2, clock=clock) as ([one, two], stage):
         store = one.engine.life.store
@@ -409,15 +411,49 @@ async def test_a_claim_that_cannot_be_given_back_expires(tmp_path: Path, monkeyp
                 raise StoreUnavailable("the disk is full")
             return await append(ref, write)
 
-        monkeypatch.setattr(store, "append", failing)
-        stage.failure = ModelUnavailable("gone")
-        with pytest.raises(ModelUnavailable):
-            await say(one, "a")
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(store, "append", failing)
+            stage.failure = ModelUnavailable("gone")
+            with pytest.raises(ModelUnavailable):  # the turn's own error is what its caller is told
+                await say(one, "a")
+            with pytest.raises(StoreUnavailable):
+                await say(one, "b", session_queue="reject")
         stage.failure = None
+        assert await claim_of(one) is not None
+        yield one, two, stage, clock
+
+
+async def test_a_claim_that_cannot_be_given_back_expires(tmp_path: Path) -> None:
+    """For other servers, who cannot tell whether its turn has ended."""
+    async with _kept_claim(tmp_path) as (_, two, _, clock):
         with pytest.raises(SessionBusy):
             await say(two, "b", session_queue="reject")
         clock.now += LEASE
         await say(two, "b", session_queue="reject")
+
+
+@pytest.mark.parametrize("mode", ["reject", "queue", "interrupt"])
+async def test_a_process_does_not_wait_for_what_it_could_not_give_back(mode: str, tmp_path: Path) -> None:
+    """It knows that the turn has ended: the next one goes on as soon as the store does."""
+    async with _kept_claim(tmp_path) as (one, two, _, _):
+        one.engine.queues.pause = _nobody_waits
+        assert await say(one, "b", session_queue=mode) == "re: b"
+        assert await claim_of(one) is None
+        assert await say(two, "c", session_queue="reject") == "re: c"
+
+
+async def _nobody_waits(seconds: float) -> None:
+    raise AssertionError(f"waited for {seconds} seconds")
+
+
+async def test_a_process_waits_for_others_on_its_database(tmp_path: Path) -> None:
+    """Their claims are theirs, whatever this process could not give back."""
+    async with on_stage(f"sqlite:///{tmp_path}/s.db", openings=2) as ([one, two], stage):
+        running = await begun(two, stage, "a")
+        with pytest.raises(SessionBusy):
+            await say(one, "b", session_queue="reject")
+        stage.go_on()
+        assert await running == "re: a"
 
 
 @pytest.mark.parametrize("tools", [False, True])

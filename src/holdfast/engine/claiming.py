@@ -46,7 +46,7 @@ class Claiming:
     Args:
         store: the tenant's, as it is.
         ref: which session.
-        holder: an identifier that nobody else uses.
+        holder: an identifier that nobody else uses: the process's, `-`, and a number.
         clock: milliseconds since the epoch.
         told: called when the turn is wanted by another server, or was taken over (`taken`).
         every: milliseconds between two looks whether it is wanted, at most `RENEWED`.
@@ -182,6 +182,17 @@ class Claiming:
                 pass
             except StoreError as exc:
                 _log.warning("the claim on session %r could not be given back: it expires", self._ref.id, exc_info=exc)
+
+    async def freed(self) -> bool:
+        """Whether the session's claim was that of an earlier turn of this process, and is given back now.
+
+        That turn has ended, or this one would not have come up, and the store failed when it would have given its claim back.
+        """
+        claim = (await self._store.get(self._ref)).claim
+        if claim is None or claim.holder.rpartition("-")[0] != self._holder.rpartition("-")[0]:
+            return False
+        await self._store.append(self._ref, Append(timestamp=self._clock(), release=claim.holder))
+        return True
 
     # -- while a model is thinking -----------------------------------------
 

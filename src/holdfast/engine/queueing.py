@@ -197,6 +197,8 @@ class Hold:
                 if await claiming.hold(session):
                     break
             except SessionBusy as busy:
+                if await claiming.freed():
+                    continue
                 if self.mode == "reject":
                     raise
                 self.stopped = self.stopped or self.mode == "interrupt"
