@@ -180,6 +180,42 @@ async def test_memory_is_bounded() -> None:
         assert kept == list(range(5, MOST + 5))
 
 
+async def test_a_session_in_use_is_not_the_one_idle_longest() -> None:
+    """However many others come after it."""
+    side = Side(SETTINGS["digest"], forgets=False)
+    async with side.hf:
+        first = await side.hf.session("first")
+        await first.send("hello")
+        warm = side.hf.engine.warm.get(first.ref)
+        for number in range(MOST + 5):
+            await first.send(f"and number {number}?")
+            await (await side.hf.session(f"s{number}")).send("hello")
+        assert warm is not None
+        assert side.hf.engine.warm.get(first.ref) is warm
+        assert side.hf.engine.warm.get(SessionRef("default", "s0")) is None
+
+
+async def test_memory_is_bounded_by_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its tokens, those too that sessions have grown by since, and without those that were forgotten."""
+    monkeypatch.setattr("holdfast.overlays.warm.MOST_TOKENS", 400)
+    side = Side(SETTINGS["digest"], forgets=False)
+    async with side.hf:
+
+        def kept() -> str:
+            return "".join(one for one in "abcde" if side.hf.engine.warm.get(SessionRef("default", one)))
+
+        for name in "abc":
+            await (await side.hf.session(name)).send("hello")
+        await side.hf.delete(SessionRef("default", "b"))
+        assert kept() == "ac"
+        for word in ("one ", "two "):
+            await (await side.hf.session("c")).send(word * 200)
+        await (await side.hf.session("a")).send("are you there?")
+        for name in "de":
+            await (await side.hf.session(name)).send("hello")
+        assert kept() == "ade"
+
+
 async def test_a_request_longer_than_the_memory_reads() -> None:
     """A delta of more messages than are remembered is still recognised as a retry."""
     side = Side(SETTINGS["digest"], forgets=False)
