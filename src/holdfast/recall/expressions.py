@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
+from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
 from holdfast.recall import timewords
@@ -170,7 +171,7 @@ def spans_in(text: str, now: datetime) -> list[Named]:
         rules += _FURTHER_RULES
     if not text.isascii() and _DENSE_HINT.search(text):
         rules += _DENSE_RULES
-    found = [named for pattern, read, relative in rules for named in _matched(pattern, read, relative, text, now)]
+    found = [named for rule in rules for named in _matched(rule, text, now)]
     found.sort(key=lambda named: (named.start - named.stop, named.start))
     kept: list[Named] = []
     for named in found:
@@ -180,17 +181,30 @@ def spans_in(text: str, now: datetime) -> list[Named]:
 
 
 Read = Callable[[re.Match[str], datetime], "Span | None"]
-Rule = tuple[re.Pattern[str], Read, bool]
 
 
-def _matched(pattern: re.Pattern[str], read: Read, relative: bool, text: str, now: datetime) -> Iterator[Named]:  # noqa: FBT001 - a rule's own
-    for match in pattern.finditer(text):
+class Rule:
+    """A way to name a time: as which `text` matches, what it means, and whether that is as seen from now."""
+
+    def __init__(self, text: str, flags: re.RegexFlag, read: Read, *, relative: bool) -> None:
+        self._text, self._flags = text, flags
+        self.read = read
+        self.relative = relative
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Made when it is first asked for: all of them together would be a tenth of a server's start."""
+        return re.compile(self._text, self._flags)
+
+
+def _matched(rule: Rule, text: str, now: datetime) -> Iterator[Named]:
+    for match in rule.pattern.finditer(text):
         try:
-            span = read(match, now)
+            span = rule.read(match, now)
         except (ValueError, OverflowError):  # the 31st of June, the year 0
             continue
         if span is not None:
-            yield Named(match.start(), match.end(), span, relative)
+            yield Named(match.start(), match.end(), span, rule.relative)
 
 
 # -- spans -------------------------------------------------------------------
@@ -360,8 +374,8 @@ _TALKS: Final = r"(?:chats?|conversations?|discussions?|messages?|questions?|ses
 """What a day may have of which somebody asks: "yesterday's questions"; what else is its own ("yesterday's log") is not of that day."""
 
 
-def _rule(pattern: str, read: Read, *, relative: bool = True) -> tuple[re.Pattern[str], Read, bool]:
-    return re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-]|'s\b(?! {_TALKS}))", re.IGNORECASE), read, relative
+def _rule(pattern: str, read: Read, *, relative: bool = True) -> Rule:
+    return Rule(rf"(?<![\w-])(?:{pattern})(?![\w-]|'s\b(?! {_TALKS}))", re.IGNORECASE, read, relative=relative)
 
 
 _JOINING = "".join(
@@ -448,7 +462,7 @@ _FURTHER_RULES: Final = (
 
 def _dense(pattern: str, read: Read, *, relative: bool = True) -> Rule:
     """A rule for scripts that show no bounds of words."""
-    return re.compile(pattern), read, relative
+    return Rule(pattern, re.NOFLAG, read, relative=relative)
 
 
 _DENSE_COUNT = (
