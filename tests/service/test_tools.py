@@ -170,6 +170,30 @@ async def test_all_kinds_of_callables() -> None:
     assert tool_from(functools.partial(order, most=1), name="few").name == "few"
 
 
+async def test_methods_are_their_own_instances() -> None:
+    """What a method says is read once for all of them; each is called on its own, and a subclass is told what it inherits."""
+
+    class Desk:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def find(self) -> int:
+            """Find it."""
+            return self.number
+
+        def any(*given: Any) -> None: ...
+
+    class Other(Desk):
+        def find(self) -> int:
+            return -self.number
+
+    made = [tool_from(desk.find) for desk in (Desk(1), Desk(2), Other(3))]
+    assert [await tool.call(context(), {}) for tool in made] == [1, 2, -3]
+    assert {tool.description for tool in made} == {"Find it."}
+    with pytest.raises(InvalidRequest, match="one by one"):
+        tool_from(Desk(1).any)
+
+
 async def test_a_tool_does_not_end_the_process() -> None:
     """Parsers of command lines do, for arguments that are wrong: here the model chooses them."""
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import apsw
@@ -193,6 +194,8 @@ def _configure(connection: Connection, path: str) -> None:
     tables = {name for (name,) in connection.ask("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if tables and TABLE not in tables:
         raise foreign(path)
+    if path == MEMORY:
+        _fill(connection, migrations("sqlite"))
     mode = connection.ask("PRAGMA journal_mode=WAL")[0][0]
     if path != MEMORY and mode != "wal":
         raise StoreUnavailable(f"{path} cannot have a write-ahead log: its file system does not allow it")
@@ -207,6 +210,23 @@ def _configure(connection: Connection, path: str) -> None:
         connection.ask("COMMIT")
     finally:
         connection.rollback()
+
+
+def _fill(connection: Connection, known: tuple[Migration, ...]) -> None:
+    """Give a new database in memory its schema: a copy takes a tenth of the time that it takes to make one."""
+    with closing(apsw.Connection(MEMORY)) as made:
+        made.deserialize("main", _schema(known))
+        with connection.raw.backup("main", made, "main") as copying:
+            copying.step()
+
+
+@lru_cache(1)
+def _schema(known: tuple[Migration, ...]) -> bytes:
+    """A database with nothing in it but the schema."""
+    connection = Connection(MEMORY)
+    with closing(connection.raw):
+        _migrate(connection, MEMORY, known)
+        return connection.raw.serialize("main")
 
 
 def _migrate(connection: Connection, path: str, known: Sequence[Migration]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+from functools import lru_cache, partial
+from types import MethodType
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import anyio.lowlevel
 import anyio.to_thread
@@ -21,6 +22,8 @@ from holdfast.tools.tool import Tool, ToolLimits, Toolset
 _SECTION: Final = re.compile(r"(Args|Arguments|Parameters):\s*$")
 _ARGUMENT: Final = re.compile(r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 _PLAIN: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_METHODS: Final = 256
+"""Methods of which is remembered what their signatures say."""
 _limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("holdfast_tool_threads")
 
 
@@ -54,16 +57,18 @@ def tool_from(
     if name is None or name == "<lambda>":
         raise InvalidRequest("a tool needs a name: tool_from(function, name=…) gives it one", param="tools")
     text = inspect.getdoc(function) or ""
-    context, fields = _parameters(function, name, _told(text))
-    arguments = _struct(name, fields)
+    if isinstance(function, MethodType) and inspect.isfunction(function.__func__):
+        read = _read_method(function.__func__, name, text)
+    else:
+        read = _read(function, name, text)
     return Tool(
         name=name,
-        call=partial(_called, function, arguments, context),
-        description=_first_paragraph(text) if description is None else description,
-        parameters=_schema(arguments, name, fields),
+        call=partial(_called, function, read.arguments, read.context),
+        description=read.description if description is None else description,
+        parameters=read.parameters,
         timeout=timeout,
         max_result=max_result,
-        reads_state=context is not None,
+        reads_state=read.context is not None,
     )
 
 
@@ -104,6 +109,30 @@ def _threads() -> anyio.CapacityLimiter:
 
 
 # -- the signature ---------------------------------------------------------------
+
+
+class _Read(NamedTuple):
+    """What a function says of itself."""
+
+    context: str | None
+    """The parameter that takes the session."""
+    arguments: type[msgspec.Struct]
+    parameters: Mapping[str, Any]
+    """The JSON Schema of `arguments`."""
+    description: str
+
+
+def _read(function: Callable[..., Any], name: str, text: str) -> _Read:
+    """Read a function with that docstring as the tool `name`. Raises `InvalidRequest`."""
+    context, fields = _parameters(function, name, _told(text))
+    arguments = _struct(name, fields)
+    return _Read(context, arguments, _schema(arguments, name, fields), _first_paragraph(text))
+
+
+@lru_cache(_METHODS)
+def _read_method(function: Callable[..., Any], name: str, text: str) -> _Read:
+    """The same of a method, whosever it is: each Holdfast that is opened makes tools of the same ones."""
+    return _read(MethodType(function, object()), name, text)
 
 
 class _Field(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -162,6 +162,11 @@ def with_memory(known: Toolset) -> Toolset:
     """Tools with `memory` among them, for agents that name it or have memory turned on; one of the program's own stays in its place."""
     if MEMORY in known.tools:
         return known
-    made: Tool = tool_from(memory, name=MEMORY, description=_SAYS)
-    made = msgspec.structs.replace(made, named=True, reads_state=False)
-    return msgspec.structs.replace(known, tools={**known.tools, MEMORY: made})
+    return msgspec.structs.replace(known, tools={**known.tools, MEMORY: _tool()})
+
+
+@cache
+def _tool() -> Tool:
+    """This tool: the same for all, and made once."""
+    made = tool_from(memory, name=MEMORY, description=_SAYS)
+    return msgspec.structs.replace(made, named=True, reads_state=False)

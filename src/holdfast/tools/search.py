@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
 from holdfast.tools.context import Found, ToolContext, Wanted
 from holdfast.tools.functions import tool_from
-from holdfast.tools.tool import Toolset
+from holdfast.tools.tool import Tool, Toolset
 
 SEARCH: Final = RECALLERS["conversation"]
 ALIAS: Final = "search"
@@ -79,7 +80,12 @@ def with_search(known: Toolset) -> Toolset:
     """Tools with this one among them, for agents that name it or have `search` enabled; one of the program's own stays in its place."""
     if SEARCH in known.tools:
         return known
-    tool = tool_from(_search, name=SEARCH, description=_SEARCHES)
-    tool = msgspec.structs.replace(tool, named=True, reads_state=False)
     groups = dict(known.groups) if ALIAS in known.tools else {**known.groups, ALIAS: (SEARCH,)}
-    return msgspec.structs.replace(known, tools={**known.tools, SEARCH: tool}, groups=groups)
+    return msgspec.structs.replace(known, tools={**known.tools, SEARCH: _tool()}, groups=groups)
+
+
+@cache
+def _tool() -> Tool:
+    """This tool: the same for all, and made once."""
+    tool = tool_from(_search, name=SEARCH, description=_SEARCHES)
+    return msgspec.structs.replace(tool, named=True, reads_state=False)
