@@ -18,7 +18,7 @@ from holdfast.models.collect import as_chunks
 from holdfast.testing.anthropic_upstream import _told
 from holdfast.wire.anthropic import messages_from
 from holdfast.wire.anthropic_inbound import fields_from
-from holdfast.wire.anthropic_others import fields_for_others, is_plain, without_anthropics
+from holdfast.wire.anthropic_others import fields_for_others, plain_prompt, without_anthropics
 from holdfast.wire.anthropic_replies import ReplyEvents, message_of, usage_of
 from holdfast.wire.media import behind_results, chat
 from holdfast.wire.openai import message_from, message_to
@@ -383,7 +383,11 @@ plain = st.sampled_from(
         {"role": "user", "content": "hi"},
         {"role": "user", "content": "hi", "name": "ada"},
         {"role": "assistant", "content": None},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "f"}}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
         {"role": "tool", "content": "found", "tool_call_id": "c"},
     ]
 )
@@ -402,10 +406,10 @@ special = st.sampled_from(
 @given(plain, special)
 def test_what_is_plain_goes_as_it_is(one: Json, other: Json) -> None:
     message = message_from(one)
-    assert is_plain(message)
+    assert plain_prompt([message]) == [message_to(message)] == [one]
     assert without_anthropics(chat(message)) is message
     assert behind_results([message]) == (message,)
-    assert not is_plain(message_from(other))
+    assert plain_prompt([message, message_from(other), message]) is None
 
 
 @given(contents())

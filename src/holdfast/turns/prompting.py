@@ -24,7 +24,7 @@ from holdfast.turns.recalling import budgets_of, keep, recalled
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.turns.voice_records import check_interruptable
 from holdfast.wire import anthropic_request
-from holdfast.wire.anthropic_others import is_plain, without_anthropics
+from holdfast.wire.anthropic_others import plain_prompt, without_anthropics
 from holdfast.wire.media import behind_results
 from holdfast.wire.openai import message_to
 
@@ -138,8 +138,8 @@ async def provider_count(engine: Engine, ref: SessionRef, llm: Llm, built: Worki
 async def sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> list[dict[str, Any]]:
     """A prompt as Chat Completions messages, ready to send: its media in it, as far as the model takes them."""
     as_chat = llm.dialect == "openai"
-    if as_chat and all(map(is_plain, built.messages)):  # nearly all long prompts
-        return [message_to(message) for message in built.messages]
+    if as_chat and (plain := plain_prompt(built.messages)) is not None:
+        return plain
     told = await for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
     return [message_to(message) for message in (acceptable(llm, told) if as_chat else told)]
 

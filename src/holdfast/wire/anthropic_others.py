@@ -7,12 +7,13 @@ a request for a field, or a part, that they do not know. Nothing that anybody sa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part, ToolCall
+from holdfast.wire.openai import message_to
 
 _IN_MESSAGES: Final = frozenset({"thinking_blocks", "content_blocks", "is_error", "cache_control", "toolset_name"})
 """Fields beside a message's own."""
@@ -49,8 +50,22 @@ _LOW_BUDGET, _MEDIUM_BUDGET = 4096, 16_384
 # -- messages ----------------------------------------------------------------
 
 
-def is_plain(message: Message) -> bool:
-    """Whether every Chat Completions upstream takes a message as it is: text and calls alone."""
+def plain_prompt(messages: Sequence[Message]) -> list[dict[str, Any]] | None:
+    """Messages as Chat Completions has them, where every upstream takes all of them as they are; else None."""
+    told: list[dict[str, Any]] = []
+    for message in messages:
+        content, calls, result_of = message.content, message.tool_calls, message.tool_call_id
+        if type(content) is str and not (calls or result_of is not None or message.extra or message.name is not None):
+            told.append({"role": message.role, "content": content})  # nearly all of a long prompt
+        elif _is_plain(message):
+            told.append(message_to(message))
+        else:
+            return None
+    return told
+
+
+def _is_plain(message: Message) -> bool:
+    """Text and calls alone."""
     if message.extra or isinstance(message.content, tuple):
         return False
     if message.role == "tool":

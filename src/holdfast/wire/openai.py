@@ -85,8 +85,6 @@ def message_to(message: Message) -> dict[str, Any]:
     Data that are kept apart are told by a mark: whoever needs them puts them back first (`holdfast.media.leaving`).
     """
     content, calls, result_of = message.content, message.tool_calls, message.tool_call_id
-    if isinstance(content, str) and not (calls or result_of is not None or message.extra or message.name is not None):
-        return {"role": message.role, "content": content}  # nearly all of a long prompt
     data: dict[str, Any] = {"role": message.role}
     if not isinstance(content, UnsetType):
         data["content"] = _content_to(content)
