@@ -12,17 +12,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holdfast.domain.session import Entry, SessionRef
+from holdfast.engine.claiming import LEASE
 from holdfast.stores import open_store
 from holdfast.stores.base import NewSession, Store
 from holdfast.stores.verify import verify
 from holdfast.testing import ScriptedUpstream
 from tests.chaos.clients import MARKER, Client, Crossed
 from tests.chaos.network import Network
-from tests.edges.server import Process, config_text
+from tests.edges.server import TOOL_SERVER, Process, config_text
 
 SHARED = 5
 """Of five groups of clients one shares a session among so many."""
@@ -31,9 +33,10 @@ SHARED = 5
 class Member:
     """One of the servers, and its network."""
 
-    def __init__(self, network: Network, config: Path) -> None:
+    def __init__(self, network: Network, config: Path, lease: int) -> None:
         self.network = network
         self._config = config
+        self._env = {"TOOL_SERVER_LEASE": str(lease)}
         self._process: Process | None = None
         self.kills = 0
 
@@ -44,7 +47,8 @@ class Member:
 
     async def start(self) -> None:
         """Start it; returns when it listens."""
-        self._process = await asyncio.to_thread(Process, self.network.url, config=self._config)
+        start = partial(Process, self.network.url, config=self._config, env=self._env, program=TOOL_SERVER)
+        self._process = await asyncio.to_thread(start)
 
     async def kill(self) -> None:
         """End it as a power cut would."""
@@ -62,15 +66,24 @@ class Chaos:
         folder: for its configuration.
         clients: how many.
         seed: the same one decides the same; what happens at the same time is the machine's affair.
+        lease: milliseconds after which what a killed server had claimed is anybody's.
         report: told what is going on.
     """
 
     def __init__(
-        self, url: str, folder: Path, *, clients: int, seed: int, report: Callable[[str], object] = lambda _: None
+        self,
+        url: str,
+        folder: Path,
+        *,
+        clients: int,
+        seed: int,
+        lease: int = LEASE,
+        report: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._url = url
         self._folder = folder
         self._chance = random.Random(seed)
+        self._lease = lease
         self._report = report
         self.clients = [self._client(number) for number in range(clients)]
         self.members: list[Member] = []
@@ -93,7 +106,7 @@ class Chaos:
             config.write_text(config_text(upstream.url, "context: {strategy: token_window, budget: 2000}"))
             for _ in range(2):
                 network = await stack.enter_async_context(Network(self._url, random.Random(self._chance.random())))
-                self.members.append(Member(network, config))
+                self.members.append(Member(network, config, self._lease))
                 stack.push_async_callback(self.members[-1].kill)
             store = await open_store(self._url, tenant="default")
             stack.push_async_callback(store.close)

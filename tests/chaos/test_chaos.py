@@ -30,7 +30,7 @@ def postgres_url() -> Iterator[str]:
 
 async def test_two_servers_in_misfortune(postgres_url: str, tmp_path: Path) -> None:
     """Killed, dropped and slowed for some seconds, they lose, double and mix up nothing."""
-    chaos = Chaos(postgres_url, tmp_path, clients=30, seed=7)
+    chaos = Chaos(postgres_url, tmp_path, clients=30, seed=7, lease=3_000)
     print(await chaos.run(12))
     assert sum(member.kills for member in chaos.members) > 0
     assert sum(member.network.dropped for member in chaos.members) > 0

@@ -66,7 +66,7 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     store = await open_store(url, tenant="default")
     await store.close()
     for round_ in range(ROUNDS):
-        with Process(url, program=TOOL_SERVER) as server:
+        with Process(url, program=TOOL_SERVER, env={"TOOL_SERVER_LEASE": "1500"}) as server:
             if round_ == 0:
                 async with httpx2.AsyncClient(base_url=server.url, trust_env=False) as client:
                     for name in SESSIONS:

@@ -1,11 +1,11 @@
-"""The process is killed, or the power cut, behind every single write and sync of a workload."""
+"""What is left of a file when the process is killed, or the power cut, behind every single write and sync of a workload.
+
+One run is enough: behind each event the files are copied, and from the copies is taken what had not come to the disk. (Processes that
+are really killed: the contract's `test_what_was_acknowledged_survives_kill_9`.)
+"""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import pytest
 
 from holdfast.stores import open_store
 from holdfast.stores.verify import verify
-from tests.faults.workload import OTHER, REF, look, run
+from tests.faults.vfs import Death
+from tests.faults.workload import OTHER, REF, dying, look, run
 
 LEAST_EVENTS = 60
 """Writes and syncs that the workload takes at the very least: fewer, and the shim has missed some."""
@@ -37,9 +38,8 @@ async def _acknowledgements() -> list[int]:
     return done
 
 
-async def _check(path: Path, states: list[Any], steps: list[int]) -> None:
+async def _check(path: Path, acknowledged: int, states: list[Any], steps: list[int]) -> None:
     """The file holds what was acknowledged, and of the next step all or nothing, a write at a time."""
-    acknowledged = int(path.with_suffix(".acknowledged").read_text())
     following = min([step for step in steps if step > acknowledged], default=acknowledged)
     store = await open_store(f"sqlite:///{path}", tenant="acme")
     try:
@@ -53,26 +53,13 @@ async def _check(path: Path, states: list[Any], steps: list[int]) -> None:
         await store.close()
 
 
-async def _make(path: Path) -> None:
-    await (await open_store(f"sqlite:///{path}", tenant="acme")).close()
-
-
 @pytest.mark.parametrize(("death", "made"), [("kill", False), ("shuffle", False), ("tear", True), ("drop", True)])
-def test_acknowledged_is_there_and_nothing_is_half(death: str, made: bool, quick_folder: Path) -> None:
-    """For each event of the file system: die behind it, open the file again, and look. With the making of the schema or not."""
-    if made:
-        asyncio.run(_make(quick_folder / "made.db"))
-    program = [sys.executable, "-m", "tests.faults.workload", str(quick_folder), death]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(program, cwd=root, env={**os.environ}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    events = int(done.stdout)
-    assert events > LEAST_EVENTS
-
-    async def check_all() -> None:
-        states, steps = await _states(), await _acknowledgements()
-        assert len(states) == steps[-1] + 1
-        for event in range(1, events + 1):
-            await _check(quick_folder / f"{event}.db", states, steps)
-
-    asyncio.run(check_all())
+async def test_acknowledged_is_there_and_nothing_is_half(death: Death, made: bool, quick_folder: Path) -> None:
+    """For each event of the file system: open what a death behind it leaves, and look. With the making of the schema or not."""
+    acknowledged = await dying(quick_folder, death, made=made)
+    assert len(acknowledged) > LEAST_EVENTS
+    states, steps = await _states(), await _acknowledgements()
+    assert len(states) == steps[-1] + 1
+    assert set(acknowledged) == set(steps)
+    for event, number in enumerate(acknowledged, 1):
+        await _check(quick_folder / f"{event}.db", number, states, steps)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import random
-import signal
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import apsw
@@ -63,7 +65,8 @@ class FaultVFS(apsw.VFS):
         self.unsynced: dict[str, list[tuple[int, bytes, int, int]]] = {}
         """By file: offset, what stood there, the size of the write and of the file before it; since the last sync."""
         self.base = apsw.vfs_names()[0]  # the default comes first
-        self._doom: tuple[int, Death] | None = None
+        self._death: Death | None = None
+        self._leave: Callable[[], None] | None = None
         self.vfs_name = f"faults-{id(self)}"
         super().__init__(self.vfs_name, self.base, makedefault=True)
 
@@ -86,19 +89,20 @@ class FaultVFS(apsw.VFS):
 
     # -- death -------------------------------------------------------------
 
-    def dies(self, after: int, death: Death) -> None:
-        """Die behind the `after`-th event from now on.
+    def deaths(self, death: Death, database: Path, left: Callable[[int], Path]) -> None:
+        """Leave behind each event from now on, beside what goes on, what there would be had it been the last one.
 
         Args:
-            after: 1 is the next one.
             death: `kill`: as by kill -9, the system keeps what was written. The others are a power cut: what was not
                 synced is lost (`drop`), half of the last write is there (`tear`), or some writes are, in no order (`shuffle`).
+            database: what is looked at, with the files beside it.
+            left: given the number of an event, 1 for the next one: where what is left of the database is to be.
         """
-        self._doom = (self.events + after, death)
+        self.events, self._death, self._leave = 0, death, partial(self._die, database, left)
 
     def noted(self, file: FaultFile, size: int, offset: int) -> None:
         """Remember what a write is about to cover."""
-        if self._doom is not None and self._doom[1] != "kill":
+        if self._death not in (None, "kill"):
             before = (offset, file.plain_read(size, offset), size, file.xFileSize())
             self.unsynced.setdefault(file.name, []).append(before)
 
@@ -110,24 +114,33 @@ class FaultVFS(apsw.VFS):
         """An event has happened."""
         if event in ("write", "sync", "truncate", "delete"):
             self.events += 1
-        if self._doom is not None and self.events == self._doom[0]:
-            self._lose(self._doom[1])
-            os.kill(os.getpid(), signal.SIGKILL)
+            if self._leave is not None:
+                self._leave()
 
-    def _lose(self, death: Death) -> None:
-        chance = random.Random(self.events)
+    def _die(self, database: Path, left: Callable[[int], Path]) -> None:
+        """Copy the database's files, and take from the copies what this death would take."""
+        copy, chance = left(self.events), random.Random(self.events)
+
+        def place(name: str) -> Path:
+            return copy.with_name(copy.name + Path(name).name.removeprefix(database.name))
+
+        for file in database.parent.glob(f"{database.name}*"):
+            shutil.copy(file, place(file.name))
         for name, writes in self.unsynced.items():
-            descriptor = os.open(name, os.O_RDWR)
+            self._lose(place(name), writes, chance)
+
+    def _lose(self, file: Path, writes: list[tuple[int, bytes, int, int]], chance: random.Random) -> None:
+        with file.open("r+b") as copy:
+            descriptor = copy.fileno()
             for at, (offset, before, size, end) in reversed(list(enumerate(writes))):
                 last = at == len(writes) - 1
                 kept = {"drop": 0, "tear": size // 2 if last else size, "shuffle": chance.choice((0, size))}.get(
-                    death, 0
+                    str(self._death), 0
                 )
                 if kept < size:
                     os.pwrite(descriptor, before[kept:] or b"", offset + kept)
-                    if death == "drop" or (last and offset + size >= os.fstat(descriptor).st_size):
+                    if self._death == "drop" or (last and offset + size >= os.fstat(descriptor).st_size):
                         os.ftruncate(descriptor, max(end, offset + kept))
-            os.close(descriptor)
 
 
 @contextmanager

@@ -1,16 +1,8 @@
-"""A short workload on a store, whose every write says when it was acknowledged; and what may stand in the file afterwards.
-
-As a program it runs the workload once for each event of the file system, in a child that dies there:
-`python -m tests.faults.workload FOLDER DEATH`. On a copy of `made.db` in the folder, or a new file if there is none.
-"""
+"""A short workload on a store, whose every write says when it was acknowledged; and what may stand in the file afterwards."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import sys
-import traceback
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -22,10 +14,9 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
-from tests.faults.vfs import Death, FaultVFS
+from tests.faults.vfs import Death, faulty
 
 REF = SessionRef("ann", "s")
-END = b"\xff"
 OTHER = SessionRef("ann", "t")
 
 
@@ -119,44 +110,25 @@ async def look(store: Store) -> Any:
     return seen
 
 
-async def _until_death(path: Path, after: int, death: Death, told: int) -> None:
-    vfs = FaultVFS()
-    vfs.dies(after, death)
-    store = await open_store(f"sqlite:///{path}", tenant="acme")
-    async for done in run(store):
-        os.write(told, bytes([done]))
-    await store.close()
-    os.write(told, END)
+async def dying(folder: Path, death: Death, *, made: bool) -> list[int]:
+    """Run the workload once, in `folder`; behind each event of the file system, what a death would leave is in `N.db`.
 
+    Returns:
+        How many writes were acknowledged by each event, the first one first.
+    """
+    path, done = folder / "run.db", 0
+    acknowledged: list[int] = []
+    if made:
+        await (await open_store(f"sqlite:///{path}", tenant="acme")).close()
 
-def attempt(folder: Path, after: int, death: Death) -> bool:
-    """One run in a child that dies behind its `after`-th event; whether it came to its end before."""
-    path = folder / f"{after}.db"
-    made = folder / "made.db"
-    if made.exists():
-        shutil.copy(made, path)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            asyncio.run(_until_death(path, after, death, writing))
-        except BaseException:  # noqa: BLE001  # the child tells, and ends
-            traceback.print_exc()
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
-    _, status = os.waitpid(child, 0)
-    ended = told.endswith(END)
-    if not ended and not os.WIFSIGNALED(status):
-        raise AssertionError(f"the workload failed by itself at event {after}")
-    (folder / f"{after}.acknowledged").write_text(str(max(told.rstrip(END), default=0)))
-    return ended
+    def left(event: int) -> Path:
+        acknowledged.append(done)
+        return folder / f"{event}.db"
 
-
-if __name__ == "__main__":
-    event = 1
-    while not attempt(Path(sys.argv[1]), event, sys.argv[2]):  # type: ignore[arg-type]
-        event += 1
-    print(event)
+    with faulty() as vfs:
+        vfs.deaths(death, path, left)
+        store = await open_store(f"sqlite:///{path}", tenant="acme")
+        async for done in run(store):  # noqa: B007  # `left` reads it
+            pass
+        await store.close()
+    return acknowledged
