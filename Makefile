@@ -3,6 +3,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help serve test quick lint format types contracts docs docs-links docs-test shapes bench chaos mutants dist trial lock clean
 BIN := .venv/bin
+# A fifth of the time a test waits, for a server or for time to pass: so one worker more than there are cores.
+WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1) + 1 )))
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -10,9 +12,12 @@ help:  ## this list
 serve: .venv/.base  ## run the server (ARGS="--port 9000 --store sqlite:///chat.db")
 	@exec $(BIN)/holdfast serve $(ARGS)
 
+# Where the environment keeps Python from writing bytecode, each server that a test starts would compile all of Holdfast.
+test quick: export PYTHONDONTWRITEBYTECODE =
+
 test: .venv/.dev  ## all tests on all cores, documentation examples included (ARGS="-k tokens": these, one after the other)
 	@scripts/services
-	@$(BIN)/python -m pytest $(or $(ARGS),-n logical --dist loadfile --no-loadscope-reorder)
+	@$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS) --dist loadfile --no-loadscope-reorder)
 
 quick: .venv/.dev  ## in less than a minute: the unit tests with few examples, and a turn through the library and the store
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n logical --dist worksteal tests/unit tests/service/test_library.py tests/service/test_turn.py

@@ -86,7 +86,15 @@ docstrings = Sybil(
     patterns=[f"src/{'*/' * depth}*.py" for depth in (1, 2, 3, 4)],
     fixtures=["in_empty_directory"],
 )
-pytest_collect_file = (pages + docstrings).pytest()
+examples_in = (pages + docstrings).pytest()
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """The examples of a file; one of code without any is not read for them, which took seconds for all of them."""
+    if file_path.suffix == ".py" and b">>>" not in file_path.read_bytes():
+        return None
+    found: pytest.Collector | None = examples_in(file_path, parent)
+    return found
 
 
 def pytest_configure() -> None:

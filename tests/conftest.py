@@ -7,13 +7,19 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 
+from holdfast.tokens import _Vocabulary
+
 DEFAULT_DATA = Path(__file__).parents[2] / "shared" / "data"
+COUNTS, LONG = 8_192, 65_536
+"""Texts whose tokens are remembered, and from how many characters none is: megabytes at most, for nearly all texts are short."""
 OUTSIDE = ("HOLDFAST_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_API_")
 
 # Deadlines fail on a busy machine, and a slow generator is no fault of the code under test.
@@ -65,6 +71,29 @@ def time_to_recall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.turns.recalling.RECALL_SECONDS", 60.0)
     for name in ("RECALL_VECTOR_SECONDS", "RECALL_FRESH_SECONDS"):
         monkeypatch.setattr(f"holdfast.turns.recalling_conversations.{name}", 60.0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def counted_once() -> Iterator[None]:
+    """What a text comes to in tokens does not change, and properties count the same made-up texts a thousand times."""
+    count = _Vocabulary.count
+    known = lru_cache(COUNTS)(count)
+
+    def counted(vocabulary: _Vocabulary, text: str) -> int:
+        loaded = vocabulary._encoding is not None
+        return (known if loaded and len(text) < LONG else count)(vocabulary, text)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_Vocabulary, "count", counted)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_read_once() -> Iterator[None]:
+    """All clients share what they would trust: reading the system's certificates for each took longer than to start its server."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

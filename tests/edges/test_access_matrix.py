@@ -105,9 +105,10 @@ async def test_every_route_for_every_caller(tmp_path: Path, caller: str) -> None
     """Each answer is as the table says, whatever else is there."""
     async with server(tmp_path) as served:
         headers = (await callers(served))[caller]
-        document = (await served.http.get("/openapi.json")).json()["paths"]
+        document, touched = (await served.http.get("/openapi.json")).json()["paths"], True
         for route in ROUTES:
-            await furnish(served)
+            if touched:  # what was refused has changed nothing: else the routes behind it would find out
+                await furnish(served)
             response = await ask(served, route, headers)
             wanted = expected(caller, route)
             told = f"{caller}: {route} -> {response.status_code} {response.text[:200]}"
@@ -120,6 +121,7 @@ async def test_every_route_for_every_caller(tmp_path: Path, caller: str) -> None
             assert ("www-authenticate" in response.headers) is (wanted == NO_KEY)
             if route == CHAT and wanted == IN:
                 assert "ada's" not in response.text
+            touched = wanted == IN and route[0] != "GET"
 
 
 async def test_a_look_goes_as_its_head_does(tmp_path: Path) -> None:

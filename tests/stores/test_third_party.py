@@ -23,7 +23,8 @@ async def open_mydb(url, *, tenant):
     return await open_store(url.replace("mydb://", "sqlite:///"), tenant=tenant)
 '''
 SUITE = "from holdfast.testing.contract import *\n"
-PLUGIN = 'import pytest\npytest_plugins = ["holdfast.testing.contract.plugin"]\n'
+PLUGINS = 'pytest_plugins = ["holdfast.testing.contract.plugin"]\n'
+PLUGIN = f"import pytest\n{PLUGINS}"
 BY_FUNCTION = """
 from mydb import open_mydb
 
@@ -199,35 +200,40 @@ def test_no_fixture_is_told(tmp_path: Path) -> None:
     assert "the contract's checks need a fixture: `url`, or `open_store`" in said
 
 
-@pytest.mark.parametrize(
-    ("wrong", "check"),
-    [
-        ("DropsAnEntry", "test_entries_by_range - assert [8] == [8, 9]"),
-        ("IgnoresExpect", "test_a_stale_expect_writes_nothing - Failed: DID NOT RAISE"),
-        ("ShowsAnotherTenant", "test_tenants_see_nothing_of_each_other"),
-        ("ForgetsKeys", "test_a_key_writes_once"),
-        ("KeepsAFileOpen", "test_a_new_session_is_as_asked - AssertionError: held by the store after it was closed"),
-        ("AnswersLate", "test_a_read_cancelled_at_any_await_is_nobody_elses_answer"),
-        ("LosesState", "test_twenty_sessions_of_a_user_lose_nothing"),
-        ("WritesInTwoSteps", "test_a_write_cancelled_at_any_await_is_done_or_not[append]"),
-    ],
-)
-def test_a_store_that_is_wrong(tmp_path: Path, wrong: str, check: str) -> None:
+FAILS = {
+    "DropsAnEntry": "test_entries_by_range - assert [8] == [8, 9]",
+    "IgnoresExpect": "test_a_stale_expect_writes_nothing - Failed: DID NOT RAISE",
+    "ShowsAnotherTenant": "test_tenants_see_nothing_of_each_other",
+    "ForgetsKeys": "test_a_key_writes_once",
+    "KeepsAFileOpen": "test_a_new_session_is_as_asked - AssertionError: held by the store after it was closed",
+    "AnswersLate": "test_a_read_cancelled_at_any_await_is_nobody_elses_answer",
+    "LosesState": "test_twenty_sessions_of_a_user_lose_nothing",
+    "WritesInTwoSteps": "test_a_write_cancelled_at_any_await_is_done_or_not[append]",
+}
+"""Stores of `WRONG`, and the check that finds each of them out, with what it says."""
+
+
+@pytest.fixture(scope="module")
+def found_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What that check said of each, all of them in one run."""
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = --import-mode=importlib\n")
+    for wrong in FAILS:
+        (folder / wrong).mkdir()
+        (folder / wrong / "test_mydb.py").write_text(SUITE)
+        conftest = documented("conftest").replace("mydb:open_mydb", f"wrong:open_{wrong}")
+        (folder / wrong / "conftest.py").write_text(conftest.replace(PLUGINS, ""))
+    checks = [f"{wrong}/test_mydb.py::{re.split('[ []', check)[0]}" for wrong, check in FAILS.items()]
+    code, said = run(folder, *checks, mydb=STORE, wrong=WRONG, conftest=PLUGIN)
+    assert code == 1, said
+    failed = (line.split(" ", 1)[1] for line in said.splitlines() if line.startswith(("FAILED", "ERROR")))
+    return dict(line.split("/test_mydb.py::", 1) for line in failed)
+
+
+@pytest.mark.parametrize("wrong", FAILS)
+def test_a_store_that_is_wrong(wrong: str, found_out: dict[str, str]) -> None:
     """The suite fails it, and says which promise it broke, and what was there in place of what."""
-    conftest = documented("conftest").replace("mydb:open_mydb", f"wrong:open_{wrong}")
-    code, said = run(
-        tmp_path,
-        "--maxfail=1",
-        "-k",
-        re.split(r"[ \[]", check)[0],
-        mydb=STORE,
-        wrong=WRONG,
-        conftest=conftest,
-        test_mydb=SUITE,
-    )
-    assert code == 1
-    failed = [line.partition("::")[2] for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    assert [line.startswith(check) for line in failed] == [True], said
+    assert found_out[wrong].startswith(FAILS[wrong])
 
 
 def test_what_needs_no_pytest_does_not_import_it(tmp_path: Path) -> None:
