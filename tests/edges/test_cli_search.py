@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli import commands
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
+from tests.words import says
 
 AT = 1_700_000_000_000
 EVIL = "gate \x1b[2J\x1b]0;owned\x07 code \u202e reversed\r\n  1.  forged #9  user"
@@ -57,7 +58,7 @@ def test_it_shows_who_said_what_where(store: str) -> None:
     assert "harbour #0  user" in result.stdout
     assert "My gate code is 4711." in result.stdout
     assert "assistant: Noted: the gate." in result.stdout
-    assert "9999" not in result.stdout
+    assert not says(result.stdout, "9999")
 
 
 def test_json_is_what_the_library_has(store: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from holdfast.domain.session import SessionRef
 from tests.edges.rest_kit import appended, assistant, created, path, user
 from tests.edges.server import Served, gateway
+from tests.words import says
 
 IDS = [
     "plain",
@@ -292,9 +293,9 @@ async def test_an_erased_message_is_gone() -> None:
         session = (await served.http.get("/v1/sessions/s")).json()
         assert session["tokens"] == sum(entry["tokens"] for entry in session["messages"])
         for url in ("/v1/sessions/s", "/v1/sessions/s/history", "/v1/sessions/s/messages?retired=true", "/sessions/s"):
-            assert "4111" not in (await served.http.get(url)).text
+            assert not says((await served.http.get(url)).text, "4111")
         await served.chat("and now?")
-        assert b"4111" not in upstream.requests[0].raw
+        assert not says(upstream.requests[0].raw.decode(), "4111")
         assert (await served.http.delete("/v1/sessions/s/messages/2")).status_code == 200
         assert (await served.http.delete("/v1/sessions/s/messages/99")).status_code == 404
         await (await served.hf.session("s")).verify()

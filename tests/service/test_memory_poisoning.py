@@ -17,6 +17,7 @@ from holdfast.limits import LOOKED_BACK
 from holdfast.memory.provenance import forms_of, heard, traced
 from tests.service.memory_tool_kit import DEFAULT, PLANTED, gives, kept, ok, planted, remember, results, script
 from tests.service.tools_kit import Bench, bench, said
+from tests.words import says
 
 GERMAN = (
     "Die Rechnungen werden von der Buchhaltung geprüft und dann an das Amt geschickt, das sie nicht mehr ändern kann. "
@@ -213,7 +214,7 @@ async def test_a_users_memories_are_not_for_those_who_take_part() -> None:
             )
         )
         await results(made, "What is the gate code of the cellar?", speaker="bob", guest=True)
-        assert "4711" not in sent(made)
+        assert not says(sent(made), "4711")
         assert "cellar of the house" in sent(made)
         assert "several users" in sent(made)
         assert await made.hf.memories.get(one.id) == one
@@ -232,14 +233,14 @@ async def test_nor_by_way_of_another_agent() -> None:
         )
         await made.ask("Have the helper look up the gate code", agent="a", speaker="bob", guest=True)
     assert len(made.model.bodies) == 4
-    assert "4711" not in sent(made)
+    assert not says(sent(made), "4711")
 
 
 async def test_nor_what_is_alike() -> None:
     async with bench(script(remember("The gate code of the cellar is known")), agents=RECALLS) as made:
         await shared(made)
         await results(made, "The gate code of the cellar is known", speaker="bob", guest=True)
-        assert "4711" not in sent(made)
+        assert not says(sent(made), "4711")
         assert len(await kept(made, DEFAULT)) == 2
 
 

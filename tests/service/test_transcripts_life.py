@@ -25,6 +25,7 @@ from holdfast.stores.base import NewSession
 from holdfast.testing.contract.kit import assistant, calls, result, user
 from tests.service.transcripts_kit import NOW, REF, end, kept, lines, make, say, told
 from tests.waiting import until
+from tests.words import says
 
 # -- what changes --------------------------------------------------------------
 
@@ -38,7 +39,7 @@ async def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
         await transcripts.settled()
         path = tmp_path / "t" / "s1.jsonl"
         assert told(path) == ["[s1]", "[erased]", "noted"]
-        assert b"4711" not in b"".join(one.read_bytes() for one in path.parent.iterdir())
+        assert not any(says(one.read_text("utf-8"), "4711") for one in path.parent.iterdir())
         assert list(path.parent.iterdir()) == [path]
 
 

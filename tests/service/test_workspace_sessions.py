@@ -250,18 +250,20 @@ async def test_another_users_session_is_not_told_of(tmp_path: Path) -> None:
     async with bench(script, agents=AGENTS, workspaces=kept) as one:
         workspace = of(one.hf, "writer")
         await workspace.write("a.md", "1")
-        await workspace.checkpoint("ada's plans", session_id="adas-session", user_id="ada")
+        await workspace.checkpoint("marie's plans", session_id="maries-session", user_id="marie")
         await workspace.write("a.md", "2")
-        await workspace.commit("session-close: adas-other", "session=adas-other\nagent=writer\nuser=ada\nreason=close")
+        await workspace.commit(
+            "session-close: maries-other", "session=maries-other\nagent=writer\nuser=marie\nreason=close"
+        )
         await workspace.write("a.md", "3")
         await workspace.commit("dream: 1 promotion(s)", "- nobody's")
-        await workspace.write(file_of_user("MEMORY.md", "ada"), "what ada is promised")
-        await workspace.commit("dream: 2 promotion(s)", "user=ada\n- of ada's")
+        await workspace.write(file_of_user("MEMORY.md", "marie"), "what marie is promised")
+        await workspace.commit("dream: 2 promotion(s)", "user=marie\n- of marie's")
         await one.ask("Hi", agent="writer")
         [result] = [entry.message.text for entry in await one.log() if entry.message.role == "tool"]
         subjects = [commit["subject"] for commit in json.loads(result)["commits"]]
         assert subjects == ["dream", "dream: 1 promotion(s)", "session-close", "checkpoint", "workspace init"]
-        assert "ada" not in result
+        assert "marie" not in result
 
 
 async def test_what_was_promoted_of_a_user_is_not_told_to_another(tmp_path: Path) -> None:
@@ -269,10 +271,10 @@ async def test_what_was_promoted_of_a_user_is_not_told_to_another(tmp_path: Path
     script = [said(None, ("c", HISTORY, {"include_diff": True})), said("done")]
     clock, kept = Clock(), WorkspaceSettings(path=str(tmp_path / "ws"))
     async with bench(script, agents=AGENTS, workspaces=kept, clock=clock) as one:
-        await one.hf.memories.remember("Ada is allergic to peanuts", user_id="ada", type="user", agent="writer")
+        await one.hf.memories.remember("Marie is allergic to peanuts", user_id="marie", type="user", agent="writer")
         for question in ("which allergies?", "are peanuts fine?", "allergic to what, peanuts or milk?"):
             clock.now += DAY
-            await one.hf.memories.recall(question, user_id="ada")
+            await one.hf.memories.recall(question, user_id="marie")
         await one.hf.memories.settled()
         await one.hf.sweep()
         history = await of(one.hf, "writer").history(include_diff=True)
@@ -283,7 +285,7 @@ async def test_what_was_promoted_of_a_user_is_not_told_to_another(tmp_path: Path
         [result] = [entry.message.text for entry in await one.log() if entry.message.role == "tool"]
         assert "dream" in result
         assert "peanuts" not in result
-        assert "ada" not in result.lower()
+        assert "marie" not in result.lower()
 
 
 def offered(one: Bench) -> set[str]:
