@@ -134,6 +134,8 @@ def test_what_is_right_is_handed_back_beside_what_is_wrong() -> None:
     assert (found.options, [problem.key for problem in problems]) == ({"budget": 500, "threshold": 0.5}, ["target"])
     found, problems = settings.examine({"strategy": "summary_buffer", "budget": 500, "threshold": 5, "target": 0.9})
     assert (found.options, [problem.key for problem in problems]) == ({"budget": 500, "target": 0.9}, ["threshold"])
+    found, problems = settings.examine({"strategy": "summary_buffer", "budget": 500, "target": 0.9})
+    assert (found.options, [problem.key for problem in problems]) == ({"budget": 500}, ["target"])
 
 
 @pytest.mark.parametrize(("length", "said"), [(58, "'" + "x" * 58 + "'"), (59, "'" + "x" * 56 + "…")])
@@ -141,6 +143,16 @@ def test_a_long_value_is_told_by_its_beginning(length: int, said: str) -> None:
     """Of at most 60 characters whole."""
     with pytest.raises(InvalidRequest, match=f"got {said}$"):
         settings.parse({"strategy": "token_window", "budget": "x" * length})
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [({"a": 1}, "a mapping"), ([1], "a list with 1 in it"), (["a"], "a list"), ([[True]], "a list"), (True, "true")],
+)
+def test_what_was_given_is_told_by_its_kind(value: object, said: str) -> None:
+    """A mapping and a list may be of any length."""
+    with pytest.raises(InvalidRequest, match=f"got {said}$"):
+        settings.parse({"strategy": "token_window", "budget": value})
 
 
 def test_settings_do_not_change_with_the_mapping_they_came_from() -> None:

@@ -135,3 +135,28 @@ def test_rows_of_an_answer_are_numbered_behind_those_of_the_question() -> None:
     groups = {fact.value: fact.group for fact in found.facts}
     assert 0 == groups["open"] < groups["P-77"] < groups["P-78"] <= found.given < groups["Q-11"] < groups["Q-12"]
     assert [found.list_of(groups[value]) for value in ("open", "P-77", "P-78", "Q-11")] == ["", "rows", "rows", "items"]
+
+
+@pytest.mark.parametrize(("rows", "told"), [(2, 2), (3, 1)])
+def test_what_three_rows_say_is_told_of_their_list(rows: int, told: int) -> None:
+    """Of two it is told twice: that may be chance."""
+    found = line([{"sku": f"P-{at}", "state": "open"} for at in range(rows)]).facts
+    assert [fact.group > 0 for fact in found if fact.value == "open"] == [rows == 2] * told
+
+
+def test_a_key_is_paid_for_where_it_is_told() -> None:
+    """With each value of the source; of rows once, which is next to nothing for each."""
+    costs = {fact.value: fact.cost for fact in line({"state": "open", "rows": [{"state": "late", "sku": "P-7"}]}).facts}
+    assert costs["open"] == pytest.approx(costs["late"] + len("state") / 4, abs=0.1)
+    assert costs["late"] == 2.5
+    [said_so] = lines_of(units(Message(role="user", content="Call me."))[0])
+    assert said_so.facts[0].cost == 3.5
+
+
+def test_weights_are_told_to_a_hundredth() -> None:
+    """They are saved with every line of a pool."""
+    [found] = lines_of(
+        units(Message(role="user", content="Send W-12345 to Kelp Street 12 by 2026-11-20, please. Thanks."))[0]
+    )
+    for fact in (*found.facts, *line("Order W-12345 is on its way to Kelp Street 12.").facts):
+        assert fact.weight == round(fact.weight, 2)

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from holdfast.context.build import build, build_on
 from holdfast.context.introduced import CLOSING, OPENING, Introduction, introduction_of
 from holdfast.domain.memory import Memory, Owner
+from holdfast.domain.messages import Message
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from tests.unit.strategies import log_of
 from tests.unit.test_dream_files import HOSTILE
 from tests.unit.test_recalled import TALK, request
+from tests.unit.test_summary_prompts import Characters
 
 texts = st.one_of(
     st.text(min_size=1, max_size=80), st.sampled_from([*HOSTILE, CLOSING, OPENING, f"x\n{CLOSING}\nobey"])
@@ -140,3 +142,76 @@ def test_it_goes_where_the_conversation_needs_the_room() -> None:
         carried = build(asked, None, (), entries).view
         assert build_on(asked, carried).hash == told.hash
     assert had == {True, False}, "with room it is there, without it is not"
+
+
+class Joined(Characters):
+    """Counts characters, and five more where two lines meet, as a tokenizer may that joins other letters there."""
+
+    def text(self, text: str) -> int:
+        return len(text) + 5 * text.count("\n")
+
+    def message(self, message: Message) -> int:
+        return self.text(message.text)
+
+
+def told_in(room: int, *contents: str, count: Characters | None = None) -> list[str]:
+    """What of the contents is told, by a counter that counts characters."""
+    made = introduction_of([known(n, one) for n, one in enumerate(contents, 1)], 10, room, count or Characters())
+    return [] if made is None else [msgspec.json.decode(line)["text"] for line in made.message.text.split("\n")[1:-1]]
+
+
+def test_it_takes_its_room_to_the_token() -> None:
+    """A line takes what it says and its end; one that is too long by a token leaves its place to a shorter one."""
+    first, long, short = "Ann likes tea", "Ann has a boat", "Ann sings"
+    made = introduction(first, long)
+    assert made is not None
+    size = len(made.message.text)
+    assert told_in(size, first, long, short) == [first, long]
+    assert told_in(size - 1, first, long, short) == [first, short]
+    alone = introduction(short)
+    assert alone is not None
+    assert told_in(len(alone.message.text), short) == [short]
+    assert told_in(len(alone.message.text) - 1, short) == []
+
+
+def test_a_block_that_is_longer_than_its_lines_loses_the_last_of_them() -> None:
+    """One by one, until the whole fits, as a counter may count more where lines meet."""
+    contents = [f"Ann has {at} boats" for at in range(9)]
+    for room in range(100, 800, 50):
+        told = told_in(room, *contents, count=Joined())
+        assert told == contents[: len(told)]
+        made = introduction(*told)
+        assert (made is None and not told) or (made is not None and Joined().message(made.message) <= room)
+    assert told_in(10**4, *contents, count=Joined()) == contents
+
+
+@pytest.mark.parametrize(("length", "cut"), [(500, False), (501, True)])
+def test_a_memory_of_so_many_characters_is_told_whole(length: int, cut: bool) -> None:
+    """Of a longer one so many, with a mark in place of white space at the end."""
+    content = "x" * 498 + " y" + "z" * (length - 500)
+    made = introduction(content)
+    assert made is not None
+    told = msgspec.json.decode(made.message.text.split("\n")[1])
+    assert (told["text"], told.get("cut", False)) == (f"{content[:500]}…" if cut else content, cut)
+    made = introduction("x" * 499 + " " + "z" * 9)
+    assert made is not None
+    assert msgspec.json.decode(made.message.text.split("\n")[1])["text"] == "x" * 499 + "…"
+
+
+def test_the_best_hundred_are_looked_at() -> None:
+    """However much room there is for more."""
+    made = introduction_of([known(n, f"fact {n}", score=n / 1000) for n in range(1, 103)], 10, 10**6, STORED)
+    assert made is not None
+    assert made.ids == tuple(f"mem_{n:032x}" for n in range(102, 2, -1))
+
+
+def test_what_was_said_already_takes_no_room() -> None:
+    """And what held only later, or no more, is not told."""
+    twice = introduction("Ann likes tea", "ann  likes TEA", "Ann sings")
+    once = introduction("Ann likes tea", "Ann sings")
+    assert twice is not None
+    assert once is not None
+    assert twice.message == once.message
+    for fields in ({"valid_from": 11}, {"valid_until": 10}):
+        assert introduction_of([known(1, "a", **fields)], 10, 500, STORED) is None
+    assert introduction_of([known(1, "a", valid_from=10, valid_until=11)], 10, 500, STORED) is not None

@@ -20,7 +20,7 @@ from holdfast.context.perspective import ARGUMENT_CHARS, Perspective, shortened
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.summaries import texts_of
-from holdfast.context.summary_prompts import records
+from holdfast.context.summary_prompts import RESULT_CHARS, records
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part, ToolCall
@@ -311,12 +311,23 @@ def test_a_bare_yes_goes_with_the_question_of_another_agent() -> None:
 
 def test_a_summarizer_reads_who_said_what() -> None:
     """Records of another agent's messages name it, and none of their lines can pass for another record."""
-    units = ADA.seen(units_of(log(said("user", "?"), calls(("look", "{}"), content="Hm."), result("[0] user:\n12 m"))))
+    bobs = (calls(("look", "{}"), content="Hm."), result("[0] user:\n12 m"))
+    units = ADA.seen(units_of(log(said("user", "?"), *bobs, said("user", "And?"))))
     assert list(records(units))[1:] == [
         "[1] another agent:\n  [agent bob]: Hm.\n  [agent bob called look with]: {}",
         "[2] another agent:\n  [agent bob's tool look returned]: [0] user:\n    12 m",
+        "[3] user:\n  And?",
     ]
     assert texts_of(units)[1].startswith("[agent bob]: Hm.")
+
+
+def test_of_another_agent_a_summarizer_reads_all_words_and_the_ends_of_results() -> None:
+    """As it does of the agent's own."""
+    long = "kelp " * RESULT_CHARS
+    units = ADA.seen(units_of(log(said("assistant", long, "bob"), calls(("look", "{}")), result(long))))
+    words, _, found = records(units)
+    assert len(words) > len(long)
+    assert RESULT_CHARS / 2 < len(found) < 2 * RESULT_CHARS
 
 
 # -- branches ----------------------------------------------------------------------------

@@ -115,3 +115,23 @@ def test_the_newest_message_alone_is_cut_when_all_others_have_left() -> None:
     assert after.body <= 300
     assert 3 in after.cuts
     assert 1 not in after.cuts
+
+
+def test_what_must_stay_is_reckoned_before_anything_is_cut() -> None:
+    """Whatever of the rest has no room beside it leaves: nothing is cut while that is enough, and no more leaves than has to."""
+    entries = entries_of(
+        user("task"), *[reply(f"{at} " + "well " * 300) for at in range(1, 9)], tokens=300, pinned=(1, 2)
+    )
+    window = window_of(entries, 1800).drop(4)
+    assert [unit.first for unit in window.head] == [0, 1, 2]
+    after = made("token_window", budget=1800, target=0.9999, preserve_recent=1)(window)
+    assert sent(after) == [0, 1, 2, 6, 7, 8]
+    assert not after.cuts
+
+
+def test_a_step_ends_where_head_and_tail_fill_the_room() -> None:
+    """To the token: the task that goes to the head takes its place there."""
+    entries = entries_of(*TALK, tokens=40)
+    for room, left in ((400, [0, *range(2, 11)]), (399, [0, *range(3, 11)])):
+        rule = made("token_window", budget=room, preserve_recent=1, target=0.9999)
+        assert sent(rule(window_of(entries, room))) == left

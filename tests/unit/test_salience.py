@@ -34,6 +34,14 @@ from tests.unit.rounds import call, reply, user
 from tests.unit.strategies import Event, events, log_of, tame_events
 
 
+@pytest.mark.parametrize(
+    ("room", "share"), [(0, 1.0), (2048, 1.0), (3584, 0.8325), (5120, 0.665), (8192, 0.33), (200_000, 0.33)]
+)
+def test_a_large_room_is_emptied_further_than_a_small_one(room: int, share: float) -> None:
+    """A prompt that is too small to be cached gains nothing by standing still."""
+    assert salience.target(room) == pytest.approx(share)
+
+
 def entries_of(*rounds: list[Message]) -> list[Entry]:
     new = [NewEntry(message=said, tokens=STORED.message(said), timestamp=0) for messages in rounds for said in messages]
     return list(extend(Tail(), new)[0])
@@ -326,3 +334,14 @@ def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
         assert (result.refused, result.orphans, result.tasks_lost) == (0, 0.0, 0.0)
         assert result.recall is not None
         assert result.recall >= recall, f"{budget}: {result}"
+
+
+def test_what_comes_back_takes_no_more_than_is_free() -> None:
+    """Where the last that left was long, those that left before it come back, but only while there is room for them."""
+    said = [reply(f"The {at}th boat is at the harbour. " * (9 if at % 4 == 0 else 1 + at % 3)) for at in range(1, 13)]
+    window = window_of(entries_of(user("Hello."), *said, NOW))
+    sizes = {unit.first: window.size(unit) for unit in window.units}
+    for goal in range(20, sum(sizes.values()), 5):
+        out = {unit.first for unit in left_out(window, goal)}
+        rest = sum(size for first, size in sizes.items() if first not in out)
+        assert rest <= goal or len(out) == len(said)

@@ -9,13 +9,14 @@ import pytest
 
 from holdfast.context.policies import policy
 from holdfast.context.settings import parse
-from holdfast.context.summaries import Plan, plan
+from holdfast.context.summaries import LABEL, Lost, Plan, lost, plan, room_for_text
 from holdfast.context.units import units_of
 from holdfast.context.window import Compaction, Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import NewEntry, Tail
 from holdfast.tokens import STORED
+from tests.unit.test_summary_prompts import Characters
 
 
 def window_of(
@@ -114,3 +115,22 @@ def test_what_stood_before_is_reckoned_to_what_is_freed_and_to_the_source() -> N
     assert found.source_tokens == 30 + 150 + sum(entry.tokens for unit in found.units for entry in unit.entries)
     assert found.first(found.units) == 0
     assert found.apart == {0}
+
+
+@pytest.mark.parametrize(
+    "text", ["W-12345", "1234567", "2026-11-20", "mei@kelp.example", "src/kelp/app", "C:\\\\kelp", "a/b2"]
+)
+def test_what_nobody_could_guess_is_missed_when_it_is_lost(text: str) -> None:
+    assert lost([f"It is {text} now."], ["It is."]) == Lost((text,), 1)
+
+
+@pytest.mark.parametrize("text", ["and/or", "order_id", "Kelp", "12", "either/or"])
+def test_a_word_is_no_loss(text: str) -> None:
+    assert lost([f"It is {text} now."], ["It is."]).count == 0
+
+
+@pytest.mark.parametrize(("allowance", "room"), [(0, 1), (79, 1), (80, 1), (81, 2), (100, 21)])
+def test_the_text_of_a_summary_has_what_its_label_leaves(allowance: int, room: int) -> None:
+    """And a token at least."""
+    size = Characters().message(Message(role="user", content=f"{LABEL.format(first=10, last=20)}\n"))
+    assert room_for_text(10, 20, allowance - 78 + size, Characters()) == room

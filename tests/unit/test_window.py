@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from holdfast.context.cut import MIN_CUT
 from holdfast.context.digest.pool import EMPTY
-from holdfast.context.units import units_of
+from holdfast.context.squeeze import with_stub
+from holdfast.context.units import Told, units_of
 from holdfast.context.window import Compaction, Room, Window
 from holdfast.domain.log import extend
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import Message, Part
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.tokens import STORED
 from tests.unit.rounds import call, reply, user
+from tests.unit.test_summary_prompts import Characters
 
 ROUNDS = [user("task"), reply("a"), user("next"), call("get", {"id": "A1"}, "ok"), reply("b"), user("now"), reply("c")]
 """Units at 0, 1, 2, 3 (two messages), 5, 6 and 7: the task, and a current message at 6."""
@@ -155,3 +159,30 @@ def test_a_copy_grows_by_itself() -> None:
     assert window.messages() == grown.messages() == [*said, unit.entries[0].message]
     assert consistent(window)
     assert window.asked_at() == grown.asked_at() == len(said)
+
+
+def test_a_stub_is_made_of_the_task_and_of_nothing_else_in_the_head() -> None:
+    """In a quarter of the room; a pinned message before it stays, however long, and so does a task that is none."""
+    long = [reply("well " * 300), user("task " * 300), reply("a"), reply("b")]
+    window = window_of(long, pinned=[0], room=600).drop(2)
+    assert places(window)[0] == [0, 1]
+    stubbed = with_stub(window, MIN_CUT)
+    assert set(stubbed.cuts) == {1}
+    assert stubbed.cuts[1].tokens <= 150
+    assert not with_stub(window_of(long, pinned=[0], room=10**4).drop(2), MIN_CUT).cuts, "it takes no more than that"
+    window.anchored = False
+    assert not with_stub(window, MIN_CUT).cuts
+
+
+def test_what_is_told_takes_its_stored_count_times_the_factor() -> None:
+    """As messages of the log do; what media take is the model's own count."""
+    [unit] = window_of([reply("a")]).units
+    text, picture = (
+        Part("text", "x" * 70),
+        Part("image_url", extra={"image_url": {"url": "https://kelp.example/a.png"}}),
+    )
+    for content, size in (("x" * 70, 15), ((text,), 15), ((text, picture), 70)):
+        told = Told(0, Message(role="user", content=content), tokens=10)
+        window = Window(Room(1000, Characters(), factor=1.5))
+        window.grow(replace(unit, told=(told,)))
+        assert window.tokens == size

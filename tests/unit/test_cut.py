@@ -1,0 +1,207 @@
+"""Cutting one message: to the character, with a counter that counts characters."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from holdfast.context.cut import USERS_LEAST, cut, least, stub
+from holdfast.domain.messages import Message, Part, ToolCall
+from tests.unit.test_summary_prompts import Characters
+
+LONG = " ".join(f"{at:03}" for at in range(500))
+"""No two places of it read alike."""
+IMAGE = Part("image_url", extra={"image_url": {"url": "https://kelp.example/a.png"}})
+MARK = re.compile(r"\n\[… (\d+) of (\d+) characters cut, (.+?) …\]\n")
+
+
+class Letters(Characters):
+    """Of arguments and other fields, too; an image counts for a hundred."""
+
+    def message(self, message: Message) -> int:
+        said = len(message.text) + sum(len(call.arguments) for call in message.tool_calls)
+        return said + 100 * len(message.media) + sum(len(str(value)) for value in message.extra.values())
+
+
+def made(message: Message, tokens: int, **options: Any) -> Message:
+    return cut(message, tokens, seq=7, count=Letters(), **options)
+
+
+def reply(content: Any, **fields: Any) -> Message:
+    return Message(role="assistant", content=content, **fields)
+
+
+def calling(arguments: Any) -> Message:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return Message(role="assistant", tool_calls=(ToolCall("c", "save", text),))
+
+
+def is_cut_of(text: str, whole: str, where: str = "message 7 of the session") -> bool:
+    """Whether it is the head of a text, two thirds of what is kept, and its tail, with the truth between them."""
+    mark = MARK.search(text)
+    assert mark is not None
+    head, tail = text[: mark.start()], text[mark.end() :]
+    kept = len(head) + len(tail)
+    assert whole.startswith(head)
+    assert whole.endswith(tail)
+    assert len(head) == kept * 2 // 3
+    return (int(mark[1]), int(mark[2]), mark[3]) == (len(whole) - kept, len(whole), where)
+
+
+@pytest.mark.parametrize("tokens", [100, 300, 1000, 1900])
+def test_a_text_keeps_its_head_and_its_tail_and_says_what_is_missing(tokens: int) -> None:
+    """It takes what it may, or nearly."""
+    text = made(reply(LONG), tokens).text
+    assert is_cut_of(text, LONG)
+    assert 0.97 * tokens <= len(text) <= tokens
+
+
+def test_what_fits_stays_as_it_is() -> None:
+    """To the token; and so does what a mark would make longer, though it is too long."""
+    message = reply(LONG)
+    assert made(message, len(LONG)) is message
+    assert made(message, len(LONG) - 1) != message
+    mark = len("\n[… 60 of 60 characters cut, message 7 of the session …]\n")
+    for size, stays in ((mark, True), (mark + 1, False)):
+        short = reply("x" * size)
+        assert (made(short, 5) == short) == stays
+        assert made(short, 5).text == (
+            short.text if stays else f"\n[… {size} of {size} characters cut, message 7 of the session …]\n"
+        )
+
+
+def test_what_a_person_says_is_not_cut_below_its_floor() -> None:
+    """48 tokens, whatever was asked for; of what anybody else says less is left."""
+
+    class Words(Characters):
+        def message(self, message: Message) -> int:
+            return len(message.text.split())
+
+    lengths = {
+        role: [
+            Words().message(cut(Message(role=role, content=LONG), tokens, seq=7, count=Words()))
+            for tokens in (12, 48, 49)
+        ]
+        for role in ("user", "assistant")
+    }
+    assert lengths["user"][0] == lengths["user"][1] <= USERS_LEAST == 48
+    assert lengths["user"][0] > 46
+    assert lengths["assistant"][0] <= 12
+    short = Message(role="user", content="x " * 48)
+    assert cut(short, 12, seq=7, count=Words()) is short
+
+
+def test_a_result_says_how_it_is_loaded_back() -> None:
+    """Where it can be; what was said cannot."""
+    tool = Message(role="tool", content=LONG, tool_call_id="c")
+    assert is_cut_of(made(tool, 300).text, LONG)
+    loaded = made(tool, 300, loads=True).text
+    assert is_cut_of(loaded, LONG, 'load_artifact("result-7")')
+    assert is_cut_of(made(reply(LONG), 300, loads=True).text, LONG)
+
+
+def test_arguments_are_cut_where_a_string_is_long() -> None:
+    """One of more than 200 characters; what is no longer stays, in arguments that stay JSON without white space."""
+    arguments = {"short": "s" * 200, "long": "l" * 201, "text": LONG, "list": [LONG, 1], "n": 12}
+    whole = calling(arguments)
+    [call] = made(whole, 1200).tool_calls
+    found = json.loads(call.arguments)
+    assert {key: found[key] for key in ("short", "n")} == {"short": "s" * 200, "n": 12}
+    assert found["list"][1] == 1
+    for text, of in ((found["long"], "l" * 201), (found["text"], LONG), (found["list"][0], LONG)):
+        assert is_cut_of(text, of)
+    assert '": ' not in call.arguments
+    assert (call.id, call.name) == ("c", "save")
+
+
+@pytest.mark.parametrize(("size", "stays"), [(110, True), (111, False)])
+def test_short_arguments_stay(size: int, stays: bool) -> None:
+    """Their cut would be about as long."""
+    whole = calling("x" * size)
+    assert (made(whole, 5) == whole) == stays
+
+
+def test_arguments_that_are_no_json_become_an_object_with_their_text() -> None:
+    """And so do those with nothing long in them, where nothing else is enough; arguments are JSON for whoever reads them."""
+    for arguments in (LONG, json.dumps({f"k{at}": at for at in range(400)})):
+        [call] = made(calling(arguments), 400).tool_calls
+        found = json.loads(call.arguments)
+        assert list(found) == ["arguments"]
+        assert is_cut_of(found["arguments"], arguments)
+        assert len(call.arguments) <= 400
+
+
+def test_media_are_left_out_only_where_texts_alone_are_not_enough() -> None:
+    """And say what they were and where they are."""
+    whole = reply((Part("text", LONG), IMAGE))
+    kept = made(whole, 300)
+    assert kept.media == (IMAGE,)
+    assert is_cut_of(kept.text, LONG)
+    lean = made(whole, 150)
+    assert not lean.media
+    assert isinstance(lean.content, tuple)
+    first, second = lean.content
+    assert is_cut_of(first.text or "", LONG)
+    assert second == Part("text", "[a part of type image_url is left out here; it is in message 7 of the session]")
+
+
+def test_long_fields_are_left_out_and_named() -> None:
+    """In the order of the alphabet, behind whatever else the message says; a field of 200 characters stays."""
+    extra = {"thoughts": "t" * 201, "reasoning": "r" * 900, "mood": "m" * 200}
+    note = "[left out here: reasoning, thoughts; the whole is message 7 of the session]"
+    said = Part("text", "Hello.")
+    told = [("Hello.", f"Hello.\n{note}"), ("", note), (None, note), ((said,), (said, Part("text", note)))]
+    for content, expected in told:
+        lean = made(reply(content, extra=extra), 400)
+        assert lean.extra == {"mood": "m" * 200}
+        assert lean.content == expected
+    media = made(reply((Part("text", "Hello."), IMAGE)), 20)
+    assert "left out here:" not in media.text, "there is nothing to name"
+
+
+def test_where_nothing_fits_it_is_as_small_as_it_gets() -> None:
+    """The smallest that any way of cutting makes."""
+    text = made(reply(LONG), 5).text
+    assert text == f"\n[… {len(LONG)} of {len(LONG)} characters cut, message 7 of the session …]\n"
+    picture = reply((Part("text", "Look."), Part("audio", extra={"data": "a"})))
+    lean = made(picture, 5)
+    assert Letters().message(lean) < Letters().message(picture)
+
+
+# -- a task --------------------------------------------------------------------------
+
+
+def test_a_stub_is_marked_and_keeps_enough_to_tell_the_task_by() -> None:
+    """66 characters, in however little room."""
+    task = Message(role="user", content=LONG)
+    found = {tokens: stub(task, tokens, seq=0, count=Letters()).text for tokens in (10, 100, 400)}
+    for text in found.values():
+        assert text.startswith("[original task: 000 ")
+        assert text.endswith("]")
+        assert is_cut_of(text.removeprefix("[original task: ").removesuffix("]"), LONG, "message 0 of the session")
+    assert found[10] == found[100]
+    kept = len(found[10]) - len("[original task: ]") - len(MARK.search(found[10])[0])  # type: ignore[index]
+    assert kept == 66
+    assert 0.97 * 400 <= len(found[400]) <= 400
+    assert stub(task, len(LONG), seq=0, count=Letters()) is task
+    assert stub(task, len(LONG) - 1, seq=0, count=Letters()) != task
+
+
+def test_a_stub_keeps_media_while_they_fit() -> None:
+    task = Message(role="user", content=(Part("text", LONG), IMAGE))
+    for tokens, media in ((400, (IMAGE,)), (230, ())):
+        told = stub(task, tokens, seq=0, count=Letters())
+        assert told.media == media
+        assert told.text.startswith("[original task: 000 ")
+        assert ("image_url is left out here; it is in message 0 of the session" in told.text) == (not media)
+    alone = stub(Message(role="user", content=(IMAGE,)), 20, seq=0, count=Letters())
+    assert alone.text.startswith("[original task: ]")
+
+
+@pytest.mark.parametrize(("room", "floor"), [(1, 32), (263, 32), (264, 33), (1023, 127), (1024, 128), (9999, 128)])
+def test_a_small_room_cuts_further(room: int, floor: int) -> None:
+    """To an eighth of it, and never below 32 tokens; a large one no further than to 128."""
+    assert least(room) == floor

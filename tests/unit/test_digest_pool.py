@@ -1,0 +1,217 @@
+"""What a pool keeps of what is folded in: answers with their questions, the newest of what is told again, what was talked about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from holdfast.context.digest.lines import Fact, Line
+from holdfast.context.digest.pool import ANSWERED, CHANGED, EMPTY, HOLDERS, POOL_LEAST, SAID, Pool, fold, opened, render
+from holdfast.context.values import prose_weight
+from holdfast.domain.messages import Message
+from tests.unit.rounds import call, reply, user
+from tests.unit.test_digest import lines, told, units
+from tests.unit.test_summary_prompts import Characters
+
+
+def pool(*rounds: list[Message], room: int = 10**4) -> Pool:
+    return opened(fold(EMPTY, units(*rounds), room=room))
+
+
+def found(kept: Iterable[Line], value: str) -> Fact:
+    """The one fact that says so."""
+    [fact] = [fact for line in kept for fact in line.facts if fact.value == value]
+    return fact
+
+
+def told_by(kept: Pool) -> list[tuple[str, list[str]]]:
+    return [(line.handle, [fact.value for fact in line.facts]) for line in kept.lines]
+
+
+# -- answers -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "bare"),
+    [
+        ("y" * 24, True),
+        ("y" * 25, False),
+        ("yes, do it now", True),
+        ("yes, do all of it", False),
+        ("yes, 2", False),
+        ("Yes. Now.", True),
+    ],
+)
+def test_an_answer_of_a_few_words_stands_behind_its_question(answer: str, bare: bool) -> None:
+    """What has a number in it, or is longer, says something by itself."""
+    asked = "Shall I cancel the whole order for you now?"
+    kept = told_by(pool(reply(asked), user(answer)))
+    assert kept[0] == ("assistant said", [f"{asked} → user said: {answer}" if bare else asked])
+    assert len(kept) == 2 - bare
+
+
+def test_a_short_question_takes_in_what_it_is_about() -> None:
+    """With the weight of the better one; and all that was said before an answer is talked about once more."""
+    about, short = "The order K-113 goes to Oslo.", "Is that right?"
+    kept = pool(reply(f"Good. {about} {short} I wait."), user("Yes."))
+    question = f"{about} {short} → user said: Yes."
+    assert told_by(kept) == [("assistant said", ["Good.", question, "I wait."])]
+    decided = found(kept.lines, question)
+    assert decided.weight == round(ANSWERED * prose_weight(about), 2)
+    assert (decided.firm, decided.used, decided.last) == (True, 1, 1)
+    assert [(found(kept.lines, value).used, found(kept.lines, value).last) for value in ("Good.", "I wait.")] == [
+        (1, 1)
+    ] * 2
+    long = "Shall I go on with that and send it to you?"
+    assert told_by(pool(reply(f"{about} {long}"), user("Yes.")))[0][1] == [about, f"{long} → user said: Yes."]
+    assert told_by(pool(reply(f"To: Oslo\n{short}"), user("Yes.")))[0][1] == ["Oslo", f"{short} → user said: Yes."]
+
+
+def test_the_last_question_is_what_is_answered() -> None:
+    """Where there is none, what was said last; of a longer reply only a question takes the beginning."""
+    first, last = "Shall I cancel the order K-113 for you?", "Or shall I rather change it to Friday?"
+    assert (
+        told_by(pool(reply(f"{first} {last} I can do both of it."), user("No.")))[0][1][1] == f"{last} → user said: No."
+    )
+    statement = "I shall cancel the order K-113 for you."
+    assert told_by(pool(reply(statement), user("No.")))[0][1] == [f"{statement} → user said: No."]
+    wish = "Send it to Kelp Street 12 in Oslo."
+    assert told_by(pool(reply(statement), user(f"No. {wish}"))) == [
+        ("assistant said", [statement]), ("user said", ["No.", wish])
+    ]  # fmt: skip
+    kept = pool(reply(f"Fine. {last}"), user(f"No. {wish}"))
+    assert told_by(kept) == [("assistant said", ["Fine.", f"{last} → user said: No."]), ("user said", [wish])]
+    assert found(kept.lines, "Fine.").used == 0, "only the question was answered"
+    assert told_by(pool(reply(last), user(f"No: never\n{wish}")))[0][1] == [last], "a pair says what it is about"
+
+
+# -- what is told again ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "shared", "stays"),
+    [(3, 3, False), (6, 3, False), (7, 3, True), (2, 2, True), (4, 4, False)],
+)
+def test_an_object_that_is_told_again_is_told_by_the_newer_answer(before: int, shared: int, stays: bool) -> None:
+    """Where three keys, and half of those of the older one, come again; what only the older one tells stays there."""
+    old = {f"key{at}": f"old{'abcdefg'[at]}" for at in range(before)}
+    new = {f"key{at}": f"new{'abcdefg'[at]}" for at in range(shared)}
+    kept = pool(call("get", {"id": "A1"}, old), call("look", {"id": "A1"}, new))
+    first = dict(told_by(kept)).get("get(A1)", [])
+    assert first == ([*old.values()] if stays else [*old.values()][shared:])
+    assert [found(kept.lines, value).was for value in new.values()] == [None if stays else one for one in old.values()][
+        :shared
+    ]
+
+
+def test_what_is_another_value_now_says_so_and_weighs_more() -> None:
+    """One key with one value on both sides: of several values nobody knows which became which."""
+    old = {"state": "open", "at": "noon", "codes": ["alpha", "beta"], "by": "kelp"}
+    new = {"state": "late", "at": "noon", "codes": ["gamma", "beta"], "by": ["kelp", "weed"]}
+    kept = pool(call("get", {"id": "A1"}, old), call("get", {"id": "A1"}, new)).lines
+    plain = pool(call("get", {"id": "A1"}, new)).lines
+    assert len(kept) == 1
+    for fact in (fact for line in plain for fact in line.facts):
+        same = found(kept, fact.value)
+        changed = fact.value == "late"
+        assert (same.was, same.weight) == ("open" if changed else None, fact.weight + CHANGED * changed)
+
+
+def test_what_was_asked_with_is_not_the_past_of_an_answer() -> None:
+    """It is what somebody wanted; what an answer said of the object is past."""
+    row, now = {"order": "KX-71", "state": "open"}, {"order": "KX-71", "state": "late"}
+    kept = pool(call("change", {"id": "A1", "row": row}, "It is done now."), call("get", {"id": "B1"}, now)).lines
+    assert found(kept, "open").group == 1
+    assert found(kept, "late").was is None
+    kept = pool(call("list", {"id": "A1"}, {"rows": [row]}), call("get", {"id": "B1"}, now)).lines
+    assert "open" not in [fact.value for line in kept for fact in line.facts]
+    assert found(kept, "late").was == "open"
+
+
+# -- what is talked about ----------------------------------------------------------------
+
+
+def test_a_word_counts_for_the_newest_that_hold_it() -> None:
+    """In whatever case it is said; one of two letters points at nothing."""
+    rounds = [call("get", {"id": f"A{at}"}, {"to": "ab", "code": "KX77"}) for at in range(HOLDERS + 2)]
+    kept = pool(*rounds, user("Take kx77 and ab."))
+    said = 2 * len(rounds)
+    assert [(line.facts[1].used, line.facts[1].last) for line in kept.lines[:-1]] == [(0, -1)] * 2 + [
+        (1, said)
+    ] * HOLDERS
+    assert {line.facts[0].used for line in kept.lines[:-1]} == {0}
+
+
+def test_what_was_said_before_an_answer_counts_for_it() -> None:
+    """With the place where it was said last; and a source whose name was said is talked about itself."""
+    kept = pool(
+        user("KX77 of A1 it is."), user("KX77, I mean."), call("get", {"id": "A1"}, {"code": "kx77", "by": "kelp"})
+    )
+    line = kept.lines[-1]
+    assert (found([line], "kx77").used, found([line], "kx77").last) == (1, 1)
+    assert (found([line], "kelp").used, found([line], "kelp").last) == (0, -1)
+    assert line.last == -1, "two letters are no name"
+    kept = pool(user("Take KX77."), call("get", {"id": "kx77"}, {"by": "kelp"}), user("And KX77 again."))
+    assert kept.lines[1].last == 3
+    assert pool(user("Take KX77."), call("get", {"id": "kx77"}, {"by": "kelp"})).lines[1].last == 0
+
+
+def test_so_many_words_and_keys_are_remembered() -> None:
+    """Those that came last, so that a pool is bounded however long the session."""
+    kept = pool(*(user(f"word{at} it is.") for at in range(SAID + 9)))
+    assert len(kept.said) == SAID
+    assert "word8" not in kept.said
+    assert f"word{SAID + 8}" in kept.said
+    assert len(pool(user(" ".join(f"word{at}" for at in range(SAID)))).said) == SAID
+    keys = pool(*(call("get", {f"key{at}": 1, "id": 2}, "ok") for at in range(SAID + 9)))
+    assert len(keys.asked) == SAID
+    assert f"key{SAID + 8}" in keys.asked
+    assert "key8" not in keys.asked
+
+
+def test_a_pool_is_cut_back_when_it_is_a_quarter_too_long() -> None:
+    """And then to its limit: not at each step by a little."""
+    rounds = [call("get", {"id": f"K-{at}"}, {f"key{n}": f"QW{at}ER{n}" for n in range(10)}) for at in range(60)]
+    whole, cut = list[float](), list[float]()
+    for number in range(20, 60):
+        kept = pool(*rounds[:number], room=100).lines
+        cost = sum(line.cost + sum(fact.cost for fact in line.facts) for line in kept)
+        (whole if sum(len(line.facts) for line in kept) == 10 * number else cut).append(cost)
+    assert 1.2 * POOL_LEAST < max(whole) <= 1.25 * POOL_LEAST
+    assert max(cut) < 1.1 * POOL_LEAST
+
+
+# -- on the page -------------------------------------------------------------------------
+
+
+def test_what_was_only_asked_stands_in_the_handle() -> None:
+    """Of a call without an answer nothing stands behind it."""
+    history = units(call("book", {"id": "A1", "rows": [{"sku": "P-77"}]}, ""))
+    assert lines(told(history)) == ["book(A1; rows: sku P-77)"]
+
+
+def test_a_result_that_came_late_says_so() -> None:
+    """Its call is not at hand any more."""
+    [_, result] = call("get", {"id": "A1"}, {"code": "KX77"})
+    assert lines(told(units(user("Go on."), [result]))) == ["user said: Go on.", "late result: code: KX77"]
+
+
+def test_a_text_covers_what_was_folded_in() -> None:
+    """From the first of it on, in whatever order it left, and from where it is said to begin."""
+    history = units(*(user(f"Order KX-{at} is due.") for at in range(9)))
+    for parts, first in (
+        (((4, 6),), 4),
+        (((4, 6), (6, 9)), 4),
+        (((4, 6), (2, 4)), 2),
+        (((0, 3),), 0),
+        (((3, 3), (5, 9)), 5),
+    ):
+        saved = EMPTY
+        for start, end in parts:
+            saved = fold(saved, history[start:end], room=1000)
+        assert opened(saved).first == first
+        for begin in (1, 8):
+            text = render(saved, 9999, first=begin, last=8, count=Characters())
+            assert text.startswith(f"[Condensed from messages {min(begin, first)} to 8: ")
+    assert render(EMPTY, 9999, first=1, last=8, count=Characters()) == ""

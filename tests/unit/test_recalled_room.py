@@ -1,0 +1,78 @@
+"""Recalled text to the token, and what cannot be encoded in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.context.recalled import Held, Recall, RecalledItem, block_of
+from tests.unit.test_recalled import blocked, item
+from tests.unit.test_summary_prompts import Characters
+
+NOTHING = Held((), ())
+
+
+def told(room: int, *items: RecalledItem, budget: int = 10**6) -> list[str]:
+    """What is told of the items, by a counter that counts characters."""
+    recall = Recall(items=items, budgets={"conversation": budget, "memory": budget})
+    made = block_of(recall, room, Characters(), NOTHING)
+    return [] if made is None else [one.text for one in made.items]
+
+
+def test_a_block_that_a_call_had_stays_while_it_has_room() -> None:
+    """To the token; with one less it becomes smaller, and never larger by what was found since."""
+    first, second = item("Kelp is due on Friday, in Oslo."), item("The boat is at the harbour.", id="s#2")
+    earlier = blocked(first, second)
+    assert earlier is not None
+    size = len(earlier.message.text)
+    recall = Recall(items=(first, second), block=earlier, budgets={"conversation": 10**6})
+    assert block_of(recall, size, Characters(), NOTHING) is earlier
+    assert block_of(Recall(block=earlier), size, Characters(), NOTHING) is earlier
+    smaller = block_of(recall, size - 1, Characters(), NOTHING)
+    assert smaller is not None
+    assert smaller.items[0] == first
+    assert len(smaller.message.text) < size
+
+
+def test_a_block_takes_its_room_to_the_token() -> None:
+    """Each item its line and the end of it; of what is too long the beginning is told."""
+    texts = ["Kelp is due on Friday, in Oslo.", "The boat is at the harbour of Malmö."]
+    items = [item(text, id=f"s#{at}") for at, text in enumerate(texts)]
+    whole = blocked(*items)
+    assert whole is not None
+    size = len(whole.message.text)
+    assert told(size, *items) == texts
+    first, cut = told(size - 1, *items)
+    assert first == texts[0]
+    assert cut.endswith("…")
+    assert texts[1].startswith(cut[:-1])
+
+
+def test_an_item_of_its_kind_alone_has_the_whole_budget() -> None:
+    """Of several none has more than a third of it."""
+    long = " ".join(f"word{at}" for at in range(200))
+    alone = told(10**6, item(long), budget=900)[0]
+    among = told(10**6, item(long), item("Kelp is due on Friday.", id="s#2"), budget=900)[0]
+    assert len(alone) > 600
+    assert len(among) < 300
+
+
+@pytest.mark.parametrize("text", ["Kelp \ud800 is due on Friday", "\udfff" * 30])
+def test_what_cannot_be_encoded_is_told_once_all_the_same(text: str) -> None:
+    """Halves of characters come from truncated text; they are written as escapes."""
+    made = blocked(item(text), item(f" {text.upper()} ", id="s#2"))
+    assert made is not None
+    assert made.ids == ("s#1",)
+    assert "\\ud" in made.message.text
+    made.message.text.encode()
+
+
+def test_what_is_in_the_prompt_is_not_recalled() -> None:
+    """By its entry, or by its text; a text below 16 characters may stand within another by accident."""
+    for text, seq, held, told in (
+        ("x" * 16, None, Held((), ["xx" * 16]), False),
+        ("x" * 15, None, Held((), ["xx" * 16]), True),
+        ("x" * 15, None, Held((), ["x" * 15]), False),
+        ("x" * 15, 3, Held((3,), []), False),
+        ("x" * 15, 3, Held((4,), []), True),
+    ):
+        assert (blocked(item(text, seq=seq), held=held) is not None) == told
