@@ -207,12 +207,10 @@ async def _fill(connection: Connection, number: int) -> None:
     fill, place = FILLED.get(number, (None, None))
     if fill is not None:
         # Of a column that is new the planner knows nothing: it would sort the whole table for each batch.
-        await connection.ask(
-            "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
-        )
+        await connection.ask("SET LOCAL enable_sort = off")
         while place is not None:
             place = await drive(connection, fill(place))
-        await connection.ask("RESET enable_seqscan; RESET enable_bitmapscan; RESET enable_sort")
+        await connection.ask("RESET enable_sort")
 
 
 class _IndexDatabase(_Database):
@@ -239,7 +237,7 @@ class _IndexDatabase(_Database):
     async def _connect(self) -> Connection:
         connection = await super()._connect()
         try:
-            await connection.ask(pgvector.BY_INDEX)
+            await connection.ask("SET enable_bitmapscan = on")  # posting lists are read in no other way
             connection.near = await self.extension.joined(connection)
         except BaseException:
             connection.kill()

@@ -190,13 +190,15 @@ _SETTINGS: Final = {
     "idle_in_transaction_session_timeout": f"{PATIENCE:.0f}s",
     "jit": "off",
     "synchronous_commit": "on",
+    **dict.fromkeys(("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"), "off"),
 }
 _SETUP: Final = """
 SELECT set_config(name, value, false) FROM unnest($1::text[], $2::text[]) AS setting (name, value)
 WHERE name <> 'synchronous_commit' OR current_setting(name) = 'off'
 """
 """Not in the first packet, of which a pooler between would not know. What is acknowledged is durable, also where the server
-was told that it need not be; where it was told more than that, it stays so."""
+was told that it need not be; where it was told more than that, it stays so. And every statement has an index, whose order it
+goes by: a plan of when there was little, or of when nobody had counted it yet, would go on reading everything."""
 
 
 async def connected(address: Address, name: str) -> Connection:

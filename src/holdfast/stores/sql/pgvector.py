@@ -34,8 +34,6 @@ SCANNED: Final = 20_000
 FILLING: Final = 500
 """Vectors that are taken over at once."""
 _NUMBER_BYTES: Final = 4
-BY_INDEX: Final = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
-"""Each statement of an index has one to go by. A plan that was made when there was little would go on reading everything."""
 _SETTINGS: Final = (
     ("hnsw.iterative_scan", "relaxed_order"),
     ("hnsw.ef_search", "200"),

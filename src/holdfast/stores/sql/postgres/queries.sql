@@ -295,11 +295,12 @@ ORDER BY seq DESC LIMIT $4
 
 -- mark_last --
 -- The last of some digests, which come with their keys as a JSON array, that stands in a user's logs, or in one session: its index.
--- Each is looked up by itself, and its session behind it: LIMIT 1 and OFFSET 0 keep the planner from reading all that a user has.
+-- Each is looked up by itself, and its session behind it, by number: LIMIT 1 and OFFSET 0 keep the planner from reading all that a user has.
 SELECT max(place) - 1 FROM jsonb_array_elements(convert_from($4, 'UTF8')::jsonb) WITH ORDINALITY AS wanted (value, place)
 WHERE (SELECT 1 FROM entries AS e
-       CROSS JOIN LATERAL (SELECT pk FROM sessions WHERE pk = e.session AND tenant = $1 AND user_id = $2 AND withdrawn = '' OFFSET 0) AS s
-       WHERE e.mark = (value ->> 0)::bigint AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904)
+       CROSS JOIN LATERAL (SELECT tenant, user_id, withdrawn FROM sessions WHERE pk = e.session OFFSET 0) AS s
+       WHERE s.tenant = $1 AND s.user_id = $2 AND s.withdrawn = ''
+         AND e.mark = (value ->> 0)::bigint AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904)
          AND e.digest = decode(value ->> 1, 'hex')
        ORDER BY e.session DESC, e.seq DESC LIMIT 1) = 1
 
@@ -307,24 +308,27 @@ WHERE (SELECT 1 FROM entries AS e
 -- Where a digest stands, in the sessions that were made last first; with what tells whether it is the last of the live path.
 SELECT s.id, s.identity, s.updated_at, s.digest, e.seq, e.digest, e.retired_by
 FROM entries AS e CROSS JOIN LATERAL
-     (SELECT id, identity, updated_at, digest FROM sessions WHERE pk = e.session AND tenant = $1 AND user_id = $2 AND withdrawn = '' OFFSET 0) AS s
-WHERE e.mark = $4 AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904) AND e.digest = $6
+     (SELECT id, identity, updated_at, digest, tenant, user_id, withdrawn FROM sessions WHERE pk = e.session OFFSET 0) AS s
+WHERE s.tenant = $1 AND s.user_id = $2 AND s.withdrawn = ''
+  AND e.mark = $4 AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904) AND e.digest = $6
 ORDER BY e.session DESC, e.seq DESC LIMIT $5
 
 -- alias_last --
 -- The last of some aliases, whose keys come as a JSON array, that stands in a user's logs, or in one session: its index.
 SELECT max(place) - 1 FROM jsonb_array_elements(convert_from($4, 'UTF8')::jsonb) WITH ORDINALITY AS wanted (value, place)
 WHERE (SELECT 1 FROM entries AS e
-       CROSS JOIN LATERAL (SELECT pk FROM sessions WHERE pk = e.session AND tenant = $1 AND user_id = $2 AND withdrawn = '' OFFSET 0) AS s
-       WHERE e.alias = value::bigint AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904)
+       CROSS JOIN LATERAL (SELECT tenant, user_id, withdrawn FROM sessions WHERE pk = e.session OFFSET 0) AS s
+       WHERE s.tenant = $1 AND s.user_id = $2 AND s.withdrawn = ''
+         AND e.alias = value::bigint AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904)
        ORDER BY e.session DESC, e.seq DESC LIMIT 1) = 1
 
 -- alias_places --
 -- Where an alias stands; the rest is as above.
 SELECT s.id, s.identity, s.updated_at, s.digest, e.seq, e.digest, e.retired_by
 FROM entries AS e CROSS JOIN LATERAL
-     (SELECT id, identity, updated_at, digest FROM sessions WHERE pk = e.session AND tenant = $1 AND user_id = $2 AND withdrawn = '' OFFSET 0) AS s
-WHERE e.alias = $4 AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904)
+     (SELECT id, identity, updated_at, digest, tenant, user_id, withdrawn FROM sessions WHERE pk = e.session OFFSET 0) AS s
+WHERE s.tenant = $1 AND s.user_id = $2 AND s.withdrawn = ''
+  AND e.alias = $4 AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904)
 ORDER BY e.session DESC, e.seq DESC LIMIT $5
 
 -- unmarked_live --
