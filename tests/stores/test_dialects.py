@@ -8,14 +8,16 @@ from typing import Any
 
 import anyio
 import apsw
-import asyncpg
 import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append
 from holdfast.stores.mysql_connection import rendered
+from holdfast.stores.postgres import OPTIONS
+from holdfast.stores.postgres_connection import connected
 from holdfast.stores.sql import migrations, statements
+from holdfast.stores.sql.address import address_of
 from holdfast.stores.sql.fusing import fused
 from holdfast.testing.contract.kit import assistant, session, user
 from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH
@@ -203,12 +205,11 @@ async def test_indexes_have_the_same_names(server: Server, server_url: str, tmp_
 
 
 async def test_no_statement_of_a_turn_scans_or_sorts(postgres_url: str) -> None:
-    """PostgreSQL has an index for each: a plan that may not scan or sort needs neither."""
+    """PostgreSQL has an index for each, and goes by it on the store's connections, whatever it knows of the tables."""
     await (await open_store(postgres_url, tenant="acme")).close()
-    raw = await asyncpg.connect(postgres_url.partition("?")[0])
+    connection = await connected(address_of(postgres_url, options=OPTIONS), "the server")
     try:
-        await raw.execute(f'SET search_path = "{postgres_url.rpartition("schema=")[2]}"')
-        await raw.execute("SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_sort = off")
+        await connection.ask("SET plan_cache_mode = force_generic_plan")
         named = statements("postgres")
         texts = {
             name: named[name]
@@ -219,14 +220,13 @@ async def test_no_statement_of_a_turn_scans_or_sorts(postgres_url: str) -> None:
         claiming = ("session_claim", "view_put")
         texts["fused_claim"] = fused("postgres", claiming)
         for name, sql in texts.items():
-            await raw.execute(f"PREPARE {name}_ AS {sql}")
+            await connection.ask(f"PREPARE {name}_ AS {sql}")
             given = ", ".join(["NULL"] * len(_parameters(sql)))
-            plan = "\n".join(
-                row[0] for row in await raw.fetch(f"EXPLAIN EXECUTE {name}_{f'({given})' if given else ''}")
-            )
+            rows = await connection.fetch(f"EXPLAIN EXECUTE {name}_{f'({given})' if given else ''}", ())
+            plan = "\n".join(row[0] for row in rows)
             assert not re.search(r"Seq Scan on (?!holdfast)|Sort\b", plan), f"{name}:\n{plan}"
     finally:
-        await raw.close()
+        await connection.close()
 
 
 @pytest.mark.parametrize("name", ["mark_last", "mark_places", "alias_last", "alias_places"])

@@ -206,11 +206,10 @@ async def _fill(connection: Connection, number: int) -> None:
     """What has to be worked out behind a migration."""
     fill, place = FILLED.get(number, (None, None))
     if fill is not None:
-        # Of a column that is new the planner knows nothing: it would sort the whole table for each batch.
-        await connection.ask("SET LOCAL enable_sort = off")
+        # Of a column that is new the planner knows nothing: whoever opens, it would sort the whole table for each batch.
+        await connection.ask("SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off")
         while place is not None:
             place = await drive(connection, fill(place))
-        await connection.ask("RESET enable_sort")
 
 
 class _IndexDatabase(_Database):
@@ -237,7 +236,8 @@ class _IndexDatabase(_Database):
     async def _connect(self) -> Connection:
         connection = await super()._connect()
         try:
-            await connection.ask("SET enable_bitmapscan = on")  # posting lists are read in no other way
+            # Posting lists are read in no other way, and what is found is ranked.
+            await connection.ask("SET enable_bitmapscan = on; SET enable_sort = on")
             connection.near = await self.extension.joined(connection)
         except BaseException:
             connection.kill()

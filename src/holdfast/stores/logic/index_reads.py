@@ -42,7 +42,7 @@ from holdfast.stores.logic.index_rows import (
 )
 from holdfast.stores.logic.index_writes import NONE, known_source, models_of, space_row
 from holdfast.stores.logic.rows import ENDLESS, array_of, text_of
-from holdfast.stores.logic.steps import Query, Row, Steps
+from holdfast.stores.logic.steps import Query, Row, Rows, Steps
 
 AT_ONCE: Final = 8
 """Posting lists that one statement reads."""
@@ -52,6 +52,8 @@ COSTLIER: Final = 2
 """How many rows of posting lists are gone through in the time that reading a document takes."""
 FILTERED: Final = 4 * POSTINGS
 """Rows of posting lists that are held against filters, more or less; those of the rarest term all are."""
+_AHEAD: Final = 16
+"""Spaces whose sources one statement lists."""
 _decode_ids: Final = msgspec.json.Decoder(list[int]).decode
 _NOBODY: Final = "none"
 """A word that no document has: all begin with a letter of their channel, and have an underscore."""
@@ -349,16 +351,38 @@ def sources(
         start, name = after if after is not None else (("", ""), None)
         rows = yield Query("index_sources_incomplete", (tenant, low, high, *start, name, limit))
     elif space is None:
-        # Nothing comes before an empty kind; a source may have an empty id.
-        start, last = after if after is not None else (("", ""), "")
-        rows = yield Query("index_sources_after", (tenant, *start, last, limit))
+        rows = yield from _sources_of_all(tenant, after, limit)
+    elif after is not None and after[0] > space:
+        return []
     else:
-        row = yield from space_row(tenant, space)
-        if row is None or (after is not None and after[0] > space):
-            return []
-        behind = after[1] if after is not None and after[0] == space else None
-        rows = yield Query("index_sources_of_after", (row[0], behind, limit))
+        rows = yield from _sources_of(
+            tenant, space, after[1] if after is not None and after[0] == space else None, limit
+        )
     return [listed_of(row) for row in rows]
+
+
+def _sources_of(tenant: str, space: Space, behind: str | None, limit: int) -> Steps[Rows]:
+    """Rows of a space's sources, all or those behind one; an id may be empty."""
+    row = yield from space_row(tenant, space)
+    if row is None:
+        return []
+    return (yield Query("index_sources_of_after", (row[0], behind or "", int(behind is None), limit)))
+
+
+def _sources_of_all(tenant: str, after: tuple[Space, str] | None, limit: int) -> Steps[Rows]:
+    """Rows of the sources behind a place: first those of its own space, then space by space, so that none is read from its beginning twice."""
+    found = list[Row]()
+    place: tuple[str, str] = ("", "")  # nothing comes before an empty kind
+    if after is not None:
+        place = after[0]
+        found += yield from _sources_of(tenant, *after, limit)
+    while len(found) < limit:
+        rows = yield Query("index_sources_after", (tenant, *place, _AHEAD, limit + _AHEAD))
+        if not rows:
+            break
+        found += [row for row in rows if row[2] is not None]
+        place = (text_of(rows[-1][0]), text_of(rows[-1][1]))
+    return found[:limit]
 
 
 def status(tenant: str, space: Space | None, engine: str) -> Steps[IndexStatus]:

@@ -146,43 +146,44 @@ DELETE FROM profiles WHERE session = ?1
 
 -- list_newest --
 -- A tenant's sessions, newest first, behind a place.
-SELECT * FROM session_rows
-WHERE tenant = ?1 AND updated_at <= ?2 AND (updated_at < ?2 OR (user_id, id) < (?3, ?4))
-  AND (?5 IS NULL OR agent = ?5) AND withdrawn = ''
+-- Spelled out and with its index named: else it would be read from its beginning up to the place.
+SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
+WHERE w.tenant = ?1 AND (w.updated_at < ?2 OR w.updated_at = ?2 AND w.user_id < ?3 OR w.updated_at = ?2 AND w.user_id = ?3 AND w.id < ?4)
+  AND (?5 IS NULL OR w.agent = ?5) AND w.withdrawn = ''
   AND (?6 IS NULL OR ?6 = CASE
-       WHEN status = 'active' AND (expires_at <= ?8 OR ttl IS NULL AND accessed_at <= ?9) THEN 'closed'
-       ELSE status END)
-ORDER BY updated_at DESC, user_id DESC, id DESC LIMIT ?7
+       WHEN w.status = 'active' AND (w.expires_at <= ?8 OR w.ttl IS NULL AND w.accessed_at <= ?9) THEN 'closed'
+       ELSE w.status END)
+ORDER BY w.updated_at DESC, w.user_id DESC, w.id DESC LIMIT ?7
 
 -- list_oldest --
 -- A tenant's sessions, oldest first, behind a place.
-SELECT * FROM session_rows
-WHERE tenant = ?1 AND updated_at >= ?2 AND (updated_at > ?2 OR (user_id, id) > (?3, ?4))
-  AND (?5 IS NULL OR agent = ?5) AND withdrawn = ''
+SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
+WHERE w.tenant = ?1 AND (w.updated_at > ?2 OR w.updated_at = ?2 AND w.user_id > ?3 OR w.updated_at = ?2 AND w.user_id = ?3 AND w.id > ?4)
+  AND (?5 IS NULL OR w.agent = ?5) AND w.withdrawn = ''
   AND (?6 IS NULL OR ?6 = CASE
-       WHEN status = 'active' AND (expires_at <= ?8 OR ttl IS NULL AND accessed_at <= ?9) THEN 'closed'
-       ELSE status END)
-ORDER BY updated_at, user_id, id LIMIT ?7
+       WHEN w.status = 'active' AND (w.expires_at <= ?8 OR w.ttl IS NULL AND w.accessed_at <= ?9) THEN 'closed'
+       ELSE w.status END)
+ORDER BY w.updated_at, w.user_id, w.id LIMIT ?7
 
 -- list_newest_of_user --
 -- A user's sessions, newest first, behind a place.
-SELECT * FROM session_rows
-WHERE tenant = ?1 AND user_id = ?3 AND updated_at <= ?2 AND (updated_at < ?2 OR id < ?4)
-  AND (?5 IS NULL OR agent = ?5) AND withdrawn = ''
+SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent_of_user) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
+WHERE w.tenant = ?1 AND w.user_id = ?3 AND (w.updated_at < ?2 OR w.updated_at = ?2 AND w.id < ?4)
+  AND (?5 IS NULL OR w.agent = ?5) AND w.withdrawn = ''
   AND (?6 IS NULL OR ?6 = CASE
-       WHEN status = 'active' AND (expires_at <= ?8 OR ttl IS NULL AND accessed_at <= ?9) THEN 'closed'
-       ELSE status END)
-ORDER BY updated_at DESC, id DESC LIMIT ?7
+       WHEN w.status = 'active' AND (w.expires_at <= ?8 OR w.ttl IS NULL AND w.accessed_at <= ?9) THEN 'closed'
+       ELSE w.status END)
+ORDER BY w.updated_at DESC, w.id DESC LIMIT ?7
 
 -- list_oldest_of_user --
 -- A user's sessions, oldest first, behind a place.
-SELECT * FROM session_rows
-WHERE tenant = ?1 AND user_id = ?3 AND updated_at >= ?2 AND (updated_at > ?2 OR id > ?4)
-  AND (?5 IS NULL OR agent = ?5) AND withdrawn = ''
+SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent_of_user) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
+WHERE w.tenant = ?1 AND w.user_id = ?3 AND (w.updated_at > ?2 OR w.updated_at = ?2 AND w.id > ?4)
+  AND (?5 IS NULL OR w.agent = ?5) AND w.withdrawn = ''
   AND (?6 IS NULL OR ?6 = CASE
-       WHEN status = 'active' AND (expires_at <= ?8 OR ttl IS NULL AND accessed_at <= ?9) THEN 'closed'
-       ELSE status END)
-ORDER BY updated_at, id LIMIT ?7
+       WHEN w.status = 'active' AND (w.expires_at <= ?8 OR w.ttl IS NULL AND w.accessed_at <= ?9) THEN 'closed'
+       ELSE w.status END)
+ORDER BY w.updated_at, w.id LIMIT ?7
 
 -- entry_insert --
 -- One entry at the end of the log.
@@ -800,7 +801,8 @@ ON DUPLICATE KEY UPDATE number = GREATEST(number, ?2)
 
 -- memory_owners_after --
 -- Owners in order of kind and id, behind one of them.
-SELECT kind, id, updated_at FROM memory_owners WHERE tenant = ?1 AND (kind > ?2 OR (kind = ?2 AND id > ?3))
+SELECT kind, id, updated_at FROM memory_owners FORCE INDEX (memory_owners_name)
+WHERE tenant = ?1 AND (kind > ?2 OR (kind = ?2 AND id > ?3))
 ORDER BY kind, id LIMIT ?4
 
 -- memories_forward --
@@ -1014,19 +1016,19 @@ WHERE space = ?1 AND id IN (SELECT UNHEX(one) FROM JSON_TABLE(CONVERT(?2 USING u
 SELECT number, id FROM index_sources WHERE space = ?1 ORDER BY id LIMIT ?2
 
 -- index_sources_after --
--- Sources of all spaces from a place on, in order of space and id.
+-- Sources of some spaces, those next behind one, in order of space and id; a space that has none has a row without a source.
 SELECT p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.complete
-FROM index_spaces AS p JOIN index_sources AS s ON s.space = p.number
-WHERE p.tenant = ?1 AND (p.kind, p.name) >= (?2, ?3) AND ((p.kind, p.name) > (?2, ?3) OR s.id > ?4)
-      AND p.kind <> 'gone'
+FROM (SELECT number, kind, name FROM index_spaces FORCE INDEX (index_spaces_name)
+      WHERE tenant = ?1 AND (kind > ?2 OR kind = ?2 AND name > ?3) AND kind <> 'gone' ORDER BY kind, name LIMIT ?4) AS p
+     LEFT JOIN index_sources AS s FORCE INDEX (index_sources_id) ON s.space = p.number
 ORDER BY p.kind, p.name, s.id LIMIT ?5
 
 -- index_sources_of_after --
--- The same of one space.
+-- Those of one space, from an id on or behind it.
 SELECT p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.complete
-FROM index_spaces AS p JOIN index_sources AS s ON s.space = p.number
-WHERE p.number = ?1 AND (?2 IS NULL OR s.id > ?2)
-ORDER BY s.id LIMIT ?3
+FROM index_spaces AS p STRAIGHT_JOIN index_sources AS s FORCE INDEX (index_sources_id) ON s.space = p.number
+WHERE p.number = ?1 AND s.id >= ?2 AND (?3 = 1 OR s.id > ?2)
+ORDER BY s.id LIMIT ?4
 
 -- index_sources_incomplete --
 -- Incomplete sources of some spaces from a place on, in order of space and id.

@@ -789,19 +789,19 @@ WHERE space = ?1 AND id IN (SELECT CAST(unhex(value) AS TEXT) FROM json_each(?2)
 SELECT number, id FROM index_sources WHERE space = ?1 ORDER BY id LIMIT ?2
 
 -- index_sources_after --
--- Sources of all spaces from a place on, in order of space and id.
+-- Sources of some spaces, those next behind one, in order of space and id; a space that has none has a row without a source.
 SELECT p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.complete
-FROM index_spaces AS p JOIN index_sources AS s ON s.space = p.number
-WHERE p.tenant = ?1 AND (p.kind, p.name) >= (?2, ?3) AND ((p.kind, p.name) > (?2, ?3) OR s.id > ?4)
-      AND p.kind <> 'gone'
+FROM (SELECT number, kind, name FROM index_spaces
+      WHERE tenant = ?1 AND (kind, name) > (?2, ?3) AND kind <> 'gone' ORDER BY kind, name LIMIT ?4) AS p
+     LEFT JOIN index_sources AS s ON s.space = p.number
 ORDER BY p.kind, p.name, s.id LIMIT ?5
 
 -- index_sources_of_after --
--- The same of one space.
+-- Those of one space, from an id on or behind it.
 SELECT p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.complete
-FROM index_spaces AS p JOIN index_sources AS s ON s.space = p.number
-WHERE p.number = ?1 AND (?2 IS NULL OR s.id > ?2)
-ORDER BY s.id LIMIT ?3
+FROM index_spaces AS p CROSS JOIN index_sources AS s ON s.space = p.number
+WHERE p.number = ?1 AND s.id >= ?2 AND (?3 = 1 OR s.id > ?2)
+ORDER BY s.id LIMIT ?4
 
 -- index_sources_incomplete --
 -- Incomplete sources of some spaces from a place on, in order of space and id.

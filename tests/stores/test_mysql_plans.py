@@ -1,0 +1,65 @@
+"""A page from the middle of a list: MySQL begins at its place, and reads no more than it gives."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+from holdfast.recall.base import Source, Space
+from holdfast.stores import open_store
+from holdfast.stores.base import NewSession
+from holdfast.stores.indexes import open_index
+from holdfast.stores.mysql_connection import rendered
+from holdfast.stores.sql import statements
+from holdfast.testing.contract.index_kit import batch, document
+from tests.stores.servers import reached
+
+MANY, LIMIT = 300, 10
+MOST = 8 * LIMIT
+"""Rows that are read for a page: each from its table, by its name, and what belongs to it; the last of all is far from the middle."""
+
+
+async def _read(url: str, name: str, *params: Any) -> int:
+    """Rows that a statement gives, and that the server read for it."""
+    ask = partial(reached("mysql").in_place, url)
+
+    def counted() -> int:
+        return sum(int(row[1]) for row in ask("SHOW SESSION STATUS LIKE 'Handler_read%'"))
+
+    def both() -> int:
+        before = counted()
+        assert len(ask(rendered(statements("mysql")[name], params).decode())) >= LIMIT
+        return counted() - before
+
+    return await anyio.to_thread.run_sync(both)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+async def test_lists_begin_at_their_place(mysql_url: str, tied: bool) -> None:
+    """Also where all sessions were changed in the same millisecond."""
+    store = await open_store(mysql_url, tenant="acme")
+    new = [NewSession(id=f"s{at:03}", user_id="ann", timestamp=1 if tied else at) for at in range(MANY)]
+    await asyncio.gather(*(store.create(one) for one in new))
+    await store.close()
+    middle = new[MANY // 2]
+    behind = (middle.timestamp, "ann", middle.id, None, None, LIMIT, 0, 0)
+    for name in ("list_newest", "list_oldest", "list_newest_of_user", "list_oldest_of_user"):
+        assert await _read(mysql_url, name, "acme", *behind) < MOST, name
+
+
+async def test_sources_begin_at_their_place(mysql_url: str) -> None:
+    """Those of a space with many, and those of many spaces."""
+    index = await open_index(mysql_url, tenant="acme")
+    for at in range(MANY):
+        for space, name in ((Space("talk", "ann"), f"s{at:03}"), (Space("talk", f"u{at:03}"), "s")):
+            await index.write(space, batch(document(0, "x"), source=Source(name, "i")))
+    await index.close()
+    server = reached("mysql")
+    sql = "SELECT number FROM index_spaces WHERE name = 'ann'"
+    ((number,),) = await anyio.to_thread.run_sync(server.in_place, mysql_url, sql)
+    assert await _read(mysql_url, "index_sources_of_after", number, f"s{MANY // 2}", 0, LIMIT) < MOST
+    assert await _read(mysql_url, "index_sources_after", "acme", "talk", f"u{MANY // 2}", 16, LIMIT) < MOST + 16 * 8
