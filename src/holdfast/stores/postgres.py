@@ -212,6 +212,12 @@ async def _fill(connection: Connection, number: int) -> None:
             place = await drive(connection, fill(place))
 
 
+_RANKING: Final = (
+    "SET enable_bitmapscan = on; SET enable_sort = on; SET enable_hashjoin = off; SET enable_mergejoin = off"
+)
+"""Posting lists are read by bitmaps alone, and what is found is ranked. Joined is what was found, by its numbers, not all that there is."""
+
+
 class _IndexDatabase(_Database):
     """The same, opened for an index: with the extension that compares vectors, where it is there or may be made."""
 
@@ -236,8 +242,7 @@ class _IndexDatabase(_Database):
     async def _connect(self) -> Connection:
         connection = await super()._connect()
         try:
-            # Posting lists are read in no other way, and what is found is ranked.
-            await connection.ask("SET enable_bitmapscan = on; SET enable_sort = on")
+            await connection.ask(_RANKING)
             connection.near = await self.extension.joined(connection)
         except BaseException:
             connection.kill()

@@ -190,7 +190,7 @@ _SETTINGS: Final = {
     "idle_in_transaction_session_timeout": f"{PATIENCE:.0f}s",
     "jit": "off",
     "synchronous_commit": "on",
-    **{f"enable_{way}": "off" for way in ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin")},
+    **{f"enable_{way}": "off" for way in ("seqscan", "bitmapscan", "sort")},
 }
 _SETUP: Final = """
 SELECT set_config(name, value, false) FROM unnest($1::text[], $2::text[]) AS setting (name, value)
