@@ -1,6 +1,13 @@
-"""What tests of the databases' plans share: the statements that every turn waits for, and those that list."""
+"""What tests of the databases' plans share: the statements that every turn waits for, those that list, and a connection that tells plans."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.stores.postgres import OPTIONS
+from holdfast.stores.postgres_connection import Connection, connected
+from holdfast.stores.sql.address import address_of
 
 ON_A_TURNS_PATH = (
     "session_get",
@@ -63,3 +70,14 @@ ON_A_TURNS_PATH = (
 """Statements of the SQL stores that a turn makes, or may have to."""
 LISTS = ("list_newest", "list_oldest", "list_newest_of_user", "list_oldest_of_user")
 """Statements that give a page of sessions."""
+
+
+@asynccontextmanager
+async def planning(url: str, mode: str) -> AsyncIterator[Connection]:
+    """A connection as PostgreSQL stores have them, whose plans are made like that (`plan_cache_mode`)."""
+    connection = await connected(address_of(url, options=OPTIONS), "the server")
+    try:
+        await connection.ask(f"SET plan_cache_mode = {mode}")
+        yield connection
+    finally:
+        await connection.close()

@@ -14,13 +14,10 @@ from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append
 from holdfast.stores.mysql_connection import rendered
-from holdfast.stores.postgres import OPTIONS
-from holdfast.stores.postgres_connection import connected
 from holdfast.stores.sql import migrations, statements
-from holdfast.stores.sql.address import address_of
 from holdfast.stores.sql.fusing import fused
 from holdfast.testing.contract.kit import assistant, session, user
-from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH
+from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH, planning
 from tests.stores.servers import Server, reached
 
 DIALECTS = ("postgres", "mysql")
@@ -207,26 +204,20 @@ async def test_indexes_have_the_same_names(server: Server, server_url: str, tmp_
 async def test_no_statement_of_a_turn_scans_or_sorts(postgres_url: str) -> None:
     """PostgreSQL has an index for each, and goes by it on the store's connections, whatever it knows of the tables."""
     await (await open_store(postgres_url, tenant="acme")).close()
-    connection = await connected(address_of(postgres_url, options=OPTIONS), "the server")
-    try:
-        await connection.ask("SET plan_cache_mode = force_generic_plan")
-        named = statements("postgres")
-        texts = {
-            name: named[name]
-            for name in (*ON_A_TURNS_PATH, *LISTS, "session_get_lock", "session_guard", "scope_get_lock")
-        }
-        shape = ("session_advance", "entry_insert", "call_insert", "view_put", "idempotency_put")
-        texts["fused"] = fused("postgres", shape)
-        claiming = ("session_claim", "view_put")
-        texts["fused_claim"] = fused("postgres", claiming)
+    named = statements("postgres")
+    others = ("session_get_lock", "session_guard", "scope_get_lock")
+    texts = {name: named[name] for name in (*ON_A_TURNS_PATH, *LISTS, *others)}
+    shape = ("session_advance", "entry_insert", "call_insert", "view_put", "idempotency_put")
+    texts["fused"] = fused("postgres", shape)
+    claiming = ("session_claim", "view_put")
+    texts["fused_claim"] = fused("postgres", claiming)
+    async with planning(postgres_url, "force_generic_plan") as connection:
         for name, sql in texts.items():
             await connection.ask(f"PREPARE {name}_ AS {sql}")
             given = ", ".join(["NULL"] * len(_parameters(sql)))
             rows = await connection.fetch(f"EXPLAIN EXECUTE {name}_{f'({given})' if given else ''}", ())
             plan = "\n".join(row[0] for row in rows)
             assert not re.search(r"Seq Scan on (?!holdfast)|Sort\b", plan), f"{name}:\n{plan}"
-    finally:
-        await connection.close()
 
 
 @pytest.mark.parametrize("name", ["mark_last", "mark_places", "alias_last", "alias_places"])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import asyncpg
 import pytest
 
 from holdfast.domain.memory import STATUSES, Memory, MemoryDelta, Owner
@@ -17,6 +16,7 @@ from holdfast.stores import open_store
 from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.sql import statements
 from holdfast.testing.contract.memory_kit import ANN, memory, put, signal
+from tests.stores.plans_kit import planning
 
 MANY = 2000
 MOST = 150
@@ -105,16 +105,12 @@ async def test_reads_look_at_what_they_give(postgres_url: str, mode: str) -> Non
         "signals_all": (*PLACE, MANY - 10),
         "signals_of": (*PLACE, ids, 0),
     }
-    raw = await asyncpg.connect(postgres_url.partition("?")[0])
-    try:
-        await raw.execute(f'SET search_path = "{postgres_url.rpartition("schema=")[2]}"')
-        await raw.execute(f"ANALYZE; SET enable_seqscan = off; SET plan_cache_mode = {mode}")  # tables are small here
+    async with planning(postgres_url, mode) as connection:
+        await connection.ask("ANALYZE")
         for name, given in asked.items():
-            await raw.execute(f"PREPARE {name}_ AS {statements('postgres')[name]}")
+            await connection.ask(f"PREPARE {name}_ AS {statements('postgres')[name]}")
             values = ", ".join(str(one) if isinstance(one, int) else f"'\\x{one.encode().hex()}'" for one in given)
-            (row,) = await raw.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {name}_({values})")
+            (row,) = await connection.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {name}_({values})", ())
             plan = json.loads(row[0])[0]["Plan"]
             assert plan["Actual Rows"] >= 1, name
             assert _looked_at(plan) <= MOST, f"{name}: {row[0]}"
-    finally:
-        await raw.close()
