@@ -78,6 +78,8 @@ def tags_of(tags: Any) -> tuple[str, ...]:
     """Tags as a memory has them: without white space around them, each once. Raises `InvalidRequest`, `TooLarge`."""
     if isinstance(tags, str) or not isinstance(tags, Collection) or not all(isinstance(tag, str) for tag in tags):
         raise InvalidRequest("tags must be a list of texts", param="tags")
+    for tag in tags:
+        check_text(tag, "tags")
     made = tuple(dict.fromkeys(" ".join(tag.split()) for tag in tags))
     if len(made) > MEMORY_TAGS:
         raise TooLarge(f"there are {len(made)} tags; a memory may have {MEMORY_TAGS}", param="tags")
@@ -90,7 +92,23 @@ def metadata_of(metadata: Any) -> dict[str, Any]:
     """Metadata as a memory has it; none of None. Raises `InvalidRequest`."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidRequest(f"metadata must be an object, not {type(metadata).__name__}", param="metadata")
-    return dict(metadata or {})
+    made = dict(metadata or {})
+    try:
+        msgspec.json.encode(made)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise InvalidRequest(f"metadata is no JSON: {exc}", param="metadata") from exc
+    return made
+
+
+def list_of(values: Any, kind: type, param: str) -> tuple[Any, ...]:
+    """Return what was given as a list of `kind`. Raises `InvalidRequest`."""
+    if isinstance(values, str | bytes | Owner) or not isinstance(values, Collection):
+        raise InvalidRequest(f"{param} must be a list, not {type(values).__name__}", param=param)
+    for value in values:
+        if not isinstance(value, kind):
+            message = f"{param} must be a list of {kind.__name__}, not of {type(value).__name__}"
+            raise InvalidRequest(message, param=param)
+    return tuple(values)
 
 
 def said_by(origin: Origin, sources: Collection[MemorySource], now: int, *, held: bool = False) -> dict[str, Any]:
@@ -102,10 +120,11 @@ def said_by(origin: Origin, sources: Collection[MemorySource], now: int, *, held
         now: milliseconds since the epoch.
         held: hold it for review, wherever its words come from.
     """
+    sources = list_of(sources, MemorySource, "sources")
     least = origin_of((origin, *(one.origin for one in sources)))
     status = "quarantined" if held or least in HELD else "active"
     times = {"created_at": now, "updated_at": now}
-    return {"origin": least, "trust": TRUST[least], "sources": tuple(sources), "status": status} | times
+    return {"origin": least, "trust": TRUST[least], "sources": sources, "status": status} | times
 
 
 def without(

@@ -13,11 +13,12 @@ import msgspec
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.errors import HoldfastError, StaleMemories
 from holdfast.limits import MEMORIES_AT_ONCE, PAGE
-from holdfast.memory.checks import without
+from holdfast.memory.checks import list_of, without
 from holdfast.memory.reading import Recollection
 from holdfast.memory.reviewing import proposals
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import owners
+from holdfast.wire.sendable import check_text
 
 _log = logging.getLogger("holdfast.memories")
 TRIES: Final = 50
@@ -76,6 +77,9 @@ class Forgetting(Recollection):
         Returns:
             The ids of those that are gone.
         """
+        check_text(user_id, "user_id")
+        check_text(session_id, "session_id")
+        seqs = None if seqs is None else list_of(seqs, int, "seqs")
         owners = [Owner("user", user_id), *await self._agents(), Owner("app")]
         source, only = (user_id, session_id), None if seqs is None else set(seqs)
         return tuple([one for owner in owners for one in await self._forget_source(owner, source, only)])

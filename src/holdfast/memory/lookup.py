@@ -17,8 +17,10 @@ import msgspec
 from holdfast.domain.memory import Memory, Owner
 from holdfast.errors import Conflict, EmbeddingFailed, InvalidRequest, MissingExtra, StoreError
 from holdfast.limits import RECALLED_MEMORIES, SEARCH_VECTOR_SECONDS
+from holdfast.memory.checks import list_of
 from holdfast.memory.local_index import LocalIndexes
 from holdfast.memory.ranking import Match, matches, recency, standing
+from holdfast.numbers import check_number, check_whole
 from holdfast.recall.base import CANDIDATES, NEAREST, Candidates, Index, Lookup, SearchMode, Similar, Space
 from holdfast.recall.questions import Question, question_of
 from holdfast.stores.memories import MemoryStore
@@ -107,10 +109,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Whether none of an owner's is wanted unless one surely answers; see `Match.sure`. For what a model is given."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.limit <= RECALLED_MEMORIES:
-            raise InvalidRequest(f"limit must be from 1 to {RECALLED_MEMORIES}, not {self.limit}", param="limit")
-        if not 0 <= self.min_score <= 1:
-            raise InvalidRequest("min_score must be from 0 to 1", param="min_score")
+        check_whole(self.limit, "limit", 1, RECALLED_MEMORIES)
+        check_number(self.min_score, "min_score", 0, 1)
+        for name in ("types", "tags", "statuses", "without"):
+            list_of(getattr(self, name), str, name)
 
     def takes(self, memory: Memory, now: int) -> bool:
         """Whether a memory is among the wanted at that time."""

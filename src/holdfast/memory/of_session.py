@@ -5,10 +5,10 @@ Where several users take part, the owner's are not for them: only the agent's an
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.memory import MemorySource, MemoryType, Origin, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, MemoryNotFound, StoreError
@@ -186,4 +186,4 @@ class SessionMemories:
         text = await self._read(one.session, one.identity, one.seq)
         if text is None:
             return made._replace(terms=frozenset())
-        return await asyncio.to_thread(heard, text, origin, source)
+        return await run_cpu(heard, text, origin, source)

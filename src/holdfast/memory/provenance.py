@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from holdfast.domain.memory import MemorySource, Origin, origin_of
+from holdfast.memory.assertions import has_same_sense
 from holdfast.memory.likeness import visible
 from holdfast.memory.vouching import Voiced, negated, voiced
 from holdfast.recall.stops import ENGLISH
@@ -33,8 +34,6 @@ SAID_AT_ONCE: Final = 0.5
 """The share that one message has to have of them."""
 PLANTED: Final = 0.3
 """Share of the terms that the user did not say which, standing in results of tools, make a memory the tools'."""
-STRAY: Final = 0.2
-"""Share of a memory's terms that may stand in a tool's result alone, one word that is no name or number, without that."""
 SOURCES: Final = 3
 """Entries that are named as where it comes from."""
 FOREIGN_TAGS: Final = 3
@@ -158,7 +157,10 @@ def traced(content: str, known: Sequence[Heard], own: MemorySource, tags: Iterab
     if foreign:
         holding = [one for one in others if one.terms & foreign]
         return Trace(origin_of(one.origin for one in holding), _sources(holding, foreign))
-    users = _vouching(content, terms, users, others)
+    claimed = frozenset().union(
+        *(one.voiced.unasserted | _in_another_sense(one.voiced, content, terms) for one in users if one.voiced)
+    )
+    users = _vouching(content, terms, [_asserting(one, content, terms, others) for one in users], others)
     missing = terms - _union(users)
     if negated(plainly(content)) and not any(_share(one, terms) >= SAID_AT_ONCE and one.negated for one in users):
         missing |= {"not"}
@@ -172,7 +174,35 @@ def traced(content: str, known: Sequence[Heard], own: MemorySource, tags: Iterab
     if (planted and len(planted) >= PLANTED * len(missing)) or at_once >= SAID_AT_ONCE or read:
         holding = [one for one in others if one.terms & (planted or terms)] or read
         return Trace(origin_of(one.origin for one in holding), _sources(holding, planted or terms))
-    return Trace("assistant", (own,), doubtful=any(one.outside for one in known))
+    doubtful = any(one.outside for one in known) or not missing.isdisjoint(claimed)
+    return Trace("assistant", (own,), doubtful=doubtful)
+
+
+def _asserting(one: Heard, content: str, terms: frozenset[str], others: Sequence[Heard]) -> Heard:
+    """What a user said, without the terms that they only reported, quoted, asked about or hedged.
+
+    Next to most of a memory, stated, a word of a question stays that nobody else has.
+    """
+    if one.voiced is None:
+        return one
+    stated, questioned = one.voiced.stated, one.voiced.questioned
+    if has_same_sense(content, "denied"):
+        stated |= one.voiced.denied
+    most = len(stated & terms) >= SAID_AT_ONCE * len(terms) and _striking(content) - {"not"} <= stated
+    kept = questioned - _union(others) if most else frozenset()
+    return one._replace(
+        terms=one.terms - (one.voiced.unasserted - kept) - _in_another_sense(one.voiced, content, terms)
+    )
+
+
+def _in_another_sense(said: Voiced, content: str, terms: frozenset[str]) -> frozenset[str]:
+    """The terms that a user denies or wishes, of a memory that states most of them as facts."""
+    found: frozenset[str] = frozenset()
+    if len(terms & said.negative) * 2 > len(terms) and not has_same_sense(content, "denied"):
+        found |= said.negative
+    if len(terms & said.wished) * 2 > len(terms) and not has_same_sense(content, "wished"):
+        found |= said.wished
+    return found
 
 
 def _vouching(content: str, terms: frozenset[str], users: Sequence[Heard], others: Sequence[Heard]) -> list[Heard]:
@@ -188,7 +218,7 @@ def _vouching(content: str, terms: frozenset[str], users: Sequence[Heard], other
         return list(users)
     found: list[Heard] = []
     for one in users:
-        stated, wanted, refused = one.voiced or (one.terms, frozenset(), frozenset())
+        stated, wanted, refused = (one.voiced or Voiced(one.terms, frozenset(), frozenset()))[:3]
         if not asked:  # beside most of it, stated, a word of a question may stand that nobody else has
             most = len(stated & terms) >= SAID_AT_ONCE * len(terms) and _striking(content) - {"not"} <= stated
             wanted = wanted - _union(others) if most else frozenset()
@@ -204,8 +234,7 @@ def _said(
     if len(terms) - len(missing) < SAID * len(terms) or at_once < SAID_AT_ONCE or missing & _striking(content):
         return False
     elsewhere = max((_share(one, terms) for one in others), default=0.0)
-    stray = missing & _union(others)
-    if stray and (len(stray) >= STRAY * len(terms) or elsewhere >= SAID_AT_ONCE):
+    if missing & _union(others):
         return False
     return at_once >= SAID or elsewhere <= at_once
 

@@ -11,14 +11,16 @@ from typing import Any
 from holdfast.domain.memory import Memory, Owner, Signal
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import SEARCH_VECTOR_SECONDS
-from holdfast.memory.checks import seen_by
+from holdfast.memory.checks import list_of, seen_by
 from holdfast.memory.lookup import IndexService, MemorySettings, Recalled, RecalledMemories, Recaller, Wanted
 from holdfast.memory.ranking import asked
 from holdfast.memory.signalling import Signals
+from holdfast.numbers import MOST, check_whole
 from holdfast.recall.base import SEARCH_MODES, SearchMode
 from holdfast.recall.questions import question_of
 from holdfast.secrets import Guard
 from holdfast.stores.memories import MemoryStore, OwnedMemories
+from holdfast.stores.memory_checks import check_owner
 from holdfast.wire.sendable import check_text
 
 
@@ -72,7 +74,7 @@ class Recollection:
         """
         check_text(memory_id, "id")
         found = await self.store.find_memory(memory_id)
-        if owners is not None and found.owner not in owners:
+        if owners is not None and found.owner not in list_of(owners, Owner, "owners"):
             raise MemoryNotFound(memory_id)
         return found
 
@@ -103,6 +105,10 @@ class Recollection:
         Raises:
             MemoryNotFound: the owner has none of the id `after`.
         """
+        types, tags = list_of(types, str, "types"), list_of(tags, str, "tags")
+        for name, value, none in (("status", status, True), ("agent", agent, True)):
+            check_text(value, name, none=none)
+        check_owner(owner)
         number = None if after is None else (await self.get(after, owners=(owner,))).number
         found: list[Memory] = []
 
@@ -157,8 +163,10 @@ class Recollection:
             raise InvalidRequest("query is empty: say what is to be recalled", param="query")
         wanted = Wanted(**filters)
         strict, mode = mode == "vector", self._mode(mode)
-        if owners is None:
-            owners = seen_by(user_id, agent)
+        owners = seen_by(user_id, agent) if owners is None else list_of(owners, Owner, "owners")
+        check_text(session, "session")
+        if now is not None:
+            check_whole(now, "now", -MOST)
         told = query if self._guard is None else self._guard.told(query)
         at = self.clock() if now is None else now
         found = await self._recaller.recall(told, owners, mode, wanted, at, strict=strict, patience=patience)

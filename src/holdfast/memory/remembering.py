@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, MemoryType, Origin, Owner
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories
 from holdfast.limits import MEMORY_TAG_CHARS
-from holdfast.memory.checks import check_words, metadata_of, owner_of, said_by, tags_of
+from holdfast.memory.checks import check_words, list_of, metadata_of, owner_of, said_by, tags_of
 from holdfast.memory.forgetting import TRIES, Forgetting
 from holdfast.memory.lookup import IndexService, MemorySettings
 from holdfast.memory.merging import Decision, Outcome, decided, may_replace
@@ -132,7 +132,7 @@ class Memories(Forgetting):
             agent=agent,
             valid_from=valid_from,
             valid_until=valid_until,
-            supersedes=tuple(dict.fromkeys(supersedes)),
+            supersedes=tuple(dict.fromkeys(list_of(supersedes, str, "supersedes"))),
             metadata=metadata_of(metadata),
             **said_by(origin, sources, now, held=held),
         )

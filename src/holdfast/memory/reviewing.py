@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
 import msgspec
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.memory import Memory, Owner, is_held
 from holdfast.errors import InvalidRequest
 from holdfast.limits import PAGE
@@ -81,7 +81,7 @@ async def rejected(store: MemoryStore, owner: Owner, content: str) -> list[Memor
     while True:
         page = await store.memories(owner, status="rejected", after=after, limit=AT_ONCE, descending=True)
         there = [one for one in page.memories if not one.is_proposal]
-        found = await asyncio.to_thread(_saying, content, there) if there else []
+        found = await run_cpu(_saying, content, there) if there else []
         if found or not page.has_more:
             return found
         after = page.memories[-1].number

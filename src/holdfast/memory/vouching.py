@@ -12,9 +12,11 @@ little: it counts only where somebody else says the same; see `holdfast.memory.p
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from holdfast.memory.assertions import unasserted
 from holdfast.memory.likeness import words_of
 from holdfast.recall.stops import ENGLISH, language_of
 from holdfast.recall.terms import normal, terms_in, tokens_of
@@ -69,6 +71,14 @@ class Voiced(NamedTuple):
     stated: frozenset[str]
     asked: frozenset[str]
     denied: frozenset[str]
+    unasserted: frozenset[str] = frozenset()
+    """Those that stand in nothing but reported, quoted, asked or hedged clauses: never the user's own; see `holdfast.memory.assertions`."""
+    questioned: frozenset[str] = frozenset()
+    """Those of them that are in questions alone: next to what the user states, one may be the user's word."""
+    negative: frozenset[str] = frozenset()
+    """Those that stand in nothing but such clauses and denials."""
+    wished: frozenset[str] = frozenset()
+    """Those that stand in nothing but such clauses and wishes."""
 
 
 def negated(text: str) -> bool:
@@ -84,7 +94,31 @@ def voiced(text: str) -> Voiced:
     for sentence in _SENTENCE.findall(_NO.sub("", _SPACES.sub(" ", text))):
         for part, into in _parted(_NO.sub("", _NOT_FORGET.sub("remember", sentence))):
             found[into].update(*(terms_in(token.text, language) for token in tokens_of(part)))
-    return Voiced(*map(frozenset, found))
+    whole = Counter(term for sentence in _SENTENCE.findall(text) for term in _terms_of(sentence, language))
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in ("claimed", "asked", "denied", "wished")}
+    for clause in unasserted(text):
+        counts[clause.kind].update(_terms_of(clause.text, language))
+
+    def only_in(*kinds: str) -> frozenset[str]:
+        """The terms that the message has in clauses of these kinds alone."""
+        within = sum((counts[kind] for kind in kinds), Counter[str]())
+        return frozenset(term for term, times in within.items() if times >= whole[term])
+
+    apart = only_in("claimed", "asked")
+    stated, asked, denied = map(frozenset, found)
+    return Voiced(
+        stated - apart,
+        asked,
+        denied - apart,
+        apart,
+        apart - counts["claimed"].keys(),
+        only_in("claimed", "asked", "denied") - apart,
+        only_in("claimed", "asked", "wished") - apart,
+    )
+
+
+def _terms_of(text: str, language: str) -> Iterator[str]:
+    return (term for token in tokens_of(text) for term in terms_in(token.text, language))
 
 
 def _parted(sentence: str) -> Iterator[tuple[str, int]]:

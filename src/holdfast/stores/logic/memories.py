@@ -10,16 +10,13 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
-from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories, TooLarge
+from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories, StoreCorrupt, TooLarge
 from holdfast.limits import DIARY_KEPT, MEMORIES, PAGE, SIGNALS_KEPT
+from holdfast.stores.logic.memory_rows import diary_entry_of, diary_row, memory_of, owner_of, signal_of
 from holdfast.stores.logic.rows import (
     ENDLESS,
+    UNDECODABLE,
     array_of,
-    diary_entry_of,
-    diary_row,
-    memory_of,
-    owner_of,
-    signal_of,
     text_of,
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
@@ -99,8 +96,20 @@ def read(tenant: str, owner: Owner, asked: MemoriesAsked) -> Steps[OwnedMemories
     if filtered:
         wanted = set(asked.numbers or ())
         found, limit = [row for row in found if row[0] in wanted], asked.limit
-    memories = tuple(memory_of(owner, row) for row in found[:limit])
-    return OwnedMemories(version, memories, total, len(found) > limit)
+    memories, damaged = _decoded(owner, found[:limit])
+    return OwnedMemories(version, memories, total, len(found) > limit, damaged)
+
+
+def _decoded(owner: Owner, rows: Rows) -> tuple[tuple[Memory, ...], tuple[int, ...]]:
+    """Return the memories that can be decoded, and the numbers of the others."""
+    memories: list[Memory] = []
+    damaged: list[int] = []
+    for row in rows:
+        try:
+            memories.append(memory_of(owner, row))
+        except UNDECODABLE:
+            damaged.append(row[0])
+    return tuple(memories), tuple(damaged)
 
 
 def _page(place: Row, asked: MemoriesAsked, limit: int) -> Query:
@@ -130,7 +139,10 @@ def find(tenant: str, memory_id: str) -> Steps[Memory]:
     if not rows:
         raise MemoryNotFound(memory_id)
     kind, id_, *row = rows[0]
-    return memory_of(owner_of(kind, id_), row)
+    try:
+        return memory_of(owner_of(kind, id_), row)
+    except UNDECODABLE as exc:
+        raise StoreCorrupt(f"memory {memory_id} is damaged and cannot be decoded ({exc})") from exc
 
 
 def signals(
@@ -148,7 +160,7 @@ def signals(
 def diary(tenant: str, owner: Owner, limit: int) -> Steps[tuple[DiaryEntry, ...]]:
     """See `MemoryStore.diary`."""
     rows = yield Query("diary_newest", (*_place(tenant, owner), limit))
-    return tuple(diary_entry_of(row) for row in rows)
+    return tuple(entry for entry in map(diary_entry_of, rows) if entry is not None)
 
 
 def owners(tenant: str, after: Owner | None, limit: int) -> Steps[tuple[tuple[Owner, int], ...]]:
