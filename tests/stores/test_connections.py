@@ -155,7 +155,7 @@ async def test_a_driver_that_is_not_installed(
     for importer in importers:
         monkeypatch.delitem(sys.modules, f"holdfast.stores.{importer}", raising=False)
     monkeypatch.setitem(sys.modules, driver, None)
-    with pytest.raises(MissingExtra, match=rf"pip install 'holdfast\[{extra}\]'"):
+    with pytest.raises(MissingExtra, match=rf"from a clone: pip install '\.\[{extra}\]'"):
         await open_store(f"{scheme}://host/db", tenant="acme")
 
 

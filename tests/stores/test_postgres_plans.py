@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from holdfast.domain.session import SessionRef
-from holdfast.recognition.recognising import recognised
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.testing.contract.kit import assistant, user
+from tests.service.matching_kit import landing_of
 from tests.stores.servers import reached
 from tests.waiting import blocked_until
 
@@ -37,7 +37,7 @@ async def _go_on(store: Store, name: str) -> None:
     await store.append(ref, Append(entries=[user("a"), assistant("b")], timestamp=2))
     for user_id in ("ann", None):
         await store.list(user_id=user_id, limit=5)
-    await recognised(store, "ann", [new.message for new in (*OPENING, user("something else"))])
+    await landing_of(store, "ann", [new.message for new in (*OPENING, user("something else"))])
 
 
 def _looked_at(url: str, connected: int) -> int:

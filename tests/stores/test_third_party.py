@@ -248,7 +248,10 @@ except MissingExtra as exc:
     print(exc)
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "the contract's suite needs the extra 'testing': pip install 'holdfast[testing]'\n"
+    assert (
+        done.stdout
+        == "the contract's suite needs the extra 'testing' of holdfast-memory; from a clone: pip install '.[testing]'\n"
+    )
 
 
 async def test_the_library_on_a_store_of_its_own() -> None:

@@ -76,7 +76,7 @@ async def test_verify_finds(database: Path, what: str) -> None:
     with pytest.raises(StoreCorrupt) as told:
         await verify(store, REF, page=2)
     if what == "no JSON":
-        assert "a row is damaged" in str(told.value)
+        assert "message 1 is damaged" in str(told.value)
     else:
         assert str(told.value) == f"session 's1': {SAYS.get(what, 'its counters are not those of its log')}"
     await store.close()

@@ -19,9 +19,7 @@ what is appended follow the live path (`holdfast.domain.log.extend` after `rewin
 
 **Idempotency.** `append` with an `idempotency_key` that the session has seen writes nothing and answers what the first
 call answered, with `replayed` true; with another `fingerprint` it raises `IdempotencyConflict`. Keys live as long as
-their session.
-
-A replay's session is the one that stands now; its `version` is that of the first answer.
+their session. A replay's session is the one that stands now; its `version` is that of the first answer.
 
 **Views.** A view's saved state is forgotten when an entry it may have seen is retired, erased, pinned or unpinned, or the
 log is replaced: the write that does so drops all views of the session, except those it saves itself. Saving a view with
@@ -63,7 +61,7 @@ whose `NewEntry.media` name it. An entry may name what the session has or the wr
 entry of a write names is not kept. Contents go with the last entry that names them: by `erase`, of a retired entry too, off the
 disk as its text does, by `replace` and by `delete`. `Session.bytes` does not count them.
 
-**State** that sessions share is what `holdfast.stores.state` says.
+**State** that sessions share is what `holdfast.stores.state` says; **origins** are what `holdfast.stores.origins` says, and go with their session, by `delete` and `replace`.
 
 **Memories** are what `holdfast.stores.memories` says. They belong to no session: `delete`, `replace` and moving one leave them.
 
@@ -100,8 +98,10 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.domain.fact_choices import Choice
 from holdfast.domain.history import Past
 from holdfast.domain.messages import Message
+from holdfast.domain.origins import Origin
 from holdfast.domain.session import (
     Claim,
     Ending,
@@ -120,6 +120,7 @@ from holdfast.stores.life import LifeStore
 from holdfast.stores.matching import MatchingStore
 from holdfast.stores.media import MediaStore
 from holdfast.stores.memories import MemoryStore
+from holdfast.stores.origins import OriginStore
 from holdfast.stores.state import StateStore
 
 FOREVER: Final = (1 << 53) - 1
@@ -143,6 +144,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     ttl: int | None = None
     past: Past | None = None
     """What it has behind it; of one that `replace` installs. None: nothing."""
+    origins: tuple[Origin, ...] = ()
+    """Where its entries come from, if it is installed as a copy; see `holdfast.domain.origins`."""
 
     @property
     def ref(self) -> SessionRef:
@@ -239,7 +242,9 @@ class SessionPage(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, MemoryStore, StateStore, Protocol):
+class Store(
+    ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, MemoryStore, OriginStore, StateStore, Protocol
+):
     """A store handle of one tenant. See the module for what all methods promise."""
 
     tenant: str
@@ -348,16 +353,26 @@ class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, Memor
         ...
 
     async def annotate(
-        self, ref: SessionRef, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
+        self,
+        ref: SessionRef,
+        seq: int,
+        *,
+        pinned: bool | None = None,
+        importance: float | None | UnsetType = UNSET,
+        refused_by: Mapping[str, str] | None = None,
+        facts: Mapping[int, Choice] | None = None,
     ) -> Entry:
-        """Set an entry's pin or importance. Views of the session are forgotten. Raises `EntryNotFound`."""
+        """Set what callers say of an entry; None leaves it. Views of the session are forgotten. Raises `EntryNotFound`.
+
+        Args:
+            refused_by, facts: kept in the metadata, see `holdfast.domain.refusals` and `fact_choices`; empty removes them.
+        """
         ...
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         """Replace an entry's content by `holdfast.domain.log.erased`. Its digest stays, so the chain holds.
 
         SQLite takes it out of its files at once; a server's own disk keeps dead rows until it cleans up (docs/storage.md).
-
         Its metadata goes as well: it may quote the content. A retired entry can be erased too. Views of the session
         are forgotten; later running totals follow. Raises `EntryNotFound`.
 
@@ -435,6 +450,10 @@ class Store(ArtifactStore, KeyStore, LifeStore, MatchingStore, MediaStore, Memor
             now: milliseconds since the epoch.
             until: when it expires: after `now`, by at most `LEASE_MILLISECONDS`.
         """
+        ...
+
+    async def leased_by(self, name: str, *, now: int) -> str | None:
+        """Return who has the tenant's lease of that name; None if nobody does, or it has expired at `now`."""
         ...
 
     async def release(self, name: str, holder: str) -> None:

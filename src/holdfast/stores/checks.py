@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from types import NoneType, UnionType
 from typing import Any, get_args
 
 import msgspec
@@ -12,7 +13,9 @@ from msgspec import UnsetType
 
 from holdfast.domain.artifact import USER, NewArtifact, Scope, UserRef, checked_name
 from holdfast.domain.history import OldEntry
-from holdfast.domain.messages import DIGEST_SIZE, ROLES, UNWRITABLE, Message, encode_payload
+from holdfast.domain.messages import DIGEST_SIZE, ROLES, UNWRITABLE, Message, Part, ToolCall, encode_payload
+from holdfast.domain.origins import check_ranges
+from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import CompactionKind, Ending, EndReason, ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.domain.state import APP, TEMP, Change, check_delta, encoded, scope_of
 from holdfast.domain.state import USER as USER_STATE
@@ -65,16 +68,45 @@ def check_ref(ref: SessionRef) -> None:
     check_id(ref.id, "session_id")
 
 
+def check_int(value: Any, param: str, *, none: bool = False, low: int | None = None) -> None:
+    """Refuse what is not a whole number; `true` is none, and None only with `none`."""
+    if type(value) is int and (low is None or value >= low):
+        return
+    if not (none and value is None):
+        least = "" if low is None else f" from {low}"
+        raise InvalidRequest(f"{param} must be a whole number{least}, not {value!r:.80}", param=param)
+
+
+def check_kind(value: Any, param: str, kind: type | UnionType, words: str) -> None:
+    """Refuse a value of another type than `kind`, which `words` describe."""
+    if not isinstance(value, kind):
+        raise InvalidRequest(f"{param} must be {words}, not {type(value).__name__}", param=param)
+
+
+def check_filters(filters: Mapping[str, Any]) -> None:
+    """Refuse filters of `Store.list` that are of the wrong type."""
+    for name in ("user_id", "agent", "status"):
+        check_kind(filters[name], name, str | None, "a string")
+    if filters["status"] not in (None, "active", "closed"):
+        raise InvalidRequest(f"status must be active or closed, not {filters['status']!r:.80}", param="status")
+    for name in ("now", "ttl"):
+        check_int(filters[name], name, none=True)
+    check_kind(filters["after"], "after", SessionRef | None, "a SessionRef")
+
+
 def check_limit(limit: int, *, lowest: int = 1, highest: int | None = PAGE) -> None:
     """Refuse a limit out of range."""
+    check_int(limit, "limit")
     if limit < lowest or (highest is not None and limit > highest):
         upper = "" if highest is None else f" and at most {highest}"
         raise InvalidRequest(f"limit must be at least {lowest}{upper}, not {limit}", param="limit")
 
 
-def check_importance(importance: float | None | UnsetType, param: str = "importance") -> None:
+def check_importance(importance: Any, param: str = "importance") -> None:
     """Refuse an importance that orders nothing."""
-    if isinstance(importance, int | float) and not math.isfinite(importance):
+    if importance is None or isinstance(importance, UnsetType):
+        return
+    if not isinstance(importance, int | float) or not math.isfinite(importance):
         raise InvalidMessage("importance must be a finite number", param=param)
 
 
@@ -103,6 +135,8 @@ def check_ending(ending: Ending, *, of: SessionRef | None = None) -> None:
     check_id(ending.id, "ending_id")
     if ending.reason not in get_args(EndReason):
         raise InvalidRequest(f"reason must be one of {', '.join(get_args(EndReason))}", param="reason")
+    check_int(ending.ended_at, "ended_at")
+    check_int(ending.due_at, "due_at")
     if len(ending.hooks) > HOOKS:
         raise TooLarge(f"{len(ending.hooks)} hooks are to be told of it; there may be {HOOKS}", param="hooks")
     for hook in ending.hooks:
@@ -112,11 +146,16 @@ def check_ending(ending: Ending, *, of: SessionRef | None = None) -> None:
 def check_new_session(new: NewSession, *, past: bool = False) -> None:
     """Refuse a session whose fields cannot be stored; one with a past only where that is taken."""
     check_ref(new.ref)
+    check_int(new.timestamp, "timestamp")
+    check_id(new.identity, "identity")
+    _check_ttl(new.ttl)
     if new.past is not None:
         if not past:
             raise InvalidRequest("a session with a past is installed with `replace`", param="past")
         for call in new.past.calls:
             _check_call(call)
+    if new.origins and not (past and check_ranges(new.origins)):
+        raise InvalidRequest("origins are ranges of a copy that is installed with `replace`", param="origins")
     _check_agent(new.agent)
     _check_fields(new.system_messages, new.metadata)
     if past:
@@ -128,6 +167,7 @@ def check_new_session(new: NewSession, *, past: bool = False) -> None:
 def check_patch(patch: SessionPatch) -> None:
     """Refuse a patch whose fields cannot be stored."""
     _check_agent(patch.agent)
+    _check_ttl(patch.ttl)
     _check_fields(patch.system_messages, patch.metadata)
     if not isinstance(patch.state, UnsetType):
         check_changes(patch.state)
@@ -135,13 +175,21 @@ def check_patch(patch: SessionPatch) -> None:
 
 def check_append(write: Append) -> None:
     """Refuse what stands beside the entries of `write` and cannot be stored."""
+    check_int(write.timestamp, "timestamp")
+    check_int(write.expect, "expect", none=True)
+    check_int(write.retire_from, "retire_from", none=True)
+    check_int(write.ttl, "ttl", none=True)
     if write.idempotency_key is not None:
         check_id(write.idempotency_key, "idempotency_key")
+        check_kind(write.fingerprint, "fingerprint", bytes, "bytes")
+    check_entries(write.entries)
     for at, entry in enumerate(write.entries):
         if isinstance(entry, OldEntry) and (entry.stands_for is None or entry.retired_by is not None):
             raise InvalidMessage(f"messages[{at}] is an old entry; `replace` takes such", param=f"messages[{at}]")
-    for key in write.views or ():
+    for key, view in (write.views or {}).items():
         check_id(key, "view")
+        check_int(view.frontier, "view.frontier")
+        check_kind(view.state, "view.state", bytes, "bytes")
     for call in write.calls:
         _check_call(call)
     for at, compaction in enumerate(write.compactions):
@@ -157,6 +205,7 @@ def check_append(write: Append) -> None:
 
 def check_changes(delta: Mapping[str, Change]) -> None:
     """Refuse changes of the state that cannot be, and those of a turn's own, which is nothing for a store."""
+    check_kind(delta, "state", Mapping, "an object")
     check_delta(delta)
     for key in delta:
         if key.startswith(TEMP):
@@ -196,6 +245,7 @@ def _check_expected(expected: Mapping[str, Any]) -> None:
 
 def _check_installed(state: Mapping[str, Any]) -> None:
     """Refuse a state that a session cannot have by itself."""
+    check_kind(state, "state", Mapping, "an object")
     for key in state:
         if scope_of(key) != "session":
             message = f"state[{key!r:.80}] is not the session's own: what is installed has no other state"
@@ -205,6 +255,7 @@ def _check_installed(state: Mapping[str, Any]) -> None:
 
 def check_hash(sha256: bytes, param: str) -> None:
     """Refuse what is no SHA-256."""
+    check_kind(sha256, param, bytes, "bytes")
     if len(sha256) != 32:
         raise InvalidRequest(f"{param} must be a SHA-256, 32 bytes, not {len(sha256)}", param=param)
 
@@ -235,7 +286,9 @@ def check_key(key: ApiKey) -> None:
         check_id(key.user_id, "user_id")
     if key.role not in get_args(Role):
         raise InvalidRequest(f"role must be one of {', '.join(get_args(Role))}, not {key.role!r}", param="role")
-    for name in ("rate", "max_body"):
+    if key.session_mode not in (None, *get_args(Mode)):
+        raise InvalidRequest(f"session_mode must be one of {', '.join(get_args(Mode))}", param="session_mode")
+    for name in ("rate", "max_body", "budget"):
         value = getattr(key, name)
         if value is not None and value < 1:
             raise InvalidRequest(f"{name} must be at least 1, not {value}", param=name)
@@ -245,6 +298,8 @@ def _check_call(call: ModelCall) -> None:
     check_id(call.model, "model")
     if call.view:
         check_id(call.view, "view")
+    for name in ("timestamp", "prompt_tokens", "completion_tokens", "cached_tokens", "turn_id", "through"):
+        check_int(getattr(call, name), name)
     if len(call.hash) not in (0, 16):
         raise InvalidRequest(f"hash must have 16 bytes or none, not {len(call.hash)}", param="hash")
     check_size(len(call.build), "build", CALL_BUILD_BYTES)
@@ -265,7 +320,10 @@ def _check_compaction(new: NewCompaction, param: str) -> None:
         raise InvalidRequest(f"{param}.text is empty: a compaction has to tell something", param=f"{param}.text")
     check_size(_size_of(new.text, f"{param}.text"), f"{param}.text", COMPACTION_BYTES)
     check_size(_size_of(new.error or "", f"{param}.error"), f"{param}.error", COMPACTION_ERROR_BYTES)
+    for name in ("first", "last", "through", "tokens", "source_tokens", "total", "created_at"):
+        check_int(getattr(new, name), f"{param}.{name}")
     if new.report is not None:
+        check_kind(new.report, f"{param}.report", dict, "an object")
         check_json(new.report, f"{param}.report", COMPACTION_REPORT_BYTES)
 
 
@@ -292,8 +350,10 @@ def check_artifact(scope: Scope, new: NewArtifact) -> None:
     check_id(new.mime_type, "mime_type")
     if new.author is not None:
         check_id(new.author, "author")
-    if new.size < 0 or len(new.sha256) != 32:
-        raise InvalidRequest("size must be at least 0, and sha256 have 32 bytes", param="size")
+    check_int(new.size, "size", low=0)
+    check_int(new.created_at, "created_at")
+    check_kind(new.metadata, "metadata", dict, "an object")
+    check_hash(new.sha256, "sha256")
     check_json(new.metadata, "metadata", ARTIFACT_METADATA_BYTES)
 
 
@@ -306,6 +366,15 @@ def check_blobs(blobs: Sequence[str]) -> None:
             raise InvalidRequest(f"{blob!r} is not the key of a content: 1 to 64 of 0-9, a-z", param="blob")
 
 
+def check_entries(entries: Any, param: str = "messages") -> None:
+    """Refuse what is not a list of entries."""
+    check_kind(entries, param, Sequence, "a list of NewEntry")
+    for at, entry in enumerate(entries):
+        if not isinstance(entry, NewEntry):
+            place = f"{param}[{at}]"
+            raise InvalidMessage(f"{place} must be a NewEntry, not {type(entry).__name__}", param=place)
+
+
 def payloads_of(entries: Sequence[NewEntry]) -> list[bytes]:
     """The bytes to store for the messages of `entries`; refuses what cannot be stored."""
     return [_payload_of(entry, f"messages[{at}]") for at, entry in enumerate(entries)]
@@ -313,10 +382,16 @@ def payloads_of(entries: Sequence[NewEntry]) -> list[bytes]:
 
 def _payload_of(entry: NewEntry, param: str) -> bytes:
     _check_agent(entry.agent)
-    if entry.tokens < 0:
-        raise InvalidMessage(f"tokens must not be negative: {entry.tokens}", param=f"{param}.tokens")
+    if type(entry.tokens) is not int or entry.tokens < 0:
+        raise InvalidMessage(
+            f"{param}.tokens must be a whole number from 0, not {entry.tokens!r}", param=f"{param}.tokens"
+        )
+    if type(entry.timestamp) is not int or not isinstance(entry.pinned, bool):
+        raise InvalidMessage(f"{param}: timestamp must be a whole number, and pinned true or false", param=param)
+    check_int(entry.turn_id, f"{param}.turn_id", none=True)
     check_importance(entry.importance, f"{param}.importance")
     if entry.metadata is not None:
+        check_kind(entry.metadata, f"{param}.metadata", dict, "an object")
         check_json(entry.metadata, f"{param}.metadata", METADATA_BYTES)
     if isinstance(entry, OldEntry) and entry.stands_for is not None and len(entry.stands_for) != DIGEST_SIZE:
         raise InvalidMessage(f"{param}.digest must have {DIGEST_SIZE} bytes", param=f"{param}.digest")
@@ -324,6 +399,7 @@ def _payload_of(entry: NewEntry, param: str) -> bytes:
 
 
 def _message_payload(message: Message, param: str) -> bytes:
+    _check_types(message, param)
     if message.role not in ROLES:
         raise InvalidMessage(f"role must be one of {', '.join(ROLES)}, not {message.role!r}", param=f"{param}.role")
     try:
@@ -335,16 +411,62 @@ def _message_payload(message: Message, param: str) -> bytes:
     return payload
 
 
+def _check_types(message: Any, param: str) -> None:
+    """Refuse a message that could be written, but not read again: structs do not check what they are made with."""
+    if not isinstance(message, Message):
+        raise InvalidMessage(f"{param} must be a Message, not {type(message).__name__}", param=param)
+    content: Any = message.content
+    calls: Any = message.tool_calls
+    if not isinstance(content, str | NoneType | UnsetType):
+        fits = isinstance(content, tuple) and all(isinstance(part, Part) and _is_part(part) for part in content)
+        if not fits:
+            raise InvalidMessage(f"{param}.content must be text, or a tuple of Parts", param=f"{param}.content")
+    if not isinstance(calls, tuple) or (
+        calls and not all(isinstance(call, ToolCall) and _is_call(call) for call in calls)
+    ):
+        raise InvalidMessage(f"{param}.tool_calls must be a tuple of ToolCalls", param=f"{param}.tool_calls")
+    for name in ("tool_call_id", "name"):
+        if not isinstance(getattr(message, name), str | NoneType):
+            raise InvalidMessage(f"{param}.{name} must be a string", param=f"{param}.{name}")
+    if not _is_object(message.extra):
+        raise InvalidMessage(f"{param}.extra must be an object", param=f"{param}.extra")
+
+
+def _is_part(part: Any) -> bool:
+    return (
+        isinstance(part.type, str)
+        and isinstance(part.text, str | NoneType)
+        and _is_object(part.extra)
+        and isinstance(part.held, tuple)
+    )
+
+
+def _is_call(call: Any) -> bool:
+    texts = (call.id, call.name, call.arguments, call.type)
+    return all(isinstance(text, str) for text in texts) and _is_object(call.extra) and _is_object(call.function_extra)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, str) for key in value)
+
+
 def _check_agent(agent: str | None | UnsetType) -> None:
-    if isinstance(agent, str):
+    if not isinstance(agent, NoneType | UnsetType):
         check_id(agent, "agent")
+
+
+def _check_ttl(ttl: int | None | UnsetType) -> None:
+    if not isinstance(ttl, UnsetType):
+        check_int(ttl, "ttl", none=True, low=0)
 
 
 def _check_fields(system_messages: Any, metadata: Any) -> None:
     if not isinstance(system_messages, UnsetType):
+        check_kind(system_messages, "system_messages", tuple, "a tuple of Messages")
         payloads = [_message_payload(message, f"system_messages[{at}]") for at, message in enumerate(system_messages)]
         check_size(sum(map(len, payloads)), "system_messages", SYSTEM_BYTES)
     if not isinstance(metadata, UnsetType):
+        check_kind(metadata, "metadata", dict, "an object")
         check_json(metadata, "metadata", METADATA_BYTES)
 
 

@@ -10,6 +10,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from holdfast.domain.reconcile import Mode
+
 Role = Literal["read", "write", "admin"]
 """What a key may: look, also change, also remove users and see the server's own figures."""
 
@@ -39,6 +41,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     """Requests a minute; None: the server's setting."""
     max_body: int | None = None
     """Bytes of a request's body; None: the server's setting."""
+    session_mode: Mode | None = None
+    """How messages with a session id are read, where a request does not say; None: the agent or the server decides."""
+    budget: int | None = None
+    """Most tokens of the conversation in a prompt; None: any number that the agent has."""
 
 
 class KeyStore(Protocol):

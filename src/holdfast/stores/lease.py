@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from holdfast.errors import HoldfastError
+from holdfast.liveness import is_dead
 from holdfast.repeating import ended
 from holdfast.stores.base import Store
 
@@ -20,7 +21,7 @@ class Lease:
     Args:
         store: of the tenant.
         name: what is leased.
-        holder: names who has it.
+        holder: names who has it; from `new_holder`, so that others know when this process has died.
         clock: milliseconds since the epoch.
         length: milliseconds after which another holder may take over from one that is gone.
     """
@@ -34,12 +35,32 @@ class Lease:
         self._until = 0
 
     async def renew(self) -> bool:
-        """Take it, or keep it, for its whole length; whether nobody else has it."""
+        """Take it, or keep it, for its whole length; whether nobody else has it.
+
+        A lease of a process that is known to be dead is taken over before it expires.
+        """
+        ours = await self._take() or (await self._free() and await self._take())
+        if not ours:
+            self._until = 0
+        return ours
+
+    async def _take(self) -> bool:
         now = self._clock()
         until = now + self._length
         ours = await self._store.lease(self._name, self._holder, now=now, until=until)
-        self._until = until if ours else 0
+        if ours:
+            self._until = until
         return ours
+
+    async def _free(self) -> bool:
+        """Release the lease if the process that holds it has died; return whether that was so."""
+        if not hasattr(self._store, "leased_by"):  # a store made for version 0.1
+            return False
+        holder = await self._store.leased_by(self._name, now=self._clock())
+        if holder is None or not is_dead(holder):
+            return False
+        await self._store.release(self._name, holder)
+        return True
 
     async def kept(self) -> bool:
         """Whether it is still held; renewed when half of it is over."""

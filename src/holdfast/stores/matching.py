@@ -43,6 +43,7 @@ class MatchingStore(Protocol):
         alias: bool = False,
         session: SessionRef | None = None,
         limit: int = 16,
+        ends: bool = False,
     ) -> tuple[Sighting, ...]:
         """Where the last one of `marks` stands that stands anywhere; nothing where none does.
 
@@ -55,6 +56,8 @@ class MatchingStore(Protocol):
             alias: look for `Entry.alias`, not for the digest of visible entries.
             session: in this one alone, which is the user's; one that is not there has nothing.
             limit: 1 to `SIGHTINGS`.
+            ends: find only sessions whose live path ends with the digest, most recently used first, however many other
+                sessions have it somewhere before their end. Not with `alias` or `session`.
         """
         ...
 
@@ -63,6 +66,11 @@ def scope_of(tenant: str, user_id: str) -> bytes:
     """What makes the keys of one user different from those of all others, so that no look-up goes through another's logs."""
     said = msgspec.json.encode([tenant, user_id])
     return hashlib.blake2b(said, digest_size=32, person=b"marks").digest()
+
+
+def end_key_of(scope: bytes, digest: bytes) -> int:
+    """Return the key under which a session is indexed by the last visible message of its live path."""
+    return key_of(scope, b"end" + digest)
 
 
 def key_of(scope: bytes, mark: bytes) -> int:

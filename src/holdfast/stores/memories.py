@@ -44,6 +44,8 @@ class OwnedMemories(msgspec.Struct, frozen=True):
     total: int = 0
     """How many the owner has, whatever their status."""
     has_more: bool = False
+    damaged: tuple[int, ...] = ()
+    """Numbers of memories that cannot be decoded; they are left out."""
 
 
 class MemoriesAsked(msgspec.Struct, frozen=True, kw_only=True):

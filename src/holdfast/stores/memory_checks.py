@@ -22,7 +22,7 @@ from holdfast.limits import (
     PAGE,
 )
 from holdfast.numbers import check_number
-from holdfast.stores.checks import check_id, check_json, check_limit, check_size
+from holdfast.stores.checks import check_id, check_json, check_kind, check_limit, check_size
 from holdfast.stores.memories import MemoriesAsked
 
 DIGEST_BYTES: Final = 64
@@ -40,6 +40,7 @@ _decode = msgspec.json.Decoder(Memory).decode
 
 def check_owner(owner: Owner) -> None:
     """Refuse what can have no memories."""
+    check_kind(owner, "owner", Owner, "an Owner")
     kind, id_ = owner
     if kind not in _KINDS:
         raise InvalidRequest(f"an owner is a {', '.join(_KINDS)}, not {kind!r:.80}", param="owner")

@@ -17,6 +17,7 @@ import msgspec
 from apsw import sqlite_extra
 
 from holdfast.errors import HoldfastError, StoreCorrupt
+from holdfast.errors.environment import INDEX_DAMAGED
 from holdfast.recall.vectors import engine as scanner
 from holdfast.stores import checks
 from holdfast.stores._worker import Outcome, Worker
@@ -58,7 +59,11 @@ class _Reader:
             self._connection.ask("BEGIN")
         except apsw.Error as exc:
             return [(None, translated(exc)) for _ in works]
-        outcomes = [_told(_outcome(self._connection, work)) for work in works]
+        outcomes = []
+        for work in works:
+            outcomes.append(_told(_outcome(self._connection, work)))
+            if outcomes[-1][1] is None:
+                self._connection.patience.gave_up = False
         self._connection.rollback()
         return outcomes
 
@@ -102,6 +107,7 @@ class _Writer:
         connection, outcomes = self._connection, []
         try:
             connection.ask("BEGIN IMMEDIATE")
+            connection.patience.gave_up = False
             for work in works:
                 changes = connection.raw.total_changes()
                 outcome = _outcome(connection, work)
@@ -203,10 +209,12 @@ class _Database:
         damaged = isinstance(error, StoreCorrupt) or isinstance(error.__cause__, apsw.NotADBError)
         if not self._index or not damaged:
             return error
-        return type(error)(
+        told = type(error)(
             f"{self._path}: the index is damaged. It is made of the sessions, so nothing is lost: remove the file with its -wal and"
             " -shm, unless sessions lie in it too, and it is made anew"
         )
+        told.public = INDEX_DAMAGED
+        return told
 
     def stop(self) -> None:
         """Accept no more."""

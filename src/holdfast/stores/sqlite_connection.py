@@ -15,15 +15,17 @@ import msgspec
 from apsw import sqlite_extra
 
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
-from holdfast.stores.logic.steps import Many, Rows, Steps
+from holdfast.stores.logic.steps import Many, Row, Rows, Steps
 from holdfast.stores.sql import Migration, migrations, statements
 from holdfast.stores.sql.address import MEMORY
 from holdfast.stores.sql.marking import FILLED
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 
 T = TypeVar("T")
-PATIENCE: Final = 30.0
-"""Seconds to wait for another process that holds the file."""
+PATIENCE: Final = 29.0
+"""Seconds to wait for another process that holds the file; what a request writes after that was in vain makes it 30."""
+PATIENCE_AFTER: Final = 0.25
+"""Seconds to wait for it then, until it was seen to let go: a request that writes several times fails in time."""
 CACHE_KIB: Final = 16 * 1024
 """Pages that each connection to an index keeps: more slow it down again, and fewer too."""
 VECTORS: Final = "vec1"
@@ -80,6 +82,7 @@ def translated(exc: Exception, path: str | None = None) -> HoldfastError:
         error = StoreUnavailable(told)
     elif isinstance(exc, _CORRUPT):
         error = StoreCorrupt(told)
+        error.public = "the database is damaged"
     else:
         error = StoreError(f"SQLite: {type(exc).__name__}: {exc}")
     error.__cause__ = exc
@@ -87,6 +90,14 @@ def translated(exc: Exception, path: str | None = None) -> HoldfastError:
 
 
 # -- one connection ----------------------------------------------------------
+
+
+def _text_or_bytes(value: Any, kind: str) -> Any:
+    """Return a column's value; text comes as its bytes, and stays bytes if these are no UTF-8."""
+    try:
+        return value.decode() if kind == "text" else value
+    except UnicodeDecodeError:
+        return value
 
 
 class Connection:
@@ -115,7 +126,7 @@ class Connection:
 
     def drive(self, steps: Steps[T]) -> T:
         """Run `steps` to its end, answering its statements."""
-        execute, named = self.raw.execute, self._statements
+        named = self._statements
         rows: Rows = ()
         try:
             query = next(steps)
@@ -124,11 +135,26 @@ class Connection:
                     self.raw.executemany(named[query.name], query.rows)
                     rows = ()
                 else:
-                    rows = execute(named[query.name], query.params).fetchall()
+                    rows = self._rows(named[query.name], query.params)
                 query = steps.send(rows)
         except StopIteration as stop:
             result: T = stop.value
             return result
+
+    def _rows(self, sql: str, params: Row) -> list[Any]:
+        """All rows of a statement. Text that is no UTF-8, because its row is damaged, is returned as bytes."""
+        cursor = self.raw.execute(sql, params)
+        try:
+            return cursor.fetchall()
+        except UnicodeDecodeError:
+            if not cursor.is_readonly:
+                raise
+            columns = range(len(cursor.get_description()))
+        names = ", ".join(f"c{at}" for at in columns)
+        typed = ", ".join(f"iif(typeof(c{at}) = 'text', CAST(c{at} AS BLOB), c{at}), typeof(c{at})" for at in columns)
+        wrapped = f"WITH found ({names}) AS ({sql.rstrip().rstrip(';')}) SELECT {typed} FROM found"  # noqa: S608 - ours
+        rows: list[Any] = self.raw.execute(wrapped, params).fetchall()
+        return [tuple(_text_or_bytes(row[2 * at], row[2 * at + 1]) for at in columns) for row in rows]
 
     def rollback(self) -> None:
         """End the transaction without its changes; SQLite may have ended it by itself."""
@@ -137,18 +163,25 @@ class Connection:
 
 
 class Patience:
-    """SQLite's busy handler: look again soon at first, and give up after some `seconds`."""
+    """SQLite's busy handler: look again soon at first, and give up after some `seconds`.
+
+    Attributes:
+        gave_up: whether it gave up last time; whoever got the lock since says that it did not.
+    """
 
     def __init__(self) -> None:
         self.seconds: float | None = None
-        """None: `PATIENCE`."""
+        """None: `PATIENCE`, or `PATIENCE_AFTER` if it gave up last time."""
+        self.gave_up = False
         self._since = 0.0
 
     def __call__(self, attempts: int) -> bool:
         now = time.monotonic()
         if attempts == 0:
             self._since = now
-        if now - self._since > (PATIENCE if self.seconds is None else self.seconds):
+        usual = PATIENCE_AFTER if self.gave_up else PATIENCE
+        if now - self._since > (usual if self.seconds is None else self.seconds):
+            self.gave_up = self.gave_up or self.seconds is None
             return False
         time.sleep(min(0.0002 * (attempts + 1), 0.005))
         return True

@@ -37,6 +37,8 @@ class ScopedState(msgspec.Struct, frozen=True):
     """Of the scope; 0: nothing was ever written."""
     values: Mapping[str, Any] | None
     """By key, without the prefix of the scope; None: the reader knows this version."""
+    damaged: tuple[str, ...] = ()
+    """Keys whose values cannot be decoded; setting or deleting them repairs the scope."""
 
 
 class StateStore(Protocol):

@@ -26,7 +26,7 @@ async def verify(store: Store, ref: SessionRef, *, page: int = PAGE) -> int:
         SessionNotFound: no such session.
     """
     while True:
-        session = await store.get(ref)
+        session = (await store.get(ref)).require_intact()
         try:
             return await _verify_at(store, session, page)
         except TypeError as exc:  # SQLite gives what a damaged row holds, whatever its column's type

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Entry, Session, SessionRef
-from holdfast.errors import SessionNotFound
+from holdfast.errors import SessionNotFound, StoreCorrupt
 from holdfast.limits import PAGE
 from holdfast.stores.base import SessionPage, Store
 from holdfast.stores.memories import MemoryStore
@@ -135,6 +136,24 @@ async def entries_to(
         else:
             start = page[-1].seq + 1
     return found, None
+
+
+async def readable_entries(store: Store, ref: SessionRef) -> AsyncIterator[Entry]:
+    """Yield the entries of a log, retired ones too, without those that cannot be decoded."""
+    start, end = 0, (await store.get(ref)).tail.next_seq
+    while start < end:
+        stop = min(start + ENTRIES, end)
+        try:
+            page = await store.entries(ref, start=start, limit=ENTRIES, retired=True)
+            end = stop if len(page) < ENTRIES else end  # a damaged `next_seq` can be far beyond the last entry
+        except StoreCorrupt:
+            page = ()
+            for seq in range(start, stop):
+                with suppress(StoreCorrupt):
+                    page += await store.entries(ref, start=seq, stop=seq + 1, retired=True)
+        for entry in page:
+            yield entry
+        start = stop
 
 
 class Seen:

@@ -1,7 +1,7 @@
 """For tests of what is built on Holdfast: scripted upstreams in place of models, and the contracts as suites of checks.
 
     from holdfast.testing import Gate, Reply, ScriptedUpstream
-    from holdfast.testing.contract import *                        # of a store; needs `pip install 'holdfast[testing]'`
+    from holdfast.testing.contract import *                        # of a store; needs `pip install '.[testing]'` in a clone
     from holdfast.testing.contract.index import *                  # of an index
 
 upstream            a Chat Completions server that follows a script     gates            what tests wait with

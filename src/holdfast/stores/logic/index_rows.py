@@ -38,7 +38,7 @@ def number_of(source: int, channel: int, place: int) -> int:
 # -- terms and words -----------------------------------------------------------
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=8_192)
 def key_of(term: str) -> str:
     """What stands for a term in every engine: itself, or a hash of one that an engine would not take as one word.
 

@@ -34,3 +34,14 @@ def sightings(
     else:
         rows = yield Query("mark_places", (tenant, user_id, pk, keys[at], limit, marks[at]))
     return tuple(sighting_of(user_id, at, row) for row in rows)
+
+
+def endings(tenant: str, user_id: str, marks: Sequence[bytes], limit: int) -> Steps[tuple[Sighting, ...]]:
+    """Find the sessions whose live path ends with the last of `marks` that any live path ends with."""
+    if not marks:
+        return ()
+    at = (yield Query("end_last", (tenant, user_id, array_of(mark.hex() for mark in marks))))[0][0]
+    if at is None:
+        return ()
+    rows = yield Query("end_places", (tenant, user_id, marks[at], limit))
+    return tuple(sighting_of(user_id, at, row) for row in rows)

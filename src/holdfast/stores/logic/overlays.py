@@ -11,7 +11,7 @@ from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT
 from holdfast.stores.base import SavedView
 from holdfast.stores.logic.reads import session_row
-from holdfast.stores.logic.rows import ENDLESS, compaction_of, compaction_row, encode_seqs, session_of
+from holdfast.stores.logic.rows import ENDLESS, compaction_of, compaction_row, encode_seqs, intact_session_of
 from holdfast.stores.logic.steps import Many, Query, Steps
 
 _IN_USE = ("live", "superseded")
@@ -111,7 +111,7 @@ def _holds(pk: int, new: NewCompaction) -> Steps[bool]:
 def drop(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> Steps[StoredCompaction]:
     """See `Store.drop_compaction`."""
     row = yield from session_row(tenant, ref)
-    pk, session = row[0], session_of(row)
+    pk, session = row[0], intact_session_of(row)
     rows = yield Query("compaction_get", (pk, id_))
     if not rows or compaction_of(rows[0]).status not in _IN_USE:
         raise CompactionNotFound(ref.id, id_)

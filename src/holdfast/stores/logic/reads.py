@@ -7,11 +7,13 @@ from holdfast.errors import AmbiguousSession, SessionNotFound
 from holdfast.stores.base import SavedView, SessionPage, WindowRows
 from holdfast.stores.logic.rows import (
     ENDLESS,
+    UNDECODABLE,
     array_of,
     call_of,
     compaction_of,
     decode_seqs,
     entry_of,
+    intact_session_of,
     session_of,
 )
 from holdfast.stores.logic.steps import Query, Row, Steps
@@ -77,7 +79,7 @@ def entries(
 def window(tenant: str, ref: SessionRef, view: str | None) -> Steps[WindowRows]:
     """See `Store.window`."""
     row = yield from session_row(tenant, ref)
-    session, pk = session_of(row), row[0]
+    session, pk = intact_session_of(row), row[0]
     saved, compaction = (yield from _view(pk, view)) if view is not None else (None, None)
     head = (yield Query("entries_among", (pk, array_of(saved.keep)))) if saved and saved.keep else ()
     rows = yield Query("live_forward", (pk, saved.frontier if saved else 0, ENDLESS, ENDLESS))
@@ -87,7 +89,10 @@ def window(tenant: str, ref: SessionRef, view: str | None) -> Steps[WindowRows]:
 
 def _view(pk: int, view: str) -> Steps[tuple[SavedView | None, StoredCompaction | None]]:
     frontier, state, kept, *compaction = (yield Query("view_get", (pk, view)))[0]
-    saved = None if frontier is None else SavedView(frontier, state, decode_seqs(kept))
+    try:
+        saved = None if frontier is None else SavedView(frontier, state, decode_seqs(kept))
+    except UNDECODABLE:  # a view is derived: it is built again from the log
+        saved = None
     return saved, None if compaction[0] is None else compaction_of(compaction)
 
 

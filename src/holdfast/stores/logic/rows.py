@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
 from holdfast.domain.artifact import Artifact, NewArtifact
-from holdfast.domain.memory import DiaryEntry, Memory, Owner, OwnerKind, Signal
 from holdfast.domain.messages import Message, decode_payload
+from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import (
     Claim,
     Ending,
@@ -24,17 +24,20 @@ from holdfast.domain.session import (
     Usage,
     kind_of,
 )
-from holdfast.domain.state import own_of
+from holdfast.domain.state import TEMP, own_of
+from holdfast.errors import StoreCorrupt
 from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.logic.steps import Row
 from holdfast.stores.matching import Sighting, key_of
-from holdfast.stores.memory_checks import stored_memory
 
 KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
 """A kind's number in the database is its place here; statements rely on the last two."""
 _NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
 ENDLESS = 2**62
 """Stands for no upper bound, in every dialect."""
+
+_TURNS: Final = f"{TEMP}turns"
+"""Key of a stored state under which `Session.state_turns` are: one that no session's own state can have."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_messages = msgspec.json.Decoder(tuple[Message, ...]).decode
@@ -44,37 +47,95 @@ _decode_seqs = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
 def text_of(column: str | bytes) -> str:
-    """An identifier from its column; where `str` columns do not compare byte for byte, it is stored as bytes."""
-    return column if isinstance(column, str) else column.decode()
+    """An identifier from its column; where `str` columns do not compare byte for byte, it is stored as bytes.
+
+    Bytes that are no UTF-8, in a damaged row, become U+FFFD. `_exact_text` refuses them.
+    """
+    return column if isinstance(column, str) else column.decode(errors="replace")
 
 
 def _name_of(column: str | bytes | None) -> str | None:
     return None if column is None else text_of(column)
 
 
+def _exact_text(column: str | bytes) -> str:
+    """Return an identifier from its column. Raises one of `UNDECODABLE` for a damaged column."""
+    return column if isinstance(column, str) else column.decode()
+
+
+_DECODED: Final = (
+    (21, "last_kind", KINDS.__getitem__),
+    (23, "open_calls", _decode_ids),
+    (25, "system_messages", _decode_messages),
+    (26, "state", _decode_object),
+    (27, "metadata", _decode_object),
+)
+"""Columns of `session_rows` that are decoded, by place: without one of them the session has the rest."""
+_NAMES: Final = {1: "tenant", 2: "user_id", 3: "id", 4: "agent", 32: "withdrawn", 33: "identity", 34: "claim"}
+_TEXTS: Final = {**_NAMES, 8: "status", 30: "end_reason"}
+"""Columns of `session_rows` that are text, by place."""
+UNDECODABLE: Final = (msgspec.MsgspecError, LookupError, TypeError, ValueError)
+"""What decoding a damaged column raises."""
+
+
 def session_of(row: Row) -> Session:
-    """A session from a row of `session_rows`."""
+    """Return the session in a row of `session_rows`. Fields that cannot be decoded are empty, and named in `Session.damaged`."""
+    try:
+        return _session_of(row)
+    except UNDECODABLE:
+        return _damaged_session_of(row)
+
+
+def intact_session_of(row: Row) -> Session:
+    """Return the session in a row of `session_rows`. Raises `StoreCorrupt` if one of its fields cannot be decoded."""
+    return session_of(row).require_intact()
+
+
+def _damaged_session_of(row: Row) -> Session:
+    """Return what is left of a damaged session."""
+    columns, damaged = list(row), []
+    for at, name in _TEXTS.items():
+        if isinstance(columns[at], bytes):
+            try:
+                columns[at] = columns[at].decode()
+            except UnicodeDecodeError:
+                columns[at] = text_of(columns[at])
+                damaged.append(name)
+    for at, name, decode in _DECODED:
+        try:
+            if columns[at] is not None:
+                decode(columns[at])
+        except UNDECODABLE:
+            columns[at] = None
+            damaged.append(name)
+    return msgspec.structs.replace(_session_of(columns), damaged=tuple(damaged))
+
+
+def _session_of(row: Row) -> Session:
     (_, tenant, user_id, id_, agent, version, created_at, updated_at, status, ttl, messages, size) = row[:12]
     calls, prompt_tokens, completion_tokens, cached_tokens = row[12:16]
     system_messages, state, metadata, accessed_at, ended_at, end_reason, _, withdrawn, identity = row[25:34]
+    given = {} if state is None else _decode_object(state)
+    own = own_of(given)
     return Session(
-        tenant=text_of(tenant),
-        user_id=text_of(user_id),
-        id=text_of(id_),
-        agent=_name_of(agent),
+        tenant=_exact_text(tenant),
+        user_id=_exact_text(user_id),
+        id=_exact_text(id_),
+        agent=None if agent is None else _exact_text(agent),
         version=version,
         created_at=created_at,
         updated_at=updated_at,
         accessed_at=accessed_at,
-        status=cast('Literal["active", "closed"]', status),
+        status=cast('Literal["active", "closed"]', _exact_text(status)),
         ended_at=ended_at,
-        end_reason=cast("EndReason | None", _name_of(end_reason)),
+        end_reason=cast("EndReason | None", None if end_reason is None else _exact_text(end_reason)),
         system_messages=() if system_messages is None else _decode_messages(system_messages),
-        state={} if state is None else own_of(_decode_object(state)),
+        state=own,
+        state_turns={key: turn for key, turn in _turns_of(given).items() if key in own},
         metadata={} if metadata is None else _decode_object(metadata),
         ttl=ttl,
-        withdrawn=text_of(withdrawn),
-        identity=text_of(identity),
+        withdrawn=_exact_text(withdrawn),
+        identity=_exact_text(identity),
         reshaped=row[37],
         claim=_claim_of(row[34:37]),
         messages=messages,
@@ -84,9 +145,14 @@ def session_of(row: Row) -> Session:
     )
 
 
+def _turns_of(state: dict[str, Any]) -> dict[str, int]:
+    turns = state.get(_TURNS)
+    return turns if isinstance(turns, dict) else {}
+
+
 def _claim_of(row: Row) -> Claim | None:
     holder, until, wanted = row
-    return Claim(text_of(holder), until, wanted == 1) if holder else None
+    return Claim(_exact_text(holder), until, wanted == 1) if holder else None
 
 
 def claim_row(claim: Claim | None) -> Row:
@@ -135,11 +201,19 @@ def profile(session: Session) -> Row | None:
     """The large fields of `session`; None when all are empty."""
     if not (session.system_messages or session.state or session.metadata):
         return None
-    return _encode(session.system_messages), _encode(session.state), _encode(session.metadata)
+    state = {**session.state, _TURNS: session.state_turns} if session.state_turns else session.state
+    return _encode(session.system_messages), _encode(state), _encode(session.metadata)
 
 
 def entry_of(row: Row) -> Entry:
-    """An entry from a row of `entry_rows`."""
+    """Return the entry in a row of `entry_rows`. Raises `StoreCorrupt` if it cannot be decoded; says its `seq`."""
+    try:
+        return _entry_of(row)
+    except UNDECODABLE as exc:
+        raise StoreCorrupt(f"message {row[1]} is damaged and cannot be decoded ({exc})") from exc
+
+
+def _entry_of(row: Row) -> Entry:
     (
         _,
         seq,
@@ -167,7 +241,7 @@ def entry_of(row: Row) -> Entry:
         digest=digest,
         message=decode_payload(payload),
         metadata=None if metadata is None else _decode_object(metadata),
-        agent=_name_of(agent),
+        agent=None if agent is None else _exact_text(agent),
         importance=importance,
         pinned=pinned == 1,
         retired_by=retired_by,
@@ -190,11 +264,24 @@ def entry_row(session: int, entry: Entry, payload: bytes, scope: bytes) -> Row:
         entry.agent,
         entry.importance,
         1 if entry.pinned else 0,
-        None if entry.metadata is None else _encode(entry.metadata),
+        encode_metadata(entry.metadata),
         payload,
         key_of(scope, entry.digest) if entry.message.visible else None,
         None if entry.alias is None else key_of(scope, entry.alias),
     )
+
+
+def _object_or(default: dict[str, Any] | None, column: bytes | None) -> dict[str, Any] | None:
+    """Return the object in a column; the default if there is none, or it cannot be decoded."""
+    try:
+        return default if column is None else _decode_object(column)
+    except UNDECODABLE:
+        return default
+
+
+def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes | None:
+    """Return an entry's metadata as a column."""
+    return None if metadata is None else _encode(metadata)
 
 
 def encode_seqs(seqs: Sequence[int]) -> bytes | None:
@@ -208,7 +295,7 @@ def array_of(items: Iterable[Any]) -> str:
 
 
 def decode_seqs(column: bytes | None) -> tuple[int, ...]:
-    """The kept entries from their column."""
+    """Return the entries that a view keeps. Raises one of `UNDECODABLE` for a damaged column."""
     return () if column is None else _decode_seqs(column)
 
 
@@ -255,7 +342,7 @@ def compaction_of(row: Row) -> StoredCompaction:
         through=through,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
-        report=None if report is None else _decode_object(report),
+        report=_object_or(None, report),
         error=None if error is None else error.decode(),
     )
 
@@ -298,9 +385,17 @@ def ending_of(row: Row) -> Ending:
         ended_at=ended_at,
         due_at=due_at,
         attempts=attempts,
-        hooks=_decode_ids(hooks),
+        hooks=_hooks_of(hooks),
         error=_name_of(error),
     )
+
+
+def _hooks_of(column: bytes) -> tuple[str, ...]:
+    """Return the hooks that are still to be notified. A damaged list is empty, so that the session is not kept for ever."""
+    try:
+        return _decode_ids(column)
+    except UNDECODABLE:
+        return ()
 
 
 def ending_row(tenant: str, ending: Ending) -> Row:
@@ -321,7 +416,7 @@ def artifact_of(row: Row) -> Artifact:
         size=size,
         sha256=sha256,
         author=_name_of(author),
-        metadata={} if metadata is None else _decode_object(metadata),
+        metadata=_object_or({}, metadata) or {},
         created_at=created_at,
     )
 
@@ -351,7 +446,8 @@ def sighting_of(user_id: str, mark: int, row: Row) -> Sighting:
 
 def key_from(row: Row) -> ApiKey:
     """An API key from a row of `key_get`."""
-    id_, hash_, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body = row
+    id_, hash_, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, *more = row
+    session_mode, budget = more or (None, None)  # Redis has keys from before these were kept
     return ApiKey(
         id=text_of(id_),
         hash=hash_,
@@ -365,38 +461,13 @@ def key_from(row: Row) -> ApiKey:
         used_at=used_at,
         rate=rate,
         max_body=max_body,
+        session_mode=cast("Mode | None", _name_of(session_mode)),
+        budget=budget,
     )
 
 
 def key_row(tenant: str, key: ApiKey) -> Row:
     """The parameters of `key_insert`."""
     names = (tenant, key.id, key.hash, key.name, key.tenant, key.user_id, key.role)
-    return (*names, key.created_at, key.expires_at, key.revoked_at, key.used_at, key.rate, key.max_body)
-
-
-def owner_of(kind: str | bytes, id_: str | bytes) -> Owner:
-    """Whose memories, from its columns."""
-    return Owner(cast(OwnerKind, text_of(kind)), text_of(id_))
-
-
-def memory_of(owner: Owner, row: Row) -> Memory:
-    """A memory from the last columns of a row of `memories_forward`."""
-    number, _, version, data = row
-    return stored_memory(data, owner, number, version)
-
-
-def signal_of(row: Row) -> Signal:
-    """A recall from a row of `signals_all`."""
-    memory_id, at, query, score, session = row
-    return Signal(memory_id=text_of(memory_id), at=at, query=query, score=score, session=text_of(session))
-
-
-def diary_entry_of(row: Row) -> DiaryEntry:
-    """A sweep from a row of `diary_newest`."""
-    id_, at, report = row
-    return DiaryEntry(id=text_of(id_), at=at, report=_decode_object(report))
-
-
-def diary_row(owner: Any, seq: int, entry: DiaryEntry) -> Row:
-    """The parameters of `diary_insert`; `owner` is the owner's key."""
-    return owner, seq, entry.id, entry.at, _encode(entry.report)
+    times = (key.created_at, key.expires_at, key.revoked_at, key.used_at)
+    return (*names, *times, key.rate, key.max_body, key.session_mode, key.budget)

@@ -11,8 +11,21 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.domain.state import Change, Scope, changed, check_room, encoded, prefixed, same, scope_of, split, weight
-from holdfast.errors import StaleState
+from holdfast.domain.state import (
+    Change,
+    Extend,
+    Increment,
+    Scope,
+    changed,
+    check_room,
+    encoded,
+    prefixed,
+    same,
+    scope_of,
+    split,
+    weight,
+)
+from holdfast.errors import StaleState, StoreCorrupt
 from holdfast.stores.logic.rows import array_of, text_of
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.state import ScopedState
@@ -88,7 +101,16 @@ def read(tenant: str, user_id: str | None, names: Collection[str] | None, known:
     version = rows[0][0] if rows else 0
     if version == known:
         return ScopedState(version, None)
-    return ScopedState(version, {text_of(name): _decode(value) for _, name, value in rows if value is not None})
+    values: dict[str, Any] = {}
+    damaged: list[str] = []
+    for _, column, value in rows:
+        if value is not None:
+            name = text_of(column)
+            try:
+                values[name] = _decode(value)
+            except msgspec.MsgspecError:
+                damaged.append(name)
+    return ScopedState(version, values, tuple(damaged))
 
 
 # -- writing -----------------------------------------------------------------
@@ -192,7 +214,7 @@ def _held(place: Row, names: Collection[str]) -> Steps[_Held]:
 
 def _stored(place: Row, names: Collection[str]) -> Steps[dict[str, Any]]:
     rows = yield Query("state_named", (*place, names_array(names)))
-    return {text_of(name): _decode(value) for name, value in rows}
+    return {text_of(name): _stored_value(text_of(name), value) for name, value in rows}
 
 
 def _plan(place: Row, scope: Scope, held: _Held, delta: Mapping[str, Change]) -> Steps[Plan]:
@@ -221,6 +243,14 @@ def _plan(place: Row, scope: Scope, held: _Held, delta: Mapping[str, Change]) ->
 
 
 def _after(key: str, old: bytes | None, one: Change) -> bytes | None:
-    """What is under `key` after a change, as JSON; None: nothing."""
-    value = changed(key, None if old is None else _decode(old), one)
+    """Return what is under `key` after a change, as JSON; None: nothing. Setting or deleting a key needs no old value."""
+    relative = isinstance(one, Increment | Extend)
+    value = changed(key, _stored_value(key, old) if relative and old is not None else None, one)
     return None if value is None else encoded(key, value)
+
+
+def _stored_value(key: str, value: bytes) -> Any:
+    try:
+        return _decode(value)
+    except msgspec.MsgspecError as exc:
+        raise StoreCorrupt(f"the value of the state key {key!r:.80} is damaged; set it again ({exc})") from exc

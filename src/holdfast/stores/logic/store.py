@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
 from holdfast.domain.artifact import Scope, UserRef
+from holdfast.domain.fact_choices import Choice
 from holdfast.domain.session import (
     Ending,
     Entry,
@@ -22,7 +23,7 @@ from holdfast.domain.session import (
     StoredCompaction,
 )
 from holdfast.domain.state import Change
-from holdfast.errors import StoreClosed
+from holdfast.errors import StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.limits import ENDING_ERROR_CHARS, LEARNED_BYTES, SIGHTINGS
 from holdfast.stores import checks
 from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, WindowRows
@@ -42,6 +43,7 @@ from holdfast.stores.logic import (
 from holdfast.stores.logic.artifact_store import ArtifactMethods
 from holdfast.stores.logic.database import Database
 from holdfast.stores.logic.memory_store import MemoryMethods
+from holdfast.stores.logic.origin_store import OriginMethods
 from holdfast.stores.logic.steps import Steps
 from holdfast.stores.matching import Sighting
 from holdfast.stores.state import ScopedState
@@ -49,7 +51,21 @@ from holdfast.stores.state import ScopedState
 T = TypeVar("T")
 
 
-class LogicStore(ArtifactMethods, MemoryMethods):
+PING_BYTES: Final = 1 << 20
+"""Bytes that `ping` writes after a write was refused: about a turn with a large message."""
+
+
+class _Writes:
+    """What the handles of a database know of its writes.
+
+    Attributes:
+        refused: whether one was refused since the last `ping` that was not.
+    """
+
+    refused = False
+
+
+class LogicStore(ArtifactMethods, MemoryMethods, OriginMethods):
     """A handle of one tenant; see `holdfast.stores.base.Store`. It checks, and leaves the rest to the steps."""
 
     durable = True
@@ -61,10 +77,13 @@ class LogicStore(ArtifactMethods, MemoryMethods):
         self._database = database
         self._owner = owner
         self._closed = False
+        self._writes = _Writes()
 
     def for_tenant(self, tenant: str) -> Self:
         """See `Store.for_tenant`."""
-        return type(self)(self._database, tenant, owner=False)
+        handle = type(self)(self._database, tenant, owner=False)
+        handle._writes = self._writes  # noqa: SLF001 - a handle of the same class
+        return handle
 
     async def create(self, new: NewSession) -> Session:
         """See `Store.create`."""
@@ -74,7 +93,7 @@ class LogicStore(ArtifactMethods, MemoryMethods):
     async def get(self, ref: SessionRef) -> Session:
         """See `Store.get`."""
         checks.check_ref(ref)
-        return await self._read(partial(reads.get, self.tenant, ref), single=True)
+        return await self._read(partial(reads.get, self.tenant, ref), single=True, ref=ref)
 
     async def find(self, session_id: str) -> Session:
         """See `Store.find`."""
@@ -95,6 +114,9 @@ class LogicStore(ArtifactMethods, MemoryMethods):
     ) -> SessionPage:
         """See `Store.list`."""
         checks.check_limit(limit)
+        checks.check_filters(
+            {"user_id": user_id, "agent": agent, "status": status, "now": now, "ttl": ttl, "after": after}
+        )
         steps = partial(
             reads.list_sessions,
             self.tenant,
@@ -115,6 +137,7 @@ class LogicStore(ArtifactMethods, MemoryMethods):
         """See `Store.update`."""
         checks.check_ref(ref)
         checks.check_patch(patch)
+        checks.check_int(timestamp, "timestamp")
         steps = partial(writes.update, self.tenant, ref, patch, timestamp, expect)
         return await self._write(steps, ref, sharing=patch.state or None)
 
@@ -165,17 +188,27 @@ class LogicStore(ArtifactMethods, MemoryMethods):
         await self._write(partial(claims.want, self.tenant, ref, holder), ref)
 
     async def annotate(
-        self, ref: SessionRef, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
+        self,
+        ref: SessionRef,
+        seq: int,
+        *,
+        pinned: bool | None = None,
+        importance: float | None | UnsetType = UNSET,
+        refused_by: Mapping[str, str] | None = None,
+        facts: Mapping[int, Choice] | None = None,
     ) -> Entry:
         """See `Store.annotate`."""
         checks.check_ref(ref)
+        checks.check_int(seq, "seq")
         checks.check_importance(importance)
         steps = partial(writes.annotate, self.tenant, ref, seq, pinned=pinned, importance=importance)
-        return await self._write(steps, ref)
+        return await self._write(partial(steps, refused_by=refused_by, facts=facts), ref)
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         """See `Store.erase`."""
         checks.check_ref(ref)
+        checks.check_int(seq, "seq")
+        checks.check_int(tokens, "tokens", none=True, low=0)
         return await self._write(partial(writes.erase, self.tenant, ref, seq, tokens), ref, scrub=True)
 
     async def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
@@ -204,25 +237,27 @@ class LogicStore(ArtifactMethods, MemoryMethods):
         if limit is not None:
             checks.check_limit(limit, lowest=0, highest=None)
         flags = {"descending": descending, "retired": retired}
-        return await self._read(partial(reads.entries, self.tenant, ref, start=start, stop=stop, limit=limit, **flags))
+        return await self._read(
+            partial(reads.entries, self.tenant, ref, start=start, stop=stop, limit=limit, **flags), ref=ref
+        )
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
         """See `Store.window`."""
         checks.check_ref(ref)
-        return await self._read(partial(reads.window, self.tenant, ref, view))
+        return await self._read(partial(reads.window, self.tenant, ref, view), ref=ref)
 
     async def compactions(
         self, ref: SessionRef, *, view: str | None = None, live: bool = False
     ) -> tuple[StoredCompaction, ...]:
         """See `Store.compactions`."""
         checks.check_ref(ref)
-        return await self._read(partial(reads.compactions, self.tenant, ref, view, live=live))
+        return await self._read(partial(reads.compactions, self.tenant, ref, view, live=live), ref=ref)
 
     async def calls(self, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None) -> tuple[ModelCall, ...]:
         """See `Store.calls`."""
         checks.check_ref(ref)
         checks.check_limit(limit)
-        return await self._read(partial(reads.calls, self.tenant, ref, limit, turn_id))
+        return await self._read(partial(reads.calls, self.tenant, ref, limit, turn_id), ref=ref)
 
     async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
         """See `Store.touch`."""
@@ -294,17 +329,20 @@ class LogicStore(ArtifactMethods, MemoryMethods):
         alias: bool = False,
         session: SessionRef | None = None,
         limit: int = 16,
+        ends: bool = False,
     ) -> tuple[Sighting, ...]:
         """See `MatchingStore.sightings`."""
         checks.check_marks(user_id, marks, session)
         checks.check_limit(limit, highest=SIGHTINGS)
+        if ends:
+            return await self._read(partial(matching.endings, self.tenant, user_id, marks, limit))
         steps = partial(matching.sightings, self.tenant, user_id, marks, alias=alias, session=session, limit=limit)
         return await self._read(steps)
 
     async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
         """See `MediaStore.media`."""
         checks.check_ref(ref)
-        return await self._read(partial(media.media, self.tenant, ref, hashes))
+        return await self._read(partial(media.media, self.tenant, ref, hashes), ref=ref)
 
     # -- shared state ----------------------------------------------------------
 
@@ -368,6 +406,11 @@ class LogicStore(ArtifactMethods, MemoryMethods):
         checks.check_lease(name, holder, now, until)
         return await self._write(partial(tenants.lease, self.tenant, name, holder, now, until))
 
+    async def leased_by(self, name: str, *, now: int) -> str | None:
+        """See `Store.leased_by`."""
+        checks.check_id(name, "name")
+        return await self._read(partial(tenants.leased_by, self.tenant, name, now), single=True)
+
     async def release(self, name: str, holder: str) -> None:
         """See `Store.release`."""
         checks.check_id(name, "name")
@@ -388,7 +431,12 @@ class LogicStore(ArtifactMethods, MemoryMethods):
     async def ping(self) -> None:
         """See `Store.ping`."""
         await self._read(reads.ping, single=True)
-        await self._write(writes.ping)
+        if self._closed:
+            raise StoreClosed
+        # A disk may have room for a small write after it refused a turn: then that does not show that turns can be stored.
+        room = PING_BYTES if self._writes.refused else 0
+        await self._database.write(partial(writes.ping, room), scrub=False, queue=None, light=False)
+        self._writes.refused = False
 
     async def close(self) -> None:
         """See `Store.close`."""
@@ -396,10 +444,14 @@ class LogicStore(ArtifactMethods, MemoryMethods):
         if self._owner:
             await self._database.close()
 
-    async def _read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
+    async def _read(self, steps: Callable[[], Steps[T]], *, single: bool = False, ref: SessionRef | None = None) -> T:
+        """Run a read. An error about damaged data names `ref`, the session that is read."""
         if self._closed:
             raise StoreClosed
-        return await self._database.read(steps, single=single)
+        try:
+            return await self._database.read(steps, single=single)
+        except StoreCorrupt as exc:
+            raise naming(exc, ref) from exc
 
     async def _write(
         self,
@@ -413,9 +465,15 @@ class LogicStore(ArtifactMethods, MemoryMethods):
         if self._closed:
             raise StoreClosed
         queue = None if scope is None else (self.tenant, *astuple(scope))
-        if sharing and scope is not None and (behind := self._shared(scope, sharing)):
-            return await self._database.write(steps, scrub=scrub, queue=queue, behind=behind)
-        return await self._database.write(steps, scrub=scrub, queue=queue, light=light)
+        try:
+            if sharing and scope is not None and (behind := self._shared(scope, sharing)):
+                return await self._database.write(steps, scrub=scrub, queue=queue, behind=behind)
+            return await self._database.write(steps, scrub=scrub, queue=queue, light=light)
+        except StoreCorrupt as exc:
+            raise naming(exc, scope) from exc
+        except StoreUnavailable:
+            self._writes.refused = True  # see `ping`
+            raise
 
     async def _queued(self, steps: Callable[[], Steps[T]], queue: Hashable, *, scrub: bool = False) -> T:
         if self._closed:
@@ -425,3 +483,10 @@ class LogicStore(ArtifactMethods, MemoryMethods):
     def _shared(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
         """The queues of scopes that changes of a session's state reach, besides its own."""
         return [(self.tenant, user_id) for user_id in state.reached(scope.user_id, delta)]
+
+
+def naming(error: StoreCorrupt, scope: Scope | None) -> StoreCorrupt:
+    """Return the error with the session that it is about, if it is about one and does not name it yet."""
+    if not isinstance(scope, SessionRef) or error.session_id is not None:
+        return error
+    return error.naming(scope.user_id, scope.id)

@@ -20,6 +20,12 @@ def lease(tenant: str, name: str, holder: str, now: int, until: int) -> Steps[bo
     return text_of(rows[0][0]) == holder
 
 
+def leased_by(tenant: str, name: str, now: int) -> Steps[str | None]:
+    """See `Store.leased_by`."""
+    rows = yield Query("lease_get", (tenant, name))
+    return text_of(rows[0][0]) if rows and rows[0][1] > now else None
+
+
 def release(tenant: str, name: str, holder: str) -> Steps[None]:
     """See `Store.release`."""
     yield Query("lease_delete", (tenant, name, holder))

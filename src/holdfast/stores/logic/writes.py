@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as evolve
 
+from holdfast.domain.fact_choices import Choice, with_choices
 from holdfast.domain.history import Past, continued, relived
 from holdfast.domain.log import erased as erased_message
 from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
+from holdfast.domain.refusals import with_refusals
 from holdfast.domain.session import Claim, Ending, Entry, ModelCall, NewEntry, Removed, Session, SessionRef, Tail
-from holdfast.domain.state import merged
+from holdfast.domain.state import date_keys, merged
 from holdfast.errors import (
     Conflict,
     EntryNotFound,
@@ -28,6 +30,7 @@ from holdfast.errors import (
 )
 from holdfast.stores.base import Append, Appended, NewSession, SessionPatch
 from holdfast.stores.logic import media as media_steps
+from holdfast.stores.logic import origins as origin_steps
 from holdfast.stores.logic import state as state_steps
 from holdfast.stores.logic.claims import claimed
 from holdfast.stores.logic.life import put_end
@@ -39,8 +42,10 @@ from holdfast.stores.logic.rows import (
     call_row,
     claim_row,
     counters,
+    encode_metadata,
     entry_of,
     entry_row,
+    intact_session_of,
     profile,
     session_of,
 )
@@ -58,6 +63,7 @@ _HANGING_ON_A_SESSION = (
     "calls_delete",
     "media_uses_delete",
     "media_delete",
+    "origins_delete",
     "profile_delete",
     "session_delete",
 )
@@ -81,8 +87,11 @@ def update(tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, ex
     """See `Store.update`."""
     row = yield from session_row(tenant, ref)
     old = session_of(row)
+    given = {name for name in old.damaged if not isinstance(getattr(patch, name, UNSET), UnsetType)}
+    evolve(old, damaged=tuple(name for name in old.damaged if name not in given)).require_intact()
     _check_version(old, expect)
     delta = {} if isinstance(patch.state, UnsetType) else patch.state
+    state = merged(old.state, delta) if delta else old.state
     session = evolve(
         old,
         version=old.version + 1,
@@ -92,7 +101,9 @@ def update(tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, ex
         ttl=_or(patch.ttl, old.ttl),
         system_messages=_or(patch.system_messages, old.system_messages),
         metadata=_or(patch.metadata, old.metadata),
-        state=merged(old.state, delta) if delta else old.state,
+        state=state,
+        state_turns=date_keys(old.state_turns, old.state, state, old.tail.turn_id) if delta else old.state_turns,
+        damaged=(),
     )
     plans = yield from state_steps.planned(tenant, old.user_id, delta)
     yield Query("session_patch", (row[0], session.version, session.updated_at, session.agent, session.ttl))
@@ -164,9 +175,11 @@ def replace(
         usage=past.usage,
         tail=tail,
     )
+    session = evolve(session, state_turns=dict.fromkeys(session.state, tail.turn_id))
     pk = yield from _insert(session)
     yield from _relive(pk, written, payloads, scope_of(tenant, new.user_id))
     yield from media_steps.keep(pk, entries, written, fresh_media, media)
+    yield from origin_steps.keep(pk, new.origins)
     if past.calls:
         yield Many("call_insert", [call_row(pk, call) for call in past.calls])
     session = yield from _aged(pk, session, new.timestamp, past)
@@ -205,7 +218,7 @@ def _aged(pk: int, session: Session, timestamp: int, past: Past) -> Steps[Sessio
 def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes]) -> Steps[Appended]:
     """See `Store.append`."""
     row = yield from session_row(tenant, ref)
-    pk, session = row[0], session_of(row)
+    pk, session = row[0], intact_session_of(row)
     if write.identity not in {None, session.identity}:
         raise SessionNotFound(ref.id)
     if write.idempotency_key is not None:
@@ -242,17 +255,31 @@ def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes
 
 
 def annotate(
-    tenant: str, ref: SessionRef, seq: int, *, pinned: bool | None, importance: float | None | UnsetType
+    tenant: str,
+    ref: SessionRef,
+    seq: int,
+    *,
+    pinned: bool | None,
+    importance: float | None | UnsetType,
+    refused_by: Mapping[str, str] | None,
+    facts: Mapping[int, Choice] | None,
 ) -> Steps[Entry]:
     """See `Store.annotate`."""
     row = yield from session_row(tenant, ref)
-    pk, session = row[0], session_of(row)
+    pk, session = row[0], intact_session_of(row)
     rows = yield Query("entry_live", (pk, seq))
     if not rows:
         raise EntryNotFound(ref.id, seq)
     old = entry_of(rows[0])
-    entry = evolve(old, pinned=old.pinned if pinned is None else pinned, importance=_or(importance, old.importance))
-    yield Query("entry_annotate", (pk, seq, 1 if entry.pinned else 0, entry.importance))
+    metadata = old.metadata if refused_by is None else with_refusals(old.metadata, refused_by)
+    entry = evolve(
+        old,
+        pinned=old.pinned if pinned is None else pinned,
+        importance=_or(importance, old.importance),
+        metadata=metadata if facts is None else with_choices(metadata, facts),
+    )
+    changed = (1 if entry.pinned else 0, entry.importance, encode_metadata(entry.metadata))
+    yield Query("entry_annotate", (pk, seq, *changed))
     yield Query("session_touch", (pk, session.version + 1, session.tail.total, session.bytes))
     yield from forget_views(pk, session.version + 1)
     return entry
@@ -271,7 +298,7 @@ def rate(tenant: str, ref: SessionRef, importances: Mapping[int, float]) -> Step
 def erase(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[Entry]:
     """See `Store.erase`."""
     row = yield from session_row(tenant, ref)
-    pk, session = row[0], session_of(row)
+    pk, session = row[0], intact_session_of(row)
     rows = (yield Query("entry_live", (pk, seq))) or (yield Query("entry_retired", (pk, seq)))
     if not rows:
         raise EntryNotFound(ref.id, seq)
@@ -294,9 +321,13 @@ def erase(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[E
     return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
 
-def ping() -> Steps[None]:
-    """A row that comes and goes: a page of it has to be written, and a full disk says so."""
-    yield Query("ping_put", ())
+def ping(room: int = 0) -> Steps[None]:
+    """Write a row and delete it: a full disk refuses that.
+
+    Args:
+        room: bytes that are written at least, where the database is a file.
+    """
+    yield Query("ping_put", ("x" * room,))
     yield Query("ping_delete", ())
 
 
@@ -346,6 +377,10 @@ def _advanced(session: Session, write: Append, tail: Tail, claim: Claim | None, 
     usage = session.usage
     for call in write.calls:
         usage = usage.plus(call)
+    if write.state_delta:
+        state = merged(session.state, write.state_delta)
+        turns = date_keys(session.state_turns, session.state, state, tail.turn_id)
+        session = evolve(session, state=state, state_turns=turns) if state is not session.state else session
     return evolve(
         session,
         version=session.version + 1,
@@ -358,7 +393,6 @@ def _advanced(session: Session, write: Append, tail: Tail, claim: Claim | None, 
         bytes=session.bytes + size,
         usage=usage,
         tail=tail,
-        state=merged(session.state, write.state_delta) if write.state_delta else session.state,
     )
 
 
@@ -394,6 +428,7 @@ def _told(written: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def _fresh(tenant: str, new: NewSession) -> Session:
+    state = merged({}, new.state)
     return Session(
         tenant=tenant,
         user_id=new.user_id,
@@ -404,7 +439,8 @@ def _fresh(tenant: str, new: NewSession) -> Session:
         updated_at=new.timestamp,
         accessed_at=new.timestamp,
         system_messages=new.system_messages,
-        state=merged({}, new.state),
+        state=state,
+        state_turns=dict.fromkeys(state, -1),
         metadata=new.metadata,
         ttl=new.ttl,
         tail=Tail(),
@@ -424,7 +460,7 @@ def _insert(session: Session) -> Steps[int]:
 
 def _save_profile(pk: int, after: Session, before: Session) -> Steps[None]:
     large = profile(after)
-    if large == profile(before):
+    if large == profile(before) and not before.damaged:
         return
     yield Query("profile_delete", (pk,)) if large is None else Query("profile_put", (pk, *large))
 

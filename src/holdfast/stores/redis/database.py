@@ -33,6 +33,7 @@ from holdfast.stores.redis import (
     matching,
     media,
     memories,
+    origins,
     overlays,
     sessions,
     shared,
@@ -81,7 +82,7 @@ def _handlers(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 HANDLERS: Final = _handlers(
-    api_keys, artifacts, lists, log, matching, media, memories, overlays, sessions, shared, tenants
+    api_keys, artifacts, lists, log, matching, media, memories, origins, overlays, sessions, shared, tenants
 )
 """What each statement does."""
 

@@ -69,6 +69,7 @@ class ScopeKeys:
         "numbers",
         "outbox",
         "recent",
+        "shared",
         "state",
         "tag",
         "tenant",
@@ -97,6 +98,8 @@ class ScopeKeys:
         """A hash: what the tenant's slot has to be told."""
         self.numbers = f"{base}:n".encode()
         """A hash: the user's sessions by number, those that lost their names left out; under no name, how many there were."""
+        self.shared = f"{base}:h".encode()
+        """A hash: the origins of the entries of those of the user's sessions that share some."""
         self.state = f"{base}:y".encode()
         """A hash: the state that the user's sessions share, JSON by key; under no name its version, bytes, and number of keys."""
         self.marks = f"{base}:d".encode()

@@ -60,9 +60,11 @@ def entry_install(work: Work, state: State, *row: Any) -> None:
         work.do("ZADD", state.keys.retired, entry[0], retired_part(retired_by) + data)
 
 
-def entry_annotate(work: Work, state: State, seq: int, pinned: int, importance: float | None) -> None:
-    """Pin and importance of a live entry."""
-    _rewrite(work, state, seq, pinned=pinned, importance=importance)
+def entry_annotate(
+    work: Work, state: State, seq: int, pinned: int, importance: float | None, metadata: bytes | None
+) -> None:
+    """Set pin, importance and metadata of a live entry."""
+    _rewrite(work, state, seq, pinned=pinned, importance=importance, metadata=metadata)
 
 
 def entry_rate(work: Work, state: State, seq: int, importance: float) -> None:

@@ -12,8 +12,9 @@ from typing import Final
 import msgspec
 
 from holdfast.stores.logic.steps import Row, Rows
+from holdfast.stores.matching import end_key_of, scope_of
 from holdfast.stores.redis.connection import Argument, Command, Key
-from holdfast.stores.redis.records import HEAD_BYTES, LAST_DIGEST, head_of, record_from
+from holdfast.stores.redis.records import HEAD_BYTES, LAST_DIGEST, LAST_SEQ, head_of, record_from
 from holdfast.stores.redis.work import State, Work, head_command
 
 USUAL: Final = 16
@@ -21,11 +22,17 @@ USUAL: Final = 16
 _PLACE_BYTES: Final = 6
 _DROPPED_BITS: Final = 12
 """Of a key of 64: with one more that tells aliases from digests, the others are a whole number that a score holds exactly."""
+_LAST_DIGEST: Final = 3
+"""Which column of a row is that of the session's last visible message."""
 _OWN_DIGEST: Final = 5
 """Which column of a row of `mark_places` is the entry's."""
+_END_PLACE: Final = b"\xff" * _PLACE_BYTES
+"""Stands for the end of a live path, behind the session's number: a session has one such member, whose score moves."""
+_END_SEQ: Final = int.from_bytes(_END_PLACE) >> 1
 _Place = tuple[int, str]
 """Place in the log, and id of the session."""
 _marks = msgspec.json.Decoder(list[tuple[int, str]]).decode
+_digests = msgspec.json.Decoder(list[str]).decode
 _aliases = msgspec.json.Decoder(list[int]).decode
 
 
@@ -55,12 +62,58 @@ def marked(work: Work, state: State, seq: int, mark: int | None, alias: int | No
             work.marks += (score_of(key, alias=is_alias), place_of(seq, alias=is_alias))
 
 
+def mark_end(work: Work, state: State, digest: bytes) -> None:
+    """Index a session by the last visible message of its live path, in place of the one before."""
+    keys = state.keys
+    if keys.withdrawn or (state.base is not None and not state.fresh and state.base.counters[LAST_DIGEST] == digest):
+        return
+    key = _end_key(keys.tenant, keys.user_id, digest)
+    work.marks += (score_of(key, alias=False), _END_PLACE)
+
+
 def unaliased(work: Work, state: State, seq: int) -> None:
     """An entry is not found by its alias any more."""
     work.do("unmark", state.keys.marks, place_of(seq, alias=True))
 
 
 # -- reading -----------------------------------------------------------------
+
+
+def end_last(work: Work, tenant: str, user_id: str, marks: str) -> Rows:
+    """Return the index of the last of some digests, given as hexadecimals, that a live path of the user ends with."""
+    wanted = [bytes.fromhex(digest) for digest in _digests(marks)]
+    while wanted:
+        keys = [_end_key(tenant, user_id, digest) for digest in wanted]
+        at, places = _sighted(work, tenant, user_id, None, keys, USUAL, alias=False)
+        if any(row[_LAST_DIGEST] == wanted[at] for row in _ends(work, tenant, user_id, places)):
+            return [[at]]
+        del wanted[max(at, 0) :]
+    return [[None]]
+
+
+def end_places(work: Work, tenant: str, user_id: str, digest: bytes, limit: int) -> Rows:
+    """Return the sessions of the user whose live path ends with a digest, most recently used first of those made last."""
+    key = _end_key(tenant, user_id, digest)
+    _, places = _sighted(work, tenant, user_id, None, [key], max(limit, USUAL), alias=False)
+    rows = [row for row in _ends(work, tenant, user_id, places) if row[_LAST_DIGEST] == digest]
+    return sorted(rows, key=lambda row: row[2], reverse=True)[:limit]
+
+
+def _end_key(tenant: str, user_id: str, digest: bytes) -> int:
+    return end_key_of(scope_of(tenant, user_id), digest)
+
+
+def _ends(work: Work, tenant: str, user_id: str, places: Sequence[_Place]) -> list[Row]:
+    """Return a row of `end_places` for each session that has a member for its end among some places."""
+    places = [place for place in places if place[0] == _END_SEQ]
+    sessions = [work.keys.session(tenant, user_id, id_, "") for _, id_ in places]
+    rows: list[Row] = []
+    for (_, id_), (_, data, _) in zip(places, work.ask(*map(head_command, sessions)), strict=True):
+        if data is not None:
+            record = record_from(data)
+            digest = record.counters[LAST_DIGEST]
+            rows.append((id_, record.identity, record.updated_at, digest, record.counters[LAST_SEQ], digest, None))
+    return rows
 
 
 def mark_last(work: Work, tenant: str, user_id: str, session: State | None, marks: str) -> Rows:
@@ -122,7 +175,8 @@ def _placed(
 
 
 def _rows(work: Work, tenant: str, user_id: str, places: Sequence[_Place]) -> list[Row]:
-    """Places with what there is to know of their sessions and entries."""
+    """Places with what there is to know of their sessions and entries; keys may meet by chance, so ends are left out."""
+    places = [place for place in places if place[0] != _END_SEQ]
     sessions = [work.keys.session(tenant, user_id, id_, "") for _, id_ in places]
     heads = [head_command(keys) for keys in sessions]
     entries: list[Command] = [

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.errors import StoreCorrupt
 from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.logic.steps import Row
 
@@ -22,6 +23,7 @@ _LONGEST: Final = (1 << 63) - 1
 
 NEXT_SEQ: Final = 6
 LAST_DIGEST: Final = 9
+LAST_SEQ: Final = 10
 """Places among a session's counters, see `holdfast.stores.logic.rows.counters`."""
 NOBODY: Final = ("", 0, 0)
 """The claim of a session that has none."""
@@ -67,9 +69,25 @@ _record = msgspec.msgpack.Decoder(Record).decode
 _profile = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes]).decode
 
 
+_DAMAGED: Final = b"damaged"
+"""Takes the place of what cannot be decoded: it is no JSON, so what reads the row finds the damage."""
+_OPEN_CALLS: Final = 13
+"""Place among a session's counters, as above."""
+
+
 def record_from(data: bytes) -> Record:
-    """A session's record."""
-    return _record(data)
+    """Return a session's record; for one that cannot be decoded, an empty one whose counters are damaged."""
+    try:
+        return _record(data)
+    except msgspec.MsgspecError:
+        counters = [0, 0, 0, 0, 0, 0, 0, -1, 0, b"", -1, None, -1, _DAMAGED, None]
+        return Record(None, 0, 0, 0, "active", None, counters, accessed_at=0, artifacts=True)
+
+
+def check_record(record: Record) -> None:
+    """Refuse to change a record that could not be decoded: the change would hide that. Raises `StoreCorrupt`."""
+    if record.counters[_OPEN_CALLS] == _DAMAGED:
+        raise StoreCorrupt("its record is damaged and cannot be decoded")
 
 
 def packed(value: Any) -> bytes:
@@ -78,8 +96,11 @@ def packed(value: Any) -> bytes:
 
 
 def profile_from(data: bytes | None) -> Row:
-    """System messages, state and metadata as the columns of a row."""
-    return (None, None, None) if data is None else _profile(data)
+    """Return system messages, state and metadata as the columns of a row; damaged ones cannot be decoded there either."""
+    try:
+        return (None, None, None) if data is None else _profile(data)
+    except msgspec.MsgspecError:
+        return (_DAMAGED,) * 3
 
 
 def row_of(state: Any, keys: Any, record: Record, profile: bytes | None) -> Row:
@@ -152,7 +173,10 @@ def entry_row_of(state: Any, data: bytes, *, retired: bool = False) -> Row:
         (retired_by,) = _RETIRED.unpack_from(data)
         data = data[_RETIRED.size :]
     seq, total, _, digest = _HEAD.unpack_from(data)
-    rest = _entry(memoryview(data)[HEAD_BYTES:])
+    try:
+        rest = _entry(memoryview(data)[HEAD_BYTES:])
+    except msgspec.MsgspecError as exc:
+        raise StoreCorrupt(f"message {seq} is damaged and cannot be decoded ({exc})") from exc
     return (
         state,
         seq,

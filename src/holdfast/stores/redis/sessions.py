@@ -8,8 +8,10 @@ from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.redis.artifacts import artifact_totals
 from holdfast.stores.redis.connection import Key
 from holdfast.stores.redis.keys import SessionKeys, name_part, names_of
+from holdfast.stores.redis.matching import mark_end
 from holdfast.stores.redis.media import media_totals
-from holdfast.stores.redis.records import NEXT_SEQ, Record, fitting, packed, row_of
+from holdfast.stores.redis.origins import origins_delete
+from holdfast.stores.redis.records import LAST_DIGEST, NEXT_SEQ, Record, fitting, packed, row_of
 from holdfast.stores.redis.work import State, Work, changed, head_command, whose
 
 # -- one session -------------------------------------------------------------
@@ -45,6 +47,7 @@ def session_insert(work: Work, *row: Any) -> Rows:
     state.profile, state.fresh = None, True
     state.inserted, state.retired_from = {}, None
     state.compactions = {}
+    mark_end(work, state, counters[LAST_DIGEST])
     return [[state]]
 
 
@@ -52,6 +55,7 @@ def session_advance(work: Work, state: State, version: int, updated_at: int, sta
     """A session after its log grew, or its claim changed."""
     *counters, holder, until, wanted = columns
     ended = {"ended_at": None, "end_reason": None} if status == "active" else {}
+    mark_end(work, state, counters[LAST_DIGEST])
     changed(
         state,
         version=version,
@@ -106,6 +110,7 @@ def session_withdraw(work: Work, state: State, version: int, ended_at: int, reas
     new = work.keys.session(old.tenant, old.user_id, old.id, ending)
     work.moved_to = new
     _forget_marks(work, state)
+    origins_delete(work, state)
     for before, after in zip((old.head, *old.hanging), (new.head, *new.hanging), strict=True):
         work.do("move", before, Key(after))
     work.do("HSET", new.head, b"i", whose(new))

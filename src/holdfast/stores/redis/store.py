@@ -8,14 +8,14 @@ from typing import Any, Final, Self, TypeVar
 
 from holdfast.domain.session import Ending, Entry, Session, SessionRef
 from holdfast.domain.state import Change
-from holdfast.errors import StoreClosed
+from holdfast.errors import StoreClosed, StoreCorrupt
 from holdfast.stores import checks
 from holdfast.stores.base import SessionPage, WindowRows
 from holdfast.stores.logic import reads
 from holdfast.stores.logic.network import NAME, LastKnown
 from holdfast.stores.logic.rows import ENDLESS
 from holdfast.stores.logic.steps import Steps
-from holdfast.stores.logic.store import LogicStore
+from holdfast.stores.logic.store import LogicStore, naming
 from holdfast.stores.redis import health
 from holdfast.stores.redis.address import RedisAddress, address_of
 from holdfast.stores.redis.connection import Command
@@ -88,7 +88,7 @@ class RedisStore(LogicStore):
         checks.check_ref(ref)
         keys = self._keys(ref)
         rest = ranged(keys.live, 0, ENDLESS, ENDLESS) if view is None else window_command(keys, view)
-        return await self._ahead(partial(reads.window, self.tenant, ref, view), head_command(keys), rest)
+        return await self._ahead(ref, partial(reads.window, self.tenant, ref, view), head_command(keys), rest)
 
     async def entries(
         self,
@@ -110,15 +110,18 @@ class RedisStore(LogicStore):
         rest = [ranged(key, *bounds, descending=descending) for key in both]
         flags = {"descending": descending, "retired": retired}
         steps = partial(reads.entries, self.tenant, ref, start=start, stop=stop, limit=limit, **flags)
-        return await self._ahead(steps, head_command(keys), *rest)
+        return await self._ahead(ref, steps, head_command(keys), *rest)
 
     def _keys(self, ref: SessionRef) -> Any:
         return self._database.keys.session(self.tenant, ref.user_id, ref.id, ref.withdrawn)
 
-    async def _ahead(self, steps: Callable[[], Steps[T]], *commands: Command) -> T:
+    async def _ahead(self, ref: SessionRef, steps: Callable[[], Steps[T]], *commands: Command) -> T:
         if self._closed:
             raise StoreClosed
-        return await self._database.read(steps, ahead=commands)
+        try:
+            return await self._database.read(steps, ahead=commands)
+        except StoreCorrupt as exc:
+            raise naming(exc, ref) from exc
 
     # -- what a tenant's sessions share ---------------------------------------------
 

@@ -35,15 +35,15 @@ def lease_put(work: Work, tenant: str, name: str, holder: str, until: int, now: 
     work.check(keys.holders, name, stored)
     work.do("HSET", keys.holders, name, packed((holder, until)))
     work.do("ZADD", keys.leases, until, name)
-    work.overlay["lease", name] = holder
+    work.overlay["lease", name] = [holder, until]
 
 
 def lease_get(work: Work, tenant: str, name: str) -> Rows:
-    """Who holds a lease."""
+    """Who holds a lease, and until when."""
     if ("lease", name) in work.overlay:
-        return [[work.overlay["lease", name]]]
+        return [work.overlay["lease", name]]
     held = _lease(work, tenant, name)[1]
-    return () if held is None else [[held[0]]]
+    return () if held is None else [held]
 
 
 def lease_delete(work: Work, tenant: str, name: str, holder: str) -> None:
@@ -214,7 +214,7 @@ def ping(work: Work) -> Rows:
     return [work.ask_once((b"HLEN", work.keys.layout))]
 
 
-def ping_put(work: Work) -> None:
+def ping_put(work: Work, _: str) -> None:
     """Anything that writes; undone by `ping_delete`."""
     work.do("HSET", work.keys.layout, b"ping", b"1")
 

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.stores.logic.steps import Many, Query, Rows, Steps
 from holdfast.stores.redis.connection import Argument, Command, Key
 from holdfast.stores.redis.keys import Keys, ScopeKeys, SessionKeys, TenantKeys
-from holdfast.stores.redis.records import Record, fitting, packed, record_from
+from holdfast.stores.redis.records import Record, check_record, fitting, packed, record_from
 
 MARKED: Final = 1000
 """Numbers and places that one command has at most: a script takes several thousand arguments."""
@@ -296,4 +296,6 @@ def whose(keys: SessionKeys) -> bytes:
 
 def changed(state: State, **fields: Any) -> None:
     """Set fields of the session's record."""
+    if state.base is not None and state.record is state.base:
+        check_record(state.base)
     state.record = msgspec.structs.replace(state.record, **fields)

@@ -42,6 +42,7 @@ MODULES = (
     "artifacts",
     "matching",
     "media",
+    "origins",
     "claims",
     "keys",
     "state",

@@ -110,7 +110,7 @@ _writes = st.lists(
 
 
 @given(writes=_writes)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 async def test_a_log_that_went_back_is_as_one_that_never_went_there(store: Store, writes: Any) -> None:
     """Against a plain list: after any appends and rewinds the live path is derived as if written straight."""
     ref = SessionRef("ann", f"s{next(_numbers)}")
@@ -155,6 +155,34 @@ async def test_annotate_sets_pin_and_importance(store: Store) -> None:
     assert (entry,) == await store.entries(REF)
     with pytest.raises(InvalidRequest):
         await store.annotate(REF, 0, importance=float("inf"))
+
+
+async def test_annotate_keeps_refusals_in_the_metadata(store: Store) -> None:
+    """Each write replaces them; what else is in the metadata stays, and views are forgotten."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a", metadata={"kept": 1}), user("b")], timestamp=2))
+    entry = await store.annotate(REF, 0, refused_by={"main": "400 invalid_image", "other": "422"})
+    assert entry.metadata == {"kept": 1, "refused_by": {"main": "400 invalid_image", "other": "422"}}
+    assert (entry, await store.annotate(REF, 1, refused_by={})) == await store.entries(REF)
+    entry = await store.annotate(REF, 0, pinned=True)
+    assert entry.metadata == {"kept": 1, "refused_by": {"main": "400 invalid_image", "other": "422"}}
+    entry = await store.annotate(REF, 0, refused_by={})
+    assert (entry.metadata, entry.pinned) == ({"kept": 1}, True)
+    assert entry == (await store.entries(REF))[0]
+    assert (await store.get(REF)).reshaped == (await store.get(REF)).version
+
+
+async def test_annotate_keeps_choices_about_facts_in_the_metadata(store: Store) -> None:
+    """Each write replaces them; what else is in the metadata stays, and an erasure takes them away."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a", metadata={"kept": 1})], timestamp=2))
+    entry = await store.annotate(REF, 0, facts={2: "pinned", 0: "dropped"})
+    assert entry.metadata == {"kept": 1, "standing_facts": {"2": "pinned", "0": "dropped"}}
+    assert (entry,) == await store.entries(REF)
+    assert (await store.annotate(REF, 0, facts={})).metadata == {"kept": 1}
+    await store.annotate(REF, 0, facts={2: "pinned"})
+    await store.erase(REF, 0)
+    assert (await store.entries(REF))[0].metadata is None
 
 
 @pytest.mark.parametrize("seq", [-1, 1, 2, 10**12])
@@ -319,6 +347,7 @@ async def test_views_forget_what_changed(store: Store) -> None:
     for forget in (
         lambda: store.annotate(REF, 0, pinned=True),
         lambda: store.annotate(REF, 0, pinned=False),
+        lambda: store.annotate(REF, 0, facts={0: "dropped"}),
         lambda: store.erase(REF, 0),
         lambda: store.append(REF, Append(retire_from=2, timestamp=2)),
     ):

@@ -31,6 +31,8 @@ FULL = api_key(
     used_at=7,
     rate=60,
     max_body=1 << 40,
+    session_mode="transcript",
+    budget=4000,
 )
 
 
@@ -135,6 +137,8 @@ async def test_what_is_no_key_is_refused(store: Store) -> None:
         {"role": "king"},
         {"rate": 0},
         {"max_body": 0},
+        {"session_mode": "all"},
+        {"budget": 0},
     ):
         with pytest.raises(InvalidRequest):
             await store.add_key(api_key(**wrong))

@@ -35,6 +35,20 @@ async def test_a_released_lease_is_free(store: Store) -> None:
     assert await store.lease("sweep", "two", now=1, until=10)
 
 
+async def test_the_holder_of_a_lease_is_named_until_it_expires(store: Store) -> None:
+    """To whoever asks, in its tenant."""
+    assert await store.leased_by("sweep", now=0) is None
+    await store.lease("sweep", "one", now=0, until=10)
+    assert await store.leased_by("sweep", now=9) == "one"
+    assert await store.leased_by("sweep", now=10) is None
+    assert await store.leased_by("Sweep", now=9) is None
+    assert await store.for_tenant("other").leased_by("sweep", now=9) is None
+    await store.lease("sweep", "two", now=10, until=20)
+    assert await store.leased_by("sweep", now=10) == "two"
+    await store.release("sweep", "two")
+    assert await store.leased_by("sweep", now=10) is None
+
+
 async def test_leases_are_a_tenants_and_compare_byte_for_byte(store: Store) -> None:
     """Another tenant, another name, another spelling: another lease."""
     assert await store.lease("sweep", "one", now=0, until=10)
@@ -134,6 +148,7 @@ async def test_a_closed_store_leases_and_learns_nothing(store: Store) -> None:
     await store.close()
     for call in (
         store.lease("sweep", "one", now=0, until=10),
+        store.leased_by("sweep", now=0),
         store.release("sweep", "one"),
         store.learned("m"),
         store.learn("m", b"", timestamp=1, expect=None),

@@ -391,3 +391,47 @@ async def test_sightings_are_what_a_search_of_everything_finds(store: Store, mov
             found = await store.sightings(who, [bytes(DIGEST_SIZE), mark], limit=limits.SIGHTINGS)
             told = [(one.ref, Place(one.ref.id, one.mark - 1, one.seq, one.live, one.last)) for one in found]
             assert told == await _searched(store, made, who, mark)
+
+
+# -- sessions that end with a digest ---------------------------------------------
+
+
+async def test_a_session_is_found_by_what_its_live_path_ends_with(store: Store) -> None:
+    """Tool messages aside; most recently used first, and not by what it ended with before."""
+    one, two = (await _made(store, user("a"), assistant("b"), calls("c1"), result("c1")))[:2]
+    await store.create(session(SECOND))
+    await _said(store, user("a"), assistant("b"), ref=SECOND, timestamp=9)
+    assert await _seen(store, one.digest, two.digest, UNKNOWN, ends=True) == [
+        Place("s2", 1, 1, last=True),
+        Place("s1", 1, 3, last=True),
+    ]
+    assert await _seen(store, one.digest, ends=True) == []
+    await _said(store, user("x"), ref=SECOND, timestamp=10)
+    assert await _seen(store, two.digest, ends=True) == [Place("s1", 0, 3, last=True)]
+    await _said(store, user("new"), ref=SECOND, retire_from=1, timestamp=11)
+    await _said(store, ref=SECOND, retire_from=1, timestamp=12)
+    assert await _seen(store, one.digest, two.digest, ends=True) == [Place("s1", 1, 3, last=True)]
+    assert await _seen(store, one.digest, ends=True) == [Place("s2", 0, 0, last=True)]
+
+
+async def test_ends_of_other_users_and_of_deleted_sessions_are_not_found(openings: list[Store]) -> None:
+    """Nor of a session that lost its name."""
+    store = openings[0]
+    (entry,) = await _made(store, user("a"))
+    assert await _seen(openings[-1], entry.digest, ends=True) == [Place("s1", 0, 0, last=True)]
+    assert await _seen(store, entry.digest, user_id="bob", ends=True) == []
+    await store.delete(REF)
+    assert await _seen(openings[-1], entry.digest, ends=True) == []
+    await store.replace(session(), [user("a")])
+    assert await _seen(store, entry.digest, ends=True) == [Place("s1", 0, 0, last=True)]
+    await store.replace(session(timestamp=9), [user("b")], ending=_ending(REF))
+    assert await _seen(store, entry.digest, ends=True) == []
+
+
+async def test_an_end_is_found_however_many_sessions_went_on(store: Store) -> None:
+    """More of them than one look-up returns, all made later."""
+    entry = (await _made(store, user("a"), assistant("b")))[-1]
+    for at in range(limits.SIGHTINGS + 1):
+        await _made(store, user("a"), assistant("b"), user(f"{at}"), ref=SessionRef("ann", f"later{at}"))
+    assert "s1" not in [one.id for one in await _seen(store, entry.digest, limit=limits.SIGHTINGS)]
+    assert await _seen(store, entry.digest, ends=True) == [Place("s1", 0, 1, last=True)]

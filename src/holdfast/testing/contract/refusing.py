@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import pytest
 
-from holdfast.domain.session import Ending, SessionRef
-from holdfast.errors import HoldfastError
+from holdfast.domain.artifact import NewArtifact
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Ending, NewEntry, SessionRef
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.limits import ID_BYTES, PAGE
 from holdfast.stores.base import Append, NewSession, SessionPatch, Store
-from holdfast.testing.contract.kit import REF
+from holdfast.testing.contract.kit import REF, compaction, new, session, user
 
 NOBODY = SessionRef("ada", "")
 LONG = "x" * (ID_BYTES + 1)
@@ -35,6 +38,8 @@ OF_SESSIONS: dict[str, Call] = {
     "calls": lambda store: store.calls(NOBODY),
     "touch": lambda store: store.touch(NOBODY, timestamp=1),
     "media": lambda store: store.media(NOBODY, [b"h" * 32]),
+    "share": lambda store: store.share(NOBODY, "identity"),
+    "origins": lambda store: store.origins("ada", [""]),
 }
 """A session without an id."""
 OF_IDS: dict[str, tuple[Call, str]] = {
@@ -45,6 +50,9 @@ OF_IDS: dict[str, tuple[Call, str]] = {
     "settle": (lambda store: store.settle(""), "ending_id"),
     "forget_ending": (lambda store: store.forget_ending(""), "ending_id"),
     "sightings": (lambda store: store.sightings("", [b"d"]), "user_id"),
+    "sharing": (lambda store: store.sharing("", "identity"), "user_id"),
+    "sharing of nothing": (lambda store: store.sharing("ada", ""), "source"),
+    "share": (lambda store: store.share(REF, ""), "identity"),
     "state": (lambda store: store.state(""), "user_id"),
     "change_state": (lambda store: store.change_state("", {}, timestamp=1), "user_id"),
     "drop_state": (lambda store: store.drop_state(""), "user_id"),
@@ -52,6 +60,7 @@ OF_IDS: dict[str, tuple[Call, str]] = {
     "revoke_key": (lambda store: store.revoke_key("", timestamp=1), "key_id"),
     "use_key": (lambda store: store.use_key(LONG, timestamp=1), "key_id"),
     "lease": (lambda store: store.lease("", "h", now=1, until=2), "name"),
+    "leased_by": (lambda store: store.leased_by("", now=1), "name"),
     "release": (lambda store: store.release("", "h"), "name"),
     "release for nobody": (lambda store: store.release("n", ""), "holder"),
     "artifacts": (lambda store: store.artifacts(NOBODY), "session_id"),
@@ -106,3 +115,75 @@ async def test_a_page_of_nothing_or_of_too_much_is_refused(store: Store) -> None
     for limit in (0, PAGE + 1):
         found = {name: await _refused(call(store, limit)) for name, call in OF_PAGES.items()}
         assert found == dict.fromkeys(OF_PAGES, "limit")
+
+
+WRONG: Mapping[str, Call] = {
+    "metadata, created": lambda store: store.create(_new(metadata=5)),
+    "metadata": lambda store: store.update(REF, SessionPatch(metadata=_any(5)), timestamp=2),
+    "state, created": lambda store: store.create(_new(state=[1])),
+    "state": lambda store: store.update(REF, SessionPatch(state=_any(5)), timestamp=2),
+    "state, appended": lambda store: store.append(REF, Append(timestamp=2, state_delta=_any([1]))),
+    "system_messages, created": lambda store: store.create(_new(system_messages=({"role": "system", "content": "x"},))),
+    "system_messages": lambda store: store.update(REF, SessionPatch(system_messages=_any("x")), timestamp=2),
+    "system message's content": lambda store: store.update(
+        REF, SessionPatch(system_messages=(Message(role="system", content=_any(5)),)), timestamp=2
+    ),
+    "ttl, created": lambda store: store.create(_new(ttl=-5)),
+    "ttl": lambda store: store.update(REF, SessionPatch(ttl=_any("5")), timestamp=2),
+    "agent, created": lambda store: store.create(_new(agent=5)),
+    "agent": lambda store: store.update(REF, SessionPatch(agent=_any(["bo"])), timestamp=2),
+    "timestamp": lambda store: store.append(REF, Append(timestamp=_any("now"))),
+    "expect": lambda store: store.append(REF, Append(timestamp=2, expect=_any("1"))),
+    "fingerprint": lambda store: store.append(REF, Append(timestamp=2, idempotency_key="k", fingerprint=_any("text"))),
+    "entry": lambda store: _append(store, _any("hello")),
+    "content": lambda store: _append(store, user(_any(5))),
+    "part": lambda store: _append(store, user(_any(("x",)))),
+    "tool call": lambda store: _append(store, new(Message(role="assistant", tool_calls=(_any("f"),)))),
+    "extra": lambda store: _append(store, new(Message(role="user", content="x", extra={_any(1): 1}))),
+    "entry's metadata": lambda store: _append(store, user("x", metadata=5)),
+    "tokens": lambda store: _append(store, user("x", tokens=_any("5"))),
+    "entry's timestamp": lambda store: _append(store, user("x", timestamp=_any(1.5))),
+    "pinned": lambda store: _append(store, user("x", pinned=_any("yes"))),
+    "importance": lambda store: _append(store, user("x", importance=_any("high"))),
+    "seq": lambda store: store.annotate(REF, _any("0"), pinned=True),
+    "filter": lambda store: store.list(user_id=_any(5)),
+    "status": lambda store: store.list(status="open"),
+    "artifact's metadata": lambda store: store.add_artifact(REF, _artifact(metadata=_any(5))),
+    "compaction's report": lambda store: store.append(
+        REF, Append(timestamp=2, compactions=[compaction(0, 0, report=_any(5))])
+    ),
+}
+"""Values of another type than the field has."""
+
+
+def _any(value: Any) -> Any:
+    """The value, as callers without a type checker pass it."""
+    return value
+
+
+def _new(**fields: Any) -> NewSession:
+    return NewSession(id="other", user_id="ada", timestamp=1, **fields)
+
+
+def _artifact(**fields: Any) -> NewArtifact:
+    given = {"blob": "b", "mime_type": "text/plain", "size": 1, "sha256": bytes(32), "created_at": 1}
+    return NewArtifact(name="a.txt", **{**given, **fields})
+
+
+def _append(store: Store, entry: NewEntry) -> Awaitable[object]:
+    return store.append(REF, Append(timestamp=2, entries=[entry]))
+
+
+async def test_a_value_of_the_wrong_type_is_refused(store: Store) -> None:
+    """What could be written but not read again is refused, and nothing is written."""
+    await store.create(session(metadata={"kept": 1}))
+    await store.append(REF, Append(timestamp=1, entries=[user("hello")]))
+    before = await store.get(REF)
+    for name, call in WRONG.items():
+        try:
+            await call(store)
+        except UsageError:
+            continue
+        pytest.fail(f"{name} was accepted")
+    assert await store.get(REF) == before
+    assert (await store.list()).sessions == (before,)

@@ -33,6 +33,9 @@ ENDING = _ending(REF, "end_1", withdrawn=False, reason="close")
 MARK = chain(GENESIS, user("a").message)
 """Of what the session says first."""
 
+IDENTITY = "identity-of-s1"
+"""Of the session, which shares what it says."""
+
 LEARNED = memory()
 
 WHOSE = ("ann", None)
@@ -80,6 +83,8 @@ OF_A_SESSION: dict[str, Call] = {
     "drop_artifacts": lambda store, ref: store.drop_artifacts(ref),
     "sightings": lambda store, ref: store.sightings(ref.user_id, [MARK], session=ref),
     "media": lambda store, ref: store.media(ref, [sha(1)]),
+    "share": lambda store, ref: store.share(ref, IDENTITY),
+    "origins": lambda store, ref: store.origins(ref.user_id, [ref.id]),
     "want": lambda store, ref: store.want(ref, "one"),
 }
 """Methods that are told a session."""
@@ -93,6 +98,7 @@ OF_A_TENANT: dict[str, Call] = {
     "idle": lambda store, ref: store.idle(now=10**15, ttl=1),
     "oldest": lambda store, ref: store.oldest(),
     "active": lambda store, ref: store.active(),
+    "leased_by": lambda store, ref: store.leased_by("sweep", now=0),
     "release": lambda store, ref: store.release("sweep", "one"),
     "learned": lambda store, ref: store.learned("m"),
     "blobs_in_use": lambda store, ref: store.blobs_in_use(["b1"]),
@@ -103,6 +109,7 @@ OF_A_TENANT: dict[str, Call] = {
     "keys": lambda store, ref: store.keys(),
     "revoke_key": lambda store, ref: store.revoke_key("k1", timestamp=50),
     "use_key": lambda store, ref: store.use_key("k1", timestamp=50),
+    "sharing": lambda store, ref: store.sharing(ref.user_id, IDENTITY),
     "state": lambda store, ref: _values(store.state(ref.user_id), store.state(None)),
     "change_state": lambda store, ref: _values(*(store.change_state(one, {"k": None}, timestamp=50) for one in WHOSE)),
     "drop_state": lambda store, ref: _values(store.drop_state(ref.user_id), store.drop_state(None)),
@@ -119,7 +126,7 @@ OF_A_TENANT: dict[str, Call] = {
 
 async def _full(store: Store) -> None:
     """A session with one of everything, and what belongs to its tenant."""
-    await store.create(session(state={"k": 1, "user:k": 2, "app:k": 3}))
+    await store.create(session(state={"k": 1, "user:k": 2, "app:k": 3}, identity=IDENTITY))
     write = Append(
         entries=[user("a"), user("b", media=(sha(1),))],
         timestamp=2,
@@ -130,6 +137,7 @@ async def _full(store: Store) -> None:
         compactions=[compaction(0, 0)],
     )
     await store.append(REF, write)
+    await store.share(REF, IDENTITY)
     await store.put_blob("b1", 0, b"hello", timestamp=3)
     await store.add_artifact(REF, artifact())
     await store.end(ENDING)
@@ -154,6 +162,7 @@ async def _seen(store: Store) -> list[object]:
         await store.lease("sweep", "two", now=1, until=10),
         await store.sightings("ann", [MARK]),
         await store.media(REF, [sha(1)]),
+        await store.sharing("ann", IDENTITY),
         await store.key_of(api_key().hash),
         [await store.state(one) for one in WHOSE],
         [await store.memories(ANN), await store.signals(ANN), await store.diary(ANN)],

@@ -142,6 +142,7 @@ local function unmark_all(key, numbers, size)
       end
       redis.call('ZREM', key, unpack(members))
     end
+    redis.call('ZREM', key, own .. string.rep('\255', 6))  -- the end of its live path
   end
   own = nil
 end

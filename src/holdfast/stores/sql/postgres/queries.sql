@@ -208,8 +208,9 @@ SELECT $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $
        $10::bytea, $11::float8, $12::smallint, $17::bigint, $18::smallint, $13::bytea, $14::bytea, $15::bigint, $16::bigint
 
 -- entry_annotate --
--- Pin and importance of a live entry.
-UPDATE entries SET pinned = $3, importance = $4 WHERE session = $1 AND seq = $2 AND retired_by IS NULL
+-- Pin, importance and metadata of a live entry.
+UPDATE entries SET pinned = $3, importance = $4, metadata = $5
+WHERE session = $1 AND seq = $2 AND retired_by IS NULL
 
 -- entry_erase_live --
 -- What stays of an erased entry of the live path; its total follows by `entries_shift`.
@@ -330,6 +331,22 @@ FROM entries AS e CROSS JOIN LATERAL
 WHERE s.tenant = $1 AND s.user_id = $2 AND s.withdrawn = ''
   AND e.alias = $4 AND e.session BETWEEN coalesce($3::bigint, 0) AND coalesce($3::bigint, 4611686018427387904)
 ORDER BY e.session DESC, e.seq DESC LIMIT $5
+
+-- end_last --
+-- The last of some digests, which come as a JSON array, that the live path of a session of a user ends with.
+SELECT max(place) - 1 FROM jsonb_array_elements_text(convert_from($3, 'UTF8')::jsonb) WITH ORDINALITY AS wanted (value, place)
+WHERE EXISTS (SELECT 1 FROM
+       (SELECT tenant, user_id, withdrawn FROM sessions AS s
+        WHERE s.digest || s.tenant || s.user_id = decode(value, 'hex') || $1::bytea || $2::bytea OFFSET 0) AS found
+       WHERE tenant = $1 AND user_id = $2 AND withdrawn = '')
+
+-- end_places --
+-- The sessions of a user whose live path ends with a digest, most recently used first.
+-- What the index does not have is looked at afterwards: else the planner would go by another one.
+SELECT id, identity, updated_at, digest, last_seq, digest, NULL FROM
+    (SELECT * FROM sessions AS s WHERE s.digest || s.tenant || s.user_id = $3::bytea || $1::bytea || $2::bytea
+     ORDER BY s.updated_at DESC OFFSET 0) AS found
+WHERE tenant = $1 AND user_id = $2 AND withdrawn = '' LIMIT $4
 
 -- unmarked_live --
 -- Visible live entries that were written before there were marks, with what their keys are made of, behind a place.
@@ -637,6 +654,28 @@ DELETE FROM media_uses WHERE session = $1
 -- With their session.
 DELETE FROM media WHERE session = $1
 
+-- origin_insert --
+-- Where entries of a session come from, up to the next range of it.
+INSERT INTO entry_origins (session, first, source, source_first) VALUES ($1, $2, $3, $4)
+
+-- origins_named --
+-- The origins of some sessions of a user, whose ids come in hexadecimal as a JSON array.
+SELECT s.id, o.first, o.source, o.source_first FROM sessions AS s JOIN entry_origins AS o ON o.session = s.pk
+WHERE s.tenant = $1 AND s.user_id = $2 AND s.withdrawn = '' AND s.id IN
+      (SELECT decode(value, 'hex') FROM json_array_elements_text(convert_from($3, 'UTF8')::json) AS value)
+ORDER BY s.pk, o.first
+
+-- origins_sharing --
+-- The origins of all sessions of a user that have entries of one session, which is known by its identity.
+SELECT s.id, o.first, o.source, o.source_first FROM entry_origins AS o JOIN sessions AS s ON s.pk = o.session
+WHERE s.tenant = $1 AND s.user_id = $2 AND s.withdrawn = '' AND o.session IN
+      (SELECT session FROM entry_origins WHERE source = $3)
+ORDER BY s.pk, o.first
+
+-- origins_delete --
+-- With their session.
+DELETE FROM entry_origins WHERE session = $1
+
 -- scope_get --
 -- What a scope of the state has: its version, keys, their bytes, and when it was changed last; and the floor. Of no user: the tenant's.
 SELECT s.version, s.key_count, s.bytes, s.updated_at, coalesce(f.number, 0)
@@ -694,23 +733,23 @@ DELETE FROM state_values WHERE tenant = $1 AND user_id = $2
 
 -- key_get --
 -- One API key.
-SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
 FROM api_keys WHERE tenant = $1 AND id = $2
 
 -- key_of_hash --
 -- An API key by its hash.
-SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
 FROM api_keys WHERE tenant = $1 AND hash = $2
 
 -- keys_after --
 -- API keys in order of id, behind one of them.
-SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
 FROM api_keys WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3
 
 -- key_insert --
 -- A new API key. Two with the same id, and two with the same hash, collide.
-INSERT INTO api_keys (tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+INSERT INTO api_keys (tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 
 -- key_revoke --
 -- An API key that is not valid any more.
@@ -728,8 +767,8 @@ SET holder = excluded.holder, expires_at = excluded.expires_at
 WHERE leases.holder = excluded.holder OR leases.expires_at <= $5
 
 -- lease_get --
--- Who holds a lease.
-SELECT holder FROM leases WHERE tenant = $1 AND name = $2
+-- Who holds a lease, and until when.
+SELECT holder, expires_at FROM leases WHERE tenant = $1 AND name = $2
 
 -- lease_delete --
 -- A lease that its holder gives back.
@@ -769,7 +808,7 @@ SELECT max(number) FROM holdfast_migrations
 
 -- ping_put --
 -- Undone in the same transaction by ping_delete.
-INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', '')
+INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', encode(substr($1::bytea, 1, 1), 'escape'))
 
 -- ping_delete --
 DELETE FROM holdfast_migrations WHERE number = 0

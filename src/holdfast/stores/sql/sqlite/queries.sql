@@ -189,8 +189,9 @@ INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total,
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?17, ?18, ?13, ?14, ?15, ?16)
 
 -- entry_annotate --
--- Pin and importance of a live entry.
-UPDATE entries SET pinned = ?3, importance = ?4 WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
+-- Pin, importance and metadata of a live entry.
+UPDATE entries SET pinned = ?3, importance = ?4, metadata = ?5
+WHERE session = ?1 AND seq = ?2 AND retired_by IS NULL
 
 -- entry_erase_live --
 -- What stays of an erased entry of the live path; its total follows by `entries_shift`.
@@ -307,6 +308,19 @@ FROM entries AS e CROSS JOIN sessions AS s ON s.pk = e.session
 WHERE e.alias = ?4 AND e.session BETWEEN coalesce(?3, 0) AND coalesce(?3, 4611686018427387904)
   AND s.tenant = ?1 AND s.user_id = ?2 AND s.withdrawn = ''
 ORDER BY e.session DESC, e.seq DESC LIMIT ?5
+
+-- end_last --
+-- The last of some digests, which come as a JSON array, that the live path of a session of a user ends with.
+SELECT max(wanted.key)
+FROM json_each(?3) AS wanted
+WHERE EXISTS (SELECT 1 FROM sessions AS s INDEXED BY sessions_end
+              WHERE s.tenant = ?1 AND s.user_id = ?2 AND s.digest = unhex(wanted.value) AND s.withdrawn = '')
+
+-- end_places --
+-- The sessions of a user whose live path ends with a digest, most recently used first.
+SELECT s.id, s.identity, s.updated_at, s.digest, s.last_seq, s.digest, NULL
+FROM sessions AS s INDEXED BY sessions_end
+WHERE s.tenant = ?1 AND s.user_id = ?2 AND s.digest = ?3 AND s.withdrawn = '' ORDER BY s.updated_at DESC LIMIT ?4
 
 -- unmarked_live --
 -- Visible live entries that were written before there were marks, with what their keys are made of, behind a place.
@@ -601,6 +615,28 @@ DELETE FROM media_uses WHERE session = ?1
 -- With their session.
 DELETE FROM media WHERE session = ?1
 
+-- origin_insert --
+-- Where entries of a session come from, up to the next range of it.
+INSERT INTO entry_origins (session, first, source, source_first) VALUES (?1, ?2, ?3, ?4)
+
+-- origins_named --
+-- The origins of some sessions of a user, whose ids come in hexadecimal as a JSON array.
+SELECT s.id, o.first, o.source, o.source_first FROM sessions AS s JOIN entry_origins AS o ON o.session = s.pk
+WHERE s.tenant = ?1 AND s.user_id = ?2 AND s.withdrawn = '' AND s.id IN
+      (SELECT CAST(unhex(value) AS TEXT) FROM json_each(?3))
+ORDER BY s.pk, o.first
+
+-- origins_sharing --
+-- The origins of all sessions of a user that have entries of one session, which is known by its identity.
+SELECT s.id, o.first, o.source, o.source_first FROM entry_origins AS o JOIN sessions AS s ON s.pk = o.session
+WHERE s.tenant = ?1 AND s.user_id = ?2 AND s.withdrawn = '' AND o.session IN
+      (SELECT session FROM entry_origins WHERE source = ?3)
+ORDER BY s.pk, o.first
+
+-- origins_delete --
+-- With their session.
+DELETE FROM entry_origins WHERE session = ?1
+
 -- scope_get --
 -- What a scope of the state has: its version, keys, their bytes, and when it was changed last; and the floor. Of no user: the tenant's.
 SELECT s.version, s.key_count, s.bytes, s.updated_at, coalesce(f.number, 0)
@@ -654,23 +690,23 @@ DELETE FROM state_values WHERE tenant = ?1 AND user_id = ?2
 
 -- key_get --
 -- One API key.
-SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
 FROM api_keys WHERE tenant = ?1 AND id = ?2
 
 -- key_of_hash --
 -- An API key by its hash.
-SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
 FROM api_keys WHERE tenant = ?1 AND hash = ?2
 
 -- keys_after --
 -- API keys in order of id, behind one of them.
-SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
 FROM api_keys WHERE tenant = ?1 AND id > ?2 ORDER BY id LIMIT ?3
 
 -- key_insert --
 -- A new API key. Two with the same id, and two with the same hash, collide.
-INSERT INTO api_keys (tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+INSERT INTO api_keys (tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
 
 -- key_revoke --
 -- An API key that is not valid any more.
@@ -688,8 +724,8 @@ SET holder = excluded.holder, expires_at = excluded.expires_at
 WHERE leases.holder = excluded.holder OR leases.expires_at <= ?5
 
 -- lease_get --
--- Who holds a lease.
-SELECT holder FROM leases WHERE tenant = ?1 AND name = ?2
+-- Who holds a lease, and until when.
+SELECT holder, expires_at FROM leases WHERE tenant = ?1 AND name = ?2
 
 -- lease_delete --
 -- A lease that its holder gives back.
@@ -724,7 +760,7 @@ SELECT max(number) FROM holdfast_migrations
 
 -- ping_put --
 -- Undone in the same transaction by ping_delete.
-INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', '')
+INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', ?1)
 
 -- ping_delete --
 DELETE FROM holdfast_migrations WHERE number = 0

@@ -1,0 +1,406 @@
+"""Messages that a session and its forks share: found once, kept when the parent goes, erased everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.domain.memory import MemorySource, Owner
+from holdfast.domain.origins import EntryOrigin, Origin, copy_origins, find_copies, find_origin
+from holdfast.domain.session import NewCompaction, SessionRef
+from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession
+from holdfast.search.asking import Asked
+from holdfast.search.searching import searched
+from holdfast.sessions.erasing import erase_everywhere
+from holdfast.sessions.forking import fork_for_request
+from holdfast.sessions.handle import SessionHandle
+from holdfast.stores.base import Append, SavedView
+from tests.service.search_kit import Talks, talks
+
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SECRET = "my card is kelp-4711"
+
+
+async def texts(handle: SessionHandle) -> list[str]:
+    return [entry.message.text for entry in await handle.entries()]
+
+
+async def fork_of(at: Talks, name: str, new: str, at_turn: int | None = None) -> SessionHandle:
+    fork = await at.hf.fork(at.ref(name), at_turn=at_turn, id=new)
+    await at.settled()
+    return fork
+
+
+# -- which entry is which --------------------------------------------------------
+
+
+def test_ranges_say_where_each_entry_was_written_first() -> None:
+    """A fork of a fork keeps the first origin, also where its parents had edits in between."""
+    parent = (Origin(0, "p", 0),)
+    child = copy_origins(parent, [0, 1, 4, 5], "c")
+    assert child == (Origin(0, "p", 0), Origin(2, "p", 4), Origin(4, "c", 4))
+    grandchild = copy_origins(child, [0, 1, 2, 3, 4], "g")
+    assert [find_origin(grandchild, seq) for seq in range(7)] == [
+        *(EntryOrigin("p", seq) for seq in (0, 1, 4, 5)),
+        EntryOrigin("c", 4),
+        *(EntryOrigin("g", seq) for seq in (5, 6)),
+    ]
+    for origins in (parent, child, grandchild):
+        for seq in range(8):
+            assert seq in find_copies(origins, find_origin(origins, seq))
+    assert find_copies(child, EntryOrigin("p", 2)) == []
+    assert find_copies(child, EntryOrigin("c", 3)) == []
+    assert copy_origins(parent, [], "c") == ()
+    assert copy_origins(parent, [0, 1], "p") == parent
+
+
+# -- found once ------------------------------------------------------------------
+
+
+async def test_a_message_that_forks_share_is_found_once() -> None:
+    """However many forks there are, also on later pages and by session; what each says of its own is found as before."""
+    async with talks() as at:
+        await at.said(
+            "one", "the kelp harvest is in May", "Noted, kelp in May.", "the kelp price is five", "Noted, five."
+        )
+        for name in ("two", "three", "four"):
+            await fork_of(at, "one", name, at_turn=0)
+        await at.said("two", "kelp soup from the second fork", "Fine.")
+        await at.said("other", "the kelp harvest is in May", "Noted, kelp in May.")
+        found = await at.found("kelp harvest May", limit=20)
+        shared = [one for one in found if one.split("#")[0] in ("one", "two", "three", "four") and one.endswith("#0")]
+        assert len(shared) == 1
+        assert "other#0" in found  # the same words, said in another conversation
+        assert any(one == "two#2" for one in found)
+        pages: list[str] = []
+        after = None
+        while True:
+            page = await at.hf.search("kelp harvest May", "ada", limit=1, after=after)
+            pages += [hit.id for hit in page.hits]
+            after = page.cursor
+            if after is None:
+                break
+        assert pages == found
+        sessions = await at.found("kelp price", limit=20, session_level=True)
+        assert sessions[0].startswith("one#")
+        assert not {"three", "four"} & {one.split("#")[0] for one in sessions}
+
+
+async def test_what_a_conversation_has_itself_is_not_recalled_from_its_fork() -> None:
+    """The recalled block and the search tool leave out what the prompt has, whichever session it is found in."""
+    async with talks() as at:
+        await at.said("one", "the gate code is kelp-4711", "Noted.")
+        await fork_of(at, "one", "two")
+        agent = await at.hf.session("two", user_id="ada", agent="finder")
+        await agent.send("what is the gate code?")
+        assert str(at.model.prompts[-1]).count("kelp-4711") == 1
+        await at.said("later", "tell me", "Yes?")
+        later = await at.hf.session("later", user_id="ada", agent="finder")
+        await later.send("what is the gate code?")
+        assert str(at.model.prompts[-1]).count("kelp-4711") == 1
+
+
+async def test_a_message_that_is_left_out_is_left_out_in_every_session_that_shares_it() -> None:
+    """So that copies of what a prompt has take no place of what it has not."""
+    async with talks() as at:
+        await at.said("one", "the gate code is kelp-4711", "Noted.")
+        await fork_of(at, "one", "two")
+        await at.said("two", "the gate code of the shed is moss", "Noted.")
+        found = partial(searched, at.hf.engine, "ada", "gate code")
+        assert [hit.id for hit in (await found(Asked(not_session="two"))).hits] == []
+        others = await found(Asked(), leave_out=lambda session, seq: session == "two" and seq < 2)
+        assert {hit.id for hit in others.hits} == {"two#2", "two#3"}
+
+
+async def test_a_shared_message_is_found_when_its_first_session_is_gone() -> None:
+    """Copies outlive the parent."""
+    async with talks() as at:
+        await at.said("one", "the kelp harvest is in May", "Noted.")
+        fork = await fork_of(at, "one", "two")
+        assert await at.hf.delete(at.ref("one"))
+        await at.settled()
+        assert await at.found("kelp harvest") == ["two#0", "two#1"]
+        assert await texts(fork) == ["the kelp harvest is in May", "Noted."]
+        grandchild = await fork_of(at, "two", "three")
+        await at.hf.erase(at.ref("two"), 0)
+        assert (await texts(grandchild))[0] == "[erased]"
+
+
+# -- erased everywhere -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", ["one", "two", "three"])
+async def test_an_erased_message_is_erased_in_every_session_that_shares_it(named: str) -> None:
+    """Whichever is named: text, index, media, views and compactions; retired copies too. What only sounds alike stays."""
+    async with talks() as at:
+        hf = at.hf
+        one = await hf.session("one", user_id="ada")
+        image = {"type": "image_url", "image_url": {"url": PIXEL}}
+        content = [{"type": "text", "text": SECRET}, image]
+        await one.append([{"role": "user", "content": content}, {"role": "assistant", "content": "Noted."}])
+        await at.said("other", SECRET)
+        await fork_of(at, "one", "two")
+        three = await fork_of(at, "two", "three")
+        await three.rewind(0)
+        await hf.store.append(three.ref, Append(retire_from=0, timestamp=hf.clock()))
+        for name in ("one", "two"):
+            ref = at.ref(name)
+            laid = summary_of(f"The user said: {SECRET}", hf.clock())
+            await hf.store.append(ref, Append(timestamp=hf.clock(), compactions=[laid]))
+            await hf.store.append(ref, Append(timestamp=hf.clock(), views={"v": SavedView(0, SECRET.encode())}))
+        done = await erase_everywhere(hf.engine, at.ref(named), 0)
+        await at.settled()
+        assert done.entry.erased
+        assert sorted((named, *(name for name, _ in done.copies))) == ["one", "three", "two"]
+        assert {seq for _, seq in done.copies} == {0}
+        for name in ("one", "two", "three"):
+            export = await hf.export(at.ref(name), retired=True)
+            assert SECRET not in str(export)
+            assert PIXEL not in str(export)
+            assert SECRET not in str(await hf.store.compactions(at.ref(name)))
+            assert (await hf.store.window(at.ref(name), "v")).view is None
+            assert await (await hf.session(name, user_id="ada")).verify() == 2
+        assert await at.found("card kelp", limit=20) == ["other#0"]
+
+
+def summary_of(text: str, now: int) -> NewCompaction:
+    """A summary of the first two entries, about to be laid."""
+    return NewCompaction(
+        view="v",
+        first=0,
+        last=1,
+        kind="summary",
+        text=text,
+        tokens=3,
+        source_tokens=9,
+        total=9,
+        created_at=now,
+        through=1,
+    )
+
+
+async def test_what_came_after_a_fork_is_each_sessions_own() -> None:
+    """Erasing it leaves the other session alone, also at the same place with the same words."""
+    async with talks() as at:
+        await at.said("one", "shared", "ok")
+        await fork_of(at, "one", "two")
+        await at.said("one", "the same words", "ok")
+        await at.said("two", "the same words", "ok")
+        done = await erase_everywhere(at.hf.engine, at.ref("two"), 2)
+        assert done.copies == ()
+        assert (await texts(await at.hf.session("one", user_id="ada")))[2] == "the same words"
+
+
+async def test_places_that_edits_moved_are_found() -> None:
+    """A fork of an edited log has other places than its parent, and a fork of that one too."""
+    async with talks() as at:
+        await at.said("one", "first", "ok", "wrong", "ok")
+        one = await at.hf.session("one", user_id="ada")
+        await one.rewind(0)
+        await at.said("one", SECRET, "ok")
+        await fork_of(at, "one", "two")
+        await fork_of(at, "two", "three")
+        done = await erase_everywhere(at.hf.engine, at.ref("two"), 2)
+        assert sorted(done.copies) == [("one", 4), ("three", 2)]
+        for name in ("one", "two", "three"):
+            assert SECRET not in str(await at.hf.export(at.ref(name), retired=True))
+
+
+async def test_a_matching_fork_shares_too() -> None:
+    """It takes no pins, and its entries are found once and erased with the parent's."""
+    async with talks() as at:
+        await at.said("one", "the kelp harvest is in May", "Noted.", "later", "ok")
+        parent = await at.hf.store.get(at.ref("one"))
+        fork = await fork_for_request(at.hf.engine, parent, 2, new_id="two")
+        await at.settled()
+        assert sorted(one[-2:] for one in await at.found("kelp harvest")) == ["#0", "#1", "#2"]
+        await at.hf.erase(at.ref("one"), 0)
+        assert (await at.hf.store.entries(fork.ref))[0].erased
+
+
+async def test_an_erasure_that_failed_is_finished_by_repeating_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message that is named goes last: as long as it is there, copies may be."""
+    async with talks() as at:
+        await at.said("one", SECRET, "ok")
+        for name in ("two", "three"):
+            await fork_of(at, "one", name)
+        store, erased = at.hf.engine.store, list[str]()
+        erase = store.erase
+
+        async def fails(ref: SessionRef, seq: int, **more: Any) -> Any:
+            if erased:
+                raise OSError("the disk is full")
+            erased.append(ref.id)
+            return await erase(ref, seq, **more)
+
+        monkeypatch.setattr(store, "erase", fails, raising=False)
+        with pytest.raises(OSError, match="full"):
+            await at.hf.erase(at.ref("one"), 0)
+        assert erased != ["one"]
+        assert (await texts(await at.hf.session("one", user_id="ada")))[0] == SECRET
+        monkeypatch.undo()
+        await at.hf.erase(at.ref("one"), 0)
+        for name in ("one", "two", "three"):
+            assert (await texts(await at.hf.session(name, user_id="ada")))[0] == "[erased]"
+
+
+async def test_a_message_that_is_not_there_erases_nothing() -> None:
+    """Nor in forks, whatever they have at that place."""
+    async with talks() as at:
+        await at.said("one", "shared", "ok")
+        await fork_of(at, "one", "two")
+        await at.said("two", "own", "ok")
+        with pytest.raises(EntryNotFound):
+            await at.hf.erase(at.ref("one"), 2)
+        with pytest.raises(SessionNotFound):
+            await at.hf.erase(at.ref("nowhere"), 0)
+        assert await texts(await at.hf.session("two", user_id="ada")) == ["shared", "ok", "own", "ok"]
+
+
+async def test_another_users_messages_are_never_touched() -> None:
+    """A session that moved to another user is that user's; ids and words may be the same."""
+    async with talks() as at:
+        await at.said("one", SECRET, "ok")
+        await at.said("one", SECRET, "ok", user="bob")
+        await fork_of(at, "one", "two")
+        await at.hf.move(at.ref("two"), user_id="bob", id="three")
+        await at.hf.erase(at.ref("one"), 0)
+        for name in ("one", "three"):
+            assert (await texts(await at.hf.session(name, user_id="bob")))[0] == SECRET
+
+
+async def test_memories_made_from_a_copy_alone_go_as_well() -> None:
+    """As they do for the message that is named."""
+    async with talks() as at:
+        await at.said("one", SECRET, "ok")
+        await fork_of(at, "one", "two")
+        source = MemorySource(session_id="two", user_id="ada", seqs=(0,))
+        await at.hf.memories.remember("The card is kelp-4711.", user_id="ada", sources=[source])
+        await at.hf.erase(at.ref("one"), 0)
+        assert (await at.hf.memories.page(Owner("user", "ada"))).memories == ()
+
+
+# -- races ------------------------------------------------------------------------
+
+
+async def meanwhile(monkeypatch: pytest.MonkeyPatch, at: Talks, act: Callable[[], Awaitable[Any]]) -> None:
+    """Have something happen, once, after a fork has read the messages and before it has written them."""
+    replace, acts = at.hf.engine.store.replace, [act]
+
+    async def write(*args: Any, **more: Any) -> Any:
+        if acts:
+            await acts.pop()()
+        return await replace(*args, **more)
+
+    monkeypatch.setattr(at.hf.engine.store, "replace", write, raising=False)
+
+
+async def test_a_fork_does_not_bring_back_what_is_erased_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An explicit one is made again; a request's is refused, and nothing of it stays."""
+    async with talks() as at:
+        await at.said("one", SECRET, "ok", "more", "ok")
+        parent = await at.hf.store.get(at.ref("one"))
+        await meanwhile(monkeypatch, at, lambda: at.hf.erase(at.ref("one"), 0))
+        fork = await at.hf.fork(at.ref("one"), id="two")
+        assert await texts(fork) == ["[erased]", "ok", "more", "ok"]
+        monkeypatch.undo()
+        with pytest.raises(StaleSession):
+            await fork_for_request(at.hf.engine, parent, 2, new_id="three")
+        with pytest.raises(SessionNotFound):
+            await at.hf.store.get(at.ref("three"))
+
+
+async def test_a_fork_of_a_session_that_is_deleted_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleting a session takes nothing from its forks."""
+    async with talks() as at:
+        await at.said("one", "hello", "ok")
+        fork = await at.hf.fork(at.ref("one"), id="two")
+        await meanwhile(monkeypatch, at, lambda: at.hf.delete(at.ref("two")))
+        assert await texts(await at.hf.fork(fork.ref, id="three")) == ["hello", "ok"]
+        await at.hf.erase(at.ref("one"), 0)
+        assert {one.id for one in (await at.hf.sessions()).sessions} == {"one", "three"}
+        assert await texts(await at.hf.session("three", user_id="ada")) == ["[erased]", "ok"]
+
+
+async def test_copies_made_while_their_message_is_erased_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many forks and an erasure at once leave no copy of the text."""
+    async with talks() as at:
+        await at.said("one", SECRET, "ok")
+        forks = [at.hf.fork(at.ref("one"), id=f"fork{number}") for number in range(20)]
+        await asyncio.gather(*forks[:10], at.hf.erase(at.ref("one"), 0), *forks[10:])
+        for session in (await at.hf.sessions(limit=100)).sessions:
+            assert SECRET not in str(await at.hf.export(session.ref, retired=True))
+
+
+async def test_a_copy_made_just_before_its_message_is_erased_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies are looked for again when the message that was named is gone."""
+    async with talks() as at:
+        await at.said("one", SECRET, "ok")
+        store, erase = at.hf.engine.store, at.hf.engine.store.erase
+
+        async def late(ref: SessionRef, seq: int, **more: Any) -> Any:
+            if ref.id == "one":
+                await at.hf.fork(at.ref("one"), id="two")
+            return await erase(ref, seq, **more)
+
+        monkeypatch.setattr(store, "erase", late, raising=False)
+        done = await erase_everywhere(at.hf.engine, at.ref("one"), 0)
+        assert done.copies == (("two", 0),)
+        assert SECRET not in str(await at.hf.export(at.ref("two"), retired=True))
+
+
+# -- sessions that travel ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("retired", [True, False])
+async def test_exports_and_imports_keep_what_is_shared(retired: bool) -> None:
+    """Forks, imported elsewhere, share there what they shared here."""
+    async with talks() as at, holdfast.open("sqlite://:memory:") as other:
+        await at.said("one", "wrong", "ok")
+        await at.hf.store.append(at.ref("one"), Append(retire_from=0, timestamp=at.hf.clock()))
+        await at.said("one", SECRET, "ok")
+        await fork_of(at, "one", "two")
+        await at.hf.store.append(at.ref("two"), Append(retire_from=1, timestamp=at.hf.clock()))
+        await at.said("two", ("assistant", "another reply"))
+        await fork_of(at, "two", "three")
+        assert "origins" not in await at.hf.export(at.ref("one"), retired=retired)
+        for name in ("two", "three"):
+            export = await at.hf.export(at.ref(name), retired=retired)
+            assert export["origins"]
+            assert (await other.import_(export)).changed
+            assert not (await other.import_(export)).changed
+        for text in (SECRET, "another reply"):
+            (place,) = [one.seq for one in await other.store.entries(at.ref("two")) if one.message.text == text]
+            done = await erase_everywhere(other.engine, at.ref("two"), place)
+            assert [name for name, _ in done.copies] == ["three"]
+            assert text not in str(await other.export(at.ref("three"), retired=True))
+
+
+async def test_a_session_that_shares_nothing_has_no_origins_in_its_export() -> None:
+    """And an import says what is wrong with those of another program."""
+    async with talks() as at:
+        await at.said("one", "hello", "ok")
+        export = await at.hf.export(at.ref("one"))
+        assert "origins" not in export
+        for wrong in ("x", [[1, "p", 0]], [[0, "p"]], [[0, "p", 0], [0, "p", 1]], [[at_, "p", 0] for at_ in range(9)]):
+            with pytest.raises(InvalidRequest) as refused:
+                await at.hf.import_({**export, "origins": wrong}, session_id="new")
+            assert refused.value.param == "origins"
+
+
+async def test_a_moved_session_still_shares() -> None:
+    """Under its new id, parent and fork alike."""
+    async with talks() as at:
+        await at.said("one", SECRET, "ok")
+        await fork_of(at, "one", "two")
+        await at.hf.move(at.ref("one"), id="moved")
+        await at.hf.move(at.ref("two"), id="fork")
+        await at.settled()
+        assert sorted(one[-2:] for one in await at.found("card kelp")) == ["#0", "#1"]
+        await at.hf.erase(at.ref("fork"), 0)
+        assert (await texts(await at.hf.session("moved", user_id="ada")))[0] == "[erased]"

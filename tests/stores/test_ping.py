@@ -1,0 +1,24 @@
+"""A ping is answered on every database, also when it has to show that there is room."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from holdfast.stores import open_store
+from holdfast.stores.logic import writes
+from holdfast.stores.logic.store import PING_BYTES, LogicStore
+from tests.stores.servers import place
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "mysql", "redis", "redis-cluster"])
+async def test_a_ping_writes_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
+    with place(kind, tmp_path) as url:
+        store = await open_store(url, tenant="acme")
+        assert isinstance(store, LogicStore)
+        await store.ping()
+        for _ in range(2):  # what the first one left would be in the way of the second
+            await store._database.write(partial(writes.ping, PING_BYTES))
+        await store.close()
