@@ -10,10 +10,11 @@ from benchmarks.run import Run, clear
 from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import Samples, clock, settle, told
 from holdfast.domain.messages import Message
-from holdfast.domain.session import NewEntry
+from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast, open_holdfast
-from holdfast.recognition.recognising import recognised
-from holdfast.stores.base import NewSession
+from holdfast.recognition.session_match import MatchFinder, Sender
+from holdfast.sessions.forking import fork_for_request
+from holdfast.stores.base import Append, NewSession
 
 MANY = {"SQLite file": 1_000_000}
 """Sessions on a database; on the others a tenth."""
@@ -33,6 +34,15 @@ _COLUMNS = [
     Column("ratio", f"goes on, beside {FEW}", ratio),
 ]
 
+FORKED = (10, 10_000)
+"""Messages of the sessions that are forked."""
+_FORK_COLUMNS = [
+    Column("what", ""),
+    Column("messages", "messages", whole),
+    Column("fork", "fork, p50", duration),
+    Column("append", "a turn's append, p50", duration),
+]
+
 
 async def measure(run: Run) -> list[Table]:
     """On every database."""
@@ -46,7 +56,37 @@ async def measure(run: Run) -> list[Table]:
         "All sessions are one user's, and there is no index. Half of them begin with the same question and the same reply.",
         f"A request has {MESSAGES} messages: a session's and a new one; edited in the middle; an opening that half of all share.",
     )
-    return [Table("matching", "Recognising the session of a request that names none", _COLUMNS, rows, notes)]
+    tables = [Table("matching", "Recognising the session of a request that names none", _COLUMNS, rows, notes)]
+    return [*tables, Table("forks", "Forking a session, next to a turn's append", _FORK_COLUMNS, await _forks(run))]
+
+
+async def _forks(run: Run) -> list[dict[str, Figure]]:
+    """Time a matching fork of short and long sessions, and the append of a turn's two messages to them."""
+    rows: list[dict[str, Figure]] = []
+    for name in PLACES:
+        async with reached(name, run.folder) as url:
+            if url is None:
+                continue
+            async with open_holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
+                for count in FORKED:
+                    await _put(hf, f"parent{count}", _talk("parent", count))
+                    rows.append({"what": name, "messages": count, **await _fork_times(hf, f"parent{count}", count)})
+        clear(run.folder, "servers.db*")
+    return rows
+
+
+async def _fork_times(hf: Holdfast, parent: str, count: int) -> dict[str, Figure]:
+    ref, forks, appends = SessionRef(USER, parent), list[float](), list[float]()
+    session = await hf.store.get(ref)
+    for at in range(5):
+        started = clock()
+        await fork_for_request(hf.engine, session, count)
+        forks.append(clock() - started)
+        new = [NewEntry(message=one, tokens=10, timestamp=0) for one in _talk(f"turn{at}", 2)]
+        started = clock()
+        await hf.store.append(ref, Append(entries=new, timestamp=hf.clock()))
+        appends.append(clock() - started)
+    return {"fork": Samples(forks).median, "append": Samples(appends).median}
 
 
 async def _measured(run: Run, name: str, url: str) -> list[dict[str, Figure]]:
@@ -101,16 +141,17 @@ async def _times(hf: Holdfast) -> dict[str, Figure]:
         "new": (_talk("else"), None),
         "omitting": ([*mine[-8:], new], "mine"),
     }
+    sender = Sender(USER, True, lambda _: "idle", lambda _: False)
     settle()
     figures: dict[str, Figure] = {}
     for name, (messages, expected) in asked.items():
         times = []
         for _ in range(100):
             started = clock()
-            found = await recognised(hf.store, USER, messages)
+            found = await MatchFinder(hf.store, sender, messages).find()
             times.append(clock() - started)
             if expected is not ...:
-                assert (found.place.ref.id if found else None) == expected
+                assert (found.session.id if found else None) == expected
         samples = Samples(times)
         figures[name] = samples.median
         if name == "goes_on":

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace as evolve
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.messages import (
     GENESIS,
     Message,
@@ -27,7 +28,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.reconcile import Behind, same, saw
 from holdfast.domain.session import Entry, Session, SessionRef, is_child
-from holdfast.limits import MARKS, SIGHTINGS
+from holdfast.limits import INLINE_MESSAGES, MARKS, SIGHTINGS
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
 from holdfast.stores.walk import ENTRIES, entries_to
@@ -62,6 +63,11 @@ class Trail:
         self.at = [at for at, message in enumerate(incoming) if message.visible]
         self.messages = [incoming[at] for at in self.at]
 
+    @property
+    def is_long(self) -> bool:
+        """Return True if hashing the messages takes so long that it leaves the event loop."""
+        return len(self.messages) > INLINE_MESSAGES
+
     def within(self, session: SessionRef) -> Trail:
         """The same request, in one session alone."""
         trail = Trail(self.store, self.user_id, (), session)
@@ -77,21 +83,23 @@ class Trail:
         return [at for at in range(start, len(self.messages)) if self.messages[at].role == "assistant"]
 
     async def look(
-        self, marks: Sequence[bytes], *, alias: bool = False, limit: int = SIGHTINGS
+        self, marks: Sequence[bytes], *, alias: bool = False, limit: int = SIGHTINGS, ends: bool = False
     ) -> tuple[Sighting, ...]:
-        """Where the last of `marks` stands that stands anywhere; however many there are."""
+        """Where the last of `marks` stands that stands anywhere, or at the end of a live path; however many there are."""
         if not marks:
             return ()
         for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
             part = marks[max(start, 0) : start + MARKS]
-            if found := await self._seen(part, alias=alias, limit=limit):
+            if found := await self._seen(part, alias=alias, limit=limit, ends=ends):
                 return tuple(_moved(one, max(start, 0)) for one in found)
         return ()
 
-    async def _seen(self, marks: Sequence[bytes], *, alias: bool, limit: int) -> Sequence[Sighting]:
+    async def _seen(self, marks: Sequence[bytes], *, alias: bool, limit: int, ends: bool) -> Sequence[Sighting]:
         """The same for so many; not where agents were called like tools, unless in that very session."""
         while marks:
-            found = await self.store.sightings(self.user_id, marks, alias=alias, session=self.session, limit=limit)
+            found = await self.store.sightings(
+                self.user_id, marks, alias=alias, session=self.session, limit=limit, ends=ends
+            )
             own = found if self.session is not None else [one for one in found if not is_child(one.ref)]
             if own or not found:
                 return own
@@ -119,7 +127,8 @@ async def landed(store: Store, session: Session, incoming: Sequence[Message], *,
     prefix = await _followed(trail)
     if whole or not trail.replies(_count(trail, prefix)) or not (prefix is None or prefix.place.live):
         return prefix
-    return await omitting(trail, prefix, run=1) or await _behind_a_cut(trail, session, prefix) or prefix
+    found = await omitting(trail, prefix, run=1)
+    return found[0] if found else await _behind_a_cut(trail, session, prefix) or prefix
 
 
 def goes_on(session: Session, incoming: Sequence[Message]) -> int | None:
@@ -224,7 +233,8 @@ async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> t
     """
     chains, places, count, window = {digest}, tuple[Sighting, ...](), start, len(trail.messages)
     while count < len(trail.messages):
-        straight = [(at, mark) for link in chains for at, mark in _chained(trail, count, link, window) if at >= first]
+        chained = [await run_cpu(_chained, trail, count, link, window, long=trail.is_long) for link in chains]
+        straight = [one for some in chained for one in some if one[0] >= first]
         straight.sort(key=lambda one: one[0])
         found = await trail.look([mark for _, mark in straight])
         if found:
@@ -320,8 +330,8 @@ async def _heard_since(
 # -- what a client left out ---------------------------------------------------------------
 
 
-async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> Landing | None:
-    """Where a request goes on that leaves out older messages, or has made them one.
+async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[Landing]:
+    """Where a request goes on that leaves out older messages, or has made them one; in one session the first such place.
 
     It skips more of the log than it has messages of its own in their place: otherwise it is an edit.
 
@@ -335,13 +345,20 @@ async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> Landing
     for _ in range(_ANCHORS):
         places = await trail.look([mark for _, mark in replies], alias=True, limit=_PLACES)
         if not places:
-            return None
+            return []
         at = replies[places[0].mark][0]
+        found: dict[SessionRef, Landing] = {}
         for place in places:
-            if place.live and (found := await _run_to(trail, place, at, prefix, run)) is not None:
-                return found
+            if (
+                place.live
+                and place.ref not in found
+                and (one := await _run_to(trail, place, at, prefix, run)) is not None
+            ):
+                found[place.ref] = one
+        if found:
+            return list(found.values())
         del replies[places[0].mark :]
-    return None
+    return []
 
 
 def _saying(message: Message) -> list[bytes]:

@@ -120,9 +120,11 @@ class Door:
         headers: Mapping[str, str] | None = None,
         *,
         hang_up: int | None = None,
+        leave: asyncio.Event | None = None,
+        address: str = "127.0.0.1",
     ) -> Answer:
-        """One request; with `hang_up` the client goes away after so many messages of the answer."""
-        answer, gone, sent = Answer(), asyncio.Event(), 0
+        """One request; with `hang_up` the client goes away after so many messages of the answer, or when `leave` is set."""
+        answer, gone, sent = Answer(), leave or asyncio.Event(), 0
         path, _, query = path.partition("?")
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         given = {"host": "127.0.0.1", "content-length": str(len(content)), **(headers or {})}
@@ -139,7 +141,7 @@ class Door:
             "query_string": query.encode(),
             "root_path": "",
             "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-            "client": ("127.0.0.1", 1),
+            "client": (address, 1),
             "server": ("127.0.0.1", 80),
             "state": {},
         }

@@ -148,9 +148,22 @@ def land(
         return [_delta(named, sent)]
     if named is not None:
         return _in_session(named, sent, system, mode)
-    found = _among(logs, sent, system, mode)
+    found = _continued(logs, sent, system, mode) + _among(logs, sent, system, mode)
     # What was resent word for word is found first: where that leads elsewhere, it will do as well.
     return found + _among(logs, sent, system, mode, like=said)
+
+
+def _continued(logs: Sequence[Log], sent: list[Data], system: str | None, mode: str) -> list[Landing]:
+    """The sessions that the request simply continues, longest first; they come before any that would be edited."""
+    shown = [message for message in sent if visible(message)]
+    found: list[tuple[int, Log]] = []
+    for log in logs:
+        path = log.seen(log.live)
+        answered = len(path) <= len(shown) and any(one.message["role"] == "assistant" for one in path)
+        if answered and all(one.same(message) for one, message in zip(path, shown, strict=False)):
+            found.append((len(path), log))
+    found.sort(key=lambda one: one[0], reverse=True)
+    return [landing for _, log in found for landing in _in_session(log, sent, system, mode)]
 
 
 def _among(

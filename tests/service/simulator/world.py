@@ -160,7 +160,11 @@ class World:
             body["session_mode"] = ask.mode
         if ask.match != "on":
             body["session_match"] = ask.match
-        headers = {"idempotency-key": ask.key} if ask.key else {}
+        # What `auto` remembers of a client program is tested in tests/edges/test_session_mode.py: here no program sends both.
+        whole = any(message["role"] == "assistant" for message in ask.sent)
+        headers = {"user-agent": "transcripts" if whole else "deltas"}
+        if ask.key:
+            headers["idempotency-key"] = ask.key
         self.last = tenant, body, headers
         return await self.doors[tenant]("POST", "/v1/chat/completions", body, headers, hang_up=ask.hang_up)
 

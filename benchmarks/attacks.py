@@ -1,0 +1,206 @@
+"""Attacks of one tenant on a server, in a process of their own so that they do not slow down the client that measures.
+
+`python -m benchmarks.attacks NAME URL KEY` prints a line when it begins, and goes on until it is killed. With the name
+`upstream` alone it is an upstream that never ends a reply, and prints its address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+
+MIB: Final = 1 << 20
+
+
+class Attacker:
+    """A client of the tenant that attacks.
+
+    Attributes:
+        url: the server's address.
+        token: what goes into the header `Authorization`.
+    """
+
+    def __init__(self, url: str, key: str, http: aiohttp.ClientSession) -> None:
+        self.url = url
+        self.token = f"Bearer {key}"
+        self._http = http
+
+    async def send(self, method: str, path: str, content: bytes | AsyncIterator[bytes] | None = None) -> int:
+        """Make one request with a JSON body; its status, or 0."""
+        headers = {"authorization": self.token, **({"content-type": "application/json"} if content is not None else {})}
+        with suppress(aiohttp.ClientError, TimeoutError, ConnectionError):
+            async with self._http.request(method, self.url + path, headers=headers, data=content) as response:
+                await response.read()
+                return response.status
+        return 0
+
+
+Attack = Callable[[Attacker], Awaitable[None]]
+
+
+def _encode(body: Any) -> bytes:
+    return json.dumps(body).encode()
+
+
+def _user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def _chat(session: str, *messages: Mapping[str, Any], **more: Any) -> bytes:
+    return _encode({"model": "m", "session_id": session, "messages": messages, **more})
+
+
+def _begin() -> None:
+    """Report that all is prepared."""
+    print("begins", flush=True)  # read by the benchmark
+
+
+def _distinct_words(size: int, seed: int) -> str:
+    rnd = random.Random(seed)
+    return " ".join("".join(rnd.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(size // 8))
+
+
+async def _search(attacker: Attacker) -> None:
+    """Eight messages of 1 MB of distinct words, and searches of them."""
+    bodies = [_encode({"messages": [_user(f"harbour {_distinct_words(MIB, seed)}")]}) for seed in range(8)]
+    _begin()
+    await attacker.send("POST", "/v1/sessions", _encode({"id": "s"}))
+    for body in bodies:
+        await attacker.send("POST", "/v1/sessions/s/messages", body)
+    while True:
+        await asyncio.gather(*(attacker.send("GET", "/v1/search?q=harbour+kelp") for _ in range(4)))
+
+
+async def _stall(attacker: Attacker) -> None:
+    """Eight connections that announce 32 MiB, send 128 KiB and stall; again when they are cut off."""
+    at = urlsplit(attacker.url)
+    head = (
+        f"POST /v1/sessions HTTP/1.1\r\nHost: {at.netloc}\r\nAuthorization: {attacker.token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {32 * MIB}\r\n\r\n"
+    )
+
+    async def stall() -> None:
+        while True:
+            reader, writer = await asyncio.open_connection(at.hostname, at.port)
+            try:
+                writer.write(head.encode() + b"[" + b" " * 128 * 1024)
+                await reader.read()
+            finally:
+                writer.close()
+
+    _begin()
+    await asyncio.gather(*(stall() for _ in range(8)))
+
+
+async def _endless(attacker: Attacker) -> None:
+    """Two chats whose upstream sends small pieces without an end."""
+    _begin()
+    while True:
+        chats = (_chat(f"endless-{at}", _user("go on"), stream=True) for at in range(2))
+        await asyncio.gather(*(attacker.send("POST", "/v1/chat/completions", chat) for chat in chats))
+
+
+async def _count(attacker: Attacker) -> None:
+    """Eight messages of 1 MB of one letter, and prompts made of them."""
+    body = _encode({"messages": [_user("a" * MIB) for _ in range(8)]})
+    context = _encode({"strategy": "digest", "budget": 8000})
+    _begin()
+    await attacker.send("POST", "/v1/sessions", _encode({"id": "a"}))
+    await attacker.send("POST", "/v1/sessions/a/messages", body)
+    while True:
+        await asyncio.gather(*(attacker.send("POST", "/v1/sessions/a/context", context) for _ in range(4)))
+
+
+async def _huge(attacker: Attacker) -> None:
+    """Four connections with bodies of 100 MB, of no announced length."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(100 * MIB // 65_536):
+            yield b" " * 65_536
+
+    _begin()
+    while True:
+        await asyncio.gather(*(attacker.send("POST", "/v1/sessions", pieces()) for _ in range(4)))
+
+
+async def _wait(attacker: Attacker) -> None:
+    """Twenty-four turns of 11 MiB that wait for one of their session."""
+    text = "word " * (11 * MIB // 5)
+    bodies = [_chat("w", _user(f"{at} {text}")) for at in range(24)]
+    _begin()
+    while True:
+        first = asyncio.create_task(
+            attacker.send("POST", "/v1/chat/completions", _chat("w", _user("go on"), stream=True))
+        )
+        await asyncio.sleep(0.5)
+        await asyncio.gather(*(attacker.send("POST", "/v1/chat/completions", body) for body in bodies))
+        await first
+
+
+async def _many(attacker: Attacker) -> None:
+    """Chats of 90,000 messages, and a body of nearly a million values."""
+    messages = [{"role": "user", "content": [{"type": "text", "text": f"{at}"}]} for at in range(90_000)]
+    chat = _chat("many", *messages)
+    values = _encode({"metadata": {"a": [[1]] * 450_000}})
+    _begin()
+    while True:
+        await asyncio.gather(
+            attacker.send("POST", "/v1/chat/completions", chat), attacker.send("POST", "/v1/sessions", values)
+        )
+
+
+ATTACKS: Final[Mapping[str, Attack]] = {
+    "searches of 1 MB messages": _search,
+    "stalled uploads": _stall,
+    "an upstream without an end": _endless,
+    "1 MB of one letter": _count,
+    "bodies of 100 MB": _huge,
+    "turns that wait with 11 MiB": _wait,
+    "bodies of 90,000 messages": _many,
+}
+
+
+async def _attack(name: str, url: str, key: str) -> None:
+    connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=120)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
+        await ATTACKS[name](Attacker(url, key, http))
+
+
+async def _upstream() -> None:
+    """Answer every chat with small pieces until its client goes, as fast as they are read."""
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m"}
+    event = {**chunk, "choices": [{"index": 0, "delta": {"content": "x "}, "finish_reason": None}]}
+    pieces = f"data: {json.dumps(event)}\n\n".encode() * 50
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+            while True:
+                writer.write(pieces)
+                await writer.drain()
+                await asyncio.sleep(0)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)  # read by the benchmark
+    await server.serve_forever()
+
+
+def main() -> None:
+    """Attack, or be the upstream. Attackers have machines of their own: here they leave the processor to the server first."""
+    os.nice(5)
+    asyncio.run(_upstream() if sys.argv[1:] == ["upstream"] else _attack(*sys.argv[1:4]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""Find the session of a user that a request without `session_id` belongs to.
+
+The order is: exact continuation, edit, fork, new session (docs/reconcile.md). Retries are found before, see `retries`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from msgspec.structs import replace as evolve
+
+from holdfast.accounting import run_cpu
+from holdfast.domain.messages import GENESIS, Message, asked, canonical, chain, heard_chain
+from holdfast.domain.reconcile import resent
+from holdfast.domain.session import Session, SessionRef
+from holdfast.errors import SessionNotFound
+from holdfast.limits import SIGHTINGS
+from holdfast.recognition.hidden_material import Material, differs
+from holdfast.recognition.matching import Landing, Trail, behind, omitting, places_of
+from holdfast.stores.base import Store
+from holdfast.stores.matching import Sighting
+from holdfast.stores.walk import entries_to
+
+_RUN: Final = 3
+"""Visible messages in a row that a request has to share with a log whose beginning it leaves out."""
+_FIRST_TURNS: Final = 16
+"""Sessions that are compared while their first reply is still under way."""
+_LENGTHS: Final = 8
+"""Lengths of an exact continuation that are tried, longest first, before the request forks."""
+_RUNNING: Final = 2
+"""Rank of a session in which a turn runs, after those that have another system prompt."""
+
+Occupancy = Literal["idle", "running", "pending"]
+"""`running`: a turn of the session runs; `pending`: a request was given the session, and its turn has not opened yet."""
+MatchKind = Literal["continuation", "edit", "fork", "own"]
+"""`fork` copies what is in common; `own` is a new session with nothing but the request's own messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Whose request it is, and what is known of the sessions that it may be given.
+
+    Attributes:
+        user_id: the user.
+        identified: whether the request named the user; see docs/reconcile.md.
+        occupancy: tells by reference alone whether a session is in use on this server.
+        claimed: tells whether a turn of another server runs in a session.
+    """
+
+    user_id: str
+    identified: bool
+    occupancy: Callable[[SessionRef], Occupancy]
+    claimed: Callable[[Session], bool]
+
+    def state_of(self, session: Session) -> Occupancy:
+        """Return how a session is used, by this server or another one."""
+        here = self.occupancy(session.ref)
+        return "running" if here == "idle" and self.claimed(session) else here
+
+
+class Match(NamedTuple):
+    """The session that a request belongs to."""
+
+    kind: MatchKind
+    session: Session
+    landing: Landing
+    several: bool = False
+    """Whether other sessions match as well as this one."""
+
+
+class MatchFinder:
+    """One search for the session of one request.
+
+    Args:
+        store: of the tenant.
+        sender: whose request it is.
+        incoming: the request's messages without the leading system messages.
+        system: these; empty: the session's own are used.
+        strict: refuse a session with another system prompt.
+        whole: the request leaves nothing out (`session_mode: transcript`).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        sender: Sender,
+        incoming: Sequence[Message],
+        system: Sequence[Message] = (),
+        *,
+        strict: bool = False,
+        whole: bool = False,
+    ) -> None:
+        self._store = store
+        self._sender = sender
+        self._incoming = incoming
+        self._wanted = [canonical(message) for message in system]
+        self._strict = strict
+        self._whole = whole
+        self._trail = Trail(store, sender.user_id, incoming)
+        self._several = False
+
+    async def find(self) -> Match | None:
+        """Return the match, or None for a new session. Nothing is awaited after the session's occupancy was looked at."""
+        replies = self._trail.replies(0)
+        if not replies:
+            return await self._first_turn()
+        exact = await self._continuation(replies[0])
+        if exact is not None and self._is_certain(exact):
+            return exact
+        places, count = await places_of(self._trail, 0, GENESIS, first=replies[0])
+        if count <= replies[0]:
+            places, count = (), 0
+        exact = await self._resent_otherwise(exact, places, count)
+        run = await self._shortened(places, count)
+        if (
+            run is not None
+            and run.kind == "continuation"
+            and run.landing.shared > (exact.landing.shared if exact else 0)
+        ):
+            exact = run
+        if exact is not None and not self._shares_more(exact, count):
+            found = await self._beginning(places, count) if self._is_of_another_prompt(exact) else None
+            return found if found is not None and self._same_prompt(found.session) else exact
+        if run is not None and run.kind != "continuation" and run.landing.shared > count:
+            return run
+        return await self._beginning(places, count) or exact
+
+    def _is_certain(self, exact: Match) -> bool:
+        """Return True if no other session can be meant rather than this one."""
+        return not self._trail.replies(exact.landing.shared) and not self._is_of_another_prompt(exact)
+
+    def _is_of_another_prompt(self, exact: Match) -> bool:
+        """Return True if an identified user's session with the request's own system prompt would be edited instead."""
+        return self._sender.identified and not self._same_prompt(exact.session)
+
+    def _shares_more(self, exact: Match, count: int) -> bool:
+        """Return True if an identified user's other session has further replies of the request: then it is edited.
+
+        An opening like "Hi" that was never answered further would otherwise take the request away from its conversation.
+        """
+        further = [at for at in self._trail.replies(exact.landing.shared) if at < count]
+        return self._sender.identified and bool(further)
+
+    # -- exact continuation ----------------------------------------------------
+
+    async def _continuation(self, first: int) -> Match | None:
+        """Find a session whose whole visible live path the request begins with."""
+        marks = await run_cpu(self._chains, first, long=self._trail.is_long)
+        waiting: Match | None = None
+        for _ in range(_LENGTHS):
+            places = await self._trail.look([mark for _, mark in marks], ends=True)
+            if not places:
+                break
+            count = marks[places[0].mark][0] + 1
+            found, running = await self._choose(places, count, aliased=False)
+            if found is not None and not (running and count == len(self._trail.messages)):
+                return found
+            waiting = waiting or found
+            marks = [mark for mark in marks if mark[0] + 1 < count]
+        return waiting
+
+    def _chains(self, first: int) -> list[tuple[int, bytes]]:
+        """Return the chain behind each visible message from `first` on, as it is and as it was in older logs."""
+        digest, former, found = GENESIS, GENESIS, list[tuple[int, bytes]]()
+        for at, message in enumerate(self._trail.messages):
+            same = digest == former
+            digest, before = chain(digest, message), former
+            former = heard_chain(before, message)
+            if same and former == chain(before, message):
+                former = digest
+            if at >= first:
+                found += [(at, digest)] if former == digest else [(at, digest), (at, former)]
+        return found
+
+    async def _resent_otherwise(self, exact: Match | None, places: Sequence[Sighting], count: int) -> Match | None:
+        """Find a longer continuation of a log that the client resends otherwise than it is stored."""
+        ends = [place for place in places if place.last]
+        if not ends or (exact is not None and exact.landing.shared >= count):
+            return exact
+        found, _ = await self._choose(ends, count, aliased=True, others=places)
+        return found or exact
+
+    async def _shortened(self, places: Sequence[Sighting], count: int) -> Match | None:
+        """Find the session of a request that leaves out older messages."""
+        trail = self._trail
+        if self._whole or not trail.replies(count if places else 0):
+            return None
+        runs = await omitting(trail, None, run=_RUN)
+        matches: list[Match] = []
+        for run in runs:
+            if await self._shared(run) <= count:
+                continue
+            found, _ = await self._choose(
+                [run.place], run.shared, aliased=True, others=[one.place for one in runs], at=run
+            )
+            if found is not None:
+                matches.append(found)
+        matches.sort(key=lambda one: (one.kind == "continuation", one.landing.shared), reverse=True)
+        return matches[0] if matches else None
+
+    async def _shared(self, run: Landing) -> int:
+        """Return what a request shares with a session by a run in its middle, and by its beginning."""
+        places, count = await places_of(self._trail.within(run.place.ref), 0, GENESIS, first=0)
+        before = any(place.live and place.seq < run.place.seq for place in places)
+        return run.shared + (count if before else 0)
+
+    # -- edits and forks ---------------------------------------------------------
+
+    async def _beginning(self, places: Sequence[Sighting], count: int) -> Match | None:
+        """Find the session with the longest common beginning; None where so many have it that each would be a guess."""
+        if not places or (len(places) >= SIGHTINGS and not any(place.last for place in places)):
+            return None
+        ranked = sorted(
+            _one_each(places), key=lambda place: (place.live and place.last, place.updated_at), reverse=True
+        )
+        self._several = self._several or len(ranked) > 1
+        for place in ranked if not self._wanted else await self._by_prompt(ranked):
+            session = await self._get(place)
+            if session is not None and (self._same_prompt(session) or not self._strict):
+                return self._changed(session, self._trail.landing(place, count, count))
+        return None
+
+    async def _by_prompt(self, ranked: Sequence[Sighting]) -> list[Sighting]:
+        """Return places in sessions with the request's system prompt before others."""
+        for place in ranked:
+            session = await self._get(place)
+            if session is not None and self._same_prompt(session):
+                return [place, *(one for one in ranked if one is not place)]
+        return list(ranked)
+
+    def _changed(self, session: Session, landing: Landing) -> Match:
+        """Decide what happens to a session that the request would change."""
+        if not self._sender.identified:
+            kind: MatchKind = "own"
+        else:
+            kind = "edit" if self._sender.state_of(session) == "idle" else "fork"
+        return Match(kind, session, landing, self._several)
+
+    # -- of several ----------------------------------------------------------------
+
+    async def _choose(
+        self,
+        places: Sequence[Sighting],
+        count: int,
+        *,
+        aliased: bool,
+        others: Sequence[Sighting] | None = None,
+        at: Landing | None = None,
+    ) -> tuple[Match | None, bool]:
+        """Choose the session to go on with: same system prompt, then idle before busy, then most recently used.
+
+        Args:
+            places: the ends of the sessions, most recently used first.
+            count: visible messages of the request that they cover.
+            aliased: the log's own messages may differ from the request's.
+            others: all places where the same is visible; None: those of the same digest.
+            at: the landing, where it is not behind the first `count` messages.
+
+        Returns:
+            The match, and whether a turn of its session runs.
+        """
+        self._several = self._several or len({place.ref for place in places}) > 1
+        later: list[tuple[int, Sighting]] = []
+        for place in _one_each(places):
+            if self._sender.occupancy(place.ref) == "pending" or (session := await self._get(place)) is None:
+                continue
+            same, state = self._same_prompt(session), self._sender.state_of(session)
+            if state == "pending" or (self._strict and not same):
+                continue
+            if not same or state == "running":
+                later.append((_RUNNING * (state == "running") + (not same), place))
+                continue
+            found = await self._match(place, count, aliased=aliased, others=others, at=at, is_idle=True)
+            if found is not None:
+                return found, False
+        for rank, place in sorted(later, key=lambda one: one[0]):
+            idle = rank < _RUNNING
+            found = await self._match(place, count, aliased=aliased, others=others, at=at, is_idle=idle)
+            if found is not None:
+                return found, not idle
+        return None, False
+
+    async def _match(
+        self,
+        place: Sighting,
+        count: int,
+        *,
+        aliased: bool,
+        others: Sequence[Sighting] | None,
+        at: Landing | None,
+        is_idle: bool,
+    ) -> Match | None:
+        """Match one session, if the sender may be given what the log has beyond the request."""
+        landing = at or self._trail.landing(place, count, count)
+        session = await self._get(place)
+        if session is None:
+            return None
+        if not place.last:
+            return self._changed(session, landing)
+        if not self._sender.identified:
+            plain = not aliased and session.messages == count and not session.state
+            material = Material(self._store, self._incoming, prompted=bool(self._wanted))
+            if not (plain and await material.is_nothing_else(session)):
+                digests = [place.digest] if others is None else sorted({one.digest for one in others})
+                if await differs(material, session, place, aliased=aliased, digests=digests):
+                    return None
+        occupancy = self._sender.occupancy(place.ref)
+        if occupancy == "pending" or (occupancy == "running" and is_idle):  # another request was faster meanwhile
+            return None
+        return Match("continuation", session, landing, self._several)
+
+    async def _get(self, place: Sighting) -> Session | None:
+        """Return the session of a place, or None if another one has its name by now."""
+        try:
+            session = await self._store.get(place.ref)
+        except SessionNotFound:
+            return None
+        return session if session.identity == place.identity else None
+
+    def _same_prompt(self, session: Session) -> bool:
+        own = session.system_messages
+        return not self._wanted or not own or [canonical(message) for message in own] == self._wanted
+
+    # -- the first turn --------------------------------------------------------------
+
+    async def _first_turn(self) -> Match | None:
+        """Find the session whose first reply is still under way, with tools that the client runs: by the ids of its calls."""
+        marks = self._asked()
+        places = await self._trail.look([mark for mark, _, _, _ in marks], alias=True, limit=_FIRST_TURNS)
+        found: list[tuple[Sighting, int, int]] = []
+        for place in places:
+            _, shared, sent, calls = marks[place.mark]
+            tools = await behind(self._store, place.ref, await self._first_tool(place) - 1) if place.live else None
+            if tools is None or not resent(tools, self._incoming[sent:]):
+                continue
+            ids = {call.id for tool in tools.tools for call in tool.message.tool_calls}
+            if all(call.id in ids for call in calls.tool_calls):
+                found.append((evolve(place, last=tools.visible is None), shared, sent))
+        found.sort(key=lambda one: (one[0].last, one[0].updated_at), reverse=True)
+        for place, shared, sent in found:
+            landing = Landing(place, sent, shared)
+            match, _ = await self._choose(
+                [place], shared, aliased=True, others=[one for one, _, _ in found], at=landing
+            )
+            if match is not None and match.kind != "own":
+                return match
+        return None
+
+    def _asked(self) -> list[tuple[bytes, int, int, Message]]:
+        """Return for each message with calls what it is found by, and how many visible and other messages lead up to it."""
+        digest, at, sent, marks = GENESIS, 0, 0, list[tuple[bytes, int, int, Message]]()
+        for place, message in enumerate(self._incoming):
+            if message.visible:
+                digest, at, sent = chain(digest, message), at + 1, place + 1
+            elif message.tool_calls:
+                marks.append((asked(digest, message), at, sent, message))
+        return marks
+
+    async def _first_tool(self, place: Sighting) -> int:
+        """Return the first tool message behind the last visible message before a place."""
+        tools, _ = await entries_to(
+            self._store, place.ref, lambda entry: entry.message.visible, stop=place.seq, descending=True
+        )
+        return tools[-1].seq if tools else place.seq
+
+
+def _one_each(places: Iterable[Sighting]) -> list[Sighting]:
+    """Return one place for each session: the live one, else the newest."""
+    chosen: dict[SessionRef, Sighting] = {}
+    for place in places:
+        known = chosen.get(place.ref)
+        if known is None or (place.live, place.seq) > (known.live, known.seq):
+            chosen[place.ref] = place
+    return list(chosen.values())

@@ -1,0 +1,92 @@
+"""Recognize a request that was sent before: by its idempotency key, or as official SDKs mark their retries."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.accounting import run_cpu
+from holdfast.domain.session import Session
+from holdfast.errors import SessionNotFound
+from holdfast.recognition.retries import Attempt
+from holdfast.server.http import Call
+from holdfast.server.intake import declared
+from holdfast.turns.placement import Placement
+
+RETRY_COUNT: Final = "x-stainless-retry-count"
+"""The header in which the official SDKs of OpenAI and Anthropic count how often they have sent a request again."""
+_LONG: Final = 1_000_000
+"""Bytes of a body from which the digest is made in a thread."""
+
+
+async def digest_attempt(call: Call, sent: Mapping[str, Any], key: str | None, *, identified: bool) -> bytes | None:
+    """Return what a request is found by when it is sent again, or None if its client does not say that it may be.
+
+    Args:
+        call: the request.
+        sent: its body.
+        key: its idempotency key.
+        identified: whether it names its user. Several people without names may send the same, so their addresses count too.
+    """
+    client = call.request.client
+    address = None if identified or client is None else client.host
+    caller = [call.principal.tenant, call.principal.user_id, call.principal.key_id, call.request.url.path, address]
+    headers = [call.header(name) for name in ("authorization", "x-api-key", "x-session-id")]
+    if key is not None:
+        return _digest([caller, headers, *(sent.get(name) for name in ("user_id", "user", "session_id")), key])
+    if call.header(RETRY_COUNT) is None:
+        return None
+    return await run_cpu(_digest, [caller, headers, sent], long=(declared(call.request.headers) or 0) > _LONG)
+
+
+def _digest(what: Any) -> bytes:
+    return hashlib.blake2b(msgspec.json.encode(what, order="sorted"), digest_size=16).digest()
+
+
+class RepeatedRequest:
+    """One request, and what is known of its earlier attempts.
+
+    Args:
+        call: the request.
+        digest: what it is found by; None: it cannot be recognized.
+    """
+
+    def __init__(self, call: Call, digest: bytes | None) -> None:
+        self._call = call
+        self._digest = digest
+
+    async def resume(self) -> Placement | None:
+        """Return the session of the attempt that this request repeats, or None."""
+        if self._digest is None or not self._is_repeated():
+            return None
+        attempt = self._call.hf.engine.retries.resume(self._digest)
+        session = None if attempt is None else await self._session(attempt)
+        return None if session is None else Placement(session, "retry", attempt=attempt)
+
+    def _is_repeated(self) -> bool:
+        """Return True if the request says that it was sent before; one with an idempotency key need not."""
+        count = self._call.header(RETRY_COUNT)
+        if self._call.header("idempotency-key"):
+            return True
+        return count is not None and count.isascii() and count.isdigit() and int(count[:9]) > 0
+
+    async def _session(self, attempt: Attempt) -> Session | None:
+        assert attempt.ref is not None, "only attempts with a session are resumed"
+        try:
+            session = await self._call.hf.store.get(attempt.ref)
+        except SessionNotFound:
+            return None
+        return session if session.identity == attempt.identity else None
+
+    async def begin(self, placing: Awaitable[Placement]) -> Placement:
+        """Note the first attempt, with the session that it is given."""
+        if self._digest is None:
+            return await placing
+        attempt = self._call.hf.engine.retries.begin(self._digest)
+        placement = await placing
+        attempt.place(placement.session.ref, placement.session.identity)
+        placement.attempt = attempt
+        return placement

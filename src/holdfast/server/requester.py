@@ -1,0 +1,218 @@
+"""Whose request it is, and which session it names: read once from key, body and headers. Nothing later looks at headers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, Self, cast, get_args
+from urllib.parse import unquote
+
+import msgspec
+
+from holdfast import errors
+from holdfast.config.gateway import Gateway
+from holdfast.context.dialects import Dialect
+from holdfast.context.request_settings import FREE_STRATEGIES
+from holdfast.domain.reconcile import Mode
+from holdfast.domain.session import DEFAULT_USER
+from holdfast.limits import ID_BYTES
+from holdfast.server.http import Call
+
+Source = Literal["key", "user_id", "user", "safety_identifier", "metadata.user_id", "header", "default"]
+MODES: Final[tuple[str, ...]] = get_args(Mode)
+MODE_HEADER: Final = "X-Session-Mode"
+CONVERSATION: Final = "gen_ai.conversation.id"
+"""The name under which OpenTelemetry baggage carries the id of a conversation."""
+
+
+@dataclass(slots=True)
+class RequestRules:
+    """How chat requests are read. A reload of the configuration changes it between two requests."""
+
+    user_headers: tuple[str, ...] = ()
+    """Headers that may name the user."""
+    session_headers: tuple[str, ...] = ()
+    """Headers that may name the session, besides X-Session-Id."""
+    require_user: bool = False
+    """Whether a request that names no user is refused."""
+    single_user: bool = False
+    """Whether the user `default` counts as identified."""
+    session_mode: Mode = "auto"
+    """How messages are read, where neither request nor key nor agent says."""
+    pass_fields: tuple[str, ...] = ()
+    """Fields that are passed to the provider without a warning."""
+    allowed_strategies: tuple[str, ...] = FREE_STRATEGIES
+    """Strategies that a request may name."""
+
+    @classmethod
+    def from_gateway(cls, gateway: Gateway) -> Self:
+        """Return the rules of a configuration."""
+        return cls(**{name: getattr(gateway, name) for name in cls.__slots__})
+
+    def update(self, gateway: Gateway) -> None:
+        """Take over the rules of a configuration that was read again."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(gateway, name))
+
+
+class Requester(NamedTuple):
+    """The user that a chat request belongs to."""
+
+    user_id: str | None
+    """None: no source names one, and the user is `default`."""
+    identified: bool
+    """Whether it is known who that is, so that the request may edit the user's sessions in place and use their hidden material."""
+    source: Source
+
+    @property
+    def owner(self) -> str:
+        """The user whose sessions are meant."""
+        return DEFAULT_USER if self.user_id is None else self.user_id
+
+
+def identify_requester(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect = "openai") -> Requester:
+    """Find out whose request it is: the user of the key or token, else what the body says, else what a header says.
+
+    Args:
+        call: the request.
+        body: its fields, with types that were checked.
+        rules: which headers count, and whether a user is required.
+        api: whose fields the body has: `metadata.user_id` is Anthropic's.
+
+    Raises:
+        InvalidRequest: two sources name different users, or none names one where one is required.
+        UserNotFound: `user_id` is another user than the key's.
+    """
+    own, named = call.user(None), _named_users(call, body, rules, api)
+    if "user_id" in named:
+        call.owner(named["user_id"])
+    if own is not None:
+        # OpenAI's and Anthropic's own fields are the application's: they mean nothing next to a key that is one user's.
+        named = {"key": own, **{source: user for source, user in named.items() if source in ("user_id", "header")}}
+    if not named:
+        return _unnamed(rules)
+    (source, user), *others = named.items()
+    for other, its in others:
+        if its != user and (source, other) != ("user", "safety_identifier"):
+            name = _sent_header(call, rules.user_headers) if other == "header" else other
+            whose = "the user of the key" if source == "key" else source
+            message = f"{whose} and {name} are two users; leave out one of them, or send the same in both"
+            raise errors.InvalidRequest(message, param=name if source == "key" else source)
+    return Requester(user, identified=True, source=source)
+
+
+def _unnamed(rules: RequestRules) -> Requester:
+    if rules.require_user:
+        also = f", or the header {' or '.join(rules.user_headers)}" if rules.user_headers else ""
+        message = f"this server serves only requests that name their user: use a key of a user, user_id, user{also}"
+        raise errors.InvalidRequest(message, param="user_id")
+    return Requester(None, identified=rules.single_user, source="default")
+
+
+def _named_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect) -> dict[Source, str]:
+    """Return what each source says, strongest first; two headers that differ are refused."""
+    found: dict[Source, str] = {}
+    for source in ("user_id", "user", "safety_identifier"):
+        if body.get(source):
+            found[source] = body[source]
+    metadata = body.get("metadata")
+    if api == "anthropic" and isinstance(metadata, Mapping) and metadata.get("user_id"):
+        if found.get("user") == metadata["user_id"]:  # copied from there, see `holdfast.wire.anthropic_inbound`
+            del found["user"]
+        found["metadata.user_id"] = metadata["user_id"]
+    if user := _one_of(call, rules.user_headers, "users"):
+        found["header"] = user
+    return found
+
+
+# -- how its messages are read --------------------------------------------------------
+
+
+def requested_mode(call: Call, body: Mapping[str, Any]) -> Mode | None:
+    """Return the mode that the request asks for, else its key's; None where neither says.
+
+    Raises:
+        InvalidRequest: body and header differ, or the header is no mode.
+    """
+    body_mode, header = body.get("session_mode"), call.header(MODE_HEADER)
+    if header is not None and (header not in MODES or (body_mode and body_mode != header)):
+        message = (
+            f"the header {MODE_HEADER} must be one of {', '.join(MODES)}, and the same as session_mode in the body"
+        )
+        raise errors.InvalidRequest(message, param=MODE_HEADER)
+    return cast("Mode | None", body_mode or header or call.principal.session_mode)
+
+
+def name_client(call: Call) -> str:
+    """Return a short name for the client program that sends the request, by its key and its User-Agent."""
+    agent = call.request.headers.get("user-agent", "")
+    data = msgspec.json.encode([call.principal.key_id, agent])
+    return hashlib.blake2b(data, key=b"client", digest_size=6).hexdigest()
+
+
+# -- the session that a request names ------------------------------------------------
+
+
+def name_session(call: Call, body: Mapping[str, Any], rules: RequestRules) -> str | None:
+    """Return the id of the session that a request names, or None.
+
+    `session_id`, `X-Session-Id` and the headers of `gateway.session_headers` must agree. OpenTelemetry baggage comes from
+    the surroundings of a request, so it is used only where none of these names a session.
+
+    Raises:
+        InvalidRequest: two of them name different sessions.
+    """
+    named: str | None = body.get("session_id") or None
+    names = ("X-Session-Id", *rules.session_headers)
+    header = _one_of(call, names, "sessions")
+    if named and header and named != header:
+        message = f"session_id and the header {_sent_header(call, names)}, percent-decoded, name different sessions"
+        raise errors.InvalidRequest(message, param="session_id")
+    return named or header or _conversation(call)
+
+
+def _sent_header(call: Call, names: tuple[str, ...]) -> str:
+    """Return the first of these headers that the request has."""
+    return next(name for name in names if call.header(name))
+
+
+def _one_of(call: Call, names: tuple[str, ...], what: str) -> str | None:
+    """Return what headers of these names say, or None. Raises `InvalidRequest` where two of them differ."""
+    found: str | None = None
+    for name in names:
+        sent = call.header(name)
+        if not sent:
+            continue
+        value = header_text(sent, name)
+        if found is not None and value != found:
+            raise errors.InvalidRequest(f"the headers {', '.join(names)} name different {what}", param=name)
+        found = value
+    return found
+
+
+def _conversation(call: Call) -> str | None:
+    """Return the conversation that the request's baggage names, or None where it has none that can be an id."""
+    for header in call.request.headers.getlist("baggage"):
+        for name, value in _baggage(header):
+            if name == CONVERSATION and value and len(value.encode()) <= ID_BYTES:
+                return value
+    return None
+
+
+def _baggage(header: str) -> Iterator[tuple[str, str]]:
+    """Read a header as W3C Baggage has it. Members that are malformed are skipped: telemetry fails no request."""
+    for member in header.split(","):
+        name, equals, value = member.partition(";")[0].partition("=")
+        try:
+            yield name.strip() if equals else "", unquote(value.strip(), errors="strict")
+        except UnicodeDecodeError:
+            continue
+
+
+def header_text(value: str, name: str) -> str:
+    """Return the text of a header: percent-encoded, as replies have it, or UTF-8. Raises `InvalidRequest` for neither."""
+    try:
+        return unquote(value.encode("latin-1").decode(), errors="strict")
+    except UnicodeDecodeError as exc:
+        raise errors.InvalidRequest(f"{name} is not UTF-8, percent-encoded or not", param=name) from exc

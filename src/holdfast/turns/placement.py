@@ -1,0 +1,77 @@
+"""How a request that names no session came to the one it was given, and what it may do there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from holdfast.domain.session import Session
+from holdfast.engine.queueing import Reservation
+from holdfast.recognition.retries import Attempt
+
+PlacementKind = Literal["continuation", "edit", "fork", "own", "new", "retry"]
+
+
+class MatchLost(Exception):
+    """The session went on otherwise while the request waited for it: the request is matched again. Nothing was written."""
+
+
+class Placement:
+    """The session that a request was given.
+
+    Attributes:
+        session: as it was then.
+        kind: why.
+        attempt: what is known of the request's attempts; None: it cannot be recognized when it is sent again.
+        several: whether other sessions matched as well.
+        may_edit: whether the request may retire messages of the session, as long as no one else has written to it.
+
+    Args:
+        session: see above.
+        kind: see above.
+        reservation: keeps the session until the turn has opened.
+        find_again: gives the request another place; True: a session of its own, since the log, unchanged, does not continue so.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        kind: PlacementKind,
+        *,
+        reservation: Reservation | None = None,
+        find_again: Callable[[bool], Awaitable[Placement]] | None = None,
+        attempt: Attempt | None = None,
+        several: bool = False,
+        may_edit: bool = False,
+    ) -> None:
+        self.session = session
+        self.kind = kind
+        self.attempt = attempt
+        self.several = several
+        self.may_edit = may_edit
+        self._is_unchanged = False
+        self._reservation = reservation
+        self._find_again = find_again
+
+    def check(self, session: Session, retire_from: int | None) -> None:
+        """Raise `MatchLost` if the request would retire messages of a session that it was not given for that."""
+        if retire_from is None or self._find_again is None or self.kind == "retry":
+            return
+        self._is_unchanged = session.version == self.session.version
+        if not (self._is_unchanged and self.may_edit):
+            raise MatchLost
+
+    async def find_again(self) -> Placement:
+        """Find another place for the request."""
+        assert self._find_again is not None, "only a request that was matched can lose its match"
+        self.release()
+        placed = await self._find_again(self._is_unchanged)
+        placed.attempt = self.attempt
+        if self.attempt is not None:
+            self.attempt.place(placed.session.ref, placed.session.identity)
+        return placed
+
+    def release(self) -> None:
+        """Let other requests be given the session. Twice is fine."""
+        if self._reservation is not None:
+            self._reservation.release()

@@ -1,0 +1,182 @@
+"""Whose a chat request is, and which session it names: key, body, headers, baggage."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from holdfast import config
+from holdfast.domain.session import SessionRef
+from holdfast.errors import ConfigError
+from holdfast.limits import TURN_WARNINGS
+from holdfast.server.requester import RequestRules
+from holdfast.turns.turn_warnings import TurnWarning, TurnWarnings
+from tests.edges.keys import bearer, made
+from tests.edges.server import Served, gateway
+
+HEADERS = "gateway: {user_headers: [X-User, X-Forwarded-User], session_headers: [X-Chat-Id]}"
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+async def post(served: Served, path: str, headers: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+    """One request that is not streamed, with a session of its own unless `fields` say otherwise."""
+    body = {"messages": HELLO, "session_match": "off", **fields}
+    response = await served.http.post(path, json=body, headers=headers)
+    return {"status": response.status_code, **response.json()}
+
+
+async def owner_of(served: Served, answer: dict[str, Any]) -> str:
+    """Whose session was answered."""
+    assert answer["status"] == 200, answer
+    return (await served.hf.store.find(answer["session_id"])).user_id
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "user"),
+    [
+        ({}, {}, "default"),
+        ({"user": "ada"}, {}, "ada"),
+        ({"user_id": "ada"}, {}, "ada"),
+        ({"safety_identifier": "ada"}, {}, "ada"),
+        ({"user": "ada", "safety_identifier": "hash-of-ada"}, {}, "ada"),
+        ({"user": "ada", "user_id": "ada"}, {}, "ada"),
+        ({}, {"x-user": "ada"}, "ada"),
+        ({}, {"x-forwarded-user": quote("ádá")}, "ádá"),
+        ({"user": "ada"}, {"x-user": "ada"}, "ada"),
+        ({"metadata": {"user_id": "ada"}}, {}, "default"),
+        ({"user": "", "safety_identifier": None}, {"x-user": ""}, "default"),
+    ],
+)
+async def test_sources_of_the_user(fields: dict[str, Any], headers: dict[str, str], user: str) -> None:
+    async with gateway(lambda _: "ok", HEADERS) as (served, _):
+        assert await owner_of(served, await post(served, "/v1/chat/completions", headers, **fields)) == user
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "param"),
+    [
+        ({"user_id": "ada", "user": "bob"}, {}, "user_id"),
+        ({"user_id": "ada", "safety_identifier": "bob"}, {}, "user_id"),
+        ({"user": "ada"}, {"x-user": "bob"}, "user"),
+        ({"safety_identifier": "ada"}, {"x-user": "bob"}, "safety_identifier"),
+        ({}, {"x-user": "ada", "x-forwarded-user": "bob"}, "X-Forwarded-User"),
+    ],
+)
+async def test_sources_that_differ_are_refused(fields: dict[str, Any], headers: dict[str, str], param: str) -> None:
+    async with gateway(lambda _: "ok", HEADERS) as (served, upstream):
+        answer = await post(served, "/v1/chat/completions", headers, **fields)
+        assert (answer["status"], answer["error"]["param"]) == (400, param)
+        assert not upstream.requests
+        assert not (await served.hf.sessions()).sessions
+
+
+async def test_anthropics_metadata_names_the_user() -> None:
+    async with gateway(lambda _: "ok", HEADERS) as (served, _):
+        answer = await post(served, "/v1/messages", max_tokens=50, metadata={"user_id": "ada"})
+        assert await owner_of(served, answer) == "ada"
+        for source in ("user_id", "user", "safety_identifier"):
+            fields: dict[str, Any] = {source: "bob", "metadata": {"user_id": "ada"}}
+            answer = await post(served, "/v1/messages", max_tokens=50, **fields)
+            assert (answer["status"], answer["error"]["type"]) == (400, "invalid_request_error")
+
+
+async def test_a_header_that_is_not_configured_names_no_user() -> None:
+    async with gateway(lambda _: "ok") as (served, _):
+        answer = await post(served, "/v1/chat/completions", {"x-user": "ada"})
+        assert await owner_of(served, answer) == "default"
+
+
+async def test_the_user_of_a_key_comes_first() -> None:
+    """OpenAI's own fields mean nothing next to it; what is ours, or a proxy's, must agree."""
+    async with gateway(lambda _: "ok", HEADERS) as (served, _):
+        key = bearer(await made(served.hf, user_id="ada"))
+        chat = "/v1/chat/completions"
+        for fields in ({}, {"user": "bob"}, {"safety_identifier": "bob"}, {"user_id": "ada"}):
+            assert await owner_of(served, await post(served, chat, key, **fields)) == "ada"
+        assert (await post(served, chat, key, user_id="bob"))["status"] == 404
+        answer = await post(served, chat, {**key, "x-user": "bob"})
+        assert (answer["status"], answer["error"]["param"]) == (400, "X-User")
+
+
+async def test_a_user_can_be_required() -> None:
+    async with gateway(lambda _: "ok", "gateway: {require_user: true, user_headers: X-User}") as (served, upstream):
+        for path in ("/v1/chat/completions", "/v1/messages"):
+            answer = await post(served, path, max_tokens=50)
+            assert (answer["status"], answer["error"]["param"]) == (400, "user_id")
+            assert "X-User" in answer["error"]["message"]
+            assert await owner_of(served, await post(served, path, {"x-user": "ada"}, max_tokens=50)) == "ada"
+        assert len(upstream.requests) == 2
+
+
+async def test_one_person_can_be_behind_all_requests() -> None:
+    """`single_user` says so, and the preset mistralrs does, unless the file says otherwise."""
+    for text, single in (
+        ("{}", False),
+        ("gateway: {single_user: true}", True),
+        ("preset: mistralrs", True),
+        ("{preset: mistralrs, gateway: {single_user: false}}", False),
+    ):
+        assert RequestRules.from_gateway(config.load(text, env={}).gateway).single_user is single
+
+
+def test_a_header_name_is_checked() -> None:
+    with pytest.raises(ConfigError, match="user_headers"):
+        config.load("gateway: {user_headers: ['X User']}", env={})
+
+
+# -- the session ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-session-id": "chat-1"},
+        {"x-chat-id": "chat-1"},
+        {"x-chat-id": "chat%2D1", "x-session-id": "chat-1"},
+        {"baggage": "gen_ai.conversation.id=chat-1"},
+        {"baggage": "tenant=x, gen_ai.conversation.id = chat%2D1 ;secret=no,broken"},
+        {"baggage": "gen_ai.conversation.id=other", "x-session-id": "chat-1"},
+    ],
+)
+async def test_headers_that_name_the_session(headers: dict[str, str]) -> None:
+    async with gateway(lambda _: "ok", HEADERS) as (served, _):
+        assert (await post(served, "/v1/chat/completions", headers))["session_id"] == "chat-1"
+
+
+@pytest.mark.parametrize(
+    "baggage", ["", "gen_ai.conversation.id", "gen_ai.conversation.id=%ff", "gen_ai.conversation.id=" + "x" * 513]
+)
+async def test_baggage_that_names_no_session_is_passed_over(baggage: str) -> None:
+    async with gateway(lambda _: "ok") as (served, _):
+        answer = await post(served, "/v1/chat/completions", {"baggage": baggage})
+        assert answer["status"] == 200
+        assert answer["session_id"].startswith("sess_")
+
+
+async def test_two_names_of_one_session_are_refused() -> None:
+    async with gateway(lambda _: "ok", HEADERS) as (served, _):
+        for headers, fields in (
+            ({"x-chat-id": "a"}, {"session_id": "b"}),
+            ({"x-chat-id": "a", "x-session-id": "b"}, {}),
+        ):
+            assert (await post(served, "/v1/chat/completions", headers, **fields))["status"] == 400
+
+
+# -- warnings ------------------------------------------------------------------------
+
+
+def test_warnings_are_logged_once_and_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "holdfast.turn"):
+        warnings = TurnWarnings(SessionRef("ada", "s"), [TurnWarning("a", "first", param="x")])
+        for at in range(TURN_WARNINGS + 5):
+            warnings.add(TurnWarning("b", f"number {at}"))
+            warnings.add(TurnWarning("b", f"number {at}"))
+    assert warnings.to_wire()[:2] == [
+        {"code": "a", "message": "first", "param": "x"},
+        {"code": "b", "message": "number 0"},
+    ]
+    assert len(warnings.to_wire()) == TURN_WARNINGS
+    assert len(caplog.records) == TURN_WARNINGS

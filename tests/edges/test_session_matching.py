@@ -1,0 +1,378 @@
+"""Unnamed and equal conversations at the gateway: each keeps its own session, and no one sees what another one has."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, Timeout
+
+from holdfast.domain.session import SessionRef
+from holdfast.testing.gates import Gate
+from holdfast.testing.upstream import Reply
+from tests.edges.server import Served, gateway
+from tests.waiting import until
+
+Data = dict[str, Any]
+
+
+def user(text: str) -> Data:
+    return {"role": "user", "content": text}
+
+
+def reply_to(body: Data) -> str:
+    """The same words to the same question, as a cache or temperature 0 gives them."""
+    return f"re: {body['messages'][-1]['content']}"
+
+
+class Client:
+    """A client that resends its whole history and names no session."""
+
+    def __init__(self, served: Served, **fields: Any) -> None:
+        self.served = served
+        self.fields = fields
+        self.history: list[Data] = []
+        self.session_id = ""
+
+    async def ask(self, *messages: Data | str, headers: dict[str, str] | None = None, **fields: Any) -> Data:
+        self.history += [user(one) if isinstance(one, str) else one for one in messages]
+        return await self.resend(headers=headers, **fields)
+
+    async def resend(self, *, headers: dict[str, str] | None = None, **fields: Any) -> Data:
+        body = {"model": "gpt-4o", "messages": self.history, **self.fields, **fields}
+        answer = await self.served.http.post("/v1/chat/completions", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        told: Data = answer.json()
+        self.session_id = told["session_id"]
+        self.history.append({"role": "assistant", "content": told["choices"][0]["message"]["content"]})
+        return told
+
+
+async def texts(served: Served, session_id: str, owner: str = "default", *, retired: bool = False) -> list[str]:
+    entries = await served.hf.store.entries(SessionRef(owner, session_id), retired=retired)
+    return [entry.message.text for entry in entries]
+
+
+async def sessions(served: Served) -> dict[str, list[str]]:
+    """The texts of every session, retired ones included."""
+    page = await served.hf.sessions(limit=1000)
+    return {one.id: await texts(served, one.id, one.user_id, retired=True) for one in page.sessions}
+
+
+async def test_unnamed_people_with_equal_histories_keep_their_sessions() -> None:
+    """B never reads A's card number, and nothing of either is retired."""
+    async with gateway(reply_to) as (served, _):
+        ada, bob = Client(served), Client(served)
+        for question in ("Hi", "refund policy?"):
+            await ada.ask(question)
+            await bob.ask(question)
+        warned = await ada.ask("My card is 4111 1111 1111 1111.")
+        assert [one["code"] for one in warned["session"]["warnings"]] == ["several_sessions"]
+        await bob.ask("Thanks.")
+        logs = await sessions(served)
+        assert ada.session_id != bob.session_id
+        assert logs[ada.session_id] == [one["content"] for one in ada.history]
+        assert logs[bob.session_id] == [one["content"] for one in bob.history]
+        assert len(logs) == 2
+
+
+@pytest.mark.parametrize("fields", [{}, {"user": "ada"}], ids=["unnamed", "one user"])
+async def test_equal_conversations_at_once_get_a_session_each(fields: Data) -> None:
+    """Four clients, second turns at the same time: no session takes two of them, and none is left behind."""
+    gate = Gate()
+
+    def held(body: Data) -> Reply:
+        return Reply(text=reply_to(body), hold=gate if len(body["messages"]) == 3 else None)
+
+    async with gateway(held) as (served, upstream):
+        clients = [Client(served, **fields) for _ in range(4)]
+        for client in clients:
+            await client.ask("Hi")
+        second = [asyncio.create_task(client.ask("and now?")) for client in clients]
+        await upstream.until(lambda: len(upstream.requests) == 8)
+        gate.open()
+        await asyncio.gather(*second)
+        for client in clients:
+            await client.ask("third")
+        assert len({client.session_id for client in clients}) == 4
+        assert [len(log) for log in (await sessions(served)).values()] == [6, 6, 6, 6]
+
+
+async def test_an_unnamed_edit_and_regenerations_change_no_session() -> None:
+    """Each gets a session of its own, made of its own messages; the first one stays as it is."""
+    async with gateway(lambda body: f"re {len(body['messages'])}") as (served, upstream):
+        client = Client(served)
+        await client.ask("Hi")
+        await client.ask("a story?")
+        first, before = client.session_id, await texts(served, client.session_id)
+        for _ in range(5):
+            client.history.pop()
+            assert (await client.resend())["session"]["reconciled"] == "forked"
+        assert await texts(served, first, retired=True) == before
+        assert len(upstream.requests) == 7
+        last = client.session_id
+        await client.ask("go on")
+        assert client.session_id == last
+        assert all(len(log) >= 4 for log in (await sessions(served)).values())
+
+
+async def test_a_named_edit_of_an_idle_session_stays_in_place() -> None:
+    """Five regenerations by an identified user are one session."""
+    async with gateway(lambda body: f"re {len(body['messages'])}") as (served, _):
+        client = Client(served, user="ada")
+        await client.ask("Hi")
+        await client.ask("a story?")
+        for _ in range(5):
+            client.history.pop()
+            assert (await client.resend())["session"]["reconciled"] == "regenerated"
+        assert len(await sessions(served)) == 1
+
+
+async def with_tool_result(served: Served, session_id: str, result: str) -> list[Data]:
+    """A session with a tool result that its client was never sent; what the client was sent."""
+    shown = [user("my balance?"), {"role": "assistant", "content": "I have looked it up."}]
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    tools = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    tools.append({"role": "tool", "tool_call_id": "c", "content": result})
+    session = await served.hf.session(session_id)
+    await session.append([shown[0], *tools, shown[1]])
+    return shown
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_hidden_tool_results_reach_an_unnamed_user_only_if_no_one_else_can_be_meant(number: int) -> None:
+    async with gateway(reply_to) as (served, upstream):
+        for at in range(number):
+            shown = await with_tool_result(served, f"s{at}", f"secret {at}")
+        client = Client(served)
+        await client.ask(*shown, "and now?")
+        sent = str(upstream.requests[-1].body["messages"])
+        assert ("secret" in sent) is (number == 1)
+        assert (client.session_id == "s0") is (number == 1)
+        for at in range(1, number):
+            assert await texts(served, f"s{at}", retired=True) == [
+                "my balance?",
+                "",
+                f"secret {at}",
+                "I have looked it up.",
+            ]
+
+
+async def test_state_of_a_session_is_not_given_to_an_unnamed_twin() -> None:
+    async with gateway(reply_to) as (served, _):
+        ada, bob = Client(served), Client(served)
+        await ada.ask("Hi")
+        await (await served.hf.session(ada.session_id)).update(state={"card": "4111"})
+        await bob.ask("Hi")
+        first = bob.session_id
+        await ada.ask("and?")
+        await bob.ask("well")
+        states = [(await served.hf.store.get(SessionRef("default", one.session_id))).state for one in (ada, bob)]
+        assert {"card": "4111"} not in states
+        assert len({ada.session_id, bob.session_id}) == 2
+        assert first != (await served.hf.sessions()).sessions[-1].id
+
+
+async def test_histories_that_are_cut_to_the_last_messages_are_not_mixed() -> None:
+    """Equal ends with other beginnings: nothing of the other's beginning reaches the model."""
+    async with gateway(reply_to) as (served, upstream):
+        clients = [Client(served), Client(served)]
+        for client, secret in zip(clients, ("4111", "4222"), strict=True):
+            await client.ask(f"my card is {secret}")
+            for at in range(5):
+                await client.ask(f"question {at}")
+        for client, other in zip(clients, ("4222", "4111"), strict=True):
+            client.history = client.history[-7:]
+            await client.ask("bye")
+            assert other not in str(upstream.requests[-1].body["messages"])
+        for log in (await sessions(served)).values():
+            assert not ("my card is 4111" in log and "my card is 4222" in log)
+
+
+async def test_an_exact_continuation_is_found_behind_many_equal_openings() -> None:
+    async with gateway(reply_to) as (served, _):
+        client = Client(served)
+        await client.ask("Hi")
+        first = client.session_id
+        for at in range(70):
+            session = await served.hf.session(f"other{at}")
+            await session.append([*client.history, user(f"{at}")])
+        await client.ask("and now?")
+        assert client.session_id == first
+
+
+# -- retries --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opening", [(), ("Hi",)], ids=["first turn", "second turn"])
+async def test_a_retry_of_an_sdk_joins_the_running_turn(opening: tuple[str, ...]) -> None:
+    """One model call, one session, and the reply of the first attempt with its id."""
+    gate = Gate()
+
+    def held(body: Data) -> Reply:
+        return Reply(text=reply_to(body), hold=gate if body["messages"][-1]["content"] == "slow" else None)
+
+    async with gateway(held) as (served, upstream):
+        client = Client(served)
+        for text in opening:
+            await client.ask(text)
+        body = {"model": "gpt-4o", "messages": [*client.history, user("slow")], "on_disconnect": "finish"}
+        before = len(upstream.requests)
+
+        async def send(count: int) -> Data:
+            headers = {"x-stainless-retry-count": str(count)}
+            answer = await served.http.post("/v1/chat/completions", json=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+            return dict(answer.json())
+
+        first = asyncio.create_task(send(0))
+        await upstream.until(lambda: len(upstream.requests) == before + 1)
+        again = asyncio.create_task(send(1))
+        await until(lambda: any(line.waiting for line in served.hf.engine.queues._lines.values()))
+        gate.open()
+        told, retold = await first, await again
+        assert retold["choices"][0]["message"] == told["choices"][0]["message"]
+        assert (retold["session_id"], retold["session"]["reconciled"]) == (told["session_id"], "replayed")
+        assert len(upstream.requests) == before + 1
+        assert len(await sessions(served)) == 1
+
+
+async def test_an_sdk_that_timed_out_gets_the_reply_of_its_first_attempt() -> None:
+    """The model is called once although the client hung up; a client that hangs up for another reason still ends its turn."""
+    gate = Gate()
+    async with gateway(lambda body: Reply(text=reply_to(body), hold=gate)) as (served, upstream):
+        sdk = AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", timeout=Timeout(60, read=1), max_retries=9)
+        asking = asyncio.create_task(
+            sdk.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "pay"}])
+        )
+        await until(lambda: any(line.waiting for line in served.hf.engine.queues._lines.values()))
+        gate.open()
+        assert (await asking).choices[0].message.content == "re: pay"
+        assert list((await sessions(served)).values()) == [["pay", "re: pay"]]
+        await sdk.close()
+        assert len(upstream.requests) == 1
+
+
+async def test_a_retry_of_one_of_two_equal_requests_repeats_the_one_that_was_given_up() -> None:
+    """A's retry never joins B's turn, although A and B said the same at the same time."""
+    gates = [Gate(), Gate()]
+    held = iter(gates)
+    async with gateway(lambda _: Reply(text="paid", hold=next(held))) as (served, upstream):
+        body = {"model": "gpt-4o", "messages": [user("pay")]}
+
+        async def send(count: int, **headers: str) -> Data:
+            headers |= {"x-stainless-retry-count": str(count), "x-stainless-timeout": "0.1"}
+            answer = await served.http.post("/v1/chat/completions", json=body, headers=headers, timeout=60)
+            return dict(answer.json())
+
+        bob = asyncio.create_task(send(0))
+        await upstream.until(lambda: len(upstream.requests) == 1)
+        ada = asyncio.create_task(send(0))
+        await upstream.until(lambda: len(upstream.requests) == 2)
+        attempts = next(iter(served.hf.engine.retries._attempts.values()))
+        await asyncio.sleep(0.1)  # the client's own time limit
+        ada.cancel()
+        await until(lambda: [one.is_connected for one in attempts] == [True, False])
+        again = asyncio.create_task(send(1))
+        await until(lambda: any(line.waiting for line in served.hf.engine.queues._lines.values()))
+        for gate in gates:
+            gate.open()
+        assert (await again)["session_id"] != (await bob)["session_id"]
+        assert len(upstream.requests) == 2
+        assert len(await sessions(served)) == 2
+
+
+async def test_a_retry_after_a_failure_leaves_no_empty_session() -> None:
+    async with gateway([Reply(status=500), "there you are"]) as (served, upstream):
+        body = {"model": "gpt-4o", "messages": [user("hello?")]}
+        first = await served.http.post("/v1/chat/completions", json=body, headers={"x-stainless-retry-count": "0"})
+        assert first.status_code == 502
+        again = await served.http.post("/v1/chat/completions", json=body, headers={"x-stainless-retry-count": "1"})
+        assert again.json()["session"]["reconciled"] == "replayed"
+        assert list((await sessions(served)).values()) == [["hello?", "there you are"]]
+        assert len(upstream.requests) == 2
+
+
+async def test_equal_requests_that_are_no_retries_are_two_turns() -> None:
+    async with gateway(reply_to) as (served, upstream):
+        for _ in range(2):
+            await Client(served).ask("Hi", headers={"x-stainless-retry-count": "0"})
+        assert len(upstream.requests) == len(await sessions(served)) == 2
+        await Client(served).ask("Hi", headers={"x-stainless-retry-count": "1"})
+        assert len(upstream.requests) == len(await sessions(served)) == 2
+
+
+async def test_an_idempotency_key_finds_its_reply_in_a_continued_session() -> None:
+    """Also on another server, which remembers nothing of the first attempt."""
+    async with gateway(reply_to) as (served, upstream):
+        client = Client(served)
+        await client.ask("Hi")
+        key = {"Idempotency-Key": "k"}
+        first = await client.ask("pay", headers=key)
+        for forget in (False, True):
+            if forget:
+                served.hf.engine.retries._attempts.clear()
+            client.history.pop()
+            again = await client.resend(headers=key)
+            assert (again["session_id"], again["session"]["reconciled"]) == (first["session_id"], "replayed")
+        assert len(upstream.requests) == 2
+        assert len(await sessions(served)) == 1
+
+
+@pytest.mark.parametrize(("fields", "relation"), [({}, "forked"), ({"user": "ada"}, "edited")])
+async def test_a_request_that_waited_and_would_retire_the_reply_is_matched_again(fields: Data, relation: str) -> None:
+    """It goes on from the question of a running turn. When that has its reply, it is an edit: of a named user's session alone."""
+    gate = Gate()
+
+    def held(body: Data) -> Reply:
+        return Reply(text=reply_to(body), hold=gate if body["messages"][-1]["content"] == "slow" else None)
+
+    async with gateway(held) as (served, upstream):
+        client = Client(served, **fields)
+        await client.ask("Hi")
+        first, opening = client.session_id, list(client.history)
+        running = asyncio.create_task(client.ask("slow"))
+        await upstream.until(lambda: len(upstream.requests) == 2)
+        other = Client(served, **fields)
+        other.history = [*opening, user("slow")]
+        waiting = asyncio.create_task(other.ask("and more"))
+        await until(lambda: any(line.waiting for line in served.hf.engine.queues._lines.values()))
+        gate.open()
+        await running
+        told = await waiting
+        assert (told["session"]["reconciled"], client.session_id) == (relation, first)
+        owner = fields.get("user", "default")
+        assert await texts(served, other.session_id, owner) == [one["content"] for one in other.history]
+        logs = await sessions(served)
+        assert len(logs) == (2 if relation == "forked" else 1)
+        assert logs[first][:4] == [one["content"] for one in client.history]
+
+
+async def test_a_fork_goes_on_when_its_parent_is_deleted() -> None:
+    """A user's second device edits while the first one waits; its conversation is its own."""
+    gate = Gate()
+
+    def held(body: Data) -> Reply:
+        return Reply(text=reply_to(body), hold=gate if body["messages"][-1]["content"] == "slow" else None)
+
+    async with gateway(held) as (served, upstream):
+        one = Client(served, user="ada")
+        await one.ask("Hi")
+        two = Client(served, user="ada")
+        two.history = list(one.history)
+        running = asyncio.create_task(one.ask("slow"))
+        await upstream.until(lambda: len(upstream.requests) == 2)
+        assert (await two.ask("quick"))["session"]["reconciled"] == "forked"
+        gate.open()
+        await running
+        parent = await served.hf.store.get(SessionRef("ada", one.session_id))
+        fork = await served.hf.store.get(SessionRef("ada", two.session_id))
+        assert fork.metadata["forked_from"]["id"] == parent.id
+        await served.hf.delete(parent.ref)
+        last = two.session_id
+        await two.ask("go on")
+        assert two.session_id == last
+        assert await texts(served, last, "ada") == [one["content"] for one in two.history]
+        assert "Hi" in str(upstream.requests[-1].body["messages"])
+        assert len(await sessions(served)) == 1

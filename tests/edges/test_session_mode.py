@@ -1,0 +1,201 @@
+"""`session_mode`: who may say how messages relate to the log, and what `auto` remembers of a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.domain.session import SessionRef
+from holdfast.limits import CLIENTS_REMEMBERED
+from holdfast.testing import Reply, ScriptedUpstream
+from holdfast.turns.session_mode import TRANSCRIPT_CLIENTS
+from tests.edges.gateway_kit import tooled
+from tests.edges.keys import bearer, made
+from tests.edges.server import Served, config_text, gateway, serving
+
+Messages = list[dict[str, Any]]
+
+
+def answer(body: dict[str, Any]) -> str:
+    """What the model says: it depends on what it is asked alone."""
+    return f"re: {body['messages'][-1]['content']}"
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def reply(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": f"re: {text}"}
+
+
+async def send(served: Served, messages: Messages, session: str = "s", **headers: str) -> Any:
+    """The answer to messages for a session, from the client `app/1` unless `user_agent` names another."""
+    named = {"user-agent": "app/1", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    body = {"messages": messages, "session_id": session}
+    response = await served.http.post("/v1/chat/completions", json=body, headers=named)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def log(served: Served, session: str = "s") -> list[Any]:
+    return [content for _, content in await served.log(session)]
+
+
+@asynccontextmanager
+async def known_client() -> AsyncIterator[Served]:
+    """A session of two turns, whose client has sent the whole conversation in the second one."""
+    async with gateway(answer) as (served, _):
+        await send(served, [user("one")])
+        told = await send(served, [user("one"), reply("one"), user("two")])
+        assert told["session"]["reconciled"] == "continued"
+        yield served
+
+
+async def test_a_client_of_transcripts_can_edit_its_first_message() -> None:
+    async with known_client() as served:
+        told = await send(served, [user("another one")])
+        assert await log(served) == ["another one", "re: another one"]
+        assert told["session"]["edited_at"] == 0
+        assert [one["code"] for one in told["session"]["warnings"]] == ["remembered_transcript"]
+        told = await send(served, [user("another one"), reply("another one"), user("two")])
+        assert (told["session"]["reconciled"], told["session"].get("warnings")) == ("continued", None)
+
+
+async def test_a_client_of_transcripts_can_make_its_first_reply_anew() -> None:
+    async with known_client() as served:
+        told = await send(served, [user("one")])
+        assert told["session"]["reconciled"] == "regenerated"
+        assert await log(served) == ["one", "re: one"]
+
+
+async def test_two_messages_of_the_user_are_not_doubled() -> None:
+    async with known_client() as served:
+        told = await send(served, [user("one"), user("more")])
+        assert await log(served) == ["one", "more", "re: more"]
+        assert told["session"]["edited_at"] == 1
+
+
+async def test_another_program_still_appends() -> None:
+    """What is remembered is of one client program: by its User-Agent and its key."""
+    async with known_client() as served:
+        told = await send(served, [user("three")], user_agent="other/1")
+        assert (told["session"]["reconciled"], told["session"].get("warnings")) == ("delta", None)
+        assert len(await log(served)) == 6
+
+
+async def test_a_single_message_is_new_until_a_transcript_was_seen() -> None:
+    async with gateway(answer) as (served, _):
+        for text in ("one", "two"):
+            await send(served, [user(text)])
+        assert await log(served) == ["one", "re: one", "two", "re: two"]
+        assert TRANSCRIPT_CLIENTS not in (await served.hf.store.get(SessionRef("default", "s"))).metadata
+
+
+async def test_a_shortened_history_is_not_remembered() -> None:
+    """A client that sends the last few messages cannot mean all of them."""
+    async with gateway(answer) as (served, _):
+        for text in ("one", "two", "three"):
+            await send(served, [user(text)])
+        shortened = [user("two"), reply("two"), user("three"), reply("three"), user("four")]
+        assert (await send(served, shortened))["session"]["reconciled"] == "continued"
+        assert (await send(served, [user("five")]))["session"]["reconciled"] == "delta"
+        assert len(await log(served)) == 10
+
+
+async def test_a_tool_does_not_run_again() -> None:
+    """Where the first message comes again as a transcript, what the tool found is used again."""
+    ran: list[int] = []
+
+    def count(number: int) -> int:
+        """Count.
+
+        Args:
+            number: a number
+        """
+        ran.append(number)
+        return number
+
+    script = [Reply(tool_calls=[("count", {"number": 1})]), "first", "again"]
+    async with tooled(script, count) as (served, _):
+        await send(served, [user("one")], x_session_mode="transcript")
+        told = await send(served, [user("one")], x_session_mode="transcript")
+        assert told["choices"][0]["message"]["content"] == "again"
+        assert ran == [1]
+
+
+async def test_the_memory_is_read_by_every_server_and_written_once(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/s.db"
+    async with ScriptedUpstream(answer) as upstream:
+        config = config_text(upstream.url)
+        async with serving(config, store=store) as one, serving(config, store=store) as two:
+            await send(one, [user("one")])
+            first = [user("one"), reply("one"), user("two")]
+            before = await send(one, first)
+            after = await send(two, [*first, reply("two"), user("three")])
+            # A turn is two writes; the one that remembered is a third.
+            assert after["session"]["version"] == before["session"]["version"] + 2
+            assert (await send(two, [user("one")]))["session"]["reconciled"] == "regenerated"
+
+
+async def test_only_so_many_clients_are_remembered() -> None:
+    async with gateway(answer) as (served, _):
+        history: Messages = [user("0")]
+        await send(served, history)
+        for at in range(1, CLIENTS_REMEMBERED + 3):
+            history += [reply(history[-1]["content"]), user(str(at))]
+            await send(served, history, user_agent=f"app/{at}")
+        session = await served.hf.store.get(SessionRef("default", "s"))
+        assert len(session.metadata[TRANSCRIPT_CLIENTS]) == CLIENTS_REMEMBERED
+
+
+# -- who may say it ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "body", "header", "doubled"),
+    [
+        ("gateway: {session_mode: transcript}", None, None, None, False),
+        ("preset: mistralrs", None, None, None, False),
+        ("gateway: {session_mode: transcript}", "delta", None, None, True),
+        ("agents: {a: {session_mode: transcript}}", None, None, None, False),
+        ("agents: {a: {session_mode: transcript}}", "delta", None, None, True),
+        ("agents: {a: {}}", "transcript", None, None, False),
+        ("gateway: {session_mode: transcript}", "transcript", "delta", None, True),
+        ("gateway: {session_mode: transcript}", None, None, "auto", True),
+        ("agents: {a: {}}", None, "transcript", "transcript", False),
+    ],
+)
+async def test_who_decides(config: str, key: str | None, body: str | None, header: str | None, doubled: bool) -> None:
+    """Request before key before agent before server: what comes twice is doubled where it counts as new."""
+    async with gateway(answer, config) as (served, _):
+        headers = bearer(await made(served.hf, session_mode=key)) if key else {}
+        headers |= {"x-session-mode": header} if header else {}
+        sent: dict[str, Any] = {"messages": [user("one")], "session_id": "s", "session_mode": body}
+        sent |= {"agent": "a"} if "agents" in config else {}
+        for _ in range(2):
+            assert (await served.http.post("/v1/chat/completions", json=sent, headers=headers)).status_code == 200
+        assert await log(served) == ["one", "re: one"] * (2 if doubled else 1)
+
+
+@pytest.mark.parametrize(("header", "body"), [("all", None), ("delta", "transcript")])
+async def test_a_header_that_is_no_mode_or_differs_is_refused(header: str, body: str | None) -> None:
+    async with gateway(answer) as (served, upstream):
+        sent = {"messages": [user("one")], "session_id": "s", "session_mode": body}
+        told = await served.http.post("/v1/chat/completions", json=sent, headers={"x-session-mode": header})
+        assert (told.status_code, told.json()["error"]["param"]) == (400, "X-Session-Mode")
+        assert not upstream.requests
+
+
+async def test_what_an_owner_put_in_its_metadata_is_no_harm() -> None:
+    async with gateway(answer) as (served, _):
+        await served.hf.create("s", metadata={TRANSCRIPT_CLIENTS: 5, "mine": "kept"})
+        await send(served, [user("one")])
+        await send(served, [user("one"), reply("one"), user("two")])
+        metadata = (await served.hf.store.get(SessionRef("default", "s"))).metadata
+        assert metadata["mine"] == "kept"
+        assert len(metadata[TRANSCRIPT_CLIENTS]) == 1

@@ -1,0 +1,40 @@
+"""The session of a request, found as the gateway finds it, for tests and benchmarks that have no gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from holdfast.domain.messages import Message
+from holdfast.recognition.matching import Landing
+from holdfast.recognition.session_match import Match, MatchFinder, Sender
+from holdfast.stores.base import Store
+
+
+async def match_of(
+    store: Store,
+    user_id: str,
+    incoming: Sequence[Message],
+    system: Sequence[Message] = (),
+    *,
+    match_system: Literal["rank", "strict"] = "rank",
+    whole: bool = False,
+    identified: bool = True,
+) -> Match | None:
+    """Return the match of a request while no turn runs anywhere, or None for a new session."""
+    sender = Sender(user_id, identified, lambda _: "idle", lambda _: False)
+    return await MatchFinder(store, sender, incoming, system, strict=match_system == "strict", whole=whole).find()
+
+
+async def landing_of(
+    store: Store,
+    user_id: str,
+    incoming: Sequence[Message],
+    system: Sequence[Message] = (),
+    *,
+    match_system: Literal["rank", "strict"] = "rank",
+    whole: bool = False,
+) -> Landing | None:
+    """Return where an identified user's request goes on or edits, or None for a new session."""
+    match = await match_of(store, user_id, incoming, system, match_system=match_system, whole=whole)
+    return None if match is None else match.landing

@@ -1,0 +1,68 @@
+"""Forks that requests cause: what they take of the session they match, and what becomes of that."""
+
+from __future__ import annotations
+
+from holdfast.domain.messages import Message
+from holdfast.domain.session import SessionRef
+from holdfast.sessions.forking import fork_for_request
+from holdfast.stores.base import Append
+from tests.clocks import Clock
+from tests.service.life_kit import MEMORY, Ear, life
+from tests.service.life_kit import state as status
+from tests.service.test_shared_entries import summary_of
+
+CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+LOG = [
+    {"role": "user", "content": "my balance?", "pinned": True},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c", "content": "five"},
+    {"role": "assistant", "content": "It is five."},
+    {"role": "user", "content": "my card is kelp-4711"},
+    {"role": "assistant", "content": "Noted."},
+]
+
+
+async def test_a_matching_fork_takes_nothing_that_came_later() -> None:
+    """Messages with their tools and the system prompt; no state, metadata, artifacts, compactions, views, usage or pins."""
+    async with life(MEMORY, Clock()) as hf:
+        prompt = (Message(role="system", content="You are a bank."),)
+        card = {"card": "4711"}
+        await hf.create("s", system_messages=prompt, state=card, metadata={"title": "card 4711"}, ttl=10**9)
+        session = await hf.session("s")
+        await session.append(LOG)
+        await session.artifacts.save("card.txt", b"4711")
+        laid = summary_of("The card is 4711.", hf.clock())
+        await hf.store.append(session.ref, Append(timestamp=hf.clock(), compactions=[laid]))
+        before = await hf.export(session.ref, retired=True)
+        fork = await fork_for_request(hf.engine, await hf.store.get(session.ref), 4, new_id="fork")
+        found = await hf.session("fork")
+        assert [entry.message.text for entry in await found.entries()] == ["my balance?", "", "five", "It is five."]
+        assert not any(entry.pinned for entry in await found.entries())
+        assert [one.text for one in fork.system_messages] == ["You are a bank."]
+        assert fork.metadata == {"forked_from": {"id": "s", "turn": 0, "seq": 3}}
+        assert (fork.state, fork.ttl, fork.usage.calls) == ({}, 10**9, 0)
+        assert "4711" not in str(await hf.export(fork.ref, retired=True))
+        assert (await hf.store.artifacts(fork.ref)).artifacts == ()
+        assert await hf.store.compactions(fork.ref) == ()
+        assert await hf.export(session.ref, retired=True) == before
+
+
+async def test_a_matching_fork_expires_by_itself_and_counts() -> None:
+    """It counts toward the cap, its idleness begins with it, and no hook hears of an end of the parent."""
+    clock = Clock()
+    async with life(MEMORY, clock, max_sessions=2, session_ttl=3_600_000) as hf:
+        ear = Ear()
+        hf.add_hook(ear)
+        for name in ("other", "parent"):
+            await (await hf.session(name)).append(LOG)
+            clock.now += 1
+        await fork_for_request(hf.engine, await hf.store.get(SessionRef("default", "parent")), 4, new_id="fork")
+        await hf.engine.teller.idle()
+        assert ear.heard == [("cap", "other")]
+        clock.now += 1_800_000
+        await (await hf.session("fork")).append("still there")
+        clock.now += 1_800_000
+        await hf.sweep()
+        await hf.engine.teller.idle()
+        assert ear.heard == [("cap", "other"), ("ttl", "parent")]
+        assert await status(hf, "fork") == "active"
