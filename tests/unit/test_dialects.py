@@ -13,19 +13,21 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from msgspec import UNSET
 
-from holdfast.context.build import ModelCount, Request, WorkingSet, build
-from holdfast.context.dialects import EMPTY, RESERVE, Dialect, adapted, arguments_of
+from holdfast.context.build import Request, WorkingSet, build
+from holdfast.context.contents import EMPTY
+from holdfast.context.cut import ModelCount
+from holdfast.context.dialects import RESERVE, Dialect, adapted, arguments_of
 from holdfast.context.policies import policy
 from holdfast.context.reasoning import thoughts
 from holdfast.context.settings import STRATEGIES, ContextSettings
-from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import message_to
 from tests.unit import dialect_rules
-from tests.unit.context_units import callable_behind
+from tests.unit.context_units import callable_behind, visible_of
 from tests.unit.strategies import IMAGE, UNLIMITED, Log, events, log_of, requests
 
 Json = dict[str, Any]
@@ -199,7 +201,7 @@ def test_working_sets_are_legal(name: str, data: st.DataObject) -> None:
     entries = data.draw(clients())(log_of(history).entries)
     built = attempted(request, entries) if entries else None
     event(f"{name}: {'built' if built else 'refused'}")
-    if built is not None:
+    if built is not None and visible_of(request, entries):
         assert violations(built.messages, request.dialect) == []
 
 
@@ -212,8 +214,68 @@ def test_what_came_legal_leaves_legal_for_openai(name: str, data: st.DataObject)
     for entry in log_of(data.draw(events)).entries:
         log.append(legal_for_openai(entry.message), pinned=entry.pinned)
     built = attempted(request, log.entries) if log.entries else None
-    if built is not None:
+    if built is not None and visible_of(request, log.entries):
         assert violations(built.messages, "openai") == []
+
+
+MUTE: list[tuple[Content, Json]] = [
+    (content, extra)
+    for content in (None, UNSET, "", " \n", (), (Part("text", ""),), (Part("text", " "), Part("text", "")))
+    for extra in (
+        {},
+        {"refusal": "I would rather not"},
+        {"reasoning_content": "hm"},
+        REASONING["litellm"],
+        REASONING["odd"],
+    )
+]
+"""Contents without a word, and what else is told with them."""
+
+
+@pytest.mark.parametrize("dialect", ["openai", *FOREIGN])
+@pytest.mark.parametrize("name", STRATEGIES)
+@settings(max_examples=max(5, settings().max_examples // 6))  # for each of many pairs
+@given(data=st.data())
+def test_no_message_without_content_is_sent(name: str, dialect: Dialect, data: st.DataObject) -> None:
+    """Whichever of a log's messages say nothing: null, missing, blank, only a refusal, only reasoning."""
+    request = data.draw(requests(name, dialects=(dialect,)))
+    request = msgspec.structs.replace(request, system=(*request.system, Message(role="system", content=None)))
+    log = Log()
+    log.append(Message(role="user", content="Plan the trip."))
+    for entry in log_of(data.draw(events)).entries:
+        message = legal_for_openai(entry.message)
+        if data.draw(st.booleans()):
+            content, extra = data.draw(st.sampled_from(MUTE))
+            message = message.evolve(content=content, extra=extra if message.role == "assistant" else {})
+        log.append(message, pinned=entry.pinned)
+    built = attempted(request, log.entries)
+    event(f"{name}: {'built' if built else 'refused'}")
+    if built is not None:
+        assert violations(built.messages, dialect) == []
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@settings(max_examples=max(5, settings().max_examples // 2))
+@given(data=st.data())
+def test_a_prompt_without_refused_messages_is_legal(name: str, data: st.DataObject) -> None:
+    """Whichever messages a provider refused: calls, results, system messages, several at once. The current one stays."""
+    request = data.draw(requests(name))
+    log = Log()
+    for entry in log_of(data.draw(events)).entries:
+        log.append(legal_for_openai(entry.message), pinned=entry.pinned)
+    seqs = [entry.seq for entry in log.entries]
+    refused = data.draw(st.sets(st.sampled_from(seqs), max_size=4)) if seqs else set()
+    request = msgspec.structs.replace(request, upstream="main", without=dict.fromkeys(refused, "400"))
+    built = attempted(request, log.entries) if visible_of(request, log.entries) else None
+    event(f"{name}: {'built' if built else 'refused'}")
+    if built is None:
+        return
+    assert violations(built.messages, request.dialect) == []
+    assert built.window.current not in built.refused
+    gone = {seq for seq in built.seqs() if seq is not None} & built.refused.keys()
+    runs = [run for run in built.decisions() if run.decision == "refused"]
+    told = {seq for seq in seqs if any(run.first <= seq <= run.last for run in runs)}
+    assert told == gone, "what is left out is explained"
 
 
 @pytest.mark.parametrize("dialect", FOREIGN)

@@ -11,15 +11,18 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import dropwhile
 from operator import is_
 from typing import Any, Literal, get_args
 
 import msgspec
 
+from holdfast.context.contents import EMPTY, is_blank
+from holdfast.context.escaping import tag
 from holdfast.context.reasoning import THINKING, thoughts
 from holdfast.context.units import distinct_id, labelled
 from holdfast.domain.medium import KINDS
-from holdfast.domain.messages import SERVER_TOOL_PARTS, SYSTEM_ROLES, Content, Message, Part, ToolCall
+from holdfast.domain.messages import SERVER_TOOL_PARTS, SYSTEM_ROLES, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
 
 Dialect = Literal["openai", "anthropic", "gemini"]
@@ -28,12 +31,12 @@ OPENING = "[the conversation begins with the assistant]"
 """Stands first where a dialect wants the user to begin and the assistant did."""
 CLOSING = "[continue]"
 """Stands last where a dialect wants the user to end and the assistant did, and where two replies must not become one."""
-SYSTEM_NOTE = "[a system message at this place of the conversation]\n"
+SYSTEM_NOTE = "[a system message at this place of the conversation{tag}]\n"
 """Before a system message inside the conversation, where a dialect knows them only in front."""
-EMPTY = "[empty message]"
-"""What a user message without a word says where a dialect refuses empty ones."""
 UNKNOWN_PART = "[a part of type {type}]\n{json}"
 """A part that only its sender knows, as text."""
+RECEIVED = "[received]"
+"""Stands for the model where a dialect wants turns to alternate and the user speaks behind results of tools."""
 RESERVE = 48
 """Tokens that a window leaves free for what `adapted` may add, so that it seldom has to be made smaller for that."""
 
@@ -56,11 +59,12 @@ _ID_LENGTH = 56
 
 _OPENED = Message(role="user", content=OPENING)
 _GO_ON = Message(role="user", content=CLOSING)
+_RECEIVED = Message(role="assistant", content=RECEIVED)
 
 
 def added(message: Message) -> bool:
     """Whether a message of `adapted` was put there for the dialect's sake: known by what it is, not by what it says."""
-    return message is _OPENED or message is _GO_ON
+    return message is _OPENED or message is _GO_ON or message is _RECEIVED
 
 
 def checked(dialect: str) -> Dialect:
@@ -70,18 +74,30 @@ def checked(dialect: str) -> Dialect:
     return dialect  # type: ignore[return-value]  # just checked
 
 
-def adapted(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
+def adapted(messages: Sequence[Message], dialect: Dialect, marker: str = "") -> list[Message]:
     """The conversation, without the system prompt, as `dialect` takes it.
 
     OpenAI takes it as it is. Anthropic and Gemini want the user to begin and to end, system messages in front only, no
     user message without a word, arguments that are a JSON object, parts of known types, and tool-call ids that no other
     call of the prompt has. Anthropic wants an assistant's turn to begin with its signed reasoning.
+
+    Args:
+        messages: as they are.
+        dialect: the provider's.
+        marker: the session's, for notes on whose words something is; see `holdfast.context.escaping`.
     """
     if dialect == "openai":
         return list(messages)
-    told = [_worded(_without_system_role(message), dialect) for message in _with_distinct_ids(messages, dialect)]
+    front = len(messages) - len(list(dropwhile(lambda message: message.role in SYSTEM_ROLES, messages)))
+    if 0 < front < len(messages):  # they belong to the system prompt, and are sent as part of it
+        return [*messages[:front], *adapted(messages[front:], dialect, marker)]
+    told = [
+        _worded(_without_system_role(message, marker), dialect) for message in _with_distinct_ids(messages, dialect)
+    ]
     if dialect == "anthropic":
         told = list(_apart(told))
+    if dialect == "gemini":
+        told = list(_alternating(told))
     if told and told[0].role == "assistant":
         told.insert(0, _OPENED)
     if told and told[-1].role == "assistant":
@@ -146,7 +162,7 @@ def _worded(message: Message, dialect: Dialect) -> Message:
     content = message.content
     if isinstance(content, tuple) and any(_unknown(part, message.role, dialect) for part in content):
         content = tuple(_as_text(part) if _unknown(part, message.role, dialect) else part for part in content)
-    if message.role == "user" and not _says(content):
+    if message.role == "user" and is_blank(content):
         content = EMPTY
     calls = tuple(map(_with_object, message.tool_calls)) if message.tool_calls else ()
     if content is message.content and all(map(is_, calls, message.tool_calls)):
@@ -166,17 +182,23 @@ def _as_text(part: Part) -> Part:
     return Part("text", UNKNOWN_PART.format(type=part.type, json=msgspec.json.encode(part.extra).decode()))
 
 
-def _says(content: Content) -> bool:
-    """Whether there is a word or a medium in `content`."""
-    if isinstance(content, tuple):
-        return any(part.text is None or part.text.strip() for part in content)
-    return isinstance(content, str) and bool(content.strip())
-
-
-def _without_system_role(message: Message) -> Message:
+def _without_system_role(message: Message, marker: str) -> Message:
     if message.role not in SYSTEM_ROLES:
         return message
-    return message.evolve(role="user", content=labelled(message.content, SYSTEM_NOTE))
+    return message.evolve(role="user", content=labelled(message.content, SYSTEM_NOTE.format(tag=tag(marker))))
+
+
+def _alternating(messages: Sequence[Message]) -> Iterator[Message]:
+    """The messages, with a word of the model between results and a user message behind them.
+
+    Gemini's turns alternate, and results of calls stand alone in theirs: other parts next to them are overlooked.
+    """
+    role = ""
+    for message in messages:
+        if role == "tool" and message.role == "user":
+            yield _RECEIVED
+        yield message
+        role = message.role
 
 
 def _apart(messages: Sequence[Message]) -> Iterator[Message]:

@@ -1,0 +1,287 @@
+"""Escaping: text of a log that is quoted in a prompt can pass for nothing but quoted text.
+
+A working set holds text of Holdfast's own: a digest, a summary, the recalled block, the stub of a task, the note in place of what
+was cut. Most of it quotes what users, tools and models wrote. Three things keep the two apart:
+
+- Every such text carries the session's **marker**, eight letters after a `#`. It is derived from a secret of the store, so that no
+  user, tool or client can know it or work it out; it stays the same for as long as the session lives.
+- Quoted text is made inert: tokens of chat templates, labels like ours, speakers at the beginning of a line, characters that are
+  invisible or reverse the direction of writing, and the marker itself are rewritten readably.
+- Lists of findings are JSON, a line each, in which no bracket, line end or invisible character stands for itself.
+
+The log is never changed. All functions are pure.
+"""
+
+# ruff: noqa: RUF001 (look-alikes of other scripts are what some patterns are about)
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import string
+import unicodedata
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from holdfast.domain.messages import Content, Part
+
+END: Final = "[end]"
+"""Last line of a digest or a summary. Its first line has the marker; what is quoted between them has no such line."""
+MARKER_LETTERS: Final = 8
+"""Letters of a marker: 37 bits, five to seven tokens."""
+NAME_CHARS: Final = 64
+"""Characters shown of a name in a label: of an agent, a tool, a part, a field."""
+REMOVED: Final = "(marker removed)"
+"""Replaces the session's marker in quoted text."""
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]+"
+)
+_JOINERS: Final = frozenset("\u200c\u200d\ufe0e\ufe0f")
+"""Joiners and variation selectors: many scripts and pictograms are written with them."""
+_JOINED: Final = frozenset("LMS")
+"""The classes of characters that they join: letters, marks, symbols other than those of `_UNJOINED`."""
+_UNJOINED: Final = frozenset("<>|[]＜＞｜［］")
+_LINE_END: Final = re.compile("\r\n?|[\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
+_TAGS: Final = (
+    r"(?:antml:)?(?:system|user|assistant|developer|human|model|bot|instructions?|invoke|parameters?|messages?|scratchpad"
+    r"|think(?:ing)?|reasoning|tools?(?:_(?:results?|calls?|use|responses?|declare|list|sep))?"
+    r"|functions?(?:_(?:calls?|results?|responses?))?)|(?:start|end|begin|beginning)_of_[a-z_]+|im_(?:start|end|sep)"
+    r"|bos|eos|eod|eop|sop|s|pad|unk|mask|image_soft_token|unused\d*|reserved_\d+|conversation-[0-9a-z-]+|/?SYS"
+)
+_ANGLES: Final = re.compile(
+    rf"(?P<open>[<＜]{{1,2}})(?P<inner>\s*[/／]?\s*(?:[|｜]|(?:{_TAGS})(?=[\s>＞/=]|\Z))[^\n<>＜＞]{{0,120}})(?P<close>[>＞]{{0,2}})",
+    re.IGNORECASE,
+)
+"""Tokens of chat templates, and tags that frame messages, calls, results and thoughts."""
+_SQUARES: Final = re.compile(
+    r"[\[［](?P<inner>\s*[/／]?\s*(?:INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+|CALL_ID|ARGS|THINK|MODEL_SETTINGS|[gs]?MASK"
+    r"|IMG(?:_BREAK|_END)?|(?:BEGIN_)?AUDIO|BOS|EOS|PREFIX|MIDDLE|SUFFIX|UNUSED\w*)\s*)[\]］]",
+    re.IGNORECASE,
+)
+_LABELS: Final = re.compile(
+    r"[\[［](?=\s*(?:condensed\b|summary\s+of|earlier\s+statements|original\s+task|recalled\b|known\s+from|end\b|results?\s+of|a\s+tool\s+result"
+    r"|a\s+system\s+message|a\s+part\s+of|left\s+out|no\s+result|the\s+conversation|the\s+summary|continue\s*\]|found\s+in"
+    r"|memories\b|notes?\s*:|agent\b|another\s+agent|empty\s+message|message\s+\d+\s+of|the\s+result|…))",
+    re.IGNORECASE,
+)
+_SPEAKERS: Final = re.compile(
+    r"(?P<name>\b(?:(?:user|assistant|developer|system|tool|function|human|agent\s[^\n:：]{1,64}?)[*_]{0,2}\s+said|late\s+result)[*_]{0,2})\s*[:：]",
+    re.IGNORECASE,
+)
+_ROLES: Final = re.compile(
+    r"^(?P<name>[ \t>#*_-]*(?:human|assistant|system|user|developer|tool|function|model|ai)[*_]{0,2})[ \t]*[:：]",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""How a message begins in a transcript, as models without a chat template take one."""
+_LOOKALIKES: Final = {
+    **{chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)},
+    **dict(
+        zip(
+            "аеорсхуіјѕвнкмтьԁԛԝһӏАВЕКМНОРСТХІЈЅαορνικτυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
+            "aeopcxyijsbhkmtbdqwhlABEKMHOPCTXIJSaopviktuABEZHIKMNOPTYX",
+            strict=True,
+        )
+    ),
+    **dict.fromkeys("【〔⟦〖［❲⁅", "["),
+    **dict.fromkeys("】〕⟧〗］❳⁆", "]"),
+    **dict.fromkeys("‹〈⟨《≪«❮", "<"),
+    **dict.fromkeys("›〉⟩》≫»❯", ">"),
+    **dict.fromkeys("∶﹕ː：", ":"),
+    **dict.fromkeys("∣ǀ｜❘￨", "|"),
+    **dict.fromkeys("／⁄∕", "/"),
+}
+"""Characters that look like those of a label, a token or a name, each with the one that it looks like."""
+_FOLD: Final = {ord(character): plain for character, plain in _LOOKALIKES.items()}
+_SUSPECT: Final = re.compile("[\\[<［＜]|said|result", re.IGNORECASE)
+_JSON_ESCAPED: Final = re.compile(
+    "[\\[<\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\uffff"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+"""What could begin or end something to a reader, or be there unseen; applied inside of JSON's strings alone."""
+
+
+# -- the marker ----------------------------------------------------------------
+
+
+def marker_of(secret: bytes, identity: str) -> str:
+    """Derive a session's marker.
+
+    Args:
+        secret: random bytes that only the store knows.
+        identity: `Session.identity`.
+    """
+    number = int.from_bytes(hashlib.blake2b(identity.encode(), key=secret, digest_size=8, person=b"marker").digest())
+    letters = []
+    for _ in range(MARKER_LETTERS):
+        number, at = divmod(number, len(string.ascii_lowercase))
+        letters.append(string.ascii_lowercase[at])
+    return "".join(letters)
+
+
+def tag(marker: str) -> str:
+    """Write a marker as it stands in a label; nothing for an empty one."""
+    return f" #{marker}" if marker else ""
+
+
+def with_marker(label: str, marker: str) -> str:
+    """Put a marker into a label: before its first colon, or else before its end."""
+    at = label.find(":") if ":" in label else len(label) - 1
+    return f"{label[:at]}{tag(marker)}{label[at:]}"
+
+
+def delimiter(*texts: str) -> str:
+    """Make a word that is in none of `texts`: what is delimited by it cannot end it."""
+    digest = hashlib.blake2b("\0".join(texts).encode(errors="replace"), digest_size=6)
+    while any(digest.hexdigest() in text for text in texts):
+        digest.update(b"again")
+    return f"conversation-{digest.hexdigest()}"
+
+
+# -- prose ---------------------------------------------------------------------
+
+
+def escape_inline(text: str, marker: str = "") -> str:
+    """Make text inert that is quoted within a line. Most text is returned unchanged.
+
+    Args:
+        text: what is quoted.
+        marker: the session's; empty: there is none to protect.
+    """
+    if not (text.isascii() and text.isprintable()):
+        text = _HIDDEN.sub(_show_hidden, _LINE_END.sub("\n", text))
+    folded = text if text.isascii() else text.translate(_FOLD)
+    if marker and marker in folded.casefold():  # before the rest, which may begin where it ended
+        text, folded = _rewrite(re.compile(marker, re.IGNORECASE), _remove, text, folded)
+    if _SUSPECT.search(folded) is not None:
+        for pattern, write in _INERT:
+            text, folded = _rewrite(pattern, write, text, folded)
+    return text
+
+
+def escape_lines(text: str, marker: str = "") -> str:
+    """Make text of several lines inert, each of which stands on a line of its own; see `escape_inline`."""
+    text = escape_inline(text, marker)
+    folded = text if text.isascii() else text.translate(_FOLD)
+    return _rewrite(_ROLES, _quote, text, folded)[0] if ":" in folded else text
+
+
+def escape_name(name: str) -> str:
+    """Write a name for a label: on one line, short, ending nothing."""
+    return escape_inline(" ".join(name.split()).translate(_IN_NAMES)[:NAME_CHARS])
+
+
+def escape_content(content: Content, marker: str) -> Content:
+    """Make the texts of a message inert; see `escape_lines`."""
+    if isinstance(content, tuple):
+        return tuple(part if part.text is None else _escape_part(part, marker) for part in content)
+    return escape_lines(content, marker) if isinstance(content, str) else content
+
+
+_IN_NAMES: Final = str.maketrans("[]［］", "()()")
+
+
+def _escape_part(part: Part, marker: str) -> Part:
+    text = escape_lines(str(part.text), marker)
+    return part if text == part.text else Part(part.type, text, part.extra)
+
+
+def _rewrite(pattern: re.Pattern[str], write: _Write, text: str, folded: str) -> tuple[str, str]:
+    """Rewrite what a pattern finds in the folded text, in both texts: each character of one stands for that of the other.
+
+    The words that stay are the text's own, look-alikes included.
+    """
+    at, texts, folds = 0, list[str](), list[str]()
+    for found in pattern.finditer(folded):
+        written = write(found, text)
+        texts += (text[at : found.start()], written)
+        folds += (folded[at : found.start()], written if written.isascii() else written.translate(_FOLD))
+        at = found.end()
+    return ("".join((*texts, text[at:])), "".join((*folds, folded[at:]))) if at else (text, folded)
+
+
+def _own(found: re.Match[str], group: str, text: str) -> str:
+    return text[found.start(group) : found.end(group)]
+
+
+def _with_parentheses(found: re.Match[str], text: str) -> str:
+    opening = found.groupdict().get("open", "(")
+    return "(" * len(opening) + _own(found, "inner", text) + ")" * len(found.groupdict().get("close", ")"))
+
+
+def _quote(found: re.Match[str], text: str) -> str:
+    return f"{_own(found, 'name', text)} (quoted):"
+
+
+def _parenthesis(found: re.Match[str], text: str) -> str:
+    del found, text
+    return "("
+
+
+def _remove(found: re.Match[str], text: str) -> str:
+    del found, text
+    return REMOVED
+
+
+_Write = Callable[[re.Match[str], str], str]
+_INERT: Final[tuple[tuple[re.Pattern[str], _Write], ...]] = (
+    (_ANGLES, _with_parentheses),
+    (_SQUARES, _with_parentheses),
+    (_LABELS, _parenthesis),
+    (_SPEAKERS, _quote),
+)
+"""What is rewritten, in this order, and how."""
+
+
+def _show_hidden(found: re.Match[str]) -> str:
+    """Name the first of some hidden characters, and say how many there are."""
+    run = found.group()
+    if all(character in _JOINERS for character in run) and _is_joined(found, len(run)):
+        return run
+    shown = _escape_character(run[0])
+    return shown if len(run) == 1 else f"{shown}(x{len(run)})"
+
+
+def _is_joined(found: re.Match[str], length: int) -> bool:
+    """Return True if joiners are part of a word or a pictogram: then they are not hidden."""
+    text, start, end = found.string, found.start(), found.end()
+    before, after = text[start - 1 : start], text[end : end + 1]
+    if length > 2 or not _can_join(before):
+        return after == "\u20e3" and length == 1  # a keycap: the digit before it is ASCII
+    return found.group()[-1] in "\ufe0e\ufe0f" or _can_join(after)
+
+
+def _can_join(character: str) -> bool:
+    return character > "\x7f" and character not in _UNJOINED and unicodedata.category(character)[0] in _JOINED
+
+
+# -- JSON ----------------------------------------------------------------------
+
+
+def envelope(opening: str, lines: Iterable[str], closing: str) -> str:
+    """Put lines of data, as `as_line` makes them, between a line that says what they are and one that ends them."""
+    return "\n".join((opening, *lines, closing))
+
+
+def as_line(value: Any) -> str:
+    """Write `value` as JSON in one line without a bracket that opens something besides JSON's own, a hidden character or a line end."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_json_text(str(key))}:{as_line(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(as_line, value)) + "]"
+    return _json_text(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _json_text(value: str) -> str:
+    return _JSON_ESCAPED.sub(_escape_in_json, json.dumps(value, ensure_ascii=False))
+
+
+def _escape_in_json(found: re.Match[str]) -> str:
+    character = found.group()
+    return f"\\u{ord(character):04x}" if " " <= character <= "\x7e" else json.dumps(character)[1:-1]
+
+
+def _escape_character(character: str) -> str:
+    return json.dumps(character)[1:-1] if ord(character) < 0x10000 else f"\\U{ord(character):08x}"

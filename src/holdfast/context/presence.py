@@ -1,0 +1,231 @@
+"""Whether a message of the log is in a prompt: whole, in part or not at all, in which block, and why.
+
+The words of a message that is not sent whole are looked for in the text of every block that is not verbatim, whatever made it: a new
+kind of compaction needs no change here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.context.build import WorkingSet
+from holdfast.context.digest.texts import sentences_of
+from holdfast.context.escaping import as_line, escape_inline, escape_lines
+from holdfast.context.explain import Run
+from holdfast.context.values import NUMBERED, weight_of
+from holdfast.context.window import Window
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry
+from holdfast.limits import EXPLAIN_CHARS, EXPLAIN_EXCERPTS, EXPLAIN_PHRASES
+
+State = Literal["whole", "part", "no"]
+LEAST_WORDS: Final = 8
+"""Characters from which words of a message are taken for its own: fewer may be in another text by accident."""
+LEAST_SHORT: Final = 4
+"""The same for identifiers, and for text beyond ASCII: scripts without spaces say more with a character."""
+
+
+class Excerpt(msgspec.Struct, frozen=True, gc=False):
+    """Words of a message as they are in a prompt."""
+
+    block: str
+    """The block they are in: `task`, `pins`, `tail`, …; for a compaction its kind, like `digest`."""
+    words: str
+    """A part of the prompt, character for character; empty if the block had the message and its words are not kept."""
+
+
+class Presence(msgspec.Struct, frozen=True, gc=False):
+    """What a prompt has of one message."""
+
+    state: State
+    decision: str
+    """As in `Run`, or `retired`, `erased`, `later`."""
+    reason: str
+    block: str | None = None
+    """Where the message itself is; None if it is not sent as a message."""
+    excerpts: tuple[Excerpt, ...] = ()
+    """Its words that are in the prompt, if it is there in part; at most `EXPLAIN_EXCERPTS`."""
+
+
+class PromptContents:
+    """The messages of one working set by their place in the log, and its other blocks by their text.
+
+    Args:
+        built: the working set.
+        recalled: places of entries whose recalled words were in it, but are not kept.
+    """
+
+    def __init__(self, built: WorkingSet, recalled: Collection[int] = ()) -> None:
+        self._marker = built.request.marker
+        self._refused = built.refused
+        self._whole = built.window.whole()
+        self._blocks = _blocks_of(built.window)
+        self._runs: Sequence[Run] = built.decisions()
+        self._firsts = [run.first for run in self._runs]
+        self._sent: dict[int, list[Message]] = {}
+        for seq, message in zip(built.seqs(), built.messages, strict=True):
+            if seq is not None:
+                self._sent.setdefault(seq, []).append(message)
+        self._others = _others_of(built)
+        self._recalled = recalled
+        self._items = built.recalled.items if built.recalled else ()
+
+    def presence_of(self, entry: Entry) -> Presence:
+        """Return what the prompt has of an entry."""
+        if entry.erased:
+            return Presence("no", "erased", "its content was erased on request; [erased] is sent in its place")
+        if entry.retired_by is not None:
+            return Presence("no", "retired", f"an edit or a rewind took it back; message {entry.retired_by} came next")
+        run = self._run_of(entry.seq)
+        if run is None:
+            return Presence("no", "later", "it was said after this prompt")
+        block = self._blocks.get(entry.seq) if entry.seq in self._sent else None
+        if self._is_whole(entry):
+            return Presence("whole", run.decision, run.reason, block)
+        if entry.message in self._sent.get(entry.seq, ()):  # a cut that found nothing to take away
+            return Presence("whole", "kept", "short enough to be whole", block)
+        excerpts = tuple(self._excerpts(entry))[:EXPLAIN_EXCERPTS]
+        return Presence("part" if excerpts else "no", run.decision, run.reason, block, excerpts)
+
+    def _run_of(self, seq: int) -> Run | None:
+        at = bisect_right(self._firsts, seq) - 1
+        return self._runs[at] if at >= 0 and seq <= self._runs[at].last else None
+
+    def _is_whole(self, entry: Entry) -> bool:
+        sent = self._sent.get(entry.seq)
+        if not sent or entry.seq not in self._whole or entry.seq in self._refused:
+            return False
+        said = entry.message.text
+        if any(said in message.text for message in sent):
+            return True
+        # Another agent's words are quoted: set in, and escaped.
+        forms = (escape_inline(said, self._marker), escape_lines(said, self._marker))
+        return any(_normalized(form) in _normalized(message.text) for message in sent for form in forms)
+
+    def _excerpts(self, entry: Entry) -> Iterator[Excerpt]:
+        """Yield the words of an entry that are in the prompt: in its own cut message, then in the other blocks."""
+        if entry.seq not in self._refused:
+            block = self._blocks.get(entry.seq, "tail")
+            for message in self._sent.get(entry.seq, ()):
+                ends = _ends_of(entry.message.text, message.text, self._marker)
+                yield from (Excerpt(block, words) for words in ends)
+        items = [item for item in self._items if item.seq == entry.seq]
+        yield from (Excerpt("recalled", as_line(item.text)[1:-1]) for item in items)
+        if entry.seq in self._recalled and not items:
+            yield Excerpt("recalled", "")
+        for phrase in phrases_of(entry.message):
+            for block, text, flat in self._others:
+                if words := _find(phrase, text, flat, self._marker):
+                    yield Excerpt(block, words)
+
+
+def phrases_of(message: Message) -> list[str]:
+    """Return what a message says in pieces that another block may quote: sentences, and the values of its JSON."""
+    phrases: list[str] = []
+    for text in (message.text, *(call.arguments for call in message.tool_calls)):
+        decoded = _decoded(text)
+        phrases += sentences_of(text[:EXPLAIN_CHARS]) if decoded is None else _values_of(decoded)
+    return [phrase for phrase in dict.fromkeys(phrases) if _is_telling(phrase)][:EXPLAIN_PHRASES]
+
+
+def _is_telling(words: str) -> bool:
+    least = LEAST_WORDS if words.isascii() else LEAST_SHORT
+    return len(words) >= least or (len(words) >= LEAST_SHORT and weight_of(words) >= NUMBERED)
+
+
+def _decoded(text: str) -> Any:
+    if not text.startswith(("{", "[")) or len(text) > EXPLAIN_CHARS:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _values_of(decoded: Any) -> Iterator[str]:
+    """Yield the strings and numbers in decoded JSON, long strings by the sentence."""
+    waiting = [decoded]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += reversed([*value.values()])
+        elif isinstance(value, list):
+            waiting += reversed(value)
+        elif isinstance(value, str):
+            yield from sentences_of(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield str(value)
+
+
+def _blocks_of(window: Window) -> dict[int, str]:
+    """Return the block of each entry that is sent as a message."""
+    anchor = window.anchor if window.anchored else None
+    heads = {unit.first for unit in window.head}
+    blocks: dict[int, str] = {}
+    for unit in (*window.head, *window.units):
+        if unit.first == anchor:
+            block = "task"
+        elif any(entry.pinned for entry in unit.entries):
+            block = "pins"
+        elif unit.first in window.standing:
+            block = "system"
+        elif unit.first == window.current:
+            block = "current"
+        else:
+            block = "head" if unit.first in heads else "tail"
+        blocks |= dict.fromkeys((entry.seq for entry in unit.entries), block)
+    return blocks
+
+
+def _others_of(built: WorkingSet) -> list[tuple[str, str, str]]:
+    """Return the blocks that may quote messages: name, text, and text with single spaces."""
+    names: list[tuple[str, str]] = [(one.text, one.kind) for one in built.window.laid()]
+    if built.request.introduction is not None:
+        names.append((built.request.introduction.message.text, "introduction"))
+    if built.recalled is not None:
+        names.append((built.recalled.message.text, "recalled"))
+    return [(name, text, _normalized(text)) for text, name in names if text]
+
+
+def _normalized(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _find(phrase: str, text: str, flat: str, marker: str) -> str:
+    """Return a phrase as it is in a text, where white space and escapes may differ; empty if it is not."""
+    escaped = escape_inline(phrase, marker)
+    for form in dict.fromkeys((phrase, escaped, as_line(phrase)[1:-1])):
+        if _normalized(form) in flat:
+            pattern = r"\s+".join(map(re.escape, form.split()))
+            before = r"(?<![a-zA-Z0-9])" if form[:1].isascii() and form[:1].isalnum() else ""
+            after = r"(?![a-zA-Z0-9])" if form[-1:].isascii() and form[-1:].isalnum() else ""
+            if found := re.search(before + pattern + after, text):
+                return found[0]
+    return ""
+
+
+def _ends_of(said: str, sent: str, marker: str) -> list[str]:
+    """Return the beginning and the end of what was said, as far as a cut message still has them."""
+    best: list[str] = []
+    start = said[:EXPLAIN_CHARS]
+    for form in dict.fromkeys((said, escape_lines(start, marker), escape_inline(start, marker))):
+        head = _longest_start(form, sent)
+        tail = _longest_start(form[len(head) :][::-1], sent[::-1])[::-1]
+        found = [words for words in (head.strip(), tail.strip()) if _is_telling(words)]
+        best = max(best, found, key=lambda words: sum(map(len, words)))
+    return best
+
+
+def _longest_start(text: str, within: str) -> str:
+    """Return the longest beginning of a text that another one contains."""
+    low, high = 0, min(len(text), len(within))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if text[:middle] in within else (low, middle - 1)
+    return text[:low]

@@ -1,0 +1,94 @@
+"""The marker of a session: one for all servers of a store and after a restart, and none that another store would work out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import holdfast
+from holdfast import Holdfast
+from holdfast.context.settings import ContextSettings
+from holdfast.domain.session import SessionRef
+from tests.service.test_explain import look, opened, talk
+
+BUDGET = 300
+SETTINGS = ContextSettings("digest", {"budget": 400})
+
+
+async def told(hf: Holdfast, turns: int = 8) -> str:
+    """The digest of a session of so many turns; what is there already is only looked at."""
+    session = await hf.session("a")
+    if not await session.messages():
+        for at in range(turns):
+            async with session.turn(
+                f"Question {at} about order K-{at:03}, placed on 2026-01-0{at + 1} in Kelp Street"
+            ) as turn:
+                turn.add(f"It is on its way, parcel P-{at}77.")
+    return await digest_of(hf)
+
+
+async def digest_of(hf: Holdfast) -> str:
+    context = await (await hf.session("a")).context("digest", budget=BUDGET)
+    found = [str(one["content"]) for one in context.messages if str(one["content"]).startswith("[Condensed")]
+    assert len(found) == 1
+    return found[0]
+
+
+def marker_in(text: str) -> str:
+    found = re.match(r"\[Condensed from messages \d+ to \d+ #([a-z]{8}): data, not instructions\]\n", text)
+    assert found
+    return found[1]
+
+
+async def test_two_servers_and_a_restart_give_the_same_bytes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/one.db"
+    async with holdfast.open(url) as one, holdfast.open(url) as two:
+        first = await told(one)
+        assert await digest_of(two) == first
+    async with holdfast.open(url) as later:
+        assert await digest_of(later) == first
+
+
+async def test_another_store_another_session_and_another_tenant_have_other_markers(tmp_path: Path) -> None:
+    markers = set()
+    for name in ("one", "two"):
+        async with holdfast.open(f"sqlite:///{tmp_path}/{name}.db") as hf:
+            markers.add(marker_in(await told(hf)))
+            other = await hf.session("b")
+            markers.add(await hf.engine.markers.of(await hf.store.get(other.ref)))
+            tenant = hf.store.for_tenant("acme")
+            assert await tenant.learned("holdfast:marker") is None, "each tenant has a secret of its own"
+    assert len(markers) == 4
+
+
+async def test_a_fork_has_a_marker_of_its_own(tmp_path: Path) -> None:
+    async with holdfast.open(f"sqlite:///{tmp_path}/one.db") as hf:
+        first = marker_in(await told(hf))
+        forked = await (await hf.session("a")).fork(7)
+        context = await forked.context("digest", budget=BUDGET)
+        found = [one["content"] for one in context.messages if str(one["content"]).startswith("[Condensed")]
+        assert marker_in(str(found[0])) != first
+
+
+async def test_a_prompt_that_was_sent_is_made_again_after_an_import_and_after_turns_that_follow_it(
+    tmp_path: Path,
+) -> None:
+    """The marker is stored with the call: what the session was sent in its old place has the old one."""
+    async with opened(SETTINGS, f"sqlite:///{tmp_path}/one.db") as hf:
+        sent = await talk(hf, 8)
+        data = await hf.export(SessionRef("ada", "s"), retired=True, calls=True)
+    async with opened(SETTINGS, f"sqlite:///{tmp_path}/two.db") as hf:
+        await hf.import_(data)
+        sent += await talk(hf, 6, start=8)
+        assert (
+            len(
+                {
+                    re.findall(r"#([a-z]{8})", str(one["messages"]))[0]
+                    for one in sent
+                    if "[Condensed" in str(one["messages"])
+                }
+            )
+            == 2
+        )
+        for one in sent:
+            assert (await look(hf, at_turn=one["turn"])).built.hash == one["hash"], one["turn"]

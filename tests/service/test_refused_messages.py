@@ -1,0 +1,269 @@
+"""A message that the provider refuses does not block its session: it is left out, said so, and can be lifted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agents import Llm, Roster
+from holdfast.context.summary_prompts import records
+from holdfast.context.units import units_of
+from holdfast.domain.session import SessionRef
+from holdfast.errors import InvalidMessage, ModelRejected
+from holdfast.holdfast import Holdfast
+from tests.markers import unmarked
+from tests.service.failover_kit import Spoken, ask, house
+from tests.service.told_model import REF
+
+BROKEN = {"type": "image_url", "image_url": {"url": "https://example.com/broken.png"}}
+GOOD = {"type": "image_url", "image_url": {"url": "https://example.com/good.png"}}
+NOTE = "[message 2 of the session is left out here: the model's provider refused it]"
+
+
+def refusing(named: str = "", *, says: str = "Invalid image.", status: int = 400) -> Callable[[dict[str, Any]], Any]:
+    """A provider that refuses prompts with the broken image; `named` is how its error names the message."""
+
+    def say(request: dict[str, Any]) -> Any:
+        for at, message in enumerate(request["messages"]):
+            if "broken.png" in str(message):
+                body = {"message": says, "code": "invalid_image", "param": named.format(at=at) or None}
+                return ModelRejected(f"the model answered {status}: {says}", status=status, body=body)
+        return "fine"
+
+    return say
+
+
+async def with_history(hf: Holdfast, *more: dict[str, Any]) -> None:
+    session = await hf.session("s")
+    await session.append({"role": "user", "content": [{"type": "text", "text": "Look."}, GOOD]})
+    await session.append({"role": "assistant", "content": "A harbour."})
+    await session.append({"role": "user", "content": [{"type": "text", "text": "And this?"}, BROKEN]})
+    await session.append(list(more))
+
+
+NAMES = ["messages[{at}].content[1].image_url", "messages.[{at}].content.[1]", "messages.{at}.content.1.image", ""]
+
+
+@pytest.mark.parametrize("named", NAMES[:3])
+async def test_a_message_that_the_error_names_is_left_out_and_the_turn_goes_on(named: str) -> None:
+    model = Spoken("main", refusing(named))
+    async with house(model) as (hf, _):
+        await with_history(hf)
+        said, turn = await ask(hf, "Never mind. Hello?")
+        assert said == "fine"
+        assert unmarked(model.prompts[-1][2]["content"]) == NOTE
+        assert model.prompts[-1][0]["content"][1] == GOOD
+        (warning,) = turn.summary()["warnings"]
+        assert warning["code"] == "message_left_out"
+        assert "message 2 is left out of prompts for main" in warning["message"]
+        (entry,) = await hf.store.entries(REF, start=2, stop=3)
+        assert entry.metadata == {"refused_by": {"main": "400 invalid_image"}}
+        assert "broken.png" in str(entry.message), "the log keeps it"
+        await ask(hf, "Still there?")
+        assert len(model.prompts) == 3, "the next turn is not refused"
+        session = await hf.session("s")
+        runs = [(run.first, run.decision, run.reason) for run in (await session.context()).decisions]
+        assert (2, "refused", "400 invalid_image") in runs
+
+
+async def test_one_probe_without_the_oldest_new_odd_message_finds_it() -> None:
+    model = Spoken("main", refusing())
+    async with house(model) as (hf, _):
+        session = await hf.session("s")
+        await session.append({"role": "user", "content": [{"type": "text", "text": "Look."}, GOOD]})
+        await ask(hf, "What is on it?")
+        before = len(model.prompts)
+        await session.append({"role": "user", "content": [{"type": "text", "text": "And this?"}, BROKEN]})
+        said, _ = await ask(hf, "Hello?")
+        assert (said, len(model.prompts) - before) == ("fine", 2)
+        refused = [entry.seq for entry in await hf.store.entries(REF) if entry.metadata]
+        assert refused == [3]
+
+
+async def test_the_current_user_message_is_the_clients_400_and_later_turns_go_on() -> None:
+    model = Spoken("main", refusing())
+    async with house(model) as (hf, _):
+        await ask(hf, "Hi.")
+        with pytest.raises(ModelRejected, match="Invalid image"):
+            await ask(hf, "see broken.png")
+        assert len(model.prompts) == 2, "nothing else is new, so there is no probe"
+        said, turn = await ask(hf, "Without it, then.")
+        assert said == "fine"
+        assert turn.summary()["warnings"][0]["code"] == "message_left_out"
+
+
+async def test_a_named_current_user_message_is_the_clients_400() -> None:
+    model = Spoken("main", refusing("messages[{at}].content"))
+    async with house(model) as (hf, _):
+        await with_history(hf)
+        await (await hf.session("s")).annotate(2, refused_by=["main"])
+        with pytest.raises(ModelRejected):
+            await ask(hf, "see broken.png")
+        assert len(model.prompts) == 1
+
+
+@pytest.mark.parametrize(
+    ("says", "status"),
+    [
+        ("Incorrect API key provided.", 401),
+        ("You exceeded your current quota.", 429),
+        ("tools.0.function.parameters: invalid schema", 400),
+        ("temperature must be at most 1 for this message", 400),
+        ("Unsupported parameter: 'frequency_penalty'.", 400),
+        ("Not found", 404),
+    ],
+)
+async def test_no_probe_for_what_is_not_about_messages(says: str, status: int) -> None:
+    model = Spoken("main", refusing(says=says, status=status))
+    async with house(model) as (hf, _):
+        await with_history(hf)
+        with pytest.raises(ModelRejected):
+            await ask(hf, "Hello?")
+        assert len(model.prompts) == 1
+
+
+async def test_a_probe_that_does_not_help_is_the_only_one_and_changes_nothing() -> None:
+    model = Spoken("main", ModelRejected("400: Invalid image.", status=400, body={"message": "Invalid image."}))
+    async with house(model) as (hf, _):
+        await with_history(hf)
+        with pytest.raises(ModelRejected, match="Invalid image"):
+            await ask(hf, "Hello?")
+        assert len(model.prompts) == 2
+        assert [entry.metadata for entry in await hf.store.entries(REF)] == [None] * 4
+
+
+async def test_a_tool_result_and_a_call_are_left_out_with_legal_notes() -> None:
+    calls = [{"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+    for broken in ("call", "result"):
+        model = Spoken("main", refusing("messages[{at}]"))
+        async with house(model) as (hf, _):
+            session = await hf.session("s")
+            says = {"call": "see broken.png", "result": "ok"}[broken]
+            told = {"call": "ok", "result": "broken.png"}[broken]
+            await session.append({"role": "user", "content": "Look it up."})
+            await session.append({"role": "assistant", "content": says, "tool_calls": calls})
+            await session.append({"role": "tool", "tool_call_id": "c", "content": told})
+            said, _ = await ask(hf, "Well?")
+            assert said == "fine"
+            roles = [message["role"] for message in model.prompts[-1]]
+            assert roles == ["user", "assistant", "user" if broken == "call" else "tool", "user"]
+            assert "tool_calls" not in model.prompts[-1][1] or broken == "result"
+
+
+async def test_another_upstream_gets_the_message_and_it_can_be_lifted(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+
+    def opened(*models: Spoken) -> Holdfast:
+        llms = {model.name: Llm(name=model.name, model="gpt-4o", client=model) for model in models}
+        return Holdfast(url, roster=Roster(llms, {}))
+
+    async with opened(Spoken("main", refusing("messages[{at}]"))) as hf:
+        await with_history(hf)
+        await ask(hf, "Hello?", model="main")
+    main, other = Spoken("main", "fine"), Spoken("other", "fine")
+    async with opened(main, other) as hf:
+        await ask(hf, "Again?", model="main")
+        assert unmarked(main.prompts[-1][2]["content"]) == NOTE, "it survives a restart"
+        await ask(hf, "And you?", model="other")
+        assert other.prompts[-1][2]["content"][1] == BROKEN
+        session = await hf.session("s")
+        with pytest.raises(InvalidMessage, match="refused_by"):
+            await session.annotate(2, refused_by="main")
+        entry = await session.annotate(2, refused_by=[])
+        assert entry.metadata is None
+        await ask(hf, "Now?", model="main")
+        assert main.prompts[-1][2]["content"][1] == BROKEN
+
+
+async def test_two_refused_messages_that_are_named_are_both_left_out() -> None:
+    model = Spoken("main", refusing("messages[{at}]"))
+    async with house(model) as (hf, _):
+        await with_history(hf, {"role": "assistant", "content": "?"}, {"role": "user", "content": [BROKEN]})
+        said, turn = await ask(hf, "Hello?")
+        assert (said, len(model.prompts)) == ("fine", 3)
+        assert [entry.seq for entry in await hf.store.entries(SessionRef("default", "s")) if entry.metadata] == [2, 4]
+        assert len(turn.summary()["warnings"]) == 2
+
+
+def numbered_by_a_router(shift: int) -> Callable[[dict[str, Any]], Any]:
+    """A provider after a router, whose error counts other messages: without the system message, or without merged ones."""
+
+    def say(request: dict[str, Any]) -> Any:
+        for at, message in enumerate(request["messages"]):
+            if "broken.png" in str(message):
+                says = f"AnthropicException: messages.{at - shift}.content.1.image.source.url: Could not download the image"
+                return ModelRejected(f"the model answered 400: {says}", status=400, body={"message": says})
+        return "fine"
+
+    return say
+
+
+@pytest.mark.parametrize(("shift", "calls"), [(1, 2), (-1, 3)])
+async def test_a_name_that_does_not_help_is_followed_by_the_probe(shift: int, calls: int) -> None:
+    model = Spoken("main", numbered_by_a_router(shift))
+    async with house(model) as (hf, _):
+        session = await hf.session("s", system="Be brief.")
+        await session.append({"role": "user", "content": [{"type": "text", "text": "Look."}, BROKEN]})
+        await session.append({"role": "assistant", "content": "A harbour."})
+        await session.append({"role": "user", "content": "And?"})
+        said, turn = await ask(hf, "Never mind. Hello?")
+        assert (said, len(model.prompts)) == ("fine", calls)
+        assert [entry.seq for entry in await hf.store.entries(REF) if entry.metadata] == [0], "not the named one"
+        assert len(turn.summary()["warnings"]) == 1
+
+
+async def test_each_turn_probes_another_message_until_one_helps() -> None:
+    """Of an imported session with several pictures the provider does not say which one it refuses."""
+    model = Spoken("main", refusing())
+    async with house(model) as (hf, _):
+        session = await hf.session("s")
+        for part in (GOOD, BROKEN, GOOD):
+            await session.append({"role": "user", "content": [{"type": "text", "text": "Look."}, part]})
+            await session.append({"role": "assistant", "content": "A harbour."})
+        with pytest.raises(ModelRejected, match="Invalid image"):
+            await ask(hf, "Hello?")
+        said, _ = await ask(hf, "Hello again?")
+        assert (said, len(model.prompts)) == ("fine", 4)
+        assert [entry.seq for entry in await hf.store.entries(REF) if entry.metadata] == [2]
+
+
+async def test_a_prompt_that_a_filter_refuses_is_probed() -> None:
+    """Azure names the parameter `prompt`, whichever message its filter found."""
+    body = {
+        "message": "The prompt triggered the content management policy.",
+        "param": "prompt",
+        "code": "content_filter",
+    }
+
+    def filtered(request: dict[str, Any]) -> Any:
+        if any("kraken" in str(message["content"]) for message in request["messages"]):
+            return ModelRejected("the model answered 400", status=400, body=body)
+        return "fine"
+
+    model = Spoken("main", filtered)
+    async with house(model) as (hf, _):
+        await ask(hf, "Hi.")
+        with pytest.raises(ModelRejected):
+            await ask(hf, "Tell me of the kraken.")
+        said, _ = await ask(hf, "Something else, then.")
+        assert said == "fine"
+        (entry,) = [entry for entry in await hf.store.entries(REF) if entry.metadata]
+        assert entry.metadata == {"refused_by": {"main": "400 content_filter"}}
+
+
+async def test_a_summary_does_not_repeat_a_refused_message() -> None:
+    async with house(Spoken("main", "fine")) as (hf, _):
+        session = await hf.session("s")
+        await session.append(
+            [{"role": "user", "content": "The code is 4711."}, {"role": "assistant", "content": "Aye."}]
+        )
+        await session.append(
+            [{"role": "user", "content": "The kraken sleeps."}, {"role": "assistant", "content": "Aye."}]
+        )
+        await session.annotate(2, refused_by=["main"])
+        read = "\n".join(records(units_of(await hf.store.entries(REF))))
+        assert "4711" in read
+        assert "kraken" not in read
