@@ -97,6 +97,16 @@ MARKS: Final = 1000
 """Digests that are looked for in the logs of a user at once."""
 SIGHTINGS: Final = 64
 """Most places that one of them is told to stand at: the newest sessions first."""
+COMPARED_SESSIONS: Final = 8
+"""Sessions whose tool messages, state and artifacts are compared for a user that is not identified; more count as different."""
+COMPARED_MESSAGES: Final = 1000
+"""Messages, or artifacts, of each of them; a longer log counts as different."""
+REMATCHES: Final = 8
+"""Times that a request without `session_id` is matched again because another one was faster; then it gets a session of its own."""
+RETRIES: Final = 10_000
+"""Requests of official SDKs that a process remembers, to recognize them when they are sent again; the oldest go."""
+RETRY_MILLISECONDS: Final = 600_000
+"""For how long."""
 INTERRUPTED_BEHIND: Final = 1000
 """Messages behind a reply that may still be interrupted: what stands behind it is written again."""
 TURNS_WAITING: Final = 256
@@ -107,6 +117,14 @@ FALLBACKS: Final = 16
 """Models that stand in for another."""
 MODEL_EVENT_BYTES: Final = 16 * MIB
 """Longest event of a model's stream, or whole answer that is not streamed: a generated image in base64 fits."""
+MODEL_STREAM_BYTES: Final = 128 * MIB
+"""All that an upstream sends for one reply, the JSON around each piece included."""
+MODEL_REPLY_BYTES: Final = 24 * MIB
+"""What a reply says as JSON: text, reasoning and arguments of calls. A stored message may have `MESSAGE_BYTES`."""
+MODEL_REPLY_PARTS: Final = 4_000
+"""Choices, calls of tools and blocks of one reply, all together."""
+MODEL_TRAILING_CHUNKS: Final = 1_000
+"""Pieces of a reply before its first word and after its end, each."""
 UPSTREAMS: Final = 1000
 """Upstreams of which a process remembers how they are doing."""
 MODELS_LEARNED: Final = 1000
@@ -275,6 +293,40 @@ RECALL_VECTOR_SECONDS: Final = 0.6
 """How much of that the vector of the query may take."""
 RECALL_FRESH_SECONDS: Final = 0.1
 """The same of what the user has just said in other sessions, and the index has not yet."""
+SESSION_RECALL_SECONDS: Final = 0.02
+"""How long a prompt waits for what is recalled of its own session; then it goes on without."""
+SESSION_RECALL_ENTRIES: Final = 512
+"""Entries that are analysed at once for that, the newest; older ones are found by the index."""
+SESSION_RECALL_CHARS: Final = 400_000
+"""Characters of entries after which no further ones are analysed at once."""
+SESSION_RECALL_WAITS: Final = 32
+"""Entries up to which a prompt waits for that; for more of them the index is asked meanwhile, if there is one."""
+SESSION_RECALL_INLINE: Final = 1_000
+"""Sentences of a table that is searched on the event loop (1 to 2 ms); a larger one is searched in a thread."""
+SESSION_RECALL_TABLES: Final = 64
+"""Sessions of which a process remembers an analysis for that, of a tenant: up to 1 MB each."""
+SNIPPET_CHARS: Final = 200_000
+"""Characters of a hit that are looked through for its snippet: of a longer one the head and the tail."""
+SNIPPET_WORDS: Final = 1_000
+"""Words of a hit that are stemmed for its snippet where it has more than `SNIPPET_WHOLE_CHARS`."""
+SNIPPET_WHOLE_CHARS: Final = 8_000
+"""Characters up to which every word of a hit is stemmed; of a longer one those that begin like a word of the query."""
+SEARCH_CHARS: Final = 2_000_000
+"""Characters that one search looks through for all its snippets; hits after that are shown by their beginning."""
+SEARCH_WORDS: Final = 20_000
+"""Words that one search stems for all its snippets."""
+SEARCH_INLINE_CHARS: Final = 4_000
+"""Characters of hits, all together, that are analysed on the event loop; more are analysed in a thread."""
+INLINE_MESSAGES: Final = 500
+"""Messages that are read, converted or written on the event loop; more are in a thread."""
+INLINE_BODY_BYTES: Final = 16 * 1024
+"""Body of a request whose messages are read on the event loop; those of a larger one are in a thread."""
+CPU_THREADS: Final = 4
+"""Threads for CPU work (counting, building prompts, analysing texts, reading large bodies), shared by all principals."""
+CPU_THREADS_OF_TENANT: Final = 3
+"""How many of them the principals of one tenant use together."""
+CPU_THREADS_OF_PRINCIPAL: Final = 2
+"""How many of them one principal uses."""
 MCP_TOOLS: Final = 500
 """Tools of an MCP server that are offered."""
 MCP_SCHEMA_BYTES: Final = 64 * 1024
@@ -347,7 +399,55 @@ KEYS_REMEMBERED: Final = 10_000
 PARAMETERS: Final = 50
 """Query parameters of a request."""
 BODIES: Final = 4
-"""How many bodies of the largest size are held in memory at once; further ones wait."""
+"""How many bodies of the largest size are held in memory at once; further ones wait. A principal may hold half of that room."""
+BODY_STALL_SECONDS: Final = 5.0
+"""How long a body of more than 64 KiB may bring less than `BODY_STALL_BYTES`; then it is refused."""
+BODY_STALL_BYTES: Final = 16 * 1024
+"""See `BODY_STALL_SECONDS`."""
+DRAIN_BYTES: Final = 8 * MIB
+"""What is read of a body after its response was sent, before the connection is closed."""
+DRAIN_SECONDS: Final = 5.0
+"""How long that is read."""
+CALL_LOOKBACK: Final = 256
+"""Messages in which the call is looked for that a late result answers."""
+CLIENTS_REMEMBERED: Final = 8
+"""Client programs of which a session remembers that they send whole conversations; the oldest is forgotten first."""
+TURN_WARNINGS: Final = 20
+"""Warnings that the response to a turn has at most; further ones are neither returned nor logged."""
+REFUSED_A_TURN: Final = 8
+"""Messages that one turn finds out to be refused by its upstream; with more of them the client gets the error."""
+SYSTEM_IN_FORCE: Final = 16
+"""System messages in a row, inside a log, that stay in its prompts together; the newest of them."""
+VIDEO_FRAMES: Final = 8
+"""Frames of a video that are sent as images to a model that takes images and no videos, evenly chosen."""
+LEFT_OUT_EXPLAINED: Final = 100
+"""Newest messages of a view that no prompt has, whose reason `explain` knows; an older one counts as evicted or compacted."""
+EXPLAIN_MATCHES: Final = 50
+"""Messages that one explanation explains."""
+EXPLAIN_QUERY_CHARS: Final = 200
+"""The text that explained messages contain."""
+EXPLAIN_SCANNED: Final = 10_000
+"""Messages of a session that one explanation searches for its text; the next page goes on."""
+EXPLAIN_REBUILT: Final = 5_000
+"""Messages of a session up to which an explanation rebuilds its prompts; of a longer one it knows the recorded frontiers."""
+EXPLAIN_REBUILT_TOKENS: Final = 1_000_000
+"""Tokens of a session up to which it does that."""
+EXPLAIN_BUDGETED: Final = 2_000
+"""Messages of a session up to which an explanation tries which budget would keep a message."""
+EXPLAIN_BUDGETED_TOKENS: Final = 300_000
+"""Tokens of a session up to which it does that."""
+EXPLAIN_CHARS: Final = 200_000
+"""Characters of a message, the first ones, whose sentences are looked for in digests and other blocks."""
+EXPLAIN_PHRASES: Final = 500
+"""Sentences or values of a message that are looked for there."""
+EXPLAIN_EXCERPTS: Final = 20
+"""Pieces of a message that were found in a prompt, and are returned."""
+EXPLAIN_TEXT_CHARS: Final = 200
+"""Characters of an explained message that are returned with it."""
+FACT_PINS: Final = 100
+"""Pinned standing facts of a session."""
+FACT_DROPS: Final = 500
+"""Dropped standing facts of a session."""
 ERROR_CHARS: Final = 2000
 """Longest text of an error: it may quote what was sent."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.errors import ModelProtocolError
+from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.collect import as_chunks
 from holdfast.models.failures import error_object, failed, is_error, scrubbed
@@ -63,7 +63,7 @@ class AnswerReader:
         try:
             events = self._events.feed(data)
         except EventTooLong as exc:
-            raise ModelProtocolError(f"{self._where} sent too much at once: {exc}") from exc
+            raise ModelReplyTooLarge(f"{self._where} sent too much at once: {exc}") from exc
         yield from self._chunks(events)
 
     def end(self) -> Iterator[dict[str, Any]]:
@@ -103,7 +103,7 @@ class AnswerReader:
     def _keep(self, data: bytes) -> None:
         self._size += len(data)
         if self._size > self._limit:
-            raise ModelProtocolError(f"{self._where} sent an answer longer than {self._limit:,} bytes")
+            raise ModelReplyTooLarge(f"{self._where} sent an answer longer than {self._limit:,} bytes")
         self._json.append(data)
 
     def _whole(self, data: bytes) -> Iterator[dict[str, Any]]:

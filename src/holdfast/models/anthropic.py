@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Unpack
 from urllib.parse import urlsplit
 
+from holdfast.accounting import run_cpu
 from holdfast.models.answer import AnswerReader
 from holdfast.models.anthropic_access import HOST, credentials_of, headers_of, path_of
 from holdfast.models.anthropic_stream import Json, MessageReader, ReplyChunks
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.http import address_of, checked_headers
-from holdfast.off_loop import off_loop
 from holdfast.wire.anthropic_request import betas_in, body_to
 
 GOES_ON: Final = 10
@@ -59,7 +59,7 @@ class AnthropicModel(UpstreamClient):
 
     async def _prepared(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         long = len(request.get("messages") or ()) >= THREAD_MESSAGES
-        return await off_loop(self._call, request, headers, long=long)
+        return await run_cpu(self._call, request, headers, long=long)
 
     def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         named = request if self._model is None else {**request, "model": self._model}

@@ -203,7 +203,10 @@ class ReplyChunks:
             if self._block["type"] == "tool_use" and delta["partial_json"]:
                 yield self._call({"function": {"arguments": delta["partial_json"]}})
         elif kind == "citations_delta":
-            self._block["citations"] = [*(self._block.get("citations") or ()), delta["citation"]]
+            citations = self._block.get("citations")
+            if not isinstance(citations, list):
+                citations = self._block["citations"] = []
+            citations.append(delta["citation"])
         elif kind == "compaction_delta":
             self._block |= {name: value for name, value in delta.items() if name != "type"}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 import random as random_numbers
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 import msgspec
 
-from holdfast.errors import InvalidRequest, ModelError, ModelProtocolError, ModelUnavailable
-from holdfast.limits import MODEL_EVENT_BYTES
+from holdfast.errors import InvalidRequest, ModelError, ModelProtocolError, ModelReplyTooLarge, ModelUnavailable
+from holdfast.limits import MODEL_EVENT_BYTES, MODEL_STREAM_BYTES
 from holdfast.models.failures import error_from, failed, worth_retrying
 from holdfast.models.http import SECRET_HEADERS, proxy_for
 from holdfast.models.retiring import close_behind
@@ -39,10 +40,17 @@ DRAIN_SECONDS: Final = 0.1
 ERROR_BODY_BYTES: Final = 1024 * 1024
 ERROR_BODY_SECONDS: Final = 10.0
 DNS_SECONDS: Final = 60
-PIECE_BYTES: Final = 64 * 1024
+PIECE_BYTES: Final = 16 * 1024
 """Read of an answer at once: behind a client that reads slowly, this much of it lies decoded."""
+CHUNKS_AT_ONCE: Final = 16
+"""Chunks of an answer that are passed on before other tasks run: some milliseconds."""
 BODY_IN_ONE: Final = 512 * 1024
 """Bytes; longer request bodies are written piece by piece, so that other tasks run in between."""
+
+
+def load_http() -> None:
+    """Import aiohttp, so that the first call of a model does not: it takes tenths of a second of the event loop."""
+    import aiohttp  # noqa: F401
 
 
 class Options(TypedDict, total=False):
@@ -54,6 +62,7 @@ class Options(TypedDict, total=False):
     max_retries: int
     max_connections: int
     max_event_bytes: int
+    max_stream_bytes: int
     sleep: Callable[[float], Awaitable[object]]
     random: Callable[[], float]
 
@@ -78,6 +87,7 @@ class UpstreamClient(ABC):
             tried again: the upstream may still be at work, and be paid for it.
         max_connections: at most so many calls at once; further ones wait, up to `connect_timeout`.
         max_event_bytes: longest event, or whole answer that is not streamed; 16 MiB.
+        max_stream_bytes: all that is sent for one reply; 128 MiB.
         sleep, random: how to wait and how to jitter; for tests.
     """
 
@@ -94,6 +104,7 @@ class UpstreamClient(ABC):
         max_retries: int = 2,
         max_connections: int = 1000,
         max_event_bytes: int = MODEL_EVENT_BYTES,
+        max_stream_bytes: int = MODEL_STREAM_BYTES,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
@@ -106,6 +117,7 @@ class UpstreamClient(ABC):
         self._max_retries = max_retries
         self._max_connections = max_connections
         self._max_event_bytes = max_event_bytes
+        self._max_stream_bytes = max_stream_bytes
         self._sleep = sleep
         self._random = random
         self._pool: aiohttp.ClientSession | None = None
@@ -135,13 +147,22 @@ class UpstreamClient(ABC):
         """
         call = await self._prepared(request, headers or {})
         answer: AnswerReader | None = self._reader(call)
+        left = self._max_stream_bytes
         while answer is not None:
-            response = await self._respond(call)
+            response, deadline = await self._respond(call)
             try:
                 while not answer.done:
-                    data = await self._read(response)
-                    for chunk in answer.feed(data) if data else answer.end():
+                    data = await self._read_before(response, deadline)
+                    left -= len(data)
+                    if left < 0:
+                        message = f"{self._where} sent more than {self._max_stream_bytes:,} bytes for one reply"
+                        raise ModelReplyTooLarge(message)
+                    for at, chunk in enumerate(answer.feed(data) if data else answer.end(), 1):
                         yield chunk
+                        if at % CHUNKS_AT_ONCE == 0:  # each passes through the whole turn: others come first
+                            await asyncio.sleep(0)
+                    if len(data) == PIECE_BYTES:  # there may be more at once
+                        await asyncio.sleep(0)
                 await _drain(response)
             finally:
                 # Closes the connection, unless the response was read to its end. Nothing to wait for: this must also work
@@ -179,13 +200,17 @@ class UpstreamClient(ABC):
         del answer
         return call, None
 
-    async def _respond(self, call: PreparedRequest) -> aiohttp.ClientResponse:
-        """A response that begins well; attempts that fail before that are repeated as far as it is allowed."""
-        attempt = 0
+    async def _respond(self, call: PreparedRequest) -> tuple[aiohttp.ClientResponse, float]:
+        """A response that begins well, and the loop's time by which it has to end.
+
+        Attempts that fail before that are repeated as far as it is allowed.
+        """
+        attempt, now = 0, asyncio.get_running_loop().time
         while True:
+            deadline = now() + (math.inf if self._total_timeout is None else self._total_timeout)
             outcome = await self._send(call)
             if not isinstance(outcome, _Failure):
-                return outcome
+                return outcome, deadline
             pause = self._pause(outcome, attempt)
             if pause is None:
                 error, cause = outcome.error, outcome.cause
@@ -239,6 +264,12 @@ class UpstreamClient(ABC):
         body = error_from(bytes(data), secrets)
         error = failed(response.status, body, where=self._where, headers=response.headers)
         return _Failure(error, again=worth_retrying(error, response.headers))
+
+    async def _read_before(self, response: aiohttp.ClientResponse, deadline: float) -> bytes:
+        """`_read`, in the time of the attempt. aiohttp's own timer never rings while there is always more to read."""
+        if asyncio.get_running_loop().time() >= deadline:
+            raise self._too_slow(TimeoutError())
+        return await self._read(response)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         """What has arrived; empty at the end, also at one that came too early, which the reader will notice."""

@@ -10,7 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.errors import ModelProtocolError
+import msgspec
+
+from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
+from holdfast.limits import MODEL_REPLY_BYTES, MODEL_REPLY_PARTS, MODEL_TRAILING_CHUNKS
 from holdfast.wire.openai import call_continued
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ KEPT: Final = frozenset({"id", "type", "role", "name", "index", "format", "url",
 """Strings inside a delta that are sent whole, by some providers again and again: the first stays."""
 STREAM_ONLY: Final = frozenset({"obfuscation"})
 """Fields of a chunk that mean nothing once the stream is over: padding against traffic analysis."""
+_PIECES_JOINED: Final = 1_024
+_encode = msgspec.json.Encoder(enc_hook=str).encode
 WORDS: Final = re.compile(r"\s*\S+\s*|\s+")
 
 
@@ -45,7 +50,7 @@ async def opening(chunks: AsyncIterable[dict[str, Any]]) -> AsyncGenerator[dict[
     async for chunk in chunks:
         if held is not None:
             held.append(chunk)
-            if not _says(chunk):
+            if len(held) < MODEL_TRAILING_CHUNKS and not _says(chunk):
                 continue
             for earlier in held:
                 yield earlier
@@ -114,6 +119,7 @@ class Collector:
     def __init__(self) -> None:
         self._top: dict[str, Any] = {}
         self._choices: dict[int, _Choice] = {}
+        self._size = 0
 
     @property
     def finished(self) -> bool:
@@ -130,11 +136,16 @@ class Collector:
         return _plain(told) if isinstance(told, dict) else None
 
     def add(self, chunk: dict[str, Any]) -> None:
-        """Take in one chunk; anything in it that is not of the expected type is passed over."""
+        """Take in one chunk; anything in it that is not of the expected type is passed over.
+
+        Raises:
+            ModelReplyTooLarge: the reply would have more than `MODEL_REPLY_BYTES` or `MODEL_REPLY_PARTS`; the chunk is not taken in.
+        """
         for key, value in chunk.items():
             if key == "choices":
                 for choice in value if isinstance(value, list) else ():
                     if isinstance(choice, dict):
+                        self._measure(choice)
                         self._add_choice(choice)
             elif key not in STREAM_ONLY and key != "object":
                 self._add_top(key, value)
@@ -167,6 +178,19 @@ class Collector:
         if key not in self._top or (value is not None and not fixed):
             self._top[key] = _started(value, growing=False)
 
+    def _measure(self, choice: dict[str, Any]) -> None:
+        """Count what a chunk says, hidden reasoning and arguments included, before it is kept."""
+        # What a chunk says beside its delta is replaced by the next one's.
+        said = choice.get("delta", choice.get("message"))
+        try:
+            self._size += len(_encode(said))
+        except UnicodeEncodeError:  # half a character, of a model of one's own
+            self._size += len(repr(said))
+        if self._size > MODEL_REPLY_BYTES:
+            raise ModelReplyTooLarge(f"the model's reply has more than {MODEL_REPLY_BYTES:,} bytes")
+        if len(self._choices) + sum(one.parts for one in self._choices.values()) > MODEL_REPLY_PARTS:
+            raise ModelReplyTooLarge(f"the model's reply has more than {MODEL_REPLY_PARTS:,} choices, calls and blocks")
+
     def _add_choice(self, choice: dict[str, Any]) -> None:
         index = choice.get("index")
         index = index if isinstance(index, int) else 0
@@ -185,6 +209,11 @@ class _Choice:
         self.message: dict[str, Any] = {}
         self.calls: list[dict[str, Any]] = []
         self.positions: list[int] = []
+
+    @property
+    def parts(self) -> int:
+        """Calls, and items of lists in the message."""
+        return len(self.calls) + sum(len(value) for value in self.message.values() if isinstance(value, list))
 
     def add(self, choice: dict[str, Any]) -> None:
         # Some send the message so far beside each delta, some a message in place of the last delta.
@@ -232,10 +261,23 @@ class _Choice:
 class _Pieces:
     """A string while it grows. Joined once, at the end: adding to a long string would copy it each time."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("_joined", "_latest")
 
     def __init__(self, first: str) -> None:
-        self.parts = [first]
+        self._joined: list[str] = []
+        self._latest = [first]
+
+    def append(self, piece: str) -> None:
+        """Add a piece. Many small ones are joined now and then: each alone takes 60 bytes of memory."""
+        self._latest.append(piece)
+        if len(self._latest) >= _PIECES_JOINED:
+            self._joined.append("".join(self._latest))
+            self._latest.clear()
+
+    @property
+    def text(self) -> str:
+        """The whole string."""
+        return "".join([*self._joined, *self._latest])
 
 
 def _merge_field(target: dict[str, Any], key: str, new: Any, *, growing: bool = True) -> None:
@@ -245,14 +287,14 @@ def _merge_field(target: dict[str, Any], key: str, new: Any, *, growing: bool = 
         if new is not None or key not in target:
             target[key] = _started(new, key, growing=growing)
     elif isinstance(old, _Pieces) and isinstance(new, str):
-        old.parts.append(new)
+        old.append(new)
     elif isinstance(old, dict) and isinstance(new, dict):
         for inner, value in new.items():
             _merge_field(old, inner, value, growing=growing)
     elif isinstance(old, list):
         _extend(old, new, growing=growing)
     elif isinstance(old, _Pieces) and isinstance(new, list):
-        text = "".join(old.parts)  # Magistral: text first, parts later, or the other way round
+        text = old.text  # Magistral: text first, parts later, or the other way round
         target[key] = [{"type": "text", "text": text}] if text else []
         _extend(target[key], new, growing=growing)
     elif new is not None and not (growing and key in KEPT and old != ""):
@@ -295,7 +337,7 @@ def _started(value: Any, key: str = "", *, growing: bool = True) -> Any:
 def _plain(value: Any) -> Any:
     """`value` with its strings joined; a copy all through."""
     if isinstance(value, _Pieces):
-        return "".join(value.parts)
+        return value.text
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.lowlevel
 import msgspec
 
-from holdfast.context.recalled import OPENING
+from holdfast.accounting import run_cpu
+from holdfast.context.recalled import OPENING, SESSION_OPENING
 from holdfast.models.collect import as_chunks
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _CONDENSED: Final = ("[Condensed from messages ", "[Summary of messages ")
 """How the message begins that stands for a part no longer sent; see `holdfast.context.digest.pool` and `holdfast.context.summaries`."""
 _ATTRIBUTED: Final = "[agent "
 """How the message begins in which an agent is told what another one said or did; see `holdfast.context.perspective`."""
-_RECALLED: Final = OPENING.partition(":")[0]
+_RECALLED: Final = tuple(label.partition(":")[0] for label in (OPENING, SESSION_OPENING))
 """How the message begins that tells what was recalled for the turn."""
 _SEE: Final = re.compile(r"\W*what (?:do|can) you see\W*", re.IGNORECASE)
 _HELP: Final = re.compile(r"\W*help\W*", re.IGNORECASE)
@@ -81,7 +82,8 @@ class OfflineModel:
         self, request: Request, *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
         """See `Model.stream`. Word by word; raises nothing."""
-        for chunk in as_chunks(self._completion(request), by_word=True):
+        # It counts the whole prompt, as a real model's provider does elsewhere.
+        for chunk in as_chunks(await run_cpu(self._completion, request), by_word=True):
             await anyio.lowlevel.checkpoint()
             yield chunk
 
@@ -125,7 +127,7 @@ class _Prompt:
         return [
             text
             for message in self.messages
-            if message.get("role") in roles and not (text := _text(message)).startswith((*_CONDENSED, _RECALLED))
+            if message.get("role") in roles and not (text := _text(message)).startswith((*_CONDENSED, *_RECALLED))
         ]
 
     @property

@@ -80,6 +80,8 @@ def check(user_id: Any, query: Any, asked: Asked) -> None:
             raise InvalidRequest(f"{name} must be one of {told}, not {value!r:.80}", param=name)
     check_whole(asked.limit, "limit", 1, SEARCH_RESULTS)
     check_whole(asked.neighbours, "neighbours", 0, SEARCH_NEIGHBOURS)
+    if not isinstance(asked.after, str | None):
+        raise InvalidRequest(f"after must be a cursor, not {type(asked.after).__name__}", param="after")
     _check_times(asked)
 
 

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 import anyio
 import msgspec
 
+from holdfast.accounting import run_cpu
+from holdfast.domain.refusals import refusals_of
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, SessionNotFound
+from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, SessionNotFound, StoreCorrupt
 from holdfast.indexes.feeding import words_of
+from holdfast.limits import SEARCH_INLINE_CHARS
 from holdfast.recall.base import (
     NEAREST,
     Candidate,
@@ -34,82 +39,29 @@ from holdfast.recall.base import (
 )
 from holdfast.recall.questions import Question, question_of
 from holdfast.recall.ranking import Hit, Parts, Ranking
-from holdfast.recall.snippets import snippet_of
+from holdfast.recall.snippets import Effort, Snippet, bounded_text, snippet_of
 from holdfast.recall.typos import corrected, guesses
 from holdfast.search.asking import Asked, check
 from holdfast.search.paging import Place, cursor_of, order_of, place_in
+from holdfast.search.results import SearchHit, SearchNeighbour, SearchResults
+from holdfast.search.twins import LeaveOut, drop_twins
 
 _log: Final = logging.getLogger("holdfast.search")
+WITHOUT_VECTORS: Final = "some messages have no vector yet: they are found by their words alone"
 RANKED: Final = 50
 """Hits for which neighbours that match nothing themselves are looked up: the same for all pages, so that their order is one."""
 _READ_AT_ONCE: Final = 16
 """Entries that are read from the log at once."""
 _TOLD: Final = 8
 """Sessions that the index is told to look at again by one search."""
+_LONG_QUERY: Final = 500
+"""Characters of a query that is analysed in a thread."""
 _AROUND: Final = 6
 """Entries that are read for each neighbour, as results of tools stand between."""
 
 
-class SearchNeighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """A message before or behind a hit."""
-
-    seq: int
-    turn_id: int
-    role: str
-    agent: str | None
-    name: str | None
-    timestamp: int
-    text: str
-
-
-class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that answers."""
-
-    session_id: str
-    seq: int
-    turn_id: int
-    role: str
-    agent: str | None
-    name: str | None
-    """Who spoke, where several do."""
-    timestamp: int
-    score: float
-    """The higher, the better; comparable within one search only. 0 where only a time was asked for."""
-    parts: dict[str, float]
-    """What the score is made of: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`; `similarity` is the cosine."""
-    snippet: str
-    highlights: tuple[tuple[int, int], ...]
-    """Start and stop of each word that was asked for, in characters of `snippet`."""
-    position: int
-    """Its rank, from 1, over all pages."""
-    cursor: str = ""
-    """Names this hit of this search: given as `after`, the page begins behind it."""
-    before: tuple[SearchNeighbour, ...] = ()
-    after: tuple[SearchNeighbour, ...] = ()
-
-    @property
-    def id(self) -> str:
-        """Names it: `session#seq`."""
-        return f"{self.session_id}#{self.seq}"
-
-
-class SearchResults(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of hits."""
-
-    hits: tuple[SearchHit, ...]
-    mode: SearchMode
-    """What was searched by."""
-    has_more: bool = False
-    cursor: str | None = None
-    """Give it as `after` for the next page; None: there is none."""
-    range: tuple[int | None, int | None] = (None, None)
-    """The time that was searched, filters and time expressions together: from the one until before the other, in milliseconds."""
-    notes: tuple[str, ...] = ()
-    """What was otherwise than asked for: `keyword only: there is no embedder`."""
-
-
 async def searched(
-    engine: Engine, user_id: str, query: str, asked: Asked, *, leave_out: Callable[[str, int], bool] | None = None
+    engine: Engine, user_id: str, query: str, asked: Asked, *, leave_out: LeaveOut | None = None
 ) -> SearchResults:
     """A page of what a user's conversations have for a question.
 
@@ -118,7 +70,7 @@ async def searched(
         user_id: whose conversations.
         query: the question; nothing in it is syntax.
         asked: filters and form.
-        leave_out: whether an entry, by session and `seq`, is not wanted.
+        leave_out: see `LeaveOut`.
 
     Raises:
         InvalidRequest: something that cannot be asked; there is no index, or no embedder for `vector`.
@@ -130,31 +82,32 @@ async def searched(
         raise InvalidRequest("there is no index here, so nothing can be searched: see storage.index", param="index")
     bound = asked.bound(engine.store.tenant, user_id, query)
     place = None if asked.after is None else place_in(asked.after, bound)
-    search = _Search(engine, Space("talk", user_id), query, asked, place)
+    search = await _begin_search(engine, Space("talk", user_id), query, asked, place)
     await engine.index.fresh(search.space, seconds=asked.fresh, but=asked.known)
     if not await engine.index.looked_over(asked.fresh):
         search.notes.append("the index is being made: what was said earlier may be missing")
-    ranked = await search.ranked()
+    hits = await search.ranked()
+    ranked = await drop_twins(engine.store, user_id, hits, leave_out=leave_out, not_session=asked.not_session)
     if asked.session_level:
         ranked = _first_of_each(ranked)
     newest = place.newest if place else max((hit.candidate.at for hit in ranked), default=0)
     if place is not None:
         ranked = [hit for hit in ranked if _key(hit) > place.key and hit.candidate.at <= newest]
-    if leave_out is not None:
-        ranked = [hit for hit in ranked if not leave_out(hit.candidate.session, hit.candidate.seq)]
     ranked = search.answering(ranked)
-    shown: list[SearchHit] = []
+    wanted: list[_Read] = []
     has_more = False
-    async for hit, entry in search.read(ranked):
-        if len(shown) == asked.limit:
+    async for read in search.read(ranked):
+        if len(wanted) == asked.limit:
             has_more = True
             break
-        told = await search.shown(hit, entry, (place.position if place else 0) + len(shown) + 1)
-        if not asked.bare:
-            told = msgspec.structs.replace(told, cursor=cursor_of(_place(told, search.now, newest), bound))
-        shown.append(told)
-        if asked.bare and len(shown) == asked.limit:
+        wanted.append(read)
+        if asked.bare and len(wanted) == asked.limit:
             break
+    shown = await search.shown(wanted, place.position if place else 0)
+    if not asked.bare:
+        shown = [
+            msgspec.structs.replace(hit, cursor=cursor_of(_place(hit, search.now, newest), bound)) for hit in shown
+        ]
     await search.tell_index()
     return SearchResults(
         hits=tuple(shown),
@@ -183,9 +136,38 @@ def _first_of_each(ranked: Sequence[Hit]) -> list[Hit]:
     return list(best.values())
 
 
+async def _begin_search(engine: Engine, space: Space, query: str, asked: Asked, place: Place | None) -> _Search:
+    """Analyse the query; the first one of a process, which loads the tables of words, and a long one in a thread."""
+    global _analysed  # noqa: PLW0603 - the tables are the process's, too
+    now = engine.clock() if place is None else place.now
+    question = await run_cpu(
+        partial(question_of, query, now=now, zone=asked.zone, narrow=asked.time == "auto"),
+        long=not _analysed or len(query) > _LONG_QUERY,
+    )
+    _analysed = True
+    return _Search(engine, space, question, asked, now)
+
+
+_analysed = False
+
+
+class _Text(NamedTuple):
+    """An entry without its contents, and so much of its words as a snippet is made from: a page may have a hundred."""
+
+    entry: Entry
+    words: str
+
+
 class _Read(NamedTuple):
     hit: Hit
-    entry: Entry
+    text: _Text
+
+
+class _Around(NamedTuple):
+    """Messages before and after a hit."""
+
+    before: Sequence[_Text] = ()
+    after: Sequence[_Text] = ()
 
 
 class _Search:
@@ -200,12 +182,12 @@ class _Search:
         notes: what was otherwise than asked for.
     """
 
-    def __init__(self, engine: Engine, space: Space, query: str, asked: Asked, place: Place | None) -> None:
+    def __init__(self, engine: Engine, space: Space, question: Question, asked: Asked, now: int) -> None:
         assert engine.index is not None, "there is an index"
         self._engine, self._service, self._asked = engine, engine.index, asked
         self.space = space
-        self.now = engine.clock() if place is None else place.now
-        self.question = question_of(query, now=self.now, zone=asked.zone, narrow=asked.time == "auto")
+        self.now = now
+        self.question = question
         self.filters = _filters(asked, self.question)
         self.notes: list[str] = []
         self.mode: SearchMode = self._chosen()
@@ -250,6 +232,8 @@ class _Search:
         if vector is not None and (embedder := self._service.embedder) is not None:
             near = msgspec.structs.replace(lookup, terms=(), limit=NEAREST)
             similar, floor = await self._index.similar(near, embedder.name, vector), self._service.floor
+            if not self._asked.bare and await self._index.pending(embedder.name, space=self.space, limit=1):
+                self.notes.append(WITHOUT_VECTORS)
         if found is None and similar is None:
             self.notes.append("nothing of the query is a word to look up")
             return []
@@ -328,9 +312,10 @@ class _Search:
                 sessions.setdefault(hit.candidate.session, []).append(hit.candidate)
             await asyncio.gather(*(self._read(name, those, found) for name, those in sessions.items()))
             for hit in part:
-                entry = found.get((hit.candidate.session, hit.candidate.seq))
-                if entry is not None:
-                    yield _Read(hit, entry)
+                entry = found.pop((hit.candidate.session, hit.candidate.seq), None)
+                if entry is None or (self._asked.sure and refusals_of(entry.metadata)):
+                    continue  # where a model asks, its provider may refuse this again
+                yield _Read(hit, _text_of(entry))
 
     async def _read(
         self, session_id: str, candidates: Sequence[Candidate], found: dict[tuple[str, int], Entry]
@@ -346,6 +331,10 @@ class _Search:
         except SessionNotFound:
             self._stale.add(ref)
             return
+        except StoreCorrupt as exc:
+            _log.error("left out of a search: %s", exc)
+            self.notes.append(f"session {session_id!r} is damaged: left out")
+            return
         entries = {entry.seq: entry for run in read for entry in run}
         for candidate in candidates:
             entry = entries.get(candidate.seq) if candidate.identity == session.identity else None
@@ -359,50 +348,86 @@ class _Search:
         for ref in list(self._stale)[:_TOLD]:
             await self._service.forget(ref)
 
-    async def shown(self, hit: Hit, entry: Entry, position: int) -> SearchHit:
-        """A hit as it is told."""
-        found, marks = hit.candidate, not self._asked.bare
-        snippet = snippet_of(words_of(entry), self.question, self._asked.width, marks=marks)
-        ref = SessionRef(self.space.name, found.session)
-        before, after = await self._around(ref, entry.seq) if self._asked.neighbours else ((), ())
+    async def shown(self, reads: Sequence[_Read], position: int) -> list[SearchHit]:
+        """Return hits as a page has them, the first of them after `position` others.
+
+        Their texts are analysed together, within one `Effort`, in a thread unless they are short.
+        """
+        around = [await self._around(read) for read in reads] if self._asked.neighbours else [_Around()] * len(reads)
+        texts = [*(read.text for read in reads), *(one for near in around for one in (*near.before, *near.after))]
+        marked = 0 if self._asked.bare else len(reads)
+        cut = partial(_snippets, [text.words for text in texts], self.question, self._asked.width, marked)
+        snippets = iter(await run_cpu(cut, long=sum(len(text.words) for text in texts) > SEARCH_INLINE_CHARS))
+        own = list(islice(snippets, len(reads)))
+        return [
+            self._hit(
+                read,
+                snippet,
+                [_neighbour(one.entry, next(snippets).text) for one in near.before],
+                [_neighbour(one.entry, next(snippets).text) for one in near.after],
+                position + at,
+            )
+            for at, (read, near, snippet) in enumerate(zip(reads, around, own, strict=True), 1)
+        ]
+
+    def _hit(
+        self,
+        read: _Read,
+        snippet: Snippet,
+        before: Sequence[SearchNeighbour],
+        after: Sequence[SearchNeighbour],
+        position: int,
+    ) -> SearchHit:
+        hit, entry = read.hit, read.text.entry
         return SearchHit(
-            session_id=found.session,
+            session_id=hit.candidate.session,
             seq=entry.seq,
             turn_id=entry.turn_id,
             role=entry.message.role,
             agent=entry.agent,
-            name=found.name,
+            name=hit.candidate.name,
             timestamp=entry.timestamp,
             score=hit.score,
             parts=_parts(hit.parts),
             snippet=snippet.text,
             highlights=snippet.highlights,
             position=position,
-            before=before,
-            after=after,
+            before=tuple(before),
+            after=tuple(after),
         )
 
-    async def _around(
-        self, ref: SessionRef, seq: int
-    ) -> tuple[tuple[SearchNeighbour, ...], tuple[SearchNeighbour, ...]]:
-        """What was said before and behind an entry."""
+    async def _around(self, read: _Read) -> _Around:
+        """Read what was said before and after an entry."""
+        ref, seq = SessionRef(self.space.name, read.hit.candidate.session), read.text.entry.seq
         most, count = self._asked.neighbours, self._asked.neighbours * _AROUND
         store = self._engine.store
         earlier = await store.entries(ref, stop=seq, limit=count, descending=True)
         later = await store.entries(ref, start=seq + 1, limit=count)
-        before, after = ([self._neighbour(one) for one in some if _talks(one)][:most] for some in (earlier, later))
-        return tuple(sorted(before, key=lambda one: one.seq)), tuple(after)
+        before, after = ([_text_of(one) for one in some if _talks(one)][:most] for some in (earlier, later))
+        return _Around(sorted(before, key=lambda one: one.entry.seq), after)
 
-    def _neighbour(self, entry: Entry) -> SearchNeighbour:
-        return SearchNeighbour(
-            seq=entry.seq,
-            turn_id=entry.turn_id,
-            role=entry.message.role,
-            agent=entry.agent,
-            name=entry.message.name,
-            timestamp=entry.timestamp,
-            text=snippet_of(words_of(entry), self.question, self._asked.width, marks=False).text,
-        )
+
+def _text_of(entry: Entry) -> _Text:
+    light = entry.message.evolve(content=None, tool_calls=(), extra={})
+    return _Text(msgspec.structs.replace(entry, message=light), bounded_text(words_of(entry)))
+
+
+def _snippets(texts: Sequence[str], question: Question, width: int, marked: int) -> list[Snippet]:
+    """Return a snippet of each text; the first `marked` ones say where the words are that were asked for."""
+    effort = Effort()
+    return [snippet_of(text, question, width, marks=at < marked, effort=effort) for at, text in enumerate(texts)]
+
+
+def _neighbour(entry: Entry, text: str) -> SearchNeighbour:
+    return SearchNeighbour(
+        seq=entry.seq,
+        turn_id=entry.turn_id,
+        role=entry.message.role,
+        agent=entry.agent,
+        name=entry.message.name,
+        timestamp=entry.timestamp,
+        text=text,
+    )
 
 
 def _runs(seqs: Sequence[int]) -> list[tuple[int, int]]:

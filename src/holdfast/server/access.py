@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.access import Principal, id_in, is_key, opens, principal_of, upstream_user
 from holdfast.access import hash_of as hashed
+from holdfast.accounting import Owner, charge_to
 from holdfast.config.auth import Auth
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.holdfast import Holdfast
@@ -314,7 +315,13 @@ class Admitted:
             scope.setdefault("state", {})["caller"] = Caller(
                 principal, hf, upstream, own=own, passthrough=self._access.passthrough
             )
-            await self._app(scope, receive, send)
+            with charge_to(owner_of(principal)):
+                await self._app(scope, receive, send)
+
+
+def owner_of(principal: Principal) -> Owner:
+    """Return whom a request's work is charged to: the key, and the user where the key is one user's."""
+    return Owner(principal.tenant, f"{principal.key_id or ''}/{principal.user_id or ''}")
 
 
 def _headers(scope: Scope) -> Mapping[str, str]:

@@ -16,6 +16,8 @@ from holdfast.server import (
     artifacts,
     compactions,
     dreams,
+    explanations,
+    facts,
     index,
     memories,
     meta,
@@ -44,6 +46,7 @@ from holdfast.server.operations import parameters_of
 from holdfast.server.permissions import METHODS, REST
 from holdfast.server.relay import Relays
 from holdfast.server.replies import Reply
+from holdfast.server.requester import RequestRules
 
 ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/messages/count_tokens": {"POST": count_tokens},
@@ -66,9 +69,12 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/sessions/{session_id}/messages": {"GET": sessions.page, "POST": sessions.append},
     "/v1/sessions/{session_id}/messages/{seq}": {"PATCH": sessions.annotate, "DELETE": sessions.erase},
     "/v1/sessions/{session_id}/context": {"POST": sessions.context},
+    "/v1/sessions/{session_id}/facts": {"GET": facts.page},
+    "/v1/sessions/{session_id}/facts/{fact_id}": {"PATCH": facts.change},
     "/v1/sessions/{session_id}/history": {"GET": voice.history},
     "/v1/sessions/{session_id}/interrupt": {"POST": voice.interrupt},
     "/v1/sessions/{session_id}/speak": {"POST": voice.speak},
+    "/v1/sessions/{session_id}/explain": {"GET": explanations.explain},
     "/v1/sessions/{session_id}/compactions": {"GET": compactions.page, "POST": compactions.compact},
     "/v1/sessions/{session_id}/compactions/{compaction_id}": {"GET": compactions.get, "DELETE": compactions.drop},
     "/v1/sessions/{session_id}/artifacts": {"GET": artifacts.page},
@@ -107,6 +113,7 @@ def make_app(
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
     relays: Relays | None = None,
+    rules: RequestRules | None = None,
     close: bool = True,
 ) -> Starlette:
     """The server of one `Holdfast`; it opens it when it starts and closes it when it ends.
@@ -119,6 +126,7 @@ def make_app(
         hosts: names by which the server may be called, besides loopback's; none: where keys are asked for, any.
         origins: of pages that may call it.
         relays: how replies are sent.
+        rules: how chat requests name their user and their session.
         close: whether the app owns the lifetime of `hf`.
     """
     who = access or Access(hf)
@@ -129,7 +137,8 @@ def make_app(
         Route(path, Endpoint(handlers, hf, intake, parameters=parameters_of(path)))
         for path, handlers in _table(metrics, who).items()
     ]
-    chats = [Chat(door, hf, intake, matching or Matching(), relays) for door in DOORS]
+    matching, rules = matching or Matching(), rules or RequestRules()
+    chats = [Chat(door, hf, intake, relays, matching=matching, rules=rules) for door in DOORS]
     doors = [Route(door.path, Endpoint({}, hf, intake, post=chat)) for door, chat in zip(DOORS, chats, strict=True)]
     rest = Endpoint(dict.fromkeys(METHODS, no_route), hf, intake)
     return Starlette(

@@ -35,8 +35,9 @@ def _strategy_key(key: Key) -> Schema:
             return {"type": ["number", "null"], "exclusiveMinimum": 0, "exclusiveMaximum": 1, **about}
         case "texts":
             return {"type": ["array", "null"], "items": text(), **about}
-        case "flag":
-            return {"type": ["boolean", "null"], **about}
+        case "flag" | "switch":
+            switch: Schema = {"enum": ["auto", "on", "off", True, False, None]}
+            return {**(switch if key.kind == "switch" else {"type": ["boolean", "null"]}), **about}
         case "clearing":
             inner = {
                 name: _strategy_key(value) for name, value in STRATEGIES[CLEARING].keys.items() if name != "budget"
@@ -69,7 +70,28 @@ RECALLED: Final = record(
     },
     optional=("ids", "tokens", "missed"),
 )
-_DECISIONS: Final = ["kept", "pinned", "anchored", "cut", "cleared", "compacted", "evicted"]
+DECISIONS: Final = ["kept", "pinned", "anchored", "cut", "cleared", "compacted", "evicted", "refused"]
+_FACT_ID: Final = text("`message.sentence`, within its session")
+_FACT: Final = {
+    "object": {"const": "fact"},
+    "session_id": ID,
+    "id": _FACT_ID,
+    "seq": whole("of its message"),
+    "text": text("the sentence, as the user wrote it"),
+    "at": TIME,
+    "pinned": boolean("it comes before all others in the block"),
+    "dropped": boolean("it never appears in the block"),
+}
+_IN_PROMPT: Final = {
+    "source": {
+        "type": ["string", "null"],
+        "enum": ["block", "message", None],
+        "description": "where the prompt has it: in the block, or in its message, which is still sent; null: in neither",
+    },
+    "in_prompt": boolean("`source` is not null"),
+    "corrected_by": nullable(text("id of the later fact that corrects it")),
+}
+
 _COMPACTION: Final[dict[str, Schema]] = {
     "id": {"type": ["integer", "null"], "minimum": 1, "description": "null of what was not stored"},
     "object": {"const": "compaction"},
@@ -94,6 +116,16 @@ _COMPACTION: Final[dict[str, Schema]] = {
     "usage": record("What writing it took.", {"prompt_tokens": whole(), "completion_tokens": whole()}),
 }
 _SUMMARY_KEYS: Final = ("budget", "threshold", "target", "summarizer_llm", "prompt")
+
+OVERHEAD: Final = record(
+    "Tokens that a call costs beside what is said in the conversation.",
+    {
+        "system": whole("of the system prompt"),
+        "tools": whole("of the tools' schemas"),
+        "introduction": whole("of the promoted memories that the session was told"),
+        "recalled": whole("of the block of what is recalled"),
+    },
+)
 
 CONTEXT_COMPONENTS: Final[dict[str, Schema]] = {
     "ContextRequest": asked(
@@ -161,9 +193,12 @@ CONTEXT_COMPONENTS: Final[dict[str, Schema]] = {
             "budget": free(
                 "tokens: the model's window shared out, the room of the conversation, what is used, how it was counted"
             ),
+            "overhead": OVERHEAD,
             "recalled": RECALLED,
             "frontier": whole("seq of the first entry that is sent for being recent"),
-            "compactions": array(free("`kind`, `from`, `to`, `tokens`")),
+            "compactions": array(
+                free("`kind`, `from`, `to`, `tokens`, `source_tokens` of the messages that it stands for")
+            ),
             "prefix": free(
                 "compared with the prompt that was sent last: `messages` in common, `before` (its messages), `whole`, and "
                 "`broken`: the first message that differs, its seq, and why"
@@ -191,7 +226,7 @@ CONTEXT_COMPONENTS: Final[dict[str, Schema]] = {
         {
             "from": whole("seq of the first"),
             "to": whole("seq of the last"),
-            "decision": {"type": "string", "enum": _DECISIONS},
+            "decision": {"type": "string", "enum": DECISIONS},
             "reason": text("why"),
             "tokens": whole("what they take in the log; for what is cut, what is sent of them"),
         },
@@ -213,5 +248,15 @@ CONTEXT_COMPONENTS: Final[dict[str, Schema]] = {
         {"id": {"type": "null"}, "object": {"const": "compaction"}, "session_id": ID, "status": {"const": "pending"}},
     ),
     "DroppedCompaction": record("One that was taken away.", {**_COMPACTION, "deleted": {"const": True}}),
+    "Fact": record("A statement of the user.", {**_FACT, **_IN_PROMPT}),
+    "FactList": page("Fact", nullable(_FACT_ID), version=whole("the session's")),
+    "ChosenFact": record("A statement of the user, as it is pinned or dropped now.", _FACT),
+    "FactChange": asked(
+        "What is to change; one of both.",
+        {
+            "pinned": nullable(boolean("it comes before all others in the block; false undoes it")),
+            "dropped": nullable(boolean("it never appears in the block; false undoes it")),
+        },
+    ),
     "CompactionList": page("Compaction", nullable(whole("a compaction's id", 1))),
 }

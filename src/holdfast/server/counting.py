@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import anyio.to_thread
-
+from holdfast.accounting import run_cpu
 from holdfast.agents import Llm
 from holdfast.context.dialects import adapted
 from holdfast.domain.calibration import Counted
@@ -15,6 +14,7 @@ from holdfast.domain.messages import Message
 from holdfast.engine.guarded import masked
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
+from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.server.chat import check
 from holdfast.server.doors.messages import Messages
 from holdfast.server.http import Call
@@ -32,7 +32,7 @@ async def count_tokens(call: Call) -> Reply:
     What an agent or a session would add is not among them. By the provider's own count where the model has `count: provider`.
     """
     body = await call.body()
-    said = _DOOR.read(body, call.request.headers)
+    said = await run_cpu(_DOOR.read, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
     check(said.body)
     if not said.messages:
         raise InvalidRequest("messages is missing or empty; send at least one", param="messages")
@@ -47,7 +47,7 @@ async def _counted(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: 
     told = [*system, *adapted(rest, llm.dialect)]
     others = llm.dialect != "anthropic"
     tools = (fields_for_others(fields, llm.model) if others else fields).get("tools") or []
-    total = await anyio.to_thread.run_sync(_total, llm, told, tools)
+    total = await run_cpu(_total, llm, told, tools)
     sent = [seen(message, llm.inputs) for message in told]
     sent = [without_anthropics(chat(message)) for message in sent] if others else sent
     prompt = {"model": llm.model, "messages": [message_to(message) for message in sent]}

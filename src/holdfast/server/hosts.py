@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.config import is_loopback
 from holdfast.server.replies import Reply, error_body, response_of
+
+_NOT_ONE_HOST: Final = "a request must have exactly one Host header"
+
+
+def _has_one_host(scope: Scope) -> bool:
+    """Return True if the request names exactly one host. HTTP/1.0 has no Host header, so it may name none."""
+    hosts: int = sum(name == b"host" for name, _ in scope["headers"])
+    least = 0 if scope["http_version"] == "1.0" else 1
+    return least <= hosts <= 1
 
 
 class Hosts:
@@ -35,6 +45,10 @@ class Hosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            if not _has_one_host(scope):
+                body = error_body(_NOT_ONE_HOST, kind="invalid_request_error", code="invalid_host")
+                await response_of(Reply(body, 400), scope)(scope, receive, send)
+                return
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
             host, origin = headers.get(b"host", ""), headers.get(b"origin")
             if not self._called_right(host) or not self._welcome(origin):

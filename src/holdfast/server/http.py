@@ -23,7 +23,7 @@ from holdfast.numbers import MOST, check_whole
 from holdfast.server.intake import Held, Intake
 from holdfast.server.permissions import permit
 from holdfast.server.refused import Refused
-from holdfast.server.replies import Reply, error_body, failure, response_of
+from holdfast.server.replies import Reply, encode_large, error_body, failure, response_of
 from holdfast.wire.openai import message_to
 
 
@@ -114,6 +114,11 @@ class Call:
     def patience(self) -> float:
         """Seconds that the server waits for a body, or its next piece."""
         return self._intake.limits.body_timeout
+
+    @property
+    def held(self) -> Held:
+        """The room that the body takes."""
+        return self._held
 
     def release(self) -> None:
         """Give back the room that the body took."""
@@ -356,7 +361,7 @@ class Endpoint:
             method = call.request.method
             if method in self._parameters:
                 call.check_parameters(self._parameters[method])
-            return await handler(call)
+            return await encode_large(await handler(call))
         finally:
             call.release()
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
 import anyio
 import msgspec
 from starlette.requests import Request
 
+from holdfast.accounting import Owner, current_owner, run_cpu
 from holdfast.domain.media.checks import check_media, without_data
 from holdfast.errors import HoldfastError, TooLarge
-from holdfast.limits import BODIES, MESSAGE_BYTES, Limits
-from holdfast.off_loop import off_loop
+from holdfast.limits import BODIES, BODY_STALL_BYTES, BODY_STALL_SECONDS, MESSAGE_BYTES, MIB, Limits
 from holdfast.server.refused import Refused
 from holdfast.wire.strict import decoded
 
 _SMALL: Final = 64 * 1024
-"""Bytes of a body that needs nobody's leave."""
+"""Bytes of a body that wait for no room."""
 _THREAD_BYTES: Final = 256 * 1024
 """A body from here on is decoded in a thread, so that the others need not wait."""
 _encode = msgspec.json.Encoder().encode
@@ -27,41 +28,88 @@ _JSON: Final = re.compile(r"\s*application/(?:[\w.-]+\+)?json\s*(?:;(.*))?", re.
 _CHARSET: Final = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 
 
-class Room:
-    """Bytes that the bodies of all requests share; who comes first is served first."""
+class BodyRoom:
+    """Bytes of request bodies in memory, shared by all principals and taken as they arrive.
 
-    def __init__(self, size: int) -> None:
-        self._free = size
-        self._waiting: deque[tuple[int, anyio.Event]] = deque()
+    A principal may hold half of the room. Its oldest body that is still arriving may go on to three quarters, so that several
+    of its bodies do not wait for each other for ever; a tenant never holds more than that. The oldest arriving body of all may
+    go beyond the room by the size of one body, for the same reason.
 
-    async def take(self, size: int) -> None:
-        """Return when `size` bytes are yours; give them back in the end."""
-        if not self._waiting and size <= self._free:
-            self._free -= size
+    Args:
+        body: size of the largest body; the room is `BODIES` times as large.
+    """
+
+    def __init__(self, body: int) -> None:
+        self.body = body
+        self.held = 0
+        self._owners: Counter[Owner] = Counter()
+        self._tenants: Counter[str] = Counter()
+        self._arriving: dict[Held, None] = {}
+        self._waiting: list[tuple[Held, int, anyio.Event]] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole room."""
+        return self.body * BODIES
+
+    def of(self, owner: Owner) -> int:
+        """Return the bytes that a principal holds."""
+        return self._owners[owner]
+
+    def is_full_for(self, owner: Owner) -> bool:
+        """Return True if a principal, or its tenant, holds all that it may."""
+        most = self.size * 3 // 4
+        return self._owners[owner] >= most or self._tenants[owner.tenant] >= most
+
+    async def take(self, held: Held, size: int) -> None:
+        """Take `size` bytes for a body that is arriving, as soon as there is room for them."""
+        self._arriving.setdefault(held)
+        if self._may_take(held, size):
+            self.add(held, size)
             return
-        place = (size, anyio.Event())
+        place = (held, size, anyio.Event())
         self._waiting.append(place)
         try:
-            await place[1].wait()
+            await place[2].wait()
         except BaseException:
-            if place[1].is_set():  # given and cancelled in the same moment
-                self.give(size)
-            else:
+            if not place[2].is_set():
                 self._waiting.remove(place)
-                self.give(0)
             raise
 
-    def grow(self, size: int) -> None:
-        """Have so much more, or less: what is taken stays taken, and is missing when it is given back."""
-        self.give(size)
+    def add(self, held: Held, size: int) -> None:
+        """Count `size` bytes, whether or not there is room for them; a negative number gives them back."""
+        held.size += size
+        self.held += size
+        self._owners[held.owner] += size
+        self._tenants[held.owner.tenant] += size
+        if not self._owners[held.owner]:
+            del self._owners[held.owner]
+        if not self._tenants[held.owner.tenant]:
+            del self._tenants[held.owner.tenant]
 
-    def give(self, size: int) -> None:
-        """Hand back `size` bytes, and wake whom they suffice for."""
-        self._free += size
-        while self._waiting and self._waiting[0][0] <= self._free:
-            needed, event = self._waiting.popleft()
-            self._free -= needed
-            event.set()
+    def end_arrival(self, held: Held) -> None:
+        """Note that a body is there, or will not come any more."""
+        self._arriving.pop(held, None)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let those go on that there is room for now."""
+        for place in list(self._waiting):
+            held, size, event = place
+            if self._may_take(held, size):
+                self._waiting.remove(place)
+                self.add(held, size)
+                event.set()
+
+    def _may_take(self, held: Held, size: int) -> bool:
+        owner, most = held.owner, self.size * 3 // 4
+        first = next((one for one in self._arriving if one.owner == owner), held) is held
+        oldest = next(iter(self._arriving), held) is held
+        return (
+            self.held + size <= self.size + (self.body if oldest else 0)
+            and self._owners[owner] + size <= (most if first else self.size // 2)
+            and self._tenants[owner.tenant] + size <= most
+        )
 
 
 class Intake:
@@ -69,12 +117,13 @@ class Intake:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._room = Room(limits.body * BODIES)
+        self.room = BodyRoom(limits.body)
 
     def take(self, limits: Limits) -> None:
         """Have other limits from the next request on."""
-        self._room.grow((limits.body - self.limits.body) * BODIES)
+        self.room.body = limits.body
         self.limits = limits
+        self.room.wake()
 
     async def read(self, request: Request, held: Held) -> Any:
         """The JSON in a request's body; its room is `held` until whoever reads it lets go.
@@ -84,10 +133,13 @@ class Intake:
             Refused: it is not JSON by its own headers, came too slowly, or there is no room for it.
         """
         _check_kind(request.headers)
-        body = await self._bytes(request, held)
-        held.keep(len(body))
+        held.begin(self.room, current_owner())
         try:
-            return await off_loop(_understood, body, self.limits, long=len(body) >= _THREAD_BYTES)
+            body = await self._bytes(request, held)
+        finally:
+            held.end_arrival()
+        try:
+            return await run_cpu(_understood, body, self.limits, long=len(body) >= _THREAD_BYTES)
         except HoldfastError as exc:
             # The frames of its traceback hold the body, and a thread's error holds them until the collector comes.
             exc.__context__ = exc.__cause__ = None
@@ -99,55 +151,119 @@ class Intake:
         said = declared(request.headers)
         if said is not None and said > self.limits.body:
             raise self._too_large()
-        expected = self.limits.body if said is None else said
         pieces: list[bytes] = []
-        size = 0
-        try:
-            with anyio.fail_after(self.limits.body_timeout):
-                async for piece in request.stream():
-                    size += len(piece)
-                    if size > self.limits.body:
-                        raise self._too_large()
-                    if size > _SMALL and not held.size:
-                        await held.take(self._room, expected)
-                    pieces.append(piece)
-        except TimeoutError as exc:
-            raise self._too_slow(full=size > _SMALL and not held.size) from exc
+        arrival = _Arrival(self.limits.body_timeout)
+        async for piece in arrival.pieces(request):
+            if arrival.size > self.limits.body:
+                raise self._too_large()
+            await self._make_room(held, len(piece), arrival)
+            pieces.append(piece)
         return b"".join(pieces)
+
+    async def _make_room(self, held: Held, size: int, arrival: _Arrival) -> None:
+        """Reserve room for a piece that has arrived. The beginning of a body is counted, but waits for nothing."""
+        if arrival.size <= _SMALL:
+            if self.room.is_full_for(held.owner):
+                raise self._busy(held, "")
+            self.room.add(held, size)
+            return
+        with anyio.move_on_after(self.limits.body_timeout) as waiting, arrival.paused():
+            await self.room.take(held, size)
+        if waiting.cancelled_caught:
+            raise self._busy(held, f", for {self.limits.body_timeout:g} s already")
+
+    def _busy(self, held: Held, since: str) -> Refused:
+        mib = self.room.of(held.owner) / MIB
+        message = f"the server is busy with other large bodies{since}; yours in flight have {mib:.1f} MiB; try again"
+        return Refused(503, "busy", message, retry_after="1", connection="close")
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"the body is larger than {self.limits.body} bytes, the server's gateway.max_body")
 
-    def _too_slow(self, *, full: bool) -> Refused:
-        seconds = f"{self.limits.body_timeout:g} s"
-        if full:
-            message = f"the server is busy with other large bodies, for {seconds} already; try again"
-            return Refused(503, "busy", message, retry_after="1", connection="close")
-        message = f"the body did not arrive within {seconds}, the server's gateway.body_timeout"
+
+class _Arrival:
+    """How a body arrives: whole within a time, and its large part at a minimum rate.
+
+    Args:
+        seconds: in which all of it has to arrive, the time apart in which the server had no room for it.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.size = 0
+        self._seconds = seconds
+        self._end = anyio.current_time() + seconds
+        self._begin_window()
+
+    def _begin_window(self) -> None:
+        self._window_end = anyio.current_time() + BODY_STALL_SECONDS
+        self._in_window = 0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the time inside the block out of account: it is the server that waits."""
+        began = anyio.current_time()
+        try:
+            yield
+        finally:
+            waited = anyio.current_time() - began
+            self._end += waited
+            self._window_end += waited
+
+    async def pieces(self, request: Request) -> AsyncIterator[bytes]:
+        """Yield the pieces of a body as they arrive. Raises `Refused` where it comes too slowly."""
+        stream = request.stream()
+        async with aclosing(stream):
+            while True:
+                with anyio.CancelScope(deadline=self._deadline()) as waiting:
+                    piece = await anext(stream, None)
+                if waiting.cancelled_caught:
+                    raise self._too_slow()
+                if piece is None:
+                    return
+                self.size += len(piece)
+                self._in_window += len(piece)
+                if anyio.current_time() >= self._window_end:
+                    if self.size > _SMALL and self._in_window < BODY_STALL_BYTES:
+                        raise self._too_slow()
+                    self._begin_window()
+                yield piece
+
+    def _deadline(self) -> float:
+        # The window's bytes may have come already: then the next window ends it.
+        if self.size <= _SMALL or self._in_window >= BODY_STALL_BYTES:
+            return min(self._end, self._window_end + BODY_STALL_SECONDS) if self.size > _SMALL else self._end
+        return min(self._end, self._window_end)
+
+    def _too_slow(self) -> Refused:
+        if anyio.current_time() >= self._end:
+            message = f"the body did not arrive within {self._seconds:g} s, the server's gateway.body_timeout"
+        else:
+            message = f"less than {BODY_STALL_BYTES // 1024} KiB of the body arrived in {BODY_STALL_SECONDS:g} s; send it faster"
         return Refused(408, "request_timeout", message, connection="close")
 
 
 class Held:
-    """Room that one request holds."""
+    """Room that the body of one request holds, from its first byte until its turn has begun or its answer is made."""
 
     def __init__(self) -> None:
         self.size = 0
-        self._room: Room | None = None
+        self.owner = Owner()
+        self._room: BodyRoom | None = None
 
-    async def take(self, room: Room, size: int) -> None:
-        """Take `size` bytes of `room`."""
-        await room.take(size)
-        self._room, self.size = room, size
+    def begin(self, room: BodyRoom, owner: Owner) -> None:
+        """Charge what comes to a principal."""
+        self._room, self.owner = room, owner
 
-    def keep(self, size: int) -> None:
-        """Give back all but `size` bytes, where that is less."""
-        if self._room is not None and size < self.size:
-            self._room.give(self.size - size)
-            self.size = size
+    def end_arrival(self) -> None:
+        """Note that the body is there, or will not come any more."""
+        if self._room is not None:
+            self._room.end_arrival(self)
 
     def release(self) -> None:
-        """Give back what is held. Twice is fine."""
-        self.keep(0)
+        """Give back what is held. Calling it again does nothing."""
+        if self._room is not None and self.size:
+            self._room.add(self, -self.size)
+            self._room.wake()
 
 
 def declared(headers: Mapping[str, str]) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from msgspec import UNSET
 
-from holdfast.domain.memory import ORIGINS, STATUSES, TYPES, Memory, MemorySource, Owner
+from holdfast.domain.memory import ORIGINS, STATUSES, TYPES, Memory, MemorySource, Owner, origin_of
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import MEMORY_SOURCES, RECALLED_MEMORIES
@@ -42,7 +42,7 @@ async def remember(call: Call) -> Reply:
     check_writes(call, owner)
     given = {name: body[name] for name in _CHANGES if body.get(name) is not None}
     made = await call.hf.memories.remember(
-        **{"content": None, **given},
+        **{"content": None, **given, "origin": _origin(call, given.get("origin", "user"))},
         user_id=owner.id if owner.kind == "user" else None,
         agent=body.get("agent"),
         app=owner.kind == "app",
@@ -122,7 +122,11 @@ async def change(call: Call) -> Reply:
         if given[name] is None:
             raise InvalidRequest(f"{name} cannot be null: leave it out, and it stays", param=name)
     made = await call.hf.memories.update(
-        found.id, owners=(found.owner,), expect=if_match(call), origin=body.get("origin", "user"), **given
+        found.id,
+        owners=(found.owner,),
+        expect=if_match(call),
+        origin=_origin(call, body.get("origin", "user")),
+        **given,
     )
     return _made(call, made, 200)
 
@@ -156,6 +160,16 @@ async def forget_source(call: Call) -> Reply:
         seqs=None if seq is None else [seq],
     )
     return Reply({"object": "memory", "source_session": session, "deleted": True, "memories": len(gone)})
+
+
+def _origin(call: Call, stated: Any) -> Any:
+    """Return whose words a memory has, as far as the caller's role lets it say so; a less trusted origin always can be stated.
+
+    An admin states any. A key of a user speaks for that user. Another key that writes is a program's, which is trusted as the assistant is.
+    """
+    if call.principal.may("admin") or call.principal.user_id is not None or stated not in ORIGINS:
+        return stated
+    return origin_of((stated, "assistant"))
 
 
 # -- whose ---------------------------------------------------------------------

@@ -27,16 +27,15 @@ _SYSTEM: Final[Schema] = {
     "anyOf": [text(), array(ref("AnthropicBlock")), {"type": "null"}],
 }
 _USAGE: Final = free("tokens: `input_tokens` without those read from a cache or written to one, `output_tokens`, …")
+_MESSAGE: Final = record(
+    "A message of the conversation; a voice record has `timestamp`, `turn_id` and `metadata`, too.",
+    {"role": {"type": "string", "enum": ["user", "assistant", "system"]}, "content": _CONTENT},
+    more=True,
+)
 _REQUEST: Final[dict[str, Schema]] = {
     "model": nullable(text("an agent, an llm, or a model's name")),
-    "messages": array(
-        record(
-            "A message of the conversation.",
-            {"role": {"type": "string", "enum": ["user", "assistant", "system"]}, "content": _CONTENT},
-            more=True,
-        ),
-        minItems=1,
-    ),
+    "messages": array(_MESSAGE, description="with a session_id it may be empty: what was said last is answered"),
+    "contents": array(_MESSAGE, description="the same list, as voice records name it"),
     "system": _SYSTEM,
     "tools": nullable(array(free("a tool with `name` and `input_schema`, or one that Anthropic knows by its `type`"))),
     "tool_choice": nullable(free("`{type: auto | any | none}`, or `{type: tool, name}`")),
@@ -72,13 +71,11 @@ MESSAGES_COMPONENTS: Final[dict[str, Schema]] = {
     "MessagesRequest": asked(
         "Anthropic's request, with fields of Holdfast's own; all others travel to an Anthropic model as they are.",
         {**_REQUEST, **_OWN},
-        "messages",
         more=True,
     ),
     "CountRequest": asked(
         "Anthropic's request to count tokens: what a prompt with just these messages would have.",
         _REQUEST,
-        "messages",
         more=True,
     ),
     "TokenCount": record(

@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec import UNSET
 
-from holdfast.domain.participants import check_participants
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.server.fields import check_fields, if_match, optional
@@ -36,8 +35,6 @@ async def install(call: Call) -> Reply:
     the one it replaces, whose artifacts go with it.
     """
     body, user = await call.body(), call.owner(call.text("user_id"))
-    if isinstance(metadata := body.get("metadata"), dict):
-        check_participants(metadata)
     if isinstance(named := body.get("user_id"), str):
         check_id(named, "user_id")
         user = call.owner(named) if call.text("user_id") is None else user
@@ -48,8 +45,8 @@ async def install(call: Call) -> Reply:
 async def fork(call: Call) -> Reply:
     """Make a new session with the live path up to and with a turn.
 
-    The state is copied as it is now, and `metadata` says where it came from, as `forked_from`. Artifacts, compactions, usage
-    and what had left the live path stay with the original, which is not touched.
+    The state is copied without the keys that were written after that turn. `metadata` says where it came from, as `forked_from`.
+    Artifacts, compactions, usage and what had left the live path stay with the original, which is unchanged.
     """
     body = await call.body()
     check_fields(body, "at_turn", "id")

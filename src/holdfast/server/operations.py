@@ -10,6 +10,7 @@ import msgspec
 from holdfast.limits import ARTIFACT_METADATA_BYTES, PAGE, WORKSPACE_HISTORY
 from holdfast.server.artifact_schemas import CONTENT, NAME
 from holdfast.server.dream_schemas import DIARY_PARAMETERS
+from holdfast.server.explanation_schemas import EXPLANATION_PARAMETERS
 from holdfast.server.memory_schemas import MEMORY_PARAMETERS, SOURCE_PARAMETERS
 from holdfast.server.search_schemas import SEARCH_PARAMETERS
 from holdfast.server.shapes import ID, Schema, header, query, ref, text, whole
@@ -27,6 +28,12 @@ _PAGING = (
     query("order", {"type": "string", "enum": ["asc", "desc"]}, "oldest or newest first"),
 )
 _LIMIT = _PAGING[0]
+_OF_A_PROMPT = (
+    query("agent", text(), "whose prompt; unset: the session's"),
+    query("model", text(), "the same, for a model"),
+    query("strategy", text(), "by this strategy, with its defaults"),
+    query("budget", whole(low=1), "tokens of the conversation"),
+)
 _BEFORE: Final = "the `last_id` of the page before"
 _FILTERS = (
     _OF_USER,
@@ -40,6 +47,7 @@ _FLAG: Final[Schema] = {"type": "string", "enum": ["true", "false"]}
 _KEY = header("Idempotency-Key", "1 to 512 bytes; a second request with the same key and body writes nothing again")
 _MATCH = header("If-Match", "the version that the session must be at")
 _SESSION_HEADER = header("X-Session-Id", "the session, percent-encoded; the same as `session_id` in the body")
+_MODE_HEADER = header("X-Session-Mode", "`auto`, `transcript` or `delta`; the same as `session_mode` in the body")
 _MATCH_HEADER = header("X-Session-Match", "`on` or `off`; the same as `session_match` in the body")
 _ETAG: Final[Schema] = {"ETag": {"description": "the session's version", "schema": text()}}
 _TOLD: Final[Schema] = {
@@ -129,7 +137,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         {JSON: {"schema": ref("ChatCompletion")}, "text/event-stream": {"schema": ref("ChatChunk")}},
         "chat",
         "ChatRequest",
-        (_SESSION_HEADER, _MATCH_HEADER, _KEY),
+        (_SESSION_HEADER, _MODE_HEADER, _MATCH_HEADER, _KEY),
         _ASKED,
         headers=_TOLD,
     ),
@@ -137,7 +145,13 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         {JSON: {"schema": ref("MessagesReply")}, "text/event-stream": {"schema": ref("AnthropicEvent")}},
         "chat",
         "MessagesRequest",
-        (_SESSION_HEADER, _MATCH_HEADER, _KEY, header("anthropic-beta", "handed on to an Anthropic model")),
+        (
+            _SESSION_HEADER,
+            _MODE_HEADER,
+            _MATCH_HEADER,
+            _KEY,
+            header("anthropic-beta", "handed on to an Anthropic model"),
+        ),
         _ASKED,
         headers=_TOLD,
         errors=("AnthropicError",),
@@ -226,6 +240,13 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("PATCH", _MESSAGE): Operation("Entry", "messages", "Annotation", (_USER,), (*_BODY, *_OF_A_SESSION)),
     ("DELETE", _MESSAGE): Operation("ErasedEntry", "messages", parameters=(_USER,), failures=_OF_A_SESSION),
     ("POST", f"{_ONE}/context"): Operation("Context", "messages", "ContextRequest", (_USER,), (*_BODY, *_OF_A_SESSION)),
+    ("GET", f"{_ONE}/explain"): Operation(
+        "Explanation", "messages", parameters=(_USER, *EXPLANATION_PARAMETERS), failures=_OF_A_SESSION
+    ),
+    ("GET", f"{_ONE}/facts"): Operation("FactList", "facts", parameters=(_USER, *_OF_A_PROMPT), failures=_OF_A_SESSION),
+    ("PATCH", f"{_ONE}/facts/{{fact_id}}"): Operation(
+        "ChosenFact", "facts", "FactChange", (_USER,), (*_BODY, *_OF_A_SESSION, 413)
+    ),
     ("GET", f"{_ONE}/history"): Operation(
         "History",
         "voice",

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from holdfast.limits import HEAD_BYTES, READ_BYTES
+from holdfast.limits import DRAIN_BYTES, DRAIN_SECONDS, HEAD_BYTES, READ_BYTES
 from holdfast.server.backlog import Backlog
 from holdfast.server.replies import error_body
 
@@ -41,6 +41,9 @@ class Protocol(HttpToolsProtocol):
         self._open = True
         """Between the first byte of a request and the end of its headers, or before any."""
         self._timer: asyncio.TimerHandle | None = None
+        self._drained_bytes = 0
+        """Bytes of a body that came after its response was sent."""
+        self._draining: asyncio.TimerHandle | None = None
         self._why = (400, "invalid_http", "this is no HTTP request")
         self._unread = 0
         """Bytes that waited for the client when its time was last measured."""
@@ -57,6 +60,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
+        self._stop_draining()
         self._be_patient(again=False)
         self._backlog.lose()
         answering = self._answering
@@ -97,7 +101,28 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._quiet = 0
+        if self.cycle.response_complete:
+            self._drain(len(body))
         super().on_body(body)
+
+    def _drain(self, size: int) -> None:
+        """Read a little more of a body whose response was sent, so that its client sees the response; then close."""
+        self._drained_bytes += size
+        if self._drained_bytes > DRAIN_BYTES:
+            self._stop_draining()
+            self.transport.close()
+        elif self._draining is None:
+            self._draining = self.loop.call_later(DRAIN_SECONDS, self.transport.close)
+
+    def _stop_draining(self) -> None:
+        if self._draining is not None:
+            self._draining.cancel()
+            self._draining = None
+
+    def on_message_complete(self) -> None:
+        self._stop_draining()
+        self._drained_bytes = 0
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Tell why in the shape of every other error."""
@@ -111,6 +136,16 @@ class Protocol(HttpToolsProtocol):
         ]
         self.transport.write(b"".join(head) + content)
         self.transport.close()
+
+    def _should_upgrade(self) -> bool:
+        """Return True for a WebSocket handshake, which then starts no request; other upgrades are ignored, as HTTP allows."""
+        return self._get_upgrade() == b"websocket"
+
+    def handle_websocket_upgrade(self) -> None:
+        self._refuse(*_NO_WEBSOCKET)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: the request was answered over the protocol that it came with."""
 
     # -- clients that do not read ------------------------------------------------
 
@@ -185,6 +220,7 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
 
 
+_NO_WEBSOCKET = (400, "websocket_not_supported", "this server has no WebSocket: send plain HTTP requests")
 _TOO_LONG = (431, "head_too_large", f"the request's line and headers are longer than {HEAD_BYTES} bytes")
 
 

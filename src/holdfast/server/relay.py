@@ -21,7 +21,6 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from starlette.types import Receive, Scope, Send
 
 from holdfast import errors
-from holdfast.domain.session import Session
 from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
 from holdfast.server.doors.base import Door, Telling
@@ -33,6 +32,10 @@ from holdfast.turns.turn import Turn
 OnDisconnect = Literal["cut", "finish"]
 ON_DISCONNECT: Final[tuple[str, ...]] = get_args(OnDisconnect)
 ENDING: Final = "the server is ending; what arrived of the reply is in the session"
+TIMEOUTS: Final = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})
+"""Headers in which the official SDKs of OpenAI and Anthropic say after how many seconds they give up and send the request again."""
+_PASSED: Final = 0.9
+"""Share of a client's own time limit after which its leaving counts as a timeout: the client began to count before the server did."""
 LAST_WORD_SECONDS: Final = 1.0
 """How long a client that does not read is waited for when the server ends."""
 _encoder = msgspec.json.Encoder()
@@ -60,16 +63,17 @@ class Relays:
 
 
 class Asker(NamedTuple):
-    """Who asked, by which door, for a turn of which session."""
+    """Who asked, and by which door."""
 
     scope: Scope
     receive: Receive
     send: Send
-    session: Session
     guard: Guard | None
     door: Door
     body: Mapping[str, Any]
     """The request's fields, see `Said`."""
+    arrived: float
+    """When the request came, by the event loop's clock."""
 
 
 class Client:
@@ -126,7 +130,7 @@ class Client:
         headers = [
             (b"content-type", kind),
             (b"cache-control", b"no-cache"),
-            (b"x-session-id", _header(self._asker.session.id)),
+            (b"x-session-id", _header(self._turn.request.ref.id)),
             *([] if self._turn.agent is None else [(b"x-session-agent", _header(self._turn.agent))]),
             *more,
         ]
@@ -150,7 +154,7 @@ class Client:
     async def _respond(self, reply: Reply) -> None:
         asker, self._ended = self._asker, True
         reply = asker.door.failed(reply)
-        headers = {**reply.headers, "x-session-id": _header(asker.session.id).decode()}
+        headers = {**reply.headers, "x-session-id": _header(self._turn.request.ref.id).decode()}
         await respond(msgspec.structs.replace(reply, headers=headers))(asker.scope, asker.receive, asker.send)
         self._sent = True
 
@@ -164,7 +168,29 @@ class Client:
 
     def told(self, turn: Turn, **more: Any) -> dict[str, Any]:
         """The session as it is now, and what `more` there is to say of it."""
-        return {"session_id": self._asker.session.id, "session": {**turn.summary(), **more}}
+        return {"session_id": self._turn.request.ref.id, "session": {**turn.summary(), **more}}
+
+    def sends_again(self) -> bool:
+        """Return True if the client has left because of its own time limit: an official SDK then sends the request again."""
+        limits = [_seconds(value) for name, value in self._asker.scope["headers"] if name in TIMEOUTS]
+        return not self._begun and any(self._now() - self._asker.arrived >= _PASSED * limit for limit in limits)
+
+    def note_attempt(self) -> None:
+        """Note what became of the request, in case it is sent again, and let others be given its session."""
+        placement = self._turn.placement
+        if placement is None:
+            return
+        placement.release()
+        if placement.attempt is not None and not self.gone:
+            placement.attempt.is_connected = False
+            placement.attempt.was_answered = self._turn.closed and self._sent
+
+    def _note_leaving(self) -> None:
+        """Note at once that the client waits no longer: of equal requests, a retry repeats one that no client waits for."""
+        self.gone = not self._sent  # not before: the last word may wait for a client that goes
+        placement = self._turn.placement
+        if self.gone and placement is not None and placement.attempt is not None:
+            placement.attempt.is_connected = placement.attempt.was_answered = False
 
     # -- being there -------------------------------------------------------------
 
@@ -175,7 +201,7 @@ class Client:
             with anyio.CancelScope(deadline=self._last + every if every else math.inf):
                 while (await self._asker.receive())["type"] != "http.disconnect":
                     pass
-                self.gone = not self._sent  # not before: the last word may wait for a client that goes
+                self._note_leaving()
                 return
             if self._now() >= self._last + every:
                 await self._keep_alive()
@@ -208,7 +234,9 @@ async def relayed(client: Client, turn: Turn, relays: Relays) -> None:
 def _left(turn: Turn, relays: Relays) -> None:
     """Note what became of a reply whose client had gone before its end."""
     relays.left["finished" if turn.closed else "cut"] += 1
-    if turn.closed and turn.answered is None:
+    attempt = turn.placement.attempt if turn.placement else None
+    is_awaited = attempt is not None and attempt.is_connected  # by the same request, sent again
+    if turn.closed and turn.answered is None and not is_awaited:
         turn.engine.unheard.note(turn.session, turn.request.incoming, turn.request.idempotency_key)
 
 
@@ -218,7 +246,7 @@ async def _while_there(client: Client, turn: Turn, work: Callable[[], Awaitable[
 
         async def watch() -> None:
             await client.leaves()
-            if not client.finish or turn.hold.task is None:
+            if turn.hold.task is None or not (client.finish or client.sends_again()):
                 group.cancel_scope.cancel()
 
         group.start_soon(watch)
@@ -277,6 +305,14 @@ async def _events(client: Client, turn: Turn) -> AsyncGenerator[bytes, None]:
                 event = client.telling.chunk(chunk, client.told(turn) if turn.closed else None)
             if event:
                 yield event
+
+
+def _seconds(value: bytes) -> float:
+    """Return the number in a header; infinity if it holds none."""
+    try:
+        return float(value)
+    except ValueError:
+        return math.inf
 
 
 def _header(value: str) -> bytes:

@@ -30,20 +30,37 @@ from holdfast.repeating import given_up
 from holdfast.server.addressing import Matching
 from holdfast.server.intake import Intake
 from holdfast.server.relay import Relays
+from holdfast.server.requester import RequestRules
 
 SAFE: Final = ("agents", "context", "llms", "telemetry")
 """Sections that hold from the next turn on: those that the roster is made of. What the index and dreams are made of holds as it began."""
 SAFE_GATEWAY: Final = (
-    *("body_timeout", "keep_alive", "log_level", "match", "match_system", "max_body", "max_media", "max_media_count"),
+    *(
+        "allowed_strategies",
+        "body_timeout",
+        "keep_alive",
+        "log_level",
+        "match",
+        "match_system",
+        "max_body",
+        "max_media",
+        "max_media_count",
+    ),
     *("max_message", "max_messages", "max_parts", "max_pixels", "max_speech", "max_tool_calls", "max_tool_result"),
     *(
         "max_tool_rounds",
         "max_tools",
         "on_disconnect",
+        "pass_fields",
         "queue_timeout",
+        "require_user",
+        "session_headers",
+        "session_mode",
         "session_queue",
+        "single_user",
         "tool_timeout",
         "upstream_timeout",
+        "user_headers",
     ),
 )
 """Keys of `gateway` that hold from the next request on."""
@@ -58,6 +75,7 @@ class Dials(NamedTuple):
     intake: Intake
     relays: Relays
     matching: Matching
+    rules: RequestRules
     log_level: Callable[[str], None]
     """Sets how much is logged."""
 
@@ -66,6 +84,7 @@ class Dials(NamedTuple):
         self.intake.take(gateway.limits)
         self.relays.keep_alive, self.relays.on_disconnect = gateway.keep_alive, gateway.on_disconnect
         self.matching.on, self.matching.system = gateway.match == "on", gateway.match_system
+        self.rules.update(gateway)
         self.log_level(gateway.log_level)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Scope
 
 from holdfast import errors
+from holdfast.accounting import run_cpu
+from holdfast.errors.base import ADDRESS, CAUSE
 from holdfast.limits import ERROR_CHARS
 from holdfast.secrets import Guard
 from holdfast.server.refused import Refused
@@ -24,6 +27,8 @@ _PARAM_CHARS = 200
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The id of the request that is being answered."""
 _encoder = msgspec.json.Encoder()
+_FEW: Final = 20
+"""Items of a list that are encoded on the event loop."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -44,6 +49,16 @@ def respond(reply: Reply) -> Response:
     if isinstance(reply.body, bytes):
         return Response(reply.body, reply.status, headers)
     return Response(_encoder.encode(reply.body), reply.status, headers, media_type="application/json")
+
+
+async def encode_large(reply: Reply) -> Reply:
+    """Return a reply whose body may be large as bytes, made in a thread; any other one unchanged."""
+    body = reply.body
+    if not isinstance(body, dict) or not any(isinstance(one, list) and len(one) > _FEW for one in body.values()):
+        return reply
+    return Reply(
+        await run_cpu(_encoder.encode, body), reply.status, {**reply.headers, "content-type": "application/json"}
+    )
 
 
 def response_of(reply: Reply, scope: Scope) -> Response:
@@ -101,7 +116,7 @@ def _failure(exc: Exception) -> Reply:
         if exc.http_status >= 500:  # not the caller's fault: whoever owns the server has to know
             _log.error("%s: %s", exc.code, exc)
         kind = "server_error" if exc.http_status >= 500 else "invalid_request_error"
-        body = error_body(str(exc), kind=kind, code=exc.code, param=getattr(exc, "param", None))
+        body = error_body(exc.public_message, kind=kind, code=exc.code, param=getattr(exc, "param", None))
         return Reply(body, exc.http_status, _retrying(exc))
     _log.error("a request failed unexpectedly", exc_info=exc)
     return Reply(error_body("the server failed; its log says how", kind="server_error", code="internal_error"), 500)
@@ -127,11 +142,18 @@ def _model_failure(exc: errors.ModelError) -> Reply:
     headers = {"retry-after": str(math.ceil(exc.retry_after))} if exc.retry_after is not None else {}
     mine = (407,) if exc.handed else (401, 403, 407)
     if isinstance(exc, errors.ModelRejected) and exc.status not in mine:
-        body = error_body(str(exc), kind="invalid_request_error", code=_text(code) or exc.code, param=_text(param))
+        kind, code = "invalid_request_error", _text(code) or exc.code
+        body = error_body(exc.public_message, kind=kind, code=code, param=_text(param))
         return Reply(body, exc.status or exc.http_status, headers)
     status = {429: 429, 503: 503, 504: 504}.get(exc.status or 0, errors.ModelError.http_status)
     kind = "rate_limit_error" if status == 429 else "server_error"
-    return Reply(error_body(str(exc), kind=kind, code=exc.code), status, headers)
+    if (place := _PLACE.match(str(exc))) is not None:
+        _log.warning("%s: %s", exc.code, place[0])
+    return Reply(error_body(exc.public_message, kind=kind, code=exc.code), status, headers)
+
+
+_PLACE: Final = re.compile(f"{ADDRESS.pattern}(?:{CAUSE.pattern})?", re.DOTALL)
+"""What the log has of an error and clients do not; none of an upstream's own words, which may quote what was said."""
 
 
 def _text(value: Any) -> str | None:

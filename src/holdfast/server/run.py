@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import shlex
@@ -35,6 +36,7 @@ from holdfast.config.opening import make_room, opened
 from holdfast.config.roster import Clients, roster_of
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
+from holdfast.models.client import load_http
 from holdfast.server.access import Access
 from holdfast.server.addressing import Matching
 from holdfast.server.app import make_app
@@ -44,10 +46,14 @@ from holdfast.server.logs import log_level, log_to
 from holdfast.server.protocol import protocol_of
 from holdfast.server.relay import Relays
 from holdfast.server.reloading import Dials, Reloading
+from holdfast.server.requester import RequestRules
 from holdfast.stores.sql.address import path_of
-from holdfast.tokens import STORED
+from holdfast.tokens import load_vocabularies
 from holdfast.tools.tool import Tool
 
+_SWITCH_SECONDS = 0.001
+_MALLOC = ((-8, 2), (-3, 256 * 1024), (-1, 1024 * 1024))
+"""M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's mallopt, whose numbers its interface fixes."""
 _COLLECT_EVERY = (7_000, 5, 2)
 """New objects until the collector goes through the young ones, and how many such passes until the middle and all."""
 
@@ -71,17 +77,32 @@ def serve(
         ConfigError: the configuration cannot be served.
         StoreUnavailable: the store cannot be opened.
     """
-    _check_bind(settings)
-    _check_upstreams(settings)
+    _bound_free_memory()
     clients = Clients()
-    hf = opened(settings, roster=roster_of(settings.config, clients), tools=tools)
+    hf, access = prepare(settings, clients=clients, tools=tools)
     log_to(sys.stderr, hf.guard, settings.config.gateway.log_level)
     make_room(settings.store)
     with asyncio.Runner(loop_factory=_loop) as runner:
         try:
-            return runner.run(_terminable(_serve(hf, settings, clients, again)))
+            return runner.run(_terminable(_serve(hf, access, settings, clients, again)))
         except asyncio.CancelledError:  # told to end before it served, or while it closed
             return 0
+
+
+def prepare(
+    settings: ServerSettings, *, clients: Clients, tools: Iterable[Callable[..., Any] | Tool] = ()
+) -> tuple[Holdfast, Access]:
+    """Build what `serve` runs, without opening or listening: `config check` refuses what this refuses.
+
+    Raises:
+        ConfigError: the configuration cannot be served.
+        InvalidRequest: a setting is wrong.
+        MissingExtra: it needs an extra that is not installed.
+    """
+    _check_bind(settings)
+    _check_upstreams(settings)
+    hf = opened(settings, roster=roster_of(settings.config, clients), tools=tools)
+    return hf, access_of(hf, settings.config)
 
 
 def serve_file(
@@ -176,19 +197,22 @@ async def _terminable(work: Coroutine[Any, Any, int]) -> int:
 
 
 async def _serve(
-    hf: Holdfast, settings: ServerSettings, clients: Clients, again: Callable[[], ServerSettings] | None
+    hf: Holdfast, access: Access, settings: ServerSettings, clients: Clients, again: Callable[[], ServerSettings] | None
 ) -> int:
     listening = _listen(settings.host, settings.port)
-    gateway, access = settings.config.gateway, access_of(hf, settings.config)
+    gateway = settings.config.gateway
     async with hf:
         await hf.store.ping()
         await access.begin()
         if not await access.asking() and not is_loopback(settings.host):
             raise exposed(settings, "there are no API keys")
-        # Loading the tokenizer takes a fifth of a second: not the first request's.
-        await anyio.to_thread.run_sync(STORED.text, "ready")
+        # Loading them holds the interpreter's lock for tenths of a second: every client would wait, not only the one that needs them.
+        await anyio.to_thread.run_sync(load_vocabularies)
+        if any(llm.model != "offline" for llm in hf.roster.llms.values()):
+            await anyio.to_thread.run_sync(load_http)
         intake, relays = Intake(gateway.limits), Relays(gateway.keep_alive, gateway.on_disconnect)
         matching = Matching(gateway.match == "on", gateway.match_system)
+        rules = RequestRules.from_gateway(gateway)
         app = make_app(
             hf,
             limits=intake,
@@ -197,12 +221,14 @@ async def _serve(
             hosts=gateway.allowed_hosts,
             origins=gateway.cors_origins,
             relays=relays,
+            rules=rules,
             close=False,
         )
         config = uvicorn.Config(
             app,
             http=protocol_of(gateway.send_timeout),
             lifespan="off",
+            ws="none",  # refused by the protocol
             log_config=None,
             access_log=False,
             server_header=False,
@@ -218,7 +244,7 @@ async def _serve(
                 again,
                 clients=clients,
                 check=partial(_check_upstreams, port=listening.getsockname()[1]),
-                dials=Dials(intake, relays, matching, log_level),
+                dials=Dials(intake, relays, matching, rules, log_level),
             )
         with _on_hangup(reloading):
             await server.serve(sockets=[listening])
@@ -279,6 +305,19 @@ class _Server(uvicorn.Server):
             self._captured_signals.clear()
 
 
+def _bound_free_memory() -> None:
+    """Have glibc return what large requests used to the system, instead of keeping it for later ones.
+
+    By itself it keeps a heap for each of up to eight threads a core, and after the first freed block of some megabytes it serves
+    all smaller ones from these heaps, where a small block that is still used keeps everything below it: a server that had stored
+    texts of 5 MB kept 700 MB. Other systems' allocators have no such call, and are left alone.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        for setting in _MALLOC:
+            mallopt(*setting)
+
+
 def _calm_collector() -> None:
     """Take all that is loaded now out of the garbage collector's rounds, and have them come less often.
 
@@ -292,6 +331,8 @@ def _calm_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_EVERY)
+    # The event loop waits at most this long for a thread that analyses or counts, instead of Python's 5 ms, each time.
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -7,8 +7,9 @@ from typing import Final
 from holdfast import limits
 from holdfast.domain.messages import ROLES
 from holdfast.server.artifact_schemas import ARTIFACT_COMPONENTS
-from holdfast.server.context_schemas import CONTEXT_COMPONENTS, KEPT, RECALLED, WORKING_SET
+from holdfast.server.context_schemas import CONTEXT_COMPONENTS, KEPT, OVERHEAD, RECALLED, WORKING_SET
 from holdfast.server.dream_schemas import DREAM_COMPONENTS
+from holdfast.server.explanation_schemas import EXPLANATION_COMPONENTS
 from holdfast.server.index_schemas import INDEX_COMPONENTS
 from holdfast.server.memory_schemas import MEMORY_COMPONENTS
 from holdfast.server.messages_schemas import MESSAGES_COMPONENTS
@@ -76,6 +77,10 @@ _OWN: Final[dict[str, Schema]] = {
     "importance": {"type": "number", "minimum": 0, "maximum": 1},
 }
 _UNKNOWN: Final = "Fields that are not named here are kept, and come back as they were sent."
+_COPIES: Final = array(
+    record("The same message in a session that shared it.", {"session_id": text(), "seq": whole()}),
+    description="where else it was erased: forks of the session, and sessions that it is a fork of",
+)
 _ENTRY: Final[dict[str, Schema]] = {
     "seq": whole("place in the log: from 0, gapless"),
     **_MESSAGE,
@@ -108,6 +113,11 @@ _SESSION: Final[dict[str, Schema]] = {
     "system_messages": array(ref("Message")),
     "state": _STATE,
     "metadata": _METADATA,
+}
+_DAMAGED: Final[dict[str, Schema]] = {
+    "damaged": array(
+        text(), description="only of a damaged session: fields that cannot be decoded; they are empty here"
+    )
 }
 SESSION_FIELDS: Final[dict[str, Schema]] = {
     "id": text("unset: a new one is made", minLength=1),
@@ -162,6 +172,7 @@ _CHOICE: Final = {
 
 COMPONENTS: Final[dict[str, Schema]] = {
     **CONTEXT_COMPONENTS,
+    **EXPLANATION_COMPONENTS,
     **ARTIFACT_COMPONENTS,
     **MESSAGES_COMPONENTS,
     **MOVING_COMPONENTS,
@@ -204,6 +215,12 @@ COMPONENTS: Final[dict[str, Schema]] = {
         more=True,
     ),
     "Message": asked(f"A Chat Completions message. {_UNKNOWN}", _MESSAGE, "role", more=True),
+    "ChatMessage": asked(
+        f"A Chat Completions message; of a voice record also when it was said, in which turn, and how. {_UNKNOWN}",
+        {**_MESSAGE, **{name: _OWN[name] for name in ("timestamp", "turn_id", "metadata")}},
+        "role",
+        more=True,
+    ),
     "NewMessage": asked(
         f"A message to be written to a log, with what Holdfast should know of it. {_UNKNOWN}",
         {**_MESSAGE, **_OWN},
@@ -215,7 +232,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
     ),
     "ErasedEntry": record(
         "What stays of an erased message.",
-        {**_ENTRY, "deleted": {"const": True}},
+        {**_ENTRY, "deleted": {"const": True}, "copies": _COPIES},
         optional=_ENTRY_OPTIONAL,
         more=True,
     ),
@@ -224,7 +241,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
         "Sums over the session's model calls.",
         {name: whole() for name in ("calls", "prompt_tokens", "completion_tokens", "cached_tokens")},
     ),
-    "Session": record("A session without its log.", _SESSION),
+    "Session": record("A session without its log.", {**_SESSION, **_DAMAGED}, optional=tuple(_DAMAGED)),
     "SessionList": page("Session", nullable(text("a session's id"))),
     "ImportedSession": record(
         "A session without its log, as it is after an import.",
@@ -247,10 +264,10 @@ COMPONENTS: Final[dict[str, Schema]] = {
             **SESSION_FIELDS,
             **{name: {"description": "of an export, with `schema`: when and why it ended"} for name in PAST},
             "messages": array(ref("NewMessage")),
+            "contents": array(ref("NewMessage"), description="the same list, as voice records name it"),
             "images": array(_BESIDE, description="of an export; or as mistral.rs has them, one for each placeholder"),
             "videos": array(_BESIDE, description="the same"),
         },
-        "messages",
         more=True,
     ),
     "NewSession": asked(
@@ -269,11 +286,18 @@ COMPONENTS: Final[dict[str, Schema]] = {
         {name: SESSION_FIELDS[name] for name in ("agent", "system_messages", "state", "metadata", "ttl")},
     ),
     "NewMessages": asked(
-        "Messages to be written, all or none.", {"messages": array(ref("NewMessage"), minItems=1)}, "messages"
+        "Messages to be written, all or none, under one of the two names.",
+        {name: array(ref("NewMessage"), minItems=1) for name in ("messages", "contents")},
     ),
     "Annotation": asked(
         "What is to change.",
-        {"pinned": nullable(boolean("never leaves the working set")), "importance": nullable(_OWN["importance"])},
+        {
+            "pinned": nullable(boolean("never leaves the working set")),
+            "importance": nullable(_OWN["importance"]),
+            "refused_by": nullable(
+                array(text(), description="names of the upstreams whose prompts leave the message out")
+            ),
+        },
     ),
     "ShortSession": record(
         "A session in the short form.",
@@ -337,18 +361,21 @@ COMPONENTS: Final[dict[str, Schema]] = {
         "OpenAI's Chat Completions request, with fields of Holdfast's own; all others travel to the model as they are.",
         {
             "model": nullable(text("an agent, an llm, or a model's name")),
-            "messages": array(ref("Message"), minItems=1),
+            "messages": array(
+                ref("ChatMessage"), description="with a session_id it may be empty: what was said last is answered"
+            ),
+            "contents": array(ref("ChatMessage"), description="the same list, as voice records name it"),
             "stream": nullable(boolean("answer as server-sent events")),
             "stream_options": nullable(free("`include_usage`: usage in the last chunk")),
             "tools": nullable(TOOLS),
             "n": nullable(whole("choices; the first one is stored", 1, maximum=128)),
             "max_tokens": nullable(whole("of the reply", 1)),
             "max_completion_tokens": nullable(whole("of the reply", 1)),
-            "user": nullable(text("whose session; unset: `default`")),
+            "user": nullable(text("whose session it is")),
+            "safety_identifier": nullable(text("whose session it is, where `user` does not say")),
             **SESSION_ASKED,
             "agent": nullable(text("an agent of the configuration")),
         },
-        "messages",
         more=True,
     ),
     "ChatCompletion": record(
@@ -389,7 +416,19 @@ COMPONENTS: Final[dict[str, Schema]] = {
                 "What the model was sent.",
                 {**WORKING_SET, "messages": whole("how many"), "kept": KEPT},
             ),
+            "overhead": OVERHEAD,
             "recalled": RECALLED,
+            "warnings": array(
+                record(
+                    "What went through, and is probably not what the client meant.",
+                    {
+                        "code": text("a word for programs"),
+                        "message": text("what happened, and what to do about it"),
+                        "param": text("the field or header that is meant"),
+                    },
+                    optional=("param",),
+                )
+            ),
             "artifacts": array(
                 record(
                     "An artifact that the reply is about: its turn saved it, or it names it.",
@@ -412,7 +451,9 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "edited_at",
             "interrupted",
             "working_set",
+            "overhead",
             "recalled",
+            "warnings",
             "artifacts",
             "failure",
             "upstream",

@@ -10,7 +10,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import QUERY_CHARS, SEARCH_NEIGHBOURS, SEARCH_RESULTS
 from holdfast.recall.base import SEARCH_MODES
 from holdfast.search.asking import SEARCH_ROLES, zone_named
-from holdfast.search.searching import SearchHit
+from holdfast.search.results import SearchHit
 from holdfast.server.http import Call
 from holdfast.server.replies import Reply, listed
 from holdfast.wire.times import moment_of

@@ -11,26 +11,33 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast import errors
+from holdfast.accounting import run_cpu
 from holdfast.context.dialects import checked
 from holdfast.context.settings import parse
+from holdfast.domain.fact_choices import STANDING_FACTS
 from holdfast.domain.log import erased
 from holdfast.domain.messages import Message
-from holdfast.domain.participants import check_participants, said_by
+from holdfast.domain.participants import said_by
 from holdfast.domain.session import Session
 from holdfast.domain.state import scope_of
 from holdfast.engine.entries import counted, new_entries
+from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.media.leaving import whole_entries
 from holdfast.server.fields import PAGE, check_fields, if_match, number_in_path, optional
 from holdfast.server.http import Call, named_session, without_secrets
 from holdfast.server.permissions import check_app
 from holdfast.server.replies import Reply, listed, tagged
+from holdfast.sessions.annotating import annotate as annotate_message
 from holdfast.sessions.carry_over import CarryOver, carry_over_from
+from holdfast.sessions.erasing import erase_everywhere
+from holdfast.sessions.fields import check_session_fields
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.looking import Look, looked, told
 from holdfast.stores.base import Append, SessionPatch
-from holdfast.wire.exports import milliseconds, own_fields, session_to, system_messages_from
+from holdfast.wire.exports import own_fields, session_to, system_messages_from
 from holdfast.wire.openai import entry_to, message_to, messages_from
+from holdfast.wire.voice import find_records
 
 _CONTEXT_FIELDS = frozenset({"model", "agent", "dialect", "at_turn", "tools", "explain", "system_messages", "touch"})
 """Fields of a context request that are not keys of the strategy."""
@@ -52,19 +59,12 @@ async def create(call: Call) -> Reply:
         user_id=user_id,
         agent=agent,
         carry_over=_earlier(call, body, user_id),
-        system_messages=system_messages_from(body.get("system_messages")),
+        system_messages=body.get("system_messages"),
         state=_state(call, body),
-        metadata=_metadata(body),
-        ttl=milliseconds(body, "ttl"),
+        metadata=body.get("metadata"),
+        ttl=body.get("ttl"),
     )
     return Reply(session_to(session), 201)
-
-
-def _metadata(body: dict[str, Any]) -> dict[str, Any]:
-    """What a request says of the metadata; nothing where it says none."""
-    metadata: dict[str, Any] = optional(body, "metadata", dict, "an object") or {}
-    check_participants(metadata)
-    return metadata
 
 
 def _state(call: Call, body: dict[str, Any]) -> dict[str, Any]:
@@ -135,13 +135,9 @@ async def change(call: Call) -> Reply:
     agent = optional(body, "agent", str, "a string") if "agent" in body else UNSET
     if isinstance(agent, str):
         call.hf.roster.voice(agent=agent)
-    patch = SessionPatch(
-        agent=agent,
-        system_messages=system_messages_from(body["system_messages"]) if "system_messages" in body else UNSET,
-        metadata=_metadata(body) if "metadata" in body else UNSET,
-        state=_state(call, body) if "state" in body else UNSET,
-        ttl=milliseconds(body, "ttl") if "ttl" in body else UNSET,
-    )
+    given: dict[str, Any] = {name: body[name] for name in ("system_messages", "metadata", "ttl") if name in body}
+    state = _state(call, body) if "state" in body else UNSET
+    patch = SessionPatch(**check_session_fields({**given, "agent": agent, "state": state}))
     session = await call.session()
     changed = await call.hf.store.update(session.ref, patch, timestamp=call.hf.clock(), expect=if_match(call))
     return Reply(session_to(changed))
@@ -162,11 +158,10 @@ async def close(call: Call) -> Reply:
 async def append(call: Call) -> Reply:
     """Write messages to the end of a session's log."""
     body = await call.body()
-    check_fields(body, "messages")
-    messages = messages_from(body.get("messages"))
-    if not messages:
-        raise errors.InvalidRequest("messages is empty", param="messages")
-    fields = [own_fields(item, f"messages[{at}]") for at, item in enumerate(body["messages"])]
+    check_fields(body, "messages", "contents")
+    given, name = find_records(body)
+    large = call.held.size > INLINE_BODY_BYTES
+    messages, fields = await run_cpu(_read_messages, given, name, long=large)
     session = await call.session(shared=True)
     speaker = call.speaker(session)
     if call.is_guest(session):
@@ -174,7 +169,7 @@ async def append(call: Call) -> Reply:
     if speaker is not None:
         fields = [{**own, "metadata": said_by(own.get("metadata"), speaker)} for own in fields]
     key = call.header("idempotency-key") or None
-    said = await without_secrets(call.hf, body, messages, hashed=key is not None)
+    said = await without_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
     write = Append(
         entries=await new_entries(messages, fields, timestamp=call.hf.clock()),
         timestamp=call.hf.clock(),
@@ -188,6 +183,14 @@ async def append(call: Call) -> Reply:
     return Reply(listed(told_entries, has_more=False, by="seq", version=version), headers=tagged(version))
 
 
+def _read_messages(given: Any, name: str) -> tuple[list[Message], list[dict[str, Any]]]:
+    """Return the messages of a body, and Holdfast's own fields of each. Raises `InvalidRequest` if there are none."""
+    messages = messages_from(given, name)
+    if not messages:
+        raise errors.InvalidRequest(f"{name} is empty", param=name)
+    return messages, [own_fields(item, f"{name}[{at}]") for at, item in enumerate(given)]
+
+
 def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> None:
     """Refuse what a participant may not write into another user's session: he speaks, as a user, and no more. Raises `InvalidRequest`."""
     for at, (message, own) in enumerate(zip(messages, fields, strict=True)):
@@ -198,6 +201,9 @@ def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]])
             if own.get(name):
                 told = f"messages[{at}].{name} is the session's owner's to set"
                 raise errors.InvalidRequest(told, param=f"messages[{at}].{name}")
+        if STANDING_FACTS in (own.get("metadata") or {}):
+            told = f"messages[{at}].metadata.{STANDING_FACTS} is the session's owner's to set"
+            raise errors.InvalidRequest(told, param=f"messages[{at}].metadata.{STANDING_FACTS}")
 
 
 async def page(call: Call) -> Reply:
@@ -218,26 +224,36 @@ async def page(call: Call) -> Reply:
 
 
 async def annotate(call: Call) -> Reply:
-    """Pin a message, or say how important it is."""
+    """Pin a message, say how important it is, or which upstreams it is not sent to."""
     body = await call.body()
-    check_fields(body, "pinned", "importance")
-    own = own_fields(body)
+    check_fields(body, "pinned", "importance", "refused_by")
+    own = own_fields({name: value for name, value in body.items() if name != "refused_by"})
     session = await call.session()
     importance = own.get("importance") if "importance" in body else UNSET
-    entry = await call.hf.store.annotate(
-        session.ref, number_in_path(call, "seq", _NAMED), pinned=own.get("pinned"), importance=importance
+    entry = await annotate_message(
+        call.hf.store,
+        session.ref,
+        number_in_path(call, "seq", _NAMED),
+        pinned=own.get("pinned"),
+        importance=importance,
+        refused_by=body.get("refused_by"),
     )
     return Reply(entry_to((await whole_entries(call.hf.store, session.ref, [entry]))[0]))
 
 
 async def erase(call: Call) -> Reply:
-    """Erase a message's content; its place in the log stays."""
+    """Erase a message's content, in forks of the session too; its place in the log stays.
+
+    `copies` lists where else it was erased: `session_id` and `seq` in each session that shared the message.
+    """
     ref, seq = (await call.session()).ref, number_in_path(call, "seq", _NAMED)
     found = await call.hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)
     if not found:
         raise errors.EntryNotFound(ref.id, seq)
-    entry = await call.hf.erase(ref, seq, tokens=(await counted([erased(found[0].message)]))[0])
-    return Reply({**entry_to(entry), "deleted": True})
+    tokens = (await counted([erased(found[0].message)]))[0]
+    done = await erase_everywhere(call.hf.engine, ref, seq, tokens=tokens)
+    copies = [{"session_id": session_id, "seq": at} for session_id, at in done.copies]
+    return Reply({**entry_to(done.entry), "deleted": True, "copies": copies})
 
 
 # -- working sets ------------------------------------------------------------

@@ -95,9 +95,7 @@ SESSION_ASKED: Final[dict[str, Schema]] = {
     "session_id": nullable(
         text("also as header X-Session-Id; without one the messages tell which session they continue")
     ),
-    "user_id": nullable(
-        text("whose session it is, as `user` says in OpenAI's form; with neither the user is `default`")
-    ),
+    "user_id": nullable(text("whose session it is, as `user` says in OpenAI's form; they must not differ")),
     "session_user": nullable(
         text(
             "with a session_id: whose session it is, where that is another user's in which the key's user takes part",
@@ -119,6 +117,19 @@ SESSION_ASKED: Final[dict[str, Schema]] = {
         "enum": ["queue", "reject", "interrupt", None],
         "description": "while another turn of the session runs: wait, be refused with 409, or end that one",
     },
+    "strategy": nullable(
+        text("how this request's working set is made; one of `gateway.allowed_strategies`, or the agent's own")
+    ),
+    "budget": nullable(
+        whole("most tokens of the conversation in this request's prompt; only less than the agent's or key's", 1)
+    ),
+    "recall": {
+        "enum": ["auto", "on", "off", True, False, None],
+        "description": "whether this request's prompt recalls what its session no longer shows",
+    },
+    "interrupt": nullable(
+        free("of the last reply, what was heard: `content`, `chars`, or `ms` and `total_ms`; `timestamp`, `turn_id`")
+    ),
     "session_match": {
         "type": ["string", "null"],
         "enum": ["on", "off", None],

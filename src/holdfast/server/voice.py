@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.heard import heard_from
+from holdfast.domain.heard import HEARD, heard_from
 from holdfast.domain.session import Entry, Session
 from holdfast.errors import InvalidRequest
 from holdfast.media.leaving import whole_entries
@@ -21,7 +21,6 @@ from holdfast.wire.openai import entry_to
 from holdfast.wire.voice import attributed, plain
 
 _encode = msgspec.json.Encoder().encode
-_HEARD = ("content", "chars", "ms", "total_ms", "timestamp", "turn_id")
 _SPEECH = ("text", "priority", "source", "interruptable")
 
 
@@ -51,8 +50,8 @@ async def interrupt(call: Call) -> Reply:
     was heard to its end, all does: `interrupted` is false. A second interruption can only shorten.
     """
     body = await call.body()
-    check_fields(body, *_HEARD)
-    heard = heard_from({name: body.get(name) for name in _HEARD})
+    check_fields(body, *HEARD)
+    heard = heard_from({name: body.get(name) for name in HEARD})
     session = await call.session()
     done = await interrupted(call.hf.engine, session.ref, heard)
     said = {"interrupted": done.interrupted, "stopped": done.stopped}

@@ -23,6 +23,8 @@ class Said(NamedTuple):
     What Chat Completions has no field for stands under its own name, for a model that knows it."""
     messages: list[Message]
     """Leading system messages first."""
+    own: tuple[Mapping[str, Any], ...] = ()
+    """What voice records say of each of `messages`; see `holdfast.wire.exports.record_fields`."""
     api: Dialect = "openai"
     """Whose API the fields were written for: whoever speaks another one is sent those alone that mean the same there."""
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.domain.messages import Message as ChatMessage
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.server.doors.base import Said
 from holdfast.server.replies import Reply, request_id
 from holdfast.turns.showing import Progress
-from holdfast.wire.anthropic import messages_from, system_from
+from holdfast.wire.anthropic import message_groups, system_from
 from holdfast.wire.anthropic_inbound import fields_from
 from holdfast.wire.anthropic_replies import Event, ReplyEvents, message_of
+from holdfast.wire.exports import record_fields
+from holdfast.wire.voice import find_records
 
 PATH: Final = "/v1/messages"
 _MODELS: Final = "/v1/models"
@@ -46,14 +49,16 @@ class Messages:
 
     def read(self, body: dict[str, Any], headers: Mapping[str, str]) -> Said:
         """See `Door.read`. Without `max_tokens` the model's own limit holds: there is no need to insist."""
-        given = body.get("messages")
+        given, name = find_records(body)
         system = system_from(body.get("system"))
-        messages = messages_from(given) if given else []
-        _check_said(given or ())
+        groups = message_groups(given, name) if given else []
+        _check_said(given or (), name)
+        own = _record_fields(given or (), name, groups)
         fields = fields_from(body)
         if betas := [name.strip() for name in headers.get(_BETAS, "").split(",") if name.strip()]:
             fields["betas"] = betas
-        return Said(fields, [*system, *messages], "anthropic")
+        messages = [message for group in groups for message in group]
+        return Said(fields, [*system, *messages], ({},) * len(system) + own if own else (), api="anthropic")
 
     def reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
         """See `Door.reply`."""
@@ -68,11 +73,23 @@ class Messages:
         return shaped(reply)
 
 
-def _check_said(given: Iterable[Any]) -> None:
+def _record_fields(
+    given: Sequence[Any], name: str, groups: Sequence[Sequence[ChatMessage]]
+) -> tuple[Mapping[str, Any], ...]:
+    """Return what voice records say of each message; of results of tools in a user's message they give the time and the turn alone."""
+    fields = record_fields(given, name)
+    return tuple(
+        {key: value for key, value in own.items() if key != "metadata" or message.role != "tool"}
+        for own, group in zip(fields, groups, strict=False)
+        for message in group
+    )
+
+
+def _check_said(given: Iterable[Any], name: str) -> None:
     """Refuse a message of the user that says nothing, by its place in the request."""
     for at, message in enumerate(given):
         if isinstance(message, Mapping) and message.get("role") == "user" and message.get("content") in ("", []):
-            param = f"messages[{at}].content"
+            param = f"{name}[{at}].content"
             raise InvalidMessage(
                 f"{param} is empty: a user's message has text, media, or results of tools", param=param
             )

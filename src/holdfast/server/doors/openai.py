@@ -11,7 +11,9 @@ from holdfast.server.doors.base import Said
 from holdfast.server.replies import Reply
 from holdfast.turns.calling import PROGRESS
 from holdfast.turns.showing import Progress
+from holdfast.wire.exports import record_fields
 from holdfast.wire.openai import messages_from
+from holdfast.wire.voice import find_records
 
 _encoder = msgspec.json.Encoder()
 
@@ -23,8 +25,10 @@ class ChatCompletions:
 
     def read(self, body: dict[str, Any], headers: Mapping[str, str]) -> Said:
         """See `Door.read`."""
-        messages = messages_from(body["messages"]) if body.get("messages") else []
-        return Said({name: value for name, value in body.items() if name != "messages"}, messages)
+        given, name = find_records(body)
+        messages = messages_from(given, name) if given else []
+        fields = {key: value for key, value in body.items() if key not in ("messages", "contents")}
+        return Said(fields, messages, record_fields(given or (), name))
 
     def reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
         """See `Door.reply`."""

@@ -1,0 +1,198 @@
+"""How long one tenant waits while another one attacks: a real server, two keys, and the slowest request of the other tenant.
+
+`python -m benchmarks.fairness SOURCE` measures the server of another version, whose `src` folder is SOURCE.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from benchmarks.attacks import ATTACKS
+from benchmarks.run import Run, clear
+from benchmarks.tables import Column, Figure, Table, duration, whole
+from benchmarks.timing import clock, told
+
+AIM: Final = 0.3
+PAUSE: Final = 0.02
+"""Seconds between two requests of the tenant that is watched."""
+LARGE: Final = 200_000
+"""Bytes of a body that is watched, too: more than waits for no room."""
+_NOTES = (
+    "One `holdfast serve` on SQLite with two tenants. One attacks; the other one lists sessions, and stores bodies of 200 KB, one after the other.",
+    f"Attacks come from a process of their own. The aim is at most {AIM:g} s for its slowest request. With nothing else running, the first row is what this machine gives.",
+)
+
+
+async def measure(run: Run) -> list[Table]:
+    """Measure each attack on a server of its own process; all on one store."""
+    rows = await _rows(run.folder, seconds=4.0 if run.quick else 12.0, source=None)
+    clear(run.folder, "fairness*")
+    return [Table("fairness", "Another tenant's slowest request during an attack", _COLUMNS, rows, _NOTES)]
+
+
+_COLUMNS = [
+    Column("what", ""),
+    Column("small", "slowest GET", duration),
+    Column("median", "median GET", duration),
+    Column("large", "slowest 200 KB POST", duration),
+    Column("requests", "requests", whole),
+    Column("failed", "failed", whole),
+]
+
+
+class Server:
+    """A server under attack.
+
+    Attributes:
+        url: its address.
+        attacker: the key of the tenant that attacks.
+        victim: headers of the other one.
+    """
+
+    def __init__(self, url: str, attacker: str, victim: str) -> None:
+        self.url = url
+        self.attacker = attacker
+        self.victim = {"authorization": f"Bearer {victim}"}
+        self.http: aiohttp.ClientSession
+
+
+async def _rows(folder: Path, *, seconds: float, source: Path | None) -> list[Mapping[str, Figure]]:
+    rows: list[Mapping[str, Figure]] = []
+    async with _attacking("upstream") as upstream:
+        for name in ("no attack", *ATTACKS):
+            async with _serving(folder, upstream, source) as server:
+                if name in ATTACKS:
+                    async with _attacking(name, server.url, server.attacker):
+                        rows.append(await _row(server, name, seconds))
+                else:
+                    rows.append(await _row(server, name, seconds))
+                told(f"fairness: {name}")
+    return rows
+
+
+async def _row(server: Server, name: str, seconds: float) -> Mapping[str, Figure]:
+    watch = _Watch(server)
+    await watch.get()  # connections are opened by the first requests
+    await watch.post()
+    watch.reset()
+    until = clock() + seconds
+    while clock() < until:
+        await asyncio.gather(watch.get(), watch.post())
+        await asyncio.sleep(PAUSE)
+    small = sorted(watch.small)
+    return {
+        "what": name,
+        "small": small[-1],
+        "median": small[len(small) // 2],
+        "large": max(watch.large),
+        "requests": len(small) + len(watch.large),
+        "failed": watch.failed,
+    }
+
+
+class _Watch:
+    """Requests of the tenant that is watched, and how long they took."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.reset()
+
+    def reset(self) -> None:
+        self.small: list[float] = []
+        self.large: list[float] = []
+        self.failed = 0
+
+    async def get(self) -> None:
+        await self._timed("GET", "/v1/sessions?limit=5", self.small)
+
+    async def post(self) -> None:
+        await self._timed("POST", "/v1/sessions", self.large, json={"metadata": {"note": "x" * LARGE}})
+
+    async def _timed(self, method: str, path: str, into: list[float], **sent: Any) -> None:
+        began = clock()
+        try:
+            headers = self._server.victim
+            async with self._server.http.request(method, self._server.url + path, headers=headers, **sent) as response:
+                await response.read()
+                self.failed += response.status >= 400
+        except (aiohttp.ClientError, TimeoutError):
+            self.failed += 1
+        into.append(clock() - began)
+
+
+# -- processes -----------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _attacking(*arguments: str) -> AsyncIterator[str]:
+    """A process of `benchmarks.attacks`, and the first line that it prints."""
+    command = (sys.executable, "-m", "benchmarks.attacks", *arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield (await process.stdout.readline()).decode().strip()
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def _serving(folder: Path, upstream: str, source: Path | None) -> AsyncIterator[Server]:
+    """A server with two keys of two tenants, on an empty store."""
+    clear(folder, "fairness*")
+    store, path = f"sqlite:///{folder}/fairness.db", folder / "fairness.yaml"
+    llm = f"{{base_url: '{upstream}/v1', model: gpt-4o, api_key: unused, timeout: {{total: 6s}}}}"
+    path.write_text(f"llms: {{default: {llm}}}\n", encoding="utf-8")
+    env = {**os.environ, "HOLDFAST_STORE": store, **({"PYTHONPATH": str(source)} if source else {})}
+    keys = []
+    for tenant in ("attacker", "victim"):
+        made = await _run(env, "keys", "create", "--tenant", tenant)
+        keys.append(next(word for word in made.split() if word.startswith("hf_") and len(word) > 60))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast", "serve", "--port", "0", "--config", str(path)),
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    try:
+        line = (await process.stdout.readline()).decode()
+        server = Server(line.split()[-1], *keys)
+        connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=120)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as server.http:
+            yield server
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _run(env: Mapping[str, str], *arguments: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast", *arguments),
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    out, _ = await process.communicate()
+    return out.decode()
+
+
+def main() -> None:
+    """Measure the version in a folder, or this one, and print the table."""
+    source = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
+    with tempfile.TemporaryDirectory() as folder:
+        rows = asyncio.run(_rows(Path(folder), seconds=12.0, source=source))
+    print(Table("fairness", "Another tenant's slowest request during an attack", _COLUMNS, rows, _NOTES).as_markdown())
+
+
+if __name__ == "__main__":
+    main()

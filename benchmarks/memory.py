@@ -1,0 +1,162 @@
+"""Memory of a server over many turns and many large bodies: it should stay flat. Draws docs/memory.svg."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+
+from benchmarks.run import Run
+from benchmarks.tables import Column, Table, whole
+from benchmarks.timing import told
+
+IMPORTED, IMPORTED_QUICK = 600, 20
+"""Sessions that are there before, so that SQLite's page caches are as full as they get."""
+MESSAGES = 100
+"""Of an imported session."""
+TURNS, TURNS_QUICK = 16_000, 1_000
+"""The first 6,000 fill the other caches: 256 sessions of 20 turns are kept warm, and words that were analysed."""
+TURNS_OF_A_SESSION = 20
+BODIES, BODIES_QUICK = 1_000, 100
+BODY_BYTES = 1_000_000
+"""Of one message; every body is another text, and each session gets `BODIES_OF_A_SESSION` of them."""
+BODIES_OF_A_SESSION = 5
+CLIENTS = 4
+POINTS = 50
+"""Samples of a phase."""
+PICTURE = Path(__file__).parents[1] / "docs" / "memory.svg"
+_COLUMNS = [
+    Column("what", ""),
+    Column("requests", "requests", whole),
+    *(
+        Column(name, f"MB {title}", whole)
+        for name, title in (("first", "at first"), ("half", "halfway"), ("last", "at last"))
+    ),
+    Column("peak", "MB at most", whole),
+]
+Request = Callable[[int], Awaitable[None]]
+
+
+async def measure(run: Run) -> list[Table]:
+    """A server process with an SQLite file and its index: resident memory, sampled while clients talk to it."""
+    imported, turns, bodies = (IMPORTED_QUICK, TURNS_QUICK, BODIES_QUICK) if run.quick else (IMPORTED, TURNS, BODIES)
+    command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--store", f"sqlite:///{run.folder}/memory.db"]
+    server = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert server.stdout is not None
+    try:
+        url = (await server.stdout.readline()).decode().split()[-1]
+        timeout = aiohttp.ClientTimeout(total=300)
+        async with aiohttp.ClientSession(url, timeout=timeout) as http:
+            for number in range(imported):
+                await _import(http, number)
+            phases = {
+                "turns": await _sample(server.pid, turns, lambda number: _turn(http, number)),
+                "large bodies": await _sample(server.pid, bodies, lambda number: _body(http, number)),
+            }
+    finally:
+        server.terminate()
+        await server.wait()
+    if not run.quick:
+        PICTURE.write_text(_picture(phases), encoding="utf-8")
+    rows: list[dict[str, int | float | str | None]] = [
+        {
+            "what": name,
+            "requests": samples[-1][0],
+            "first": samples[len(samples) // 10][1],
+            "half": samples[len(samples) // 2][1],
+            "last": samples[-1][1],
+            "peak": max(size for _, size in samples),
+        }
+        for name, samples in phases.items()
+    ]
+    title = "Resident memory of a server, SQLite file with the index"
+    note = (
+        f"{imported} imported sessions of {MESSAGES} messages are there before. {CLIENTS} clients; {TURNS_OF_A_SESSION} turns a"
+        f" session with the offline model, then bodies of {BODY_BYTES:,} bytes, {BODIES_OF_A_SESSION} a session. `at first` is after a tenth of the requests."
+    )
+    return [Table("memory", title, _COLUMNS, rows, (note,))]
+
+
+async def _sample(pid: int, count: int, request: Request) -> list[tuple[int, float]]:
+    """Make so many requests; how many were made and the megabytes of the process then, `POINTS` times."""
+    numbers, done, samples = iter(range(count)), 0, list[tuple[int, float]]()
+
+    async def client() -> None:
+        nonlocal done
+        for number in numbers:
+            await request(number)
+            done += 1
+            if done % max(1, count // POINTS) == 0:
+                samples.append((done, _resident(pid)))
+
+    await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    told(f"memory: {count} requests, {samples[0][1]:.0f} to {samples[-1][1]:.0f} MB")
+    return samples
+
+
+def _resident(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") / 1e6
+
+
+async def _turn(http: aiohttp.ClientSession, number: int) -> None:
+    text = f"Question {number}: where is order {number * 7919} now, and when will it be here?"
+    body = {"messages": [{"role": "user", "content": text}], "session_id": f"s{number // TURNS_OF_A_SESSION}"}
+    async with http.post("/v1/chat/completions", json=body) as response:
+        assert response.status == 200, await response.text()
+
+
+async def _import(http: aiohttp.ClientSession, number: int) -> None:
+    words = ("Is part {} of order {} there yet?", "Part {} of order {} was seen at the depot this morning.")
+    content = [words[at % 2].format(at, number * 7907 + at) for at in range(MESSAGES)]
+    messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(content)]
+    async with http.put(f"/v1/sessions/i{number}", json={"messages": messages}) as response:
+        assert response.status in (200, 201), await response.text()
+
+
+async def _body(http: aiohttp.ClientSession, number: int) -> None:
+    sentence = f"Report {number} says that part {number * 104729} was checked at place {number % 97}. "
+    text = (sentence * (BODY_BYTES // len(sentence) + 1))[:BODY_BYTES]
+    path = f"/v1/sessions/b{number // BODIES_OF_A_SESSION}"
+    async with http.put(path, json={"messages": [{"role": "user", "content": text}]}) as response:
+        assert response.status in (200, 201), await response.text()
+
+
+# -- the picture -------------------------------------------------------------
+
+_WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 420, 220, 60, 40, 90
+
+
+def _picture(phases: dict[str, list[tuple[int, float]]]) -> str:
+    """An SVG with one chart a phase, on one scale."""
+    most = max(size for samples in phases.values() for _, size in samples)
+    step = next(step for step in (10, 25, 50, 100, 250, 500, 1000) if most / step <= 8)
+    top = step * (int(most / step) + 1)
+    charts = [_chart(name, samples, top, step, at) for at, (name, samples) in enumerate(phases.items())]
+    width, height = _LEFT + len(charts) * (_WIDTH + _GAP), _TOP + _HEIGHT + 50
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">\n'
+        f'<rect width="100%" height="100%" fill="white"/>\n{"".join(charts)}</svg>\n'
+    )
+
+
+def _chart(name: str, samples: list[tuple[int, float]], top: int, step: int, at: int) -> str:
+    left, bottom = _LEFT + at * (_WIDTH + _GAP), _TOP + _HEIGHT
+    last = samples[-1][0]
+    lines = [f'<text x="{left}" y="{_TOP - 16}" font-size="14">resident memory, MB, over {last:,} {name}</text>\n']
+    for value in range(0, top + 1, step):
+        y = bottom - value / top * _HEIGHT
+        lines.append(f'<line x1="{left}" x2="{left + _WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>\n')
+        lines.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{value}</text>\n')
+    for part in range(5):
+        x, value = left + part / 4 * _WIDTH, last * part // 4
+        lines.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{value:,}</text>\n')
+    points = " ".join(f"{left + n / last * _WIDTH:.1f},{bottom - size / top * _HEIGHT:.1f}" for n, size in samples)
+    lines.append(f'<polyline points="{points}" fill="none" stroke="#1f5fa8" stroke-width="2"/>\n')
+    return "".join(lines)

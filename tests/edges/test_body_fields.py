@@ -1,0 +1,168 @@
+"""Fields of chat bodies: misspelt ones, unknown ones, and `strategy` and `budget` within what is allowed; at both doors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast import config
+from holdfast.context.request_settings import FREE_STRATEGIES, RequestSettings
+from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.errors import ConfigError
+from holdfast.server.body_fields import warn_of_unknown
+from holdfast.wire.request_fields import misspelt_name
+from tests.edges.doors import doors
+from tests.edges.keys import bearer, made
+from tests.edges.server import Served, gateway
+
+PATHS = ("/v1/chat/completions", "/v1/messages")
+LONG = [{"role": role, "content": "word " * 60} for _ in range(10) for role in ("user", "assistant")]
+
+
+async def post(served: Served, path: str, headers: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+    body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 50, **fields}
+    response = await served.http.post(path, json=body, headers=headers)
+    return {"status": response.status_code, **response.json()}
+
+
+# -- names ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("sesion_id", "session_id"),
+        ("sessionId", "session_id"),
+        ("session_idd", "session_id"),
+        ("session_di", "session_id"),
+        ("zession_id", "session_id"),
+        ("stratgy", "strategy"),
+        ("userid", "user_id"),
+        ("sesionid", None),
+        ("session", None),
+        ("budgets", None),
+        ("agents", None),
+        ("", None),
+    ],
+)
+def test_names_one_edit_away(name: str, known: str | None) -> None:
+    assert misspelt_name(name, ("session_id", "strategy", "user_id", "budget", "agent")) == known
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_misspelt_field_is_refused(path: str) -> None:
+    async with gateway(lambda _: "ok") as (served, upstream):
+        answer = await post(served, path, sesion_id="s")
+        assert (answer["status"], answer["error"]["param"]) == (400, "sesion_id")
+        assert "'sesion_id'" in answer["error"]["message"]
+        assert "'session_id'" in answer["error"]["message"]
+        assert not upstream.requests
+        assert not (await served.hf.sessions()).sessions
+
+
+async def test_an_unknown_field_is_passed_on_with_a_warning() -> None:
+    async with gateway(lambda _: "ok") as (served, upstream):
+        answer = await post(served, PATHS[0], session_id="s", frobnicate=3, temperature=0.5, top_k=4)
+        assert upstream.requests[0].body["frobnicate"] == 3
+        (warning,) = answer["session"]["warnings"]
+        assert (warning["code"], warning["param"]) == ("unknown_field", "frobnicate")
+        streamed = await served.http.post(
+            PATHS[0], json={"messages": [{"role": "user", "content": "more"}], "stream": True, "frobnicate": 3}
+        )
+        last = [json.loads(line[6:]) for line in streamed.text.splitlines() if line.startswith("data: {")][-1]
+        assert last["session"]["warnings"] == [warning]
+
+
+async def test_anthropics_clients_are_told_what_is_not_sent() -> None:
+    """A model with another API gets only what means the same there."""
+    async with doors(["ok"], []) as both:
+        answer = await post(both.served, PATHS[1], model="gpt-4o", frobnicate=3, thinking={"type": "disabled"})
+        (warning,) = answer["session"]["warnings"]
+        assert (warning["code"], "was not sent" in warning["message"]) == ("unknown_field", True)
+    (warned,) = warn_of_unknown(["frobnicate"], "anthropic", "anthropic")
+    assert "was passed to the provider" in warned.message
+
+
+async def test_fields_can_be_passed_without_a_word() -> None:
+    async with gateway(lambda _: "ok", "gateway: {pass_fields: [sesion_id, frobnicate]}") as (served, upstream):
+        answer = await post(served, PATHS[0], sesion_id="x", frobnicate=3)
+        assert "warnings" not in answer["session"]
+        assert upstream.requests[0].body["sesion_id"] == "x"
+
+
+# -- strategy and budget -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_strategy_and_budget_hold_for_one_request(path: str) -> None:
+    async with gateway(lambda _: "ok", "context: {strategy: token_window, budget: 2000}") as (served, upstream):
+        await (await served.hf.session("s")).append(LONG)
+        answer = await post(served, path, session_id="s", strategy="head_tail", budget=500)
+        assert answer["session"]["working_set"]["budget"] == 500
+        sent = upstream.requests[0].body
+        assert not {"strategy", "budget"} & sent.keys()
+        assert len(sent["messages"]) < 9
+        answer = await post(served, path, session_id="s")
+        assert answer["session"]["working_set"]["budget"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"budget": 2001}, "budget"),
+        ({"budget": 0}, "budget"),
+        ({"budget": "500"}, "budget"),
+        ({"budget": True}, "budget"),
+        ({"budget": 9000, "strategy": "digest"}, "budget"),
+        ({"strategy": "none"}, "strategy"),
+        ({"strategy": "summary_buffer"}, "strategy"),
+        ({"strategy": "digets"}, "strategy"),
+        ({"strategy": 5}, "strategy"),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+async def test_what_a_request_may_not_have_is_refused(fields: dict[str, Any], param: str, named: bool) -> None:
+    """Before anything is written."""
+    async with gateway(lambda _: "ok", "context: {strategy: token_window, budget: 2000}") as (served, upstream):
+        if named:
+            await served.hf.create("s")
+        answer = await post(served, PATHS[0], **{**fields, "session_id": "s"} if named else fields)
+        assert (answer["status"], answer["error"]["param"]) == (400, param)
+        assert not upstream.requests
+        assert [one.messages for one in (await served.hf.sessions()).sessions] == [0] * named
+
+
+async def test_strategies_can_be_allowed() -> None:
+    text = "gateway: {allowed_strategies: [digest]}\ncontext: {strategy: token_window}"
+    async with gateway(lambda _: "ok", text) as (served, _):
+        for strategy, status in (("digest", 200), ("token_window", 200), ("head_tail", 400)):
+            assert (await post(served, PATHS[0], strategy=strategy))["status"] == status
+    with pytest.raises(ConfigError, match="unknown strategy 'digets'"):
+        config.load("gateway: {allowed_strategies: [digets]}", env={})
+
+
+async def test_a_key_has_a_budget() -> None:
+    """It holds for every request with the key, and a request may only lower it."""
+    async with gateway(lambda _: "ok", "agents: {all: {context: {strategy: none}}}") as (served, _):
+        key = bearer(await made(served.hf, budget=400))
+        await (await served.hf.session("s")).append(LONG)
+        for fields, budget in (({}, 400), ({"budget": 300}, 300), ({"agent": "all"}, 400)):
+            answer = await post(served, PATHS[0], key, session_id="s", **fields)
+            assert answer["session"]["working_set"]["budget"] == budget
+        assert (await post(served, PATHS[0], key, session_id="s", budget=401))["status"] == 400
+
+
+def test_an_agent_that_takes_over_keeps_to_the_budget() -> None:
+    """Whatever its own settings are; what is stricter than the request stays."""
+    wanted = RequestSettings("digest", 500, 600)
+    assert wanted.apply(ContextSettings("token_window")) == ContextSettings("digest", {"budget": 500})
+    assert wanted.apply(ContextSettings("digest", {"budget": 100})) == ContextSettings("digest", {"budget": 100})
+    assert RequestSettings(limit=600).apply(ContextSettings("none")) == ContextSettings("token_window", {"budget": 600})
+    own = ContextSettings("token_window", {"target": 0.5})
+    assert RequestSettings(limit=9000).apply(own) is own
+
+
+def test_strategies_that_call_no_model_are_the_default() -> None:
+    assert set(STRATEGIES) - set(FREE_STRATEGIES) == {"summary_buffer"}

@@ -1,0 +1,27 @@
+"""What the first call of a model needs is loaded before the server answers anyone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_PROGRAM = """
+import sys
+from holdfast.config import ServerSettings, load
+from holdfast.server import run
+from holdfast.tokens import _CL100K, _O200K
+
+async def startup(self, *arguments, **more):
+    print("aiohttp" in sys.modules, _CL100K._encoding is not None, _O200K._encoding is not None)
+    self.should_exit = True
+
+run._Server.startup = startup
+found = load("llms: {default: {base_url: 'http://127.0.0.1:9/v1', model: gpt-4o, api_key: unused}}", env={})
+run.serve(ServerSettings(found, None, "127.0.0.1", 0, "sqlite://:memory:"))
+"""
+
+
+def test_nothing_large_is_loaded_by_the_first_call() -> None:
+    """Seen: it stopped all clients for 0.3 s, and the first count for another tokenizer for 1 to 2 s."""
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True"] * 3, done.stderr

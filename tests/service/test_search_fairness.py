@@ -1,0 +1,124 @@
+"""One search may not slow down others: its work is bounded per hit and per request, and none of the heavy part is on the loop."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.limits import SEARCH_WORDS, SNIPPET_CHARS, SNIPPET_WORDS
+from holdfast.recall import snippets
+from holdfast.recall.questions import Question, question_of
+from holdfast.recall.snippets import Effort, snippet_of
+from tests.loop_guard import watch
+from tests.service.search_kit import talks
+
+MIB = 1 << 20
+
+
+def distinct_words(chars: int, seed: int = 0) -> str:
+    """Words that are all different, as many as have so many characters."""
+    rnd = random.Random(seed)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = (f"{''.join(rnd.choices(letters, k=7))}" for _ in range(chars // 8))
+    return " ".join(words)
+
+
+def question(text: str) -> Question:
+    return question_of(text, now=0)
+
+
+async def test_snippets_of_large_messages_are_made_off_the_loop_with_bounded_work() -> None:
+    """Seen: a search of eight 1 MB messages stemmed each of them on the event loop, for 10 to 42 s."""
+    async with talks() as at:
+        await at.said("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(8)))
+        with watch() as guard:
+            page = await at.hf.search("harbour kelp", "ada")
+        assert len(page.hits) == 8
+        assert all("harbour" in hit.snippet for hit in page.hits)
+        guard.check("snippet", "stem")
+        assert guard.largest["snippet"] <= 2 * SNIPPET_CHARS
+        assert guard.off_loop["stem"] <= 80 * 8 * SNIPPET_WORDS
+
+
+async def test_a_turn_that_recalls_large_messages_does_so_off_the_loop() -> None:
+    """Ordinary chats with search on do the same work."""
+    async with talks() as at:
+        await at.said("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(4)))
+        session = await at.hf.session("now", user_id="ada", agent="finder")
+        with watch() as guard:
+            async with session.turn("Which harbour was it?") as turn:
+                assert turn.messages
+                turn.add("The one with the kelp.")
+            await at.settled()
+        guard.check("snippet", "stem", "count", "terms")
+
+
+def test_a_hit_stems_a_bounded_number_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where every word begins like one of the question, and however long a word is."""
+    stemmed: list[str] = []
+
+    def terms_in(word: str, _: str) -> tuple[str, ...]:
+        stemmed.append(word)
+        return (word,)
+
+    monkeypatch.setattr(snippets, "terms_in", terms_in)
+    for text in (
+        " ".join(f"harb{at:06}" for at in range(100_000)),
+        "-".join(["harbour"] * 100_000),
+        " ".join(["harbour"] * 100_000),
+    ):
+        stemmed.clear()
+        effort = Effort()
+        snippet_of(text, question("harbour"), effort=effort)
+        assert len(stemmed) <= SNIPPET_WORDS
+        assert max(map(len, stemmed), default=0) <= snippets.MAX_WORD
+        assert effort.words == SEARCH_WORDS - len(stemmed)
+
+
+def test_a_request_stems_a_bounded_number_of_words() -> None:
+    """Snippets after that still show a text's beginning."""
+    effort, text = Effort(), " ".join(["harbour"] * 1_000)
+    found = [snippet_of(text, question("harbour"), effort=effort) for _ in range(100)]
+    assert found[0].highlights
+    assert effort.words <= 0
+    assert not found[-1].highlights
+    assert found[-1].text.startswith("harbour")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("refunds", "Refunded"),
+        ("buy", "bought"),
+        ("cry", "cries"),
+        ("dying", "die"),
+        ("ORD-17345", "ord-17345"),
+        ("17345", "ORD-17345"),
+        ("café", "CAFE"),
+        ("eclair", "Éclairs"),
+        ("übungen", "Übung"),
+        ("заказы", "заказ"),
+        ("会議室", "次の会議室です"),
+        ("الكتاب", "كتاب"),
+        ("camel", "myCamelCase"),
+    ],
+)
+def test_words_of_a_long_text_are_found_as_those_of_a_short_one(asked: str, said: str) -> None:
+    """Not every word of a long text is stemmed; those that begin like one of the question are."""
+    short = snippet_of(f"before {said} after", question(asked))
+    assert short.highlights, "found in a short text"
+    for seed, filler in (
+        (1, distinct_words(60_000, 1)),
+        (2, "the weather was nice and we went out for a walk. " * 1500),
+    ):
+        text = f"{filler} {said} {distinct_words(20_000, seed + 5)}"
+        snippet = snippet_of(text, question(asked))
+        marked = {snippet.text[start:stop] for start, stop in snippet.highlights}
+        assert {short.text[start:stop] for start, stop in short.highlights} <= marked, (asked, said, marked)
+
+
+def test_the_end_of_a_very_long_text_is_looked_at() -> None:
+    """As much of the head and the tail as the index has."""
+    text = f"{distinct_words(MIB)} harbour"
+    assert "harbour" in snippet_of(text, question("harbour")).text
