@@ -15,7 +15,8 @@ from holdfast.indexes.settings import IndexSettings
 from holdfast.limits import SEARCH_RESULTS
 from holdfast.recall.base import SearchMode
 from holdfast.search.asking import Asked
-from holdfast.search.searching import SearchResults, searched
+from holdfast.search.results import SearchResults
+from holdfast.search.searching import searched
 from holdfast.turns.recalling_conversations import LEAST_SHARE
 
 _ROLES: Final = ("user", "assistant")

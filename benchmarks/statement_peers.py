@@ -1,0 +1,220 @@
+"""Which statements of a conversation stay in its prompts: Holdfast's strategies, and peers on the same conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.peers import Trimmer, items, session
+from benchmarks.run import Run
+from benchmarks.tables import Column, Figure, Table, share, two, whole
+from benchmarks.timing import told
+from holdfast.cli.statements import DEFAULT_STRATEGIES
+from holdfast.domain.messages import Message
+from holdfast.evaluation.statements import (
+    Conversation,
+    Figures,
+    Prompt,
+    Tally,
+    find_asked,
+    measure_statements,
+    prompt_from,
+    read_conversations,
+)
+from holdfast.evaluation.statements import Run as StrategyRun
+from holdfast.replay import specs_of
+from holdfast.tokens import STORED
+
+FOLDER = Path(__file__).parent / "statements"
+BUDGETS = (1024, 2048, 4096, 8192)
+SUMMARY_SHARE = 4
+"""The part of the budget that the scripted summary may take."""
+_SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|$)", re.DOTALL)  # noqa: RUF001 - Chinese ends sentences so
+
+
+class Sent(NamedTuple):
+    """What a peer sends, without the system prompt, and which of it stands for other messages."""
+
+    messages: Sequence[Message]
+    blocks: Sequence[int] = ()
+
+
+Peer = Callable[[Sequence[Message], int], Sent]
+"""Gives what is sent of a log, which ends with the current user message, at a budget."""
+
+
+async def measure(run: Run) -> list[Table]:
+    """One table of all; without the questions, and only two budgets, where the run is quick."""
+    budgets = BUDGETS[1:3] if run.quick else BUDGETS
+    conversations = read_conversations([FOLDER])
+    specs = specs_of([DEFAULT_STRATEGIES])
+    runs = [StrategyRun(spec.label, budget, spec.settings(budget)) for budget in budgets for spec in specs]
+    told(f"statements: {len(runs)} strategies and budgets, {len(conversations)} conversations")
+    figures = await measure_statements(conversations, runs, asked=not run.quick)
+    figures += await asyncio.to_thread(_measure_peers, conversations, budgets, run.folder, asked=not run.quick)
+    figures.sort(key=lambda one: one.budget)
+    title = f"Statements still in the prompt of {len(conversations)} conversations of 10,500 to 14,000 tokens"
+    return [Table("statements", title, _columns(), [_row(one) for one in figures], _NOTES)]
+
+
+_NOTES = (
+    "Measured by the functions of `holdfast eval statements`. Budgets do not count the system prompt.",
+    "rules: instructions and prohibitions.",
+    "trim_messages: strategy last, include_system, exact counter. head and tail: the first user message and the newest that fit.",
+    "openai-agents: SQLiteSession.get_items with the largest limit that fits.",
+    "scripted summary: first sentences of older messages, evenly spread, in a quarter of the budget; then the newest that fit.",
+)
+
+
+def _columns() -> list[Column]:
+    return [
+        Column("strategy", "strategy"),
+        Column("budget", "budget", whole),
+        Column("with_topic", "with topic", share),
+        Column("cue", "cue", share),
+        Column("no_cue", "no cue", share),
+        Column("rules", "rules", share),
+        Column("present", "present", share),
+        Column("stale", "stale", share),
+        Column("asked", "asked", share),
+        Column("per_100_tokens", "facts per 100 tokens", two),
+        Column("prompt_tokens", "tokens", whole),
+    ]
+
+
+def _row(figures: Figures) -> dict[str, Figure]:
+    rules = [figures.kinds[kind] for kind in ("instruction", "prohibition")]
+    return {
+        "strategy": figures.strategy,
+        "budget": figures.budget,
+        "with_topic": figures.all.with_topic,
+        "cue": figures.cues["cue"].with_topic,
+        "no_cue": figures.cues["no cue"].with_topic,
+        "rules": sum((one.with_topic or 0) * one.statements for one in rules) / sum(one.statements for one in rules),
+        "present": figures.all.present,
+        "stale": figures.stale,
+        "asked": figures.all.asked,
+        "per_100_tokens": figures.per_100_tokens,
+        "prompt_tokens": figures.prompt_tokens,
+    }
+
+
+# -- the peers -----------------------------------------------------------------
+
+
+def _measure_peers(
+    conversations: Sequence[Conversation], budgets: Sequence[int], folder: Path, *, asked: bool
+) -> list[Figures]:
+    tallies: dict[tuple[str, int], Tally] = {}
+    for number, conversation in enumerate(conversations):
+        for name, peer in _make_peers(conversation, folder / f"agents-{number}.db"):
+            told(f"statements: {name}, {conversation.id}")
+            for budget in budgets:
+                tally = tallies.setdefault((name, budget), Tally())
+                _play(conversation, peer, budget, tally, asked=asked)
+    return [tally.make_figures(name, budget) for (name, budget), tally in tallies.items()]
+
+
+def _make_peers(conversation: Conversation, path: Path) -> Iterator[tuple[str, Peer]]:
+    yield "trim_messages", Trimmed(conversation)
+    yield "head and tail", keep_head_and_tail
+    yield "openai-agents, limit", Limited(path)
+    yield "scripted summary", summarize_and_keep_newest
+
+
+def _play(conversation: Conversation, peer: Peer, budget: int, tally: Tally, *, asked: bool) -> None:
+    prompt = _to_prompt(peer(conversation.messages[: conversation.last_user + 1], budget), tally)
+    found = {}
+    for statement in conversation.statements if asked else ():
+        question = Message(role="user", content=statement.question)
+        sent = peer([*conversation.messages, question], budget)
+        found[statement.id] = find_asked(conversation, statement, _to_prompt(sent, tally))
+    tally.add(conversation, prompt, found)
+
+
+def _to_prompt(sent: Sent, tally: Tally) -> Prompt | None:
+    """The prompt as it is looked at; None where not even the current message fits."""
+    prompt = prompt_from(sent.messages, len(sent.messages) - 1, sent.blocks) if sent.messages else None
+    tally.count_prompt(prompt)
+    return prompt
+
+
+class Trimmed:
+    """`trim_messages` of langchain-core."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._system = len(conversation.system)
+        self._room = sum(map(STORED.message, conversation.system))
+        self._trimmer = Trimmer(conversation.system, remember=True)
+
+    def __call__(self, messages: Sequence[Message], budget: int) -> Sent:
+        """Trim the log, of which only what is new is taken in."""
+        shared = _count_shared(self._trimmer.said[self._system :], messages)
+        self._trimmer.back_to(self._system + shared)
+        for message in messages[shared:]:
+            self._trimmer.append(message)
+        kept = self._trimmer.trimmed(self._room + budget, exact=True)
+        return Sent([message for message in kept if message.role != "system"])
+
+
+def _count_shared(before: Sequence[Message], now: Sequence[Message]) -> int:
+    """How many messages two logs begin with in common."""
+    differ = (at for at, (old, new) in enumerate(zip(before, now, strict=False)) if old is not new)
+    return next(differ, min(len(before), len(now)))
+
+
+def keep_head_and_tail(messages: Sequence[Message], budget: int) -> Sent:
+    """The first user message and the newest that fit."""
+    first = next(at for at, message in enumerate(messages) if message.role == "user")
+    newest = _take_newest(messages[first + 1 :], budget - STORED.message(messages[first]))
+    return Sent([messages[first], *newest]) if newest else Sent(_take_newest(messages, budget))
+
+
+def summarize_and_keep_newest(messages: Sequence[Message], budget: int) -> Sent:
+    """A summary that a script writes of what is not sent, and the newest that fit."""
+    room = budget // SUMMARY_SHARE
+    newest = _take_newest(messages, budget - room)
+    lines = [f"{one.role}: {_cut_to_sentence(one.text)}" for one in messages[: len(messages) - len(newest)] if one.text]
+    for step in range(1, len(lines) + 1):
+        summary = Message(role="user", content="\n".join(["Summary of the conversation so far:", *lines[::step]]))
+        if STORED.message(summary) <= room:
+            return Sent([summary, *newest], (0,)) if newest else Sent(())
+    return Sent(newest)
+
+
+def _cut_to_sentence(text: str) -> str:
+    found = _SENTENCE.match(text.strip())
+    return " ".join(found[0].split()) if found else ""
+
+
+def _take_newest(messages: Sequence[Message], budget: int) -> Sequence[Message]:
+    """The longest end of a log that fits."""
+    start = len(messages)
+    while start and (budget := budget - STORED.message(messages[start - 1])) >= 0:
+        start -= 1
+    return messages[start:]
+
+
+class Limited:
+    """A session of the Agents SDK that is asked for its newest items."""
+
+    def __init__(self, path: Path) -> None:
+        self._session = session(path)
+        self._held: list[Message] = []
+
+    def __call__(self, messages: Sequence[Message], budget: int) -> Sent:
+        """As `_take_newest`, out of the session's table."""
+        return asyncio.run(self._get(messages, budget))
+
+    async def _get(self, messages: Sequence[Message], budget: int) -> Sent:
+        shared = _count_shared(self._held, messages)
+        for _ in self._held[shared:]:
+            await self._session.pop_item()
+        await self._session.add_items(items(messages[shared:]))
+        self._held = list(messages)
+        limit = len(_take_newest(messages, budget))
+        kept = await self._session.get_items(limit) if limit else []
+        return Sent(messages[len(messages) - len(kept) :])

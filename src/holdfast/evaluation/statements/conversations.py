@@ -1,0 +1,215 @@
+"""Conversations with labelled statements, read from JSON files; benchmarks/statements/README.md has the form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from holdfast.domain.messages import Message
+from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.evaluation.statements.matching import Matcher, normalize
+from holdfast.limits import EVALUATION_FILE_BYTES
+from holdfast.tokens import STORED
+from holdfast.wire.openai import split_system
+from holdfast.wire.sendable import messages_of, own_of
+
+Kind = Literal[
+    "instruction",
+    "prohibition",
+    "preference",
+    "name",
+    "date",
+    "number",
+    "decision",
+    "correction",
+    "promise",
+    "conclusion",
+]
+QUARTERS: Final = 4
+"""Parts of a conversation, by tokens, that depths are reported for."""
+_PLACE: Final = re.compile(r"\$\.statements\[(\d+)\]")
+_Words = Annotated[str, msgspec.Meta(min_length=1)]
+_Phrases = Annotated[tuple[_Words, ...], msgspec.Meta(min_length=1)]
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Something that was said and is worth remembering."""
+
+    id: _Words
+    message: _Words
+    """Id of the message that has it."""
+    text: _Words
+    """Verbatim in the message."""
+    kind: Kind
+    value: _Phrases
+    """Any of these carries what must not be lost."""
+    topic: _Phrases
+    """Any of these shows what it is about."""
+    cue: bool
+    """Whether the wording has a plain cue, such as "always"."""
+    question: _Words
+    """Asks about it."""
+    supersedes: str | None = None
+    """Id of the statement that no longer holds."""
+
+    @cached_property
+    def matcher(self) -> Matcher:
+        """Finds it in prompts."""
+        return Matcher(self.value, self.topic)
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A conversation and its labelled statements."""
+
+    id: str
+    kind: str
+    system: tuple[Message, ...]
+    messages: tuple[Message, ...]
+    """Without the system prompt."""
+    fields: tuple[Mapping[str, Any], ...]
+    """Of each message, Holdfast's own fields, such as `metadata`."""
+    statements: tuple[Statement, ...]
+    places: Mapping[str, int]
+    """By statement id, which of `messages` has it."""
+
+    @cached_property
+    def totals(self) -> tuple[int, ...]:
+        """Tokens up to each message, without it; the last one is the whole conversation's."""
+        return tuple(accumulate((STORED.message(message) for message in self.messages), initial=0))
+
+    @cached_property
+    def last_user(self) -> int:
+        """Which of `messages` is the last one of the user."""
+        return max(at for at, message in enumerate(self.messages) if message.role == "user")
+
+    @cached_property
+    def correctors(self) -> Mapping[str, tuple[Statement, ...]]:
+        """By id of a superseded statement, the statements that corrected it, directly or later."""
+        found: dict[str, tuple[Statement, ...]] = {}
+        for one in reversed(self.statements):  # a correction comes after what it corrects
+            if one.supersedes is not None:
+                found[one.supersedes] = (one, *found.get(one.id, ()))
+        return found
+
+    def quarter(self, statement: Statement) -> int:
+        """Return in which quarter of the conversation's tokens the statement's message begins, from 1."""
+        return 1 + QUARTERS * self.totals[self.places[statement.id]] // max(1, self.totals[-1])
+
+
+class _File(msgspec.Struct):
+    """A file as it is written."""
+
+    id: str
+    messages: list[dict[str, Any]]
+    statements: list[Statement]
+    kind: str = ""
+
+
+def read_conversations(paths: Iterable[Path]) -> list[Conversation]:
+    """Read the conversations in files, and in the `.json` files of folders and their folders, sorted by name.
+
+    Raises:
+        InvalidRequest: a file cannot be read, or a folder has none.
+        InvalidMessage: a file is malformed; says which statement, and what is right.
+    """
+    return [_read_file(path) for path in _find_files(paths)]
+
+
+def _find_files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(path.rglob("*.json"))
+        if not found:
+            raise InvalidRequest(f"{path}: there is no .json file in this folder", param="FILE")
+        yield from found
+
+
+def _read_file(path: Path) -> Conversation:
+    try:
+        if path.stat().st_size > EVALUATION_FILE_BYTES:
+            raise InvalidRequest(f"{path} has more than {EVALUATION_FILE_BYTES:,} bytes", param="FILE")
+        data = path.read_bytes()
+    except OSError as exc:
+        raise InvalidRequest(f"{path}: {exc.strerror or exc}", param="FILE") from exc
+    try:
+        raw = msgspec.json.decode(data)
+        file = msgspec.convert(raw, _File)
+    except msgspec.ValidationError as exc:
+        raise InvalidMessage(f"{path}: {_name_statement(str(exc), raw)}") from exc
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        raise InvalidMessage(f"{path}: this is not JSON: {exc}") from exc
+    return _make_conversation(file, str(path))
+
+
+def _name_statement(error: str, raw: Any) -> str:
+    """Return an error of the decoder with the statement's id in it, where it has one."""
+    place = _PLACE.search(error)
+    named = raw["statements"][int(place[1])] if place else None
+    id_ = named.get("id") if isinstance(named, dict) else None
+    return f"statement {str(id_)[:80]!r}: {error}" if id_ is not None else error
+
+
+def _make_conversation(file: _File, where: str) -> Conversation:
+    """Return a file's conversation. Raises `InvalidMessage`."""
+    said = [{key: value for key, value in message.items() if key != "id"} for message in file.messages]
+    try:
+        messages, fields = messages_of(said), own_of(said)
+    except (InvalidMessage, InvalidRequest) as exc:
+        raise InvalidMessage(f"{where}: {exc}") from exc
+    system, rest = split_system(messages)
+    if not any(message.role == "user" for message in rest):
+        raise InvalidMessage(f"{where}: there is no message with role user")
+    ids = {str(message["id"]): at - len(system) for at, message in enumerate(file.messages) if "id" in message}
+    if len(ids) < sum("id" in message for message in file.messages):
+        raise InvalidMessage(f"{where}: two messages have the same id; each has its own")
+    _check_ids(file.statements, where)
+    for statement in file.statements:
+        at = ids.get(statement.message, -1)
+        wrong = (
+            f"there is no message {statement.message!r} after the system prompt"
+            if at < 0
+            else _find_fault(statement, rest[at])
+        )
+        if wrong:
+            raise InvalidMessage(f"{where}: statement {statement.id!r}: {wrong}")
+    return Conversation(
+        id=file.id,
+        kind=file.kind or file.id,
+        system=tuple(system),
+        messages=tuple(rest),
+        fields=tuple(fields[len(system) :]),
+        statements=tuple(file.statements),
+        places={statement.id: ids[statement.message] for statement in file.statements},
+    )
+
+
+def _check_ids(statements: Iterable[Statement], where: str) -> None:
+    """Refuse statements of one id, and corrections of what is not there or of one statement twice."""
+    known: set[str] = set()
+    corrected: set[str] = set()
+    for statement in statements:
+        old = statement.supersedes
+        wrong = "this id was used before; each statement has its own" if statement.id in known else ""
+        if old is not None and (old not in known or old in corrected):
+            wrong = f"supersedes must be the id of an earlier statement that no other one supersedes, not {old!r}"
+        if wrong:
+            raise InvalidMessage(f"{where}: statement {statement.id!r}: {wrong}")
+        known.add(statement.id)
+        corrected.update([old] if old is not None else [])
+
+
+def _find_fault(statement: Statement, message: Message) -> str:
+    """Return what is wrong with a statement of a message; empty: nothing."""
+    if statement.text not in message.text:
+        return f"text must be verbatim in message {statement.message!r}"
+    if not statement.matcher.is_with_topic(normalize(message.text)):
+        return "a value and a topic must be in one line of its message"
+    return ""

@@ -1,0 +1,101 @@
+"""Finding a statement in a prompt: a value and a topic of it in one line.
+
+- Case, width, typographic quotes and dashes, and runs of white space do not matter. Escapes of JSON strings are read.
+- Words match as words. A topic may have an ending of up to three letters: `review` finds "reviewing". Scripts that do not put spaces
+  between words (Han, kana, Hangul, Thai, Lao) match anywhere.
+- Numbers match with or without separators of thousands: `34,600` finds "34600" and "34 600", but `600` does not find "34,600".
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+ENDING: Final = 3
+"""Letters that a topic may have after it."""
+_UNSPACED: Final = re.compile(
+    "[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
+)
+_LETTER: Final = r"[^\W_]"
+_GROUPS: Final = re.compile(r"\d{1,3}(?:[,.' ]\d{3})+(?!\d)|\d+")
+_SEPARATOR: Final = "[,.' ]?"
+_ESCAPE: Final = re.compile(r'\\(?:u([0-9a-fA-F]{4})|([nrt])|(["/]))')
+_LINE_END: Final = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_BLANK: Final = re.compile(r"[^\S\n]+")
+_ALIKE: Final = str.maketrans(
+    dict.fromkeys("\u2018\u2019\u201a\u201b`\xb4", "'")
+    | dict.fromkeys("\u201c\u201d\u201e\u201f", '"')
+    | dict.fromkeys("\u2010\u2012\u2013\u2014\u2015\u2212", "-")
+)
+"""Typographic quotes and dashes, each with the plain one."""
+
+
+@lru_cache(maxsize=8192)
+def normalize(text: str) -> str:
+    """Return text as it is compared. Its lines stay lines; scripts without spaces are set apart from others by spaces."""
+    if "\\" in text:
+        text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[3] or " ", text)
+    text = unicodedata.normalize("NFKC", _LINE_END.sub("\n", text)).translate(_ALIKE).casefold()
+    return _BLANK.sub(" ", text if text.isascii() else _UNSPACED.sub(r" \g<0> ", text))
+
+
+class Matcher:
+    """Finds values, and values with a topic in the same line, in normalized text."""
+
+    def __init__(self, values: Iterable[str], topics: Iterable[str]) -> None:
+        self._value = _compile_any(_make_pattern(value, 0) for value in values)
+        self._topic = _compile_any(_make_pattern(topic, ENDING) for topic in topics)
+
+    def is_present(self, text: str) -> bool:
+        """Return True if a value is anywhere in normalized text."""
+        return self._value.search(text) is not None
+
+    def is_with_topic(self, text: str) -> bool:
+        """Return True if a line of normalized text has a value and a topic."""
+        for found in self._value.finditer(text):
+            begin, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.end())
+            if self._topic.search(text, begin, len(text) if end < 0 else end):
+                return True
+        return False
+
+
+def _compile_any(patterns: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(patterns))
+
+
+def _make_pattern(phrase: str, ending: int) -> str:
+    """Return what finds a phrase; its last word may have `ending` more letters."""
+    phrase = normalize(phrase).strip()
+    parts, done = [], 0
+    for number in _GROUPS.finditer(phrase):
+        parts += [re.escape(phrase[done : number.start()]), _match_number(number[0])]
+        done = number.end()
+    body = "".join([*parts, re.escape(phrase[done:])]).replace(r"\ ", " ?" if done else " ")
+    return _check_before(phrase[0]) + body + _check_after(phrase[-1], ending)
+
+
+def _match_number(text: str) -> str:
+    """Return what finds a number, with separators of thousands or without."""
+    digits = re.sub(r"\D", "", text)
+    first = len(digits) % 3 or 3
+    groups = [digits[:first], *(digits[at : at + 3] for at in range(first, len(digits), 3))]
+    return _SEPARATOR.join(groups)
+
+
+def _check_before(character: str) -> str:
+    """Return what must not be before a phrase that begins with this character."""
+    if not character.isalnum() or _UNSPACED.match(character):
+        return ""
+    return rf"(?<!{_LETTER})" + (r"(?<!\d[,.'])" if character.isdecimal() else "")
+
+
+def _check_after(character: str, ending: int) -> str:
+    """Return what may be, and what must not be, after a phrase that ends with this character."""
+    if not character.isalnum() or _UNSPACED.match(character):
+        return ""
+    if character.isdecimal():
+        return rf"(?!{_LETTER})(?![,.']\d{{3}}(?!\d))"
+    return rf"{_LETTER}{{0,{ending}}}(?!{_LETTER})"
