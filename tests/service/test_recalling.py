@@ -20,6 +20,7 @@ from holdfast.tools.search import CLOSING as FOUND_END
 from holdfast.tools.search import NOTHING
 from holdfast.tools.search import OPENING as FOUND
 from holdfast.turns.turn import Turn
+from tests.markers import unmarked
 from tests.service.search_kit import DAY, Talks, talks
 from tests.service.tools_kit import said
 
@@ -28,7 +29,7 @@ SECRET = "My gate code is 4711."
 
 def blocks(prompt: Sequence[dict[str, Any]]) -> list[str]:
     """The blocks of recalled text in a prompt."""
-    return [one["content"] for one in prompt if str(one["content"]).startswith(OPENING)]
+    return [text for one in prompt if (text := unmarked(one["content"])).startswith(OPENING)]
 
 
 def items(text: str) -> list[dict[str, Any]]:
@@ -104,6 +105,34 @@ async def test_a_turn_recalls_the_same_in_every_round() -> None:
         assert second[: len(first)] == first
         assert len(blocks(second)) == 1
         assert asked == 1
+
+
+async def test_the_tool_does_not_find_what_was_just_injected() -> None:
+    """The prompt has it already; what was not injected is found."""
+    query = {"query": "gate code"}
+    script = [said(None, ("c", "search_conversations", query)), said("It is 4711.")]
+    async with talks(script) as at:
+        await at.said("harbour", SECRET, "Noted.")
+        session = await at.hf.session("new", user_id="ada", agent="finder")
+        await session.send("What was the gate code again?")
+        assert "4711" in blocks(at.model.prompts[0])[0]
+        result = next(one["content"] for one in at.model.prompts[-1] if one["role"] == "tool")
+        assert "4711" not in result
+
+
+async def test_the_tool_does_not_find_another_sessions_copy_of_what_the_prompt_says() -> None:
+    """A conversation that was continued elsewhere has the same words in both sessions."""
+    tool_only = Agent(name="tool", recalls={"conversation": RecallSettings(inject=False)})
+    script = [said(None, ("c", "search_conversations", {"query": "gate code"})), said("It is 4711.")]
+    async with talks(script, agents={"tool": tool_only}) as at:
+        await at.said("harbour", SECRET, "Noted.")
+        await at.said("kitchen", "The gate code of the kitchen is 2211.", "Noted.")
+        session = await at.hf.session("new", user_id="ada", agent="tool")
+        await session.append([{"role": "user", "content": SECRET}, {"role": "assistant", "content": "Noted."}])
+        await session.send("What was the gate code again?")
+        result = next(one["content"] for one in at.model.prompts[-1] if one["role"] == "tool")
+        assert "4711" not in result
+        assert "2211" in result
 
 
 async def test_the_next_turn_recalls_anew() -> None:
@@ -340,19 +369,26 @@ async def test_other_peoples_sessions_are_not_found_by_their_ids() -> None:
 async def test_yesterday_is_that_of_the_agents_time_zone() -> None:
     """By itself and by the tool: three hours later the day is another one in Greenwich, and still the same in Auckland."""
     zones = {"UTC": True, "Pacific/Auckland": False}
-    agents = {zone: Agent(name=zone, recalls={"conversation": RecallSettings(zone=zone)}) for zone in zones}
+    agents = {
+        f"{zone} {inject}": Agent(
+            name=f"{zone} {inject}", recalls={"conversation": RecallSettings(zone=zone, inject=inject)}
+        )
+        for zone in zones
+        for inject in (True, False)
+    }
     query = {"query": "What did I ask about yesterday?", "session_id": "harbour"}
     script = [said(None, ("c", "search_conversations", query)), said("done")]
-    async with talks(script * 2, agents=agents) as at:
+    async with talks(script * 4, agents=agents) as at:
         await at.said("harbour", "How deep is the harbour?", "Nine metres.")
         at.clock.now += DAY // 8
-        for zone, found in zones.items():
-            session = await at.hf.session(zone, user_id="ada", agent=zone)
+        for name, agent in agents.items():
+            found, inject = zones[name.split()[0]], (agent.recalls or {})["conversation"].inject
+            session = await at.hf.session(name, user_id="ada", agent=name)
             await session.send(query["query"])
             prompt = at.model.prompts[-1]
-            assert any("How deep" in block for block in blocks(prompt)) == found
+            assert any("How deep" in block for block in blocks(prompt)) == (found and inject)
             (result,) = [one["content"] for one in prompt if one["role"] == "tool"]
-            assert ("How deep" in result) == found
+            assert ("How deep" in result) == (found and not inject), "the tool leaves out what was injected"
 
 
 async def test_the_tool_keeps_to_the_agents_number_and_to_times() -> None:
@@ -445,3 +481,15 @@ async def test_what_a_user_said_elsewhere_is_not_for_those_who_take_part() -> No
         told = json.dumps(at.model.prompts[-1])
         assert "several users" in told
         assert "4711" not in told
+
+
+async def test_what_a_provider_refused_is_not_recalled() -> None:
+    """Neither by itself nor by the tool: it may be refused again. The user's own search finds it."""
+    async with talks() as at:
+        await at.said("harbour", SECRET, "Noted.")
+        await (await at.hf.session("harbour", user_id="ada")).annotate(0, refused_by=["main"])
+        session = await at.hf.session("new", user_id="ada", agent="finder")
+        await session.send("What was the gate code again?")
+        assert SECRET not in str(at.model.prompts[-1])
+        found = await at.hf.search("gate code", user_id="ada")
+        assert SECRET in [hit.snippet for hit in found.hits]

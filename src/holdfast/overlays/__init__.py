@@ -3,5 +3,5 @@
 views        a view as it is read from the store           warm         what is remembered of sessions just served
 compacting   when a summary is made, and by whom           drafting     what one reads, and what comes of it
 summarizers  who writes it                                 scoring      messages rated behind turns
-scorers      who rates them
+scorers      who rates them                                passage_tables  what left windows, analysed for recall
 """

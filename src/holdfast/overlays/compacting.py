@@ -13,22 +13,22 @@ import asyncio
 import hashlib
 import logging
 import math
-import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-import anyio.to_thread
 import msgspec
 
+from holdfast.accounting import run_cpu
 from holdfast.agents import Roster, Voice
 from holdfast.context.build import Request, WorkingSet
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings, parse
 from holdfast.context.window import Window
-from holdfast.domain.session import NewCompaction, Session, SessionRef, StoredCompaction
-from holdfast.errors import Conflict, HoldfastError, InvalidRequest, SessionNotFound
+from holdfast.domain.session import NewCompaction, Session, SessionRef, StoredCompaction, is_child
+from holdfast.errors import Conflict, HoldfastError, InvalidRequest, ModelError, SessionNotFound
 from holdfast.limits import COMPACTION_ERROR_BYTES
+from holdfast.liveness import new_holder
 from holdfast.overlays.drafting import Found, Job, Manner, attempt, composed, found, reading
 from holdfast.overlays.summarizers import Draft, Spent, Unwritten, write
 from holdfast.overlays.warm import WarmSessions
@@ -92,7 +92,7 @@ class Compactor:
         roster: Roster,
         *,
         pace: Pace | None = None,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        new_id: Callable[[], str] = new_holder,
         guard: Guard | None = None,
     ) -> None:
         self._guard = guard
@@ -269,7 +269,7 @@ class Compactor:
         settings = parse({"strategy": None, **options}, where="", base=base) if options else base
         if settings.strategy != STRATEGY:
             raise InvalidRequest(f"strategy must be {STRATEGY}: it is the one with summaries", param="strategy")
-        how = policy(settings)
+        how = msgspec.structs.replace(made := policy(settings), facts=made.facts and not is_child(ref))
         writer = self._roster.summarizer(how.summarizer, voice.llm)
         if writer is None:
             raise InvalidRequest(_NOBODY, param="summarizer_llm")
@@ -346,7 +346,7 @@ class Compactor:
                 # What was said while it was written was answered without it.
                 now = await self._store.get(job.ref)
                 begun = msgspec.structs.replace(begun, through=max(begun.last, now.tail.last_seq))
-            new, view = await anyio.to_thread.run_sync(composed, job, seen, read, draft, begun)
+            new, view = await run_cpu(composed, job, seen, read, draft, begun)
             if job.preview:
                 return Outcome("preview", new)
             outcome = await self._laid(job, new, view, seen)
@@ -396,7 +396,9 @@ class Compactor:
         """Record an attempt: the next one waits longer, in every process."""
         self.outcomes[why.reason] += 1
         _log.warning("no summary of session %r: %s", job.ref.id, why)
-        error = str(why).encode(errors="replace")[:COMPACTION_ERROR_BYTES].decode(errors="ignore") or why.reason
+        cause = why.__cause__  # clients can read the stored error; the log also has the upstream's address
+        public = cause.public_message if isinstance(cause, ModelError) else str(why)
+        error = public.encode(errors="replace")[:COMPACTION_ERROR_BYTES].decode(errors="ignore") or why.reason
         report = {"reason": why.reason, **({} if why.pause is None else {"retry_after": why.pause})}
         new = msgspec.structs.replace(begun, error=error, report=report)
         if job.preview:

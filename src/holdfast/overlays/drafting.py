@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from holdfast.accounting import run_cpu
 from holdfast.agents import Llm
 from holdfast.context.build import Request
 from holdfast.context.policies import Policy
@@ -28,7 +29,6 @@ from holdfast.context.units import units_of
 from holdfast.context.view import FoldedView, encode_state
 from holdfast.context.window import Room, Window
 from holdfast.domain.session import Entry, NewCompaction, Session, SessionRef, StoredCompaction
-from holdfast.off_loop import off_loop
 from holdfast.overlays.summarizers import Draft, Reading, Spent, Writer, allowed, capacity
 from holdfast.overlays.views import ReadView, read_view
 from holdfast.overlays.warm import heavy
@@ -88,7 +88,7 @@ async def found(store: Store, job: Job) -> Found | None:
     """
     read = await read_view(store, job.ref, job.key)
     room = job.room(job.how)
-    window = await off_loop(lambda: _unsettled(job.request.policy, room, read), long=heavy(read.entries))
+    window = await run_cpu(lambda: _unsettled(job.request.policy, room, read), long=heavy(read.entries))
     planned = plan(window, job.how, forced=job.manner == "asked")
     if planned is None:
         return None
@@ -102,7 +102,7 @@ def _unsettled(made: Policy, room: Room, read: ReadView) -> Window:
         name="none", bounded=False, anchored=made.anchored, condense=made.condense, perspective=made.perspective
     )
     if read.state is None and read.live is not None:
-        summary = stored_compaction(read.live, room.count)
+        summary = stored_compaction(read.live, room.count, room.marker)
         return summarized(still, room, summary, read.entries, anchor=read.session.tail.anchor).window(room)
     return FoldedView(still, room, read.state, read.head, read.entries).window(room)
 
@@ -114,10 +114,11 @@ async def reading(store: Store, job: Job, seen: Found) -> Reading:
         Unwritten: the writer has no room for anything.
     """
     made, count = seen.plan, job.request.count
+    text_tokens = room_for_text(made.first(made.units), made.last, made.allowance, count, job.request.marker)
     read = Reading(
         units=made.units,
         earlier=seen.live.text if made.earlier is not None and seen.live is not None else None,
-        tokens=allowed(job.writer, room_for_text(made.first(made.units), made.last, made.allowance, count)),
+        tokens=allowed(job.writer, text_tokens),
         count=count,
         prompt=job.how.prompt or PROMPT,
     )
@@ -169,7 +170,8 @@ def composed(
     """The compaction, and the view that goes on with it."""
     made, count = seen.plan, job.request.count
     first = made.first(read.units)
-    summary = compaction_of(draft.text, first=first, last=made.last, total=made.total, count=count)
+    marker = job.request.marker
+    summary = compaction_of(draft.text, first=first, last=made.last, total=made.total, count=count, marker=marker)
     earlier = made.earlier.tokens if made.earlier else 0
     new = msgspec.structs.replace(
         begun,
@@ -180,7 +182,8 @@ def composed(
         report=_report(seen, read, draft),
     )
     anchor, room = seen.session.tail.anchor, job.room(job.request.policy)
-    view = summarized(job.request.policy, room, summary, seen.entries, anchor=anchor)
+    candidates = seen.window.candidates
+    view = summarized(job.request.policy, room, summary, seen.entries, anchor=anchor, candidates=candidates)
     state = view.state()
     return new, SavedView(state.frontier, encode_state(state), state.keep, seen.session.version)
 

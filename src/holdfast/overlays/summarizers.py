@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 import msgspec
 
+from holdfast.accounting import run_cpu
 from holdfast.agents import Llm, Summarizer
 from holdfast.context.cut import Count
 from holdfast.context.summary_prompts import PROMPT, Answer, Flaw, Task, chunks, cleaned, fitted, flaw, records
@@ -102,7 +103,7 @@ async def write(writer: Writer, reading: Reading, spent: Spent, *, seconds: floa
         return await _by_function(writer, reading, spent, seconds)
     most = _chunk_tokens(writer, reading)
     for _ in range(_SMALLER):
-        parts = await anyio.to_thread.run_sync(_parts, writer, reading, most)
+        parts = await run_cpu(_parts, writer, reading, most)
         try:
             return await _by_model(writer, reading, parts, spent, seconds)
         except ContextTooLong as exc:
@@ -176,7 +177,7 @@ async def _part(llm: Llm, task: Task, count: Count, spent: Spent, seconds: float
 
 async def _flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
     """See `flaw`; it reads all of a source."""
-    return await anyio.to_thread.run_sync(flaw, answer, task, count)
+    return await run_cpu(flaw, answer, task, count)
 
 
 async def _good(answer: Answer, task: Task, count: Count) -> str:
@@ -194,6 +195,7 @@ _WRONG: Final[Mapping[str, str]] = {
     "refusal": "the summarizer refused",
     "echo": "the summarizer repeated its task",
     "nonsense": "the answer has nothing of what it was to summarize",
+    "vacuous": "the summary says next to nothing of what it was to summarize",
     "too_long": "the summary is longer than what it was to summarize",
 }
 

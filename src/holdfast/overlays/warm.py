@@ -151,6 +151,16 @@ class WarmSessions:
         else:
             self.forget(ref)
 
+    def follow(self, before: Session, after: Session) -> None:
+        """Take over a session whose own fields this process changed from `before` to `after`; its log is the same."""
+        warm = self._sessions.get(before.ref)
+        if warm is None:
+            return
+        if warm.holds(before) and (after.identity, after.version) == (before.identity, before.version + 1):
+            warm.session = after
+        else:
+            self.forget(before.ref)
+
     def _count(self, warm: WarmSession) -> None:
         """Have the sum know how much a session has grown: to go over all of them would cost each new one a tenth of its turn."""
         self._tokens += warm.tokens - warm.counted

@@ -1,22 +1,38 @@
-"""Snippets: the piece of a text that shows best why it was found, and where in it the words stand that were asked for."""
+"""Snippets: the piece of a text that shows best why it was found, and where in it the words stand that were asked for.
+
+Stemming is slow (20 microseconds a word), so it is bounded. A text of up to `SNIPPET_WHOLE_CHARS` is stemmed word by word. Of a
+longer one only words are stemmed that begin like a word of the question, at most `SNIPPET_WORDS` of them. `Effort` bounds a
+whole request.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Iterable
+from functools import cache
 from itertools import islice
 from typing import Final
 
 import msgspec
 
+from holdfast.limits import SEARCH_CHARS, SEARCH_WORDS, SNIPPET_CHARS, SNIPPET_WHOLE_CHARS, SNIPPET_WORDS
 from holdfast.recall.questions import Question
 from holdfast.recall.stops import ENGLISH, language_of
-from holdfast.recall.terms import is_dense, normal, terms_in, tokens_of
+from holdfast.recall.terms import is_dense, normal, stem, terms_in, tokens_of
+from holdfast.recall.wordforms import IRREGULAR
 
 WIDTH: Final = 240
 """Characters of a snippet, unless asked otherwise."""
-MAX_TOKENS: Final = 20_000
-"""Words of a text that are looked at; what stands behind them is not shown."""
+MAX_TOKENS: Final = 50_000
+"""Words of a text that are looked at; later words are not shown."""
+MAX_WORD: Final = 1_000
+"""Characters of a word; a longer one (a run of base64, say) is not stemmed."""
+LEAD: Final = 3
+"""First characters by which a word of a long text is taken for a form of a word of the question."""
 CUT: Final = "…"
+_DENSE_CHARS: Final = 20
+"""Characters of a script without spaces that cost as much as stemming a word."""
 _SPACE = re.compile(r"\s+")
 
 
@@ -28,20 +44,38 @@ class Snippet(msgspec.Struct, frozen=True):
     """Start and stop of each word that was asked for, in characters of `text`; in order, none overlapping."""
 
 
-def snippet_of(text: str, question: Question, width: int = WIDTH, *, marks: bool = True) -> Snippet:
-    """The piece of a text that holds most of what a question asks for; without any of it, the beginning.
+class Effort:
+    """What one request may still spend on snippets.
+
+    Attributes:
+        chars: characters that may still be looked through.
+        words: words that may still be stemmed.
+    """
+
+    def __init__(self, chars: int = SEARCH_CHARS, words: int = SEARCH_WORDS) -> None:
+        self.chars = chars
+        self.words = words
+
+
+def snippet_of(
+    text: str, question: Question, width: int = WIDTH, *, marks: bool = True, effort: Effort | None = None
+) -> Snippet:
+    """Return the piece of a text that holds most of what a question asks for; without any of it, the beginning.
 
     Args:
-        text: whole, as it stands in the log.
+        text: whole, as it is in the log; `SNIPPET_CHARS` of it are looked through.
         width: characters that are shown, at least 16; marks where it is cut come on top.
-        marks: whether the places of the words are wanted; without them a text that is shown whole is not looked at.
+        marks: False if the places of the words are not wanted; a text that is shown whole is not looked at then.
+        effort: shared by the snippets of one request; None: this one alone.
     """
-    text = _SPACE.sub(" ", text).strip()
+    effort = effort or Effort()
     width = max(width, 16)
+    text = _SPACE.sub(" ", bounded_text(text, max(min(SNIPPET_CHARS, effort.chars), 2 * width))).strip()
     if not marks and len(text) <= width:
         return Snippet(text)
+    effort.chars -= len(text)
     wanted = {term: number for number, concept in enumerate(question.concepts) for term, _ in concept.variants}
-    found = _found(text, wanted)
+    found = _found(text, wanted, effort)
     if len(text) <= width:
         return Snippet(text, _merged(found))
     start, stop = _around(text, _best(found, width), width)
@@ -52,23 +86,89 @@ def snippet_of(text: str, question: Question, width: int = WIDTH, *, marks: bool
     return Snippet(head + shown + tail, tuple((a + moved, b + moved) for a, b in within) if marks else ())
 
 
-def _found(text: str, wanted: dict[str, int]) -> list[tuple[int, int, int]]:
-    """Start, stop and concept of each word that was asked for, in order."""
-    if not wanted:
+def bounded_text(text: str, most: int = SNIPPET_CHARS) -> str:
+    """Return `text`, or if it has more than `most` characters its head and its tail, in the shares that are indexed."""
+    if len(text) <= most:
+        return text
+    head = most * 3 // 5
+    return f"{text[:head]} {CUT} {text[head - most :]}"
+
+
+def _found(text: str, wanted: dict[str, int], effort: Effort) -> list[tuple[int, int, int]]:
+    """Return start, stop and concept of each word that was asked for, in order."""
+    if not wanted or effort.words <= 0:
         return []
     tokens = list(islice(tokens_of(text), MAX_TOKENS))
     language = language_of(token.text.casefold() for token in tokens) or ENGLISH
+    leads = None if len(text) <= SNIPPET_WHOLE_CHARS else _leads(wanted)
+    most = effort.words if leads is None else min(effort.words, SNIPPET_WORDS)
+    left = most
     found: list[tuple[int, int, int]] = []
     for token in tokens:
+        if leads is not None and not _may_match(token.text, leads):
+            continue
+        if left <= 0:
+            break
         word = normal(token.text)
         if is_dense(word):
-            found += _in_dense(token.start, token.text, wanted)
+            some = token.text[: left * _DENSE_CHARS]
+            left -= len(some) // _DENSE_CHARS + 1
+            found += _in_dense(token.start, some, wanted)
             continue
+        if len(word) > MAX_WORD:
+            continue
+        left -= 1
         for term in terms_in(word, language):
             if term in wanted:
                 found.append((token.start, token.stop, wanted[term]))
                 break
+    effort.words -= most - left
     return found
+
+
+def _leads(wanted: Iterable[str]) -> frozenset[str]:
+    """Return how words begin whose terms are `wanted`: stems keep the beginning of a word, and irregular forms are listed."""
+    irregular = _irregular_leads()
+    leads: set[str] = set()
+    for term in wanted:
+        # The last letter of a stem may differ from the word's ("cry" is "cri"): of a short one it is not compared.
+        leads.add(term[: LEAD if len(term) > LEAD else LEAD - 1])
+        leads.update((term, *irregular.get(term, ())))
+        if not term.isascii():
+            leads.update(term)
+    return frozenset(leads)
+
+
+@cache
+def _irregular_leads() -> dict[str, tuple[str, ...]]:
+    """By stem, the beginnings of words that `IRREGULAR` and exceptions of the English stemmer lead to it."""
+    found: dict[str, list[str]] = {"die": ["dyi"], "lie": ["lyi"], "tie": ["tyi"], "sky": ["ski"]}
+    for form, base in IRREGULAR.items():
+        found.setdefault(stem(base, ENGLISH), []).append(form[:LEAD])
+    return {term: tuple(forms) for term, forms in found.items()}
+
+
+def _may_match(word: str, leads: frozenset[str]) -> bool:
+    """Return False if no term of a word can be one with these beginnings. It is cheap, and errs on the side of True."""
+    if word.isascii():
+        if word.isalpha():
+            return _begins(word.lower(), leads) or not (word.islower() or word.istitle() or word.isupper())
+        pieces = _ALNUM.findall(word[:MAX_WORD].lower())
+        return any(_begins(piece, leads) for piece in (*pieces, "".join(pieces), word[:LEAD].lower()))
+    if is_dense(word):
+        return not leads.isdisjoint(normal(word))
+    if ord(word[0]) >= _PREFIXING:  # stemmers of these scripts may take a prefix off
+        return True
+    plain = "".join(mark for mark in unicodedata.normalize("NFKD", word[:MAX_WORD].casefold()) if mark.isalnum())
+    return not word.isalpha() or _begins(plain, leads)
+
+
+def _begins(word: str, leads: frozenset[str]) -> bool:
+    return word[:LEAD] in leads or word[: LEAD - 1] in leads
+
+
+_ALNUM: Final = re.compile(r"[a-z0-9]+")
+_PREFIXING: Final = 0x0590
 
 
 def _in_dense(start: int, word: str, wanted: dict[str, int]) -> list[tuple[int, int, int]]:

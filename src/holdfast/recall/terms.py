@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import threading
 import unicodedata
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
@@ -212,7 +213,7 @@ def _one(word: str, folded: str, language: str) -> tuple[tuple[str, ...], int, i
     return _terms(word, language), traits, (folded in _MINE) - (folded in _YOURS)
 
 
-_indexed = lru_cache(maxsize=32_768)(_one)
+_indexed = lru_cache(maxsize=8_192)(_one)
 """Words come again and again, and stemming is slow. Of a very long one nothing is kept."""
 
 
@@ -343,12 +344,16 @@ def _dense(word: str, language: str) -> Iterator[tuple[str, int]]:
     """Runs of scripts whose words no space ends, as pairs of characters; what stands between them as usual."""
     at = 0
     for run in _DENSE.finditer(word):
-        if run.start() > at:
-            yield from _compound(word[at : run.start()], language)
+        if between := word[at : run.start()].strip(_QUOTES):
+            yield from _compound(between, language)
         at = run.end()
         yield from _pairs(run.group(), run.lastgroup or "")
-    if at < len(word):
-        yield from _compound(word[at:], language)
+    if rest := word[at:].strip(_QUOTES):
+        yield from _compound(rest, language)
+
+
+_QUOTES: Final = "'\u2019"
+"""Chinese quotes with these, without spaces around them: a quote between two runs is no word."""
 
 
 def _pairs(run: str, script: str) -> Iterator[tuple[str, int]]:
@@ -375,7 +380,7 @@ def stem(word: str, language: str) -> str:
     return _stemmed(word, language) if len(word) <= MAX_TERM else _plain(word)
 
 
-@lru_cache(maxsize=32_768)
+@lru_cache(maxsize=8_192)
 def _stemmed(word: str, language: str) -> str:
     first = ord(word[0])
     if first < 0x250:
@@ -388,7 +393,7 @@ def _stemmed(word: str, language: str) -> str:
             if first < 0x1000
             else ""
         )
-    stemmed = _stemmer(name)(word) if name and len(word) > 2 else word
+    stemmed = _stemmers.of(name)(word) if name and len(word) > 2 else word
     return (stemmed or word) if stemmed.isascii() else _plain(stemmed)
 
 
@@ -400,9 +405,18 @@ def _plain(word: str) -> str:
     return "".join(marks) or word
 
 
-@cache
+class _Stemmers(threading.local):
+    """The stemmers of one thread. A stemmer holds the word that it is at, so threads that share one spoil each other's."""
+
+    def __init__(self) -> None:
+        self.of = cache(_stemmer)
+
+
 def _stemmer(name: str) -> Callable[[str], str]:
     """A language's stemmer: always the one in Python, so that the stems are the same wherever an index goes."""
     module = import_module(f"snowballstemmer.{name}_stemmer")
     stemmed: Callable[[str], str] = getattr(module, f"{name.capitalize()}Stemmer")().stemWord
     return stemmed
+
+
+_stemmers: Final = _Stemmers()

@@ -1,0 +1,143 @@
+"""What has left the windows of sessions, analysed for recall: one bounded table of passages a session, kept while the process runs.
+
+A table follows its session: what has left since the last look is read and analysed, and nothing else. At first, that is the newest
+`SESSION_RECALL_ENTRIES` entries. Filling goes on in the background where nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from holdfast.accounting import run_cpu
+from holdfast.domain.session import Entry, SessionRef
+from holdfast.indexes.feeding import words_of
+from holdfast.limits import SEARCH_INLINE_CHARS, SESSION_RECALL_CHARS, SESSION_RECALL_ENTRIES, SESSION_RECALL_TABLES
+from holdfast.recall.passages import Finding, PassageTable
+from holdfast.recall.questions import question_of
+from holdfast.stores.base import Store
+
+T = TypeVar("T")
+_log: Final = logging.getLogger("holdfast.recall")
+_PAGE: Final = 64
+"""Entries that are read at once."""
+_MOST: Final = 24
+"""Passages of one search."""
+_LEAST_SHARE: Final = 0.3
+"""Part of the best passage's score below which one has too little to do with the query."""
+_ROLES: Final = frozenset({"user", "assistant"})
+
+
+def is_recallable(entry: Entry) -> bool:
+    """Return True for what a person or the assistant said: results of tools are the digest's."""
+    return entry.message.role in _ROLES and bool(words_of(entry))
+
+
+class SessionPassages:
+    """The table of one session, which several threads may use.
+
+    Attributes:
+        table: the sentences; use the methods here.
+        gone: `seq` of entries in the table that the log does not show any more.
+    """
+
+    def __init__(self, store: Store, ref: SessionRef, identity: str) -> None:
+        self.identity = identity
+        self.table = PassageTable()
+        self.gone: set[int] = set()
+        self._store, self._ref = store, ref
+        self._lock = threading.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    def fill(self, stop: int) -> asyncio.Task[None] | None:
+        """Begin to analyse what the table lacks before `stop`; None if that is nothing. The task ends without an error."""
+        if self._task is not None and not self._task.done():
+            return self._task
+        if stop <= self.table.through:
+            return None
+        self._task = asyncio.create_task(self._fill(stop), name="passages of a session")
+        return self._task
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Analyse entries."""
+        for entry in entries:
+            if is_recallable(entry):
+                with self._lock:
+                    self.table.add(entry.seq, entry.message.role, words_of(entry))
+
+    def search(self, query: str, now: int, held: Collection[int], boosts: Mapping[int, float]) -> list[Finding]:
+        """Find what answers a query, the best first; see `PassageTable.search`."""
+        question = question_of(query, now=now, narrow=False)
+        with self._lock:
+            found = self.table.search(question, {*held, *self.gone}, boosts)
+            return [self.table.complete(one) for one in found[:_MOST] if one.score >= _LEAST_SHARE * found[0].score]
+
+    def close(self) -> None:
+        """Give up what is being analysed."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _fill(self, stop: int) -> None:
+        """Read and analyse, newest first, what was written since the last time, within the limits."""
+        through, end, left, chars = self.table.through, stop, SESSION_RECALL_ENTRIES, SESSION_RECALL_CHARS
+        try:
+            while end > through and left > 0 and chars > 0:
+                size = min(_PAGE, left)
+                page = await self._store.entries(self._ref, start=through, stop=end, limit=size, descending=True)
+                size_chars = sum(len(words_of(entry)) for entry in page)
+                await run_cpu(self.add, page, long=size_chars > SEARCH_INLINE_CHARS)
+                left, chars = left - len(page), chars - size_chars
+                end = min((entry.seq for entry in page), default=through) if len(page) == size else through
+        except Exception as exc:  # noqa: BLE001 - the last place: nobody waits for it
+            _log.warning("a session could not be analysed for recall: %s", type(exc).__name__)
+            return
+        if end > through:
+            self.table.begins = end
+        self.table.through = stop
+
+
+class PassageTables:
+    """The tables of a tenant's sessions; the one that was used longest ago goes first."""
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[SessionRef, SessionPassages] = OrderedDict()
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a search that nobody may be waiting for at its end."""
+        task = asyncio.create_task(work, name="recall of a session")
+        self._running.add(task)
+        task.add_done_callback(self._end)
+        return task
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits is given it: asyncio need not log it as well
+
+    def of(self, store: Store, ref: SessionRef, identity: str) -> SessionPassages:
+        """Return the table of a session, made if there is none of that very session."""
+        found = self._tables.get(ref)
+        if found is None or found.identity != identity:
+            self.forget(ref)
+            found = self._tables[ref] = SessionPassages(store, ref, identity)
+        self._tables.move_to_end(ref)
+        while len(self._tables) > SESSION_RECALL_TABLES:
+            self._tables.popitem(last=False)[1].close()
+        return found
+
+    def forget(self, ref: SessionRef) -> None:
+        """Drop what is known of a session: something of it was erased, or it is no more."""
+        if (found := self._tables.pop(ref, None)) is not None:
+            found.close()
+
+    def close(self) -> None:
+        """Drop everything."""
+        for task in self._running:
+            task.cancel()
+        for ref in list(self._tables):
+            self.forget(ref)

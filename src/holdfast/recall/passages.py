@@ -1,0 +1,350 @@
+"""Passages of one session: a bounded table of its sentences, searched by words for what a message asks about. Pure.
+
+The table keeps no text: of each sentence its entry, its place in it, and its terms. What it finds is read from the log again.
+Adding an entry costs what the entry holds; a search costs what the table may hold at most, whatever the length of the session.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from holdfast.recall.questions import MAX_ASKING, Question
+from holdfast.recall.terms import NUMBERED, TIMED, terms_of
+
+MAX_PASSAGES: Final = 4_000
+"""Sentences that a table keeps; those of the oldest entries are dropped first."""
+ENTRY_CHARS: Final = 20_000
+"""Characters of an entry that are read: of a longer one the head and the tail."""
+ENTRY_PASSAGES: Final = 200
+"""Sentences of an entry that are kept: the first and the last ones."""
+SHORT: Final = 160
+"""Characters of a sentence up to which those beside it that are as short come along."""
+ANSWER: Final = 80
+"""Characters of an entry up to which it may be no more than an answer."""
+_ENTRIES: Final = 24
+"""Entries, the best by their best sentence, whose sentences and those of their neighbours are ranked."""
+SENTENCE_CHARS: Final = 1_000
+"""Characters of a sentence; a longer one is several."""
+_PREFIX: Final = 5
+"""First letters that two terms have in common that may be forms of one word (`tenant`, `tenancy`)."""
+_SENTENCE: Final = re.compile(
+    r"[^\n]+?(?:[.!?…]{1,8}[\"')\]*”’»]{0,4}(?=\s|$)|[。！？；]{1,8}[”’」』）]{0,4}|$|(?=\n))"  # noqa: RUF001 - ends of sentences
+)
+_NUMBER: Final = re.compile(r"\d|[一二三四五六七八九十百千万两]{2}")
+_NAME: Final = re.compile(r"(?<![.!?:] )(?<=[\w,;] )[A-ZÀ-Þ][\w'’-]+")  # noqa: RUF001 - an apostrophe
+_ASKS: Final = re.compile(r"[?？][\s\"'”’»)*]*$")  # noqa: RUF001 - question marks
+_WHO: Final = re.compile(
+    r"\b(?:who|whom|whose|names?|called|wer|wem|wen|wie heißt|heißen|qui|nom|appell\w+|quién|nombre|llam\w+|quem|nome|кто|зовут)\b"
+    r"|谁|叫|名字|哪位|誰|名前",
+    re.IGNORECASE,
+)
+_ASKED, _NUMBERED, _NAMED, _USERS = 1, 2, 4, 8
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """How much each sign counts that a sentence answers a question; tuned on `benchmarks/statements/dev`."""
+
+    saturation: float = 0.5
+    """BM25's `k1`; a term counts once in a sentence."""
+    by_length: float = 0.2
+    """BM25's `b`."""
+    form: float = 0.35
+    """A term that begins like one of the question's."""
+    next_to: float = 0.45
+    """The better of the two sentences beside it."""
+    second: float = 0.2
+    """The better of the two beyond these."""
+    entry: float = 0.15
+    """The best sentence of its entry."""
+    entry_beside: float = 0.25
+    """The best sentence of the entry before it, and of the one after it."""
+    question_before: float = 0.8
+    """A question that the entry before it ends with: an answer seldom repeats its words."""
+    by_user: float = 2.0
+    by_role: float = 1.6
+    """It was said by whom the question names."""
+    number: float = 1.5
+    """It has a number or a time."""
+    number_asked: float = 2.0
+    """It has one, and the question asks for that."""
+    name: float = 1.3
+    name_asked: float = 2.0
+    question: float = 0.4
+    """It asks itself."""
+
+
+DEFAULT: Final = Weights()
+
+
+class Passage(NamedTuple):
+    """A sentence of an entry."""
+
+    seq: int
+    start: int
+    stop: int
+    """Characters of the entry's words, from the first until before the last."""
+    score: float
+
+
+class Finding(NamedTuple):
+    """A passage with what belongs to it."""
+
+    passage: Passage
+    whole: Passage
+    """With the short sentences beside it, if it is short itself."""
+    question: Passage | None
+    """What the entry before asks at its end, if this entry is so short that it may be no more than the answer."""
+
+
+class _Row(NamedTuple):
+    seq: int
+    start: int
+    stop: int
+    length: int
+    """Terms in it."""
+    flags: int
+    terms: tuple[str, ...]
+
+
+class PassageTable:
+    """The sentences of one session, as far as they were added.
+
+    Attributes:
+        begins: no entry before this `seq` was read for it; those that were found by an index may be there all the same.
+        through: every entry from `begins` until before this `seq` was added.
+    """
+
+    def __init__(self) -> None:
+        self.begins = self.through = 0
+        self._rows: list[_Row] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self._postings: dict[str, list[int]] = {}
+        self._forms: dict[str, list[str]] = {}
+        self._entries: dict[int, tuple[int, int]] = {}
+        self._order: list[int] = []
+        self._terms = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, seq: object) -> bool:
+        return seq in self._entries
+
+    def add(self, seq: int, role: str, text: str) -> None:
+        """Add an entry's sentences; one that is there already stays.
+
+        Args:
+            seq: of the entry.
+            role: who said it.
+            text: its words, whole.
+        """
+        if seq in self._entries:
+            return
+        self._take(seq, [_row_of(seq, role, text, start, stop) for start, stop in _bounded_sentences(text)])
+        if len(self._rows) > MAX_PASSAGES:
+            self._keep_newest(MAX_PASSAGES * 3 // 4)
+
+    def complete(self, passage: Passage) -> Finding:
+        """Return a passage with what belongs to it."""
+        first, end = self._entries[passage.seq]
+        whole, rows = passage, self._rows[first:end]
+        if passage.stop - passage.start <= SHORT:
+            at = next(number for number, row in enumerate(rows) if row.start == passage.start)
+            for row in rows[max(at - 1, 0) : at + 2]:
+                if row.stop - row.start <= SHORT:
+                    whole = whole._replace(start=min(whole.start, row.start), stop=max(whole.stop, row.stop))
+        asked = self._question_row(passage.seq) if rows[-1].stop - rows[0].start <= ANSWER else -1
+        return Finding(passage, whole, None if asked < 0 else self._passage(asked, 0.0))
+
+    def search(
+        self,
+        question: Question,
+        held: Collection[int] = (),
+        boosts: Mapping[int, float] | None = None,
+        weights: Weights = DEFAULT,
+    ) -> list[Passage]:
+        """Find what answers a question, the best first.
+
+        Args:
+            question: what is looked for.
+            held: `seq` of entries that are not wanted.
+            boosts: what entries that were found otherwise count on top, by `seq`: 1.0 as much as the best sentence.
+            weights: of the ranking.
+        """
+        own = self._match(question, weights)
+        best: dict[int, float] = {}
+        for row, score in own.items():
+            seq = self._rows[row].seq
+            best[seq] = max(best.get(seq, 0.0), score)
+        top = max(best.values(), default=1.0)
+        more = {seq: top * boost for seq, boost in (boosts or {}).items() if seq in self._entries}
+        leading = sorted({*best, *more}, key=lambda seq: (-best.get(seq, 0.0) - more.get(seq, 0.0), -seq))[:_ENTRIES]
+        near = {seq for one in leading for seq in (one, *self._beside(one))}
+        rank = _Ranking(self, question, weights, own, best)
+        found = [one for seq in near.difference(held) for one in rank.of_entry(seq, more.get(seq, 0.0))]
+        return sorted(found, key=lambda one: (-one.score, -one.seq, one.start))
+
+    # -- inside ----------------------------------------------------------------
+
+    def _take(self, seq: int, rows: Iterable[_Row]) -> None:
+        first = len(self._rows)
+        for row in rows:
+            self._terms += row.length
+            for term in row.terms:
+                if (posting := self._postings.get(term)) is None:
+                    posting = self._postings[term] = []
+                    if _has_form(term):
+                        self._forms.setdefault(term[:_PREFIX], []).append(term)
+                posting.append(len(self._rows))
+            self._rows.append(row)
+        self._entries[seq] = (first, len(self._rows))
+        insort(self._order, seq)
+
+    def _keep_newest(self, most: int) -> None:
+        """Drop the oldest entries until at most so many sentences are left; the newest entry stays."""
+        rows, order, entries = self._rows, self._order, self._entries
+        kept, number = list[int](), 0
+        for seq in reversed(order):
+            first, end = entries[seq]
+            number += end - first
+            if kept and number > most:
+                break
+            kept.append(seq)
+        self._rows = []
+        self._clear()
+        for seq in reversed(kept):
+            self._take(seq, rows[slice(*entries[seq])])
+        self.begins = max(self.begins, kept[-1])
+
+    def _passage(self, row: int, score: float) -> Passage:
+        found = self._rows[row]
+        return Passage(found.seq, found.start, found.stop, score)
+
+    def _question_row(self, seq: int) -> int:
+        """Return the question that the entry before one ends with; -1 if it does not."""
+        at = bisect_left(self._order, seq)
+        first, end = self._entries[self._order[at - 1]] if at else (0, 0)
+        return end - 1 if first < end and self._rows[end - 1].flags & _ASKED else -1
+
+    def _beside(self, seq: int) -> list[int]:
+        """Return the entries before and after one, as far as the table has them."""
+        at = bisect_left(self._order, seq)
+        return [*self._order[max(at - 1, 0) : at], *self._order[at + 1 : at + 2]]
+
+    def _match(self, question: Question, weights: Weights) -> dict[int, float]:
+        """Score the sentences that hold words of the question, by BM25."""
+        rows, number = self._rows, len(self._rows)
+        average = max(self._terms / number, 1.0) if number else 1.0
+        scores: dict[int, float] = {}
+        for concept in question.concepts:
+            best: dict[int, float] = {}
+            for term, weight in self._terms_for(concept.variants, weights.form):
+                posting = self._postings[term]
+                rarity = weight * math.log(1 + (number - len(posting) + 0.5) / (len(posting) + 0.5))
+                for row in posting:
+                    length = 1 - weights.by_length + weights.by_length * rows[row].length / average
+                    score = rarity * (weights.saturation + 1) / (1 + weights.saturation * length)
+                    if score > best.get(row, 0.0):
+                        best[row] = score
+            for row, score in best.items():
+                scores[row] = scores.get(row, 0.0) + score
+        return scores
+
+    def _terms_for(self, variants: Iterable[tuple[str, float]], form: float) -> Iterator[tuple[str, float]]:
+        """Yield the terms of the table that stand for a word of the question, and how much each counts."""
+        known: dict[str, float] = dict(variants)
+        own = next(iter(known), "")
+        if _has_form(own):
+            for other in self._forms.get(own[:_PREFIX], ()):
+                known.setdefault(other, form)
+        yield from ((term, weight) for term, weight in known.items() if term in self._postings)
+
+
+class _Ranking:
+    """The scores of one search: of a sentence, what it holds itself, and what is around it."""
+
+    def __init__(
+        self,
+        table: PassageTable,
+        question: Question,
+        weights: Weights,
+        own: Mapping[int, float],
+        best: Mapping[int, float],
+    ) -> None:
+        self._table, self._question, self._weights = table, question, weights
+        self._own, self._best = own, best
+        self._asks_number = question.asks_number or question.asks_time
+        self._asks_name = _WHO.search(question.text[:MAX_ASKING]) is not None
+
+    def of_entry(self, seq: int, boost: float) -> Iterator[Passage]:
+        """Yield the sentences of an entry that may answer."""
+        weights, own, table = self._weights, self._own, self._table
+        first, end = table._entries[seq]  # noqa: SLF001 - its own table
+        common = weights.entry * self._best.get(seq, 0.0)
+        common += weights.entry_beside * sum(self._best.get(one, 0.0) for one in table._beside(seq))  # noqa: SLF001
+        asked = self._own.get(table._question_row(seq), 0.0)  # noqa: SLF001
+        for row in range(first, end):
+            beside = weights.next_to * max(_at(own, row - 1, first, end), _at(own, row + 1, first, end))
+            beside += weights.second * max(_at(own, row - 2, first, end), _at(own, row + 2, first, end))
+            answers = weights.question_before * asked / (1 + (row - first) / 2)
+            score = own.get(row, 0.0) + beside + common + answers + boost
+            if score > 0:
+                yield table._passage(row, score * self._trait(row))  # noqa: SLF001
+
+    def _trait(self, row: int) -> float:
+        weights, found = self._weights, self._table._rows[row]  # noqa: SLF001
+        factor = weights.by_user if found.flags & _USERS else 1.0
+        if self._question.role is not None and (self._question.role == "user") == bool(found.flags & _USERS):
+            factor *= weights.by_role
+        if found.flags & _NUMBERED:
+            factor *= weights.number_asked if self._asks_number else weights.number
+        if found.flags & _NAMED:
+            factor *= weights.name_asked if self._asks_name else weights.name
+        return factor * weights.question if found.flags & _ASKED else factor
+
+
+def _at(scores: Mapping[int, float], row: int, first: int, end: int) -> float:
+    return scores.get(row, 0.0) if first <= row < end else 0.0
+
+
+def _has_form(term: str) -> bool:
+    return len(term) >= _PREFIX and term.isalpha()
+
+
+def _row_of(seq: int, role: str, text: str, start: int, stop: int) -> _Row:
+    said = text[start:stop]
+    terms = terms_of(said)
+    flags = _USERS if role == "user" else 0
+    flags |= _ASKED if _ASKS.search(said) else 0
+    flags |= _NUMBERED if terms.traits & (NUMBERED | TIMED) or _NUMBER.search(said) else 0
+    flags |= _NAMED if _NAME.search(said) else 0
+    return _Row(seq, start, stop, terms.length, flags, tuple(terms.counts))
+
+
+def _bounded_sentences(text: str) -> list[tuple[int, int]]:
+    """Return start and stop of the sentences of a text, of a long one those of its head and its tail."""
+    if len(text) <= ENTRY_CHARS:
+        found = list(_sentences(text, 0, len(text)))
+    else:
+        head = ENTRY_CHARS * 3 // 5
+        found = [*_sentences(text, 0, head), *_sentences(text, len(text) - ENTRY_CHARS + head, len(text))]
+    if len(found) <= ENTRY_PASSAGES:
+        return found
+    first = ENTRY_PASSAGES * 3 // 5
+    return [*found[:first], *found[first - ENTRY_PASSAGES :]]
+
+
+def _sentences(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    for found in _SENTENCE.finditer(text, start, stop):
+        said = found.group()
+        first = found.start() + len(said) - len(said.lstrip())
+        for begin in range(first, last := found.start() + len(said.rstrip()), SENTENCE_CHARS):
+            yield begin, min(begin + SENTENCE_CHARS, last)

@@ -1,0 +1,199 @@
+"""What a prompt recalls of its own session: passages of what has left it that its current user message asks about.
+
+By words alone unless there are vectors, from a table in memory (`holdfast.overlays.passage_tables`); what is older than the table goes
+back, or not analysed yet, from the index. Each passage is read from the log again: what was erased or edited since is not recalled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from holdfast.accounting import run_cpu
+from holdfast.context.build import Draft
+from holdfast.context.recalled import RecalledItem
+from holdfast.context.units import units_of
+from holdfast.context.window import Window
+from holdfast.domain.refusals import refusals_of
+from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.errors import HoldfastError
+from holdfast.indexes.feeding import words_of
+from holdfast.limits import QUERY_CHARS, SESSION_RECALL_INLINE, SESSION_RECALL_SECONDS, SESSION_RECALL_WAITS
+from holdfast.overlays.passage_tables import SessionPassages, is_recallable
+from holdfast.recall.passages import Finding, Passage
+from holdfast.search.asking import Asked
+from holdfast.search.searching import searched
+
+_log: Final = logging.getLogger("holdfast.recall")
+LATE: Final = "recall: late"
+FAILED: Final = "recall: failed"
+ERASED: Final = "(erased)"
+"""Stands for a passage in a prompt that is shown again, where its words are not in the log any more."""
+_GAP: Final = 4
+"""Entries that lie so near to each other are read at once, with those between them."""
+_HITS: Final = 12
+"""Entries that the index is asked for."""
+
+
+class Recollection(NamedTuple):
+    """What was found of the session itself, and why there may be more."""
+
+    items: Sequence[RecalledItem] = ()
+    missed: tuple[str, ...] = ()
+
+
+async def recall_session(engine: Engine, session: Session, drafted: Draft) -> Recollection:
+    """Find what the current user message of a prompt asks about, in what the prompt does not show as it was said."""
+    if not drafted.recalls:
+        return Recollection()
+    # What is late ends by itself: a thread cannot be stopped.
+    task = engine.passages.run(_find(engine, session, drafted))
+    done, _ = await asyncio.wait({task}, timeout=SESSION_RECALL_SECONDS)
+    if not done or task.cancelled():
+        return Recollection(missed=(LATE,))
+    try:
+        return Recollection(task.result())
+    except Exception as exc:  # noqa: BLE001 - the last place: no prompt fails for the sake of what it might recall
+        _log.warning("nothing of the session recalled: %s", type(exc).__name__)
+        return Recollection(missed=(FAILED,))
+
+
+async def _find(engine: Engine, session: Session, drafted: Draft) -> list[RecalledItem]:
+    window, ref = drafted.fitted.window, session.ref
+    query = _current_text(window)[:QUERY_CHARS]
+    if not query.strip():
+        return []
+    passages = engine.passages.of(engine.store, ref, session.identity)
+    held = window.whole() | ({window.current} if window.current is not None else set())
+    boosts = await _catch_up(engine, ref, passages, window, query)
+    entries: dict[int, Entry] = {}
+    for _ in range(2):  # once more if the log does not show any more what was found
+        long = len(passages.table) > SESSION_RECALL_INLINE
+        found = await run_cpu(passages.search, query, engine.clock(), held, boosts, long=long)
+        wanted = {one.seq for finding in found for one in (finding.passage, finding.question) if one is not None}
+        entries |= await _read(engine, ref, wanted - entries.keys())
+        if not (gone := wanted - entries.keys()):
+            break
+        passages.gone |= gone
+    sees = drafted.request.policy.sees
+    shown = {
+        seq: entry
+        for seq, entry in entries.items()
+        if is_recallable(entry) and not refusals_of(entry.metadata) and sees(units_of([entry])[0]) is not None
+    }
+    return list(_items(ref, found, shown, held))
+
+
+def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
+    """Begin to analyse what will leave a window that is half full: nobody waits for it then."""
+    window = drafted.fitted.window
+    if drafted.request.policy.recall and window.tokens * 2 > window.room.tokens and window.units:
+        engine.passages.of(engine.store, session.ref, session.identity).fill(window.units[-1].first)
+
+
+def _current_text(window: Window) -> str:
+    """Return what the current user message says."""
+    units = (unit for unit in (*window.head, *window.units) if unit.first == window.current)
+    return next((unit.entries[0].message.text for unit in units), "")
+
+
+async def _catch_up(
+    engine: Engine, ref: SessionRef, passages: SessionPassages, window: Window, query: str
+) -> dict[int, float]:
+    """Have the table hold what has left; return how near entries are by vectors, by `seq`."""
+    behind = _first_whole(window) - passages.table.through
+    task, index = passages.fill(window.units[-1].first if window.units else 0), engine.index
+    if task is not None and behind > 0 and (index is None or behind <= SESSION_RECALL_WAITS):
+        await asyncio.shield(task)
+        behind = 0
+    if index is None or not (behind > 0 or passages.table.begins > 0 or index.embedder is not None):
+        return {}
+    near = await _look_up(engine, ref, passages, query)
+    if task is not None and behind > 0 and not near:
+        await asyncio.shield(task)
+    return near if index.embedder is not None else {}  # by words the table ranks better
+
+
+def _first_whole(window: Window) -> int:
+    """Return from which `seq` on everything is sent as it was said."""
+    cuts = (seq + 1 for seq, cut in window.cuts.items() if not (cut.whole or cut.cleared or seq == window.current))
+    return max([window.units[0].first if window.units else 0, *cuts])
+
+
+async def _look_up(engine: Engine, ref: SessionRef, passages: SessionPassages, query: str) -> dict[int, float]:
+    """Ask the index, and have the table hold what it finds."""
+    asked = Asked(
+        session_id=ref.id, limit=_HITS, time="off", fresh=0.0, known=ref, bare=True, patience=SESSION_RECALL_SECONDS / 2
+    )
+    try:
+        hits = (await searched(engine, ref.user_id, query, asked)).hits
+    except HoldfastError as exc:
+        _log.warning("the session is recalled without the index: %s", exc.code)
+        return {}
+    fresh = await _read(engine, ref, {hit.seq for hit in hits if hit.seq not in passages.table})
+    await run_cpu(passages.add, list(fresh.values()))
+    return {hit.seq: 1 / (1 + place / 3) for place, hit in enumerate(hits)}
+
+
+async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[int, Entry]:
+    """Read entries of the live path, those near each other at once."""
+    runs: list[list[int]] = []
+    for seq in sorted(seqs):
+        if runs and seq <= runs[-1][-1] + _GAP:
+            runs[-1].append(seq)
+        else:
+            runs.append([seq])
+    read = await asyncio.gather(*(engine.store.entries(ref, start=run[0], stop=run[-1] + 1) for run in runs))
+    return {entry.seq: entry for entries in read for entry in entries if entry.seq in seqs}
+
+
+# -- items ---------------------------------------------------------------------
+
+
+def _items(
+    ref: SessionRef, found: Sequence[Finding], entries: Mapping[int, Entry], held: Collection[int]
+) -> Iterator[RecalledItem]:
+    """Yield the passages as items, each part of an entry once, and before an answer its question."""
+    taken: list[Passage] = []
+    for passage, whole, question in found:
+        for one in (question, passage if _overlaps(whole, taken) else whole):
+            if one is not None and one.seq in entries and one.seq not in held and not _overlaps(one, taken):
+                taken.append(one)
+                yield make_item(ref, entries[one.seq], one, score=passage.score)
+
+
+def _overlaps(one: Passage, taken: Sequence[Passage]) -> bool:
+    return any(one.seq == other.seq and one.start < other.stop and other.start < one.stop for other in taken)
+
+
+def make_item(
+    ref: SessionRef, entry: Entry | None, passage: Passage, *, size: int = -1, score: float = 0.0
+) -> RecalledItem:
+    """Make the item of a passage: the same for the same entry.
+
+    Args:
+        ref: of the session.
+        entry: as it stands in the log; None: it does not any more.
+        passage: which part of its words.
+        size: characters that are shown of that; -1: all.
+        score: see `RecalledItem.score`.
+    """
+    words = "" if entry is None else words_of(entry)
+    text = " ".join(words[passage.start : passage.stop].split()) or ERASED
+    author = "" if entry is None else entry.message.role
+    if entry is not None and (name := entry.message.name or entry.agent) and name != author:
+        author = f"{author} {name}"
+    return RecalledItem(
+        kind="session",
+        id=f"{ref.id}#{passage.seq}",
+        text=text if size < 0 else text[:size] + "…",
+        at=0 if entry is None else entry.timestamp,
+        author=author,
+        score=score,
+        seq=passage.seq,
+        cut=size >= 0,
+        span=(passage.start, passage.stop),
+    )

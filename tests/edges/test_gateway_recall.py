@@ -1,0 +1,80 @@
+"""Recall at the gateway, with the official client: within a session, and for models that are named without an agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from tests.edges.server import Served, gateway
+
+FACT = "The boat is called Kittiwake, and her mooring costs 420 a month."
+ASKED = "What does the mooring cost?"
+BUDGET = "context: {strategy: token_window, budget: 1000, recall: on}"
+AGENTS = """
+agents:
+  clerk: {llm: default, memory: {max_results: 2}}
+  mute: {llm: default, memory: {enabled: false}, search: {enabled: false}}
+search: {enabled: true, inject: false}
+memory: {enabled: true, budget: 300}
+"""
+
+
+async def say(served: Served, text: str, model: str = "gpt-4o", **more: Any) -> Any:
+    """One turn of the session `s`."""
+    return await served.client.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": text}], extra_body={"session_id": "s", **more}
+    )
+
+
+def names(request: Any) -> set[str]:
+    return {tool["function"]["name"] for tool in request.body.get("tools", ())}
+
+
+@pytest.mark.parametrize("index", ["on", "off"])
+async def test_what_left_comes_back_in_the_prompt(index: str) -> None:
+    """With and without an index; the response says what it cost, and a request can do without."""
+    off = "" if index == "on" else "storage: {index: {enabled: false}}"
+    async with gateway(lambda _: "Wind, rain and fog, and nothing else to report.", BUDGET, off) as (served, upstream):
+        await say(served, "Keep a log for me.")
+        await say(served, FACT)
+        for day in range(50):
+            await say(served, f"Day {day}, and what is it like today, out at sea?")
+        reply = await say(served, ASKED)
+        sent = upstream.requests[-1].body["messages"]
+        assert "mooring costs 420" in sent[-2]["content"]
+        assert sent[-1]["content"] == ASKED
+        told = reply.model_extra["session"]
+        assert told["overhead"]["recalled"] == told["recalled"]["tokens"] > 0
+        assert told["working_set"]["tokens"] + told["overhead"]["recalled"] <= 1000
+        await say(served, ASKED + " Tell me.", recall="off")
+        assert "420" not in str(upstream.requests[-1].body["messages"])
+        with pytest.raises(openai.BadRequestError, match="recall: expected auto, on or off"):
+            await say(served, ASKED, recall="always")
+
+
+async def test_top_level_search_and_memory_hold_for_agents_and_plain_models() -> None:
+    """A key inside of an agent overrides; the two tools cost at most 350 tokens."""
+    async with gateway(lambda _: "ok", AGENTS) as (served, upstream):
+        await served.hf.memories.remember("Ada cannot eat nuts.", user_id="default")
+        for model, has in (("gpt-4o", True), ("default", True), ("clerk", True), ("mute", False)):
+            reply = await served.client.chat.completions.create(
+                model=model,
+                messages=[{"role": "user", "content": "May I eat nuts?"}],
+                extra_body={"session_id": f"with {model}"},
+            )
+            request = upstream.requests[-1]
+            assert names(request) == ({"memory", "search_conversations"} if has else set()), model
+            assert ("cannot eat nuts" in str(request.body["messages"])) == has, model
+            assert (0 < reply.model_extra["session"]["overhead"]["tools"] <= 350) == has, model
+        voice = served.hf.roster.voice(agent="clerk")
+        assert (voice.recalls["memory"].max_results, voice.recalls["memory"].budget) == (2, 300)
+        assert not voice.recalls["conversation"].inject
+
+
+async def test_another_systems_preset_recalls_nothing_unless_told() -> None:
+    async with gateway(lambda _: "ok", "preset: mistralrs") as (served, _):
+        assert not served.hf.roster.voice().policy.recall
+    async with gateway(lambda _: "ok", "preset: mistralrs", "context: {recall: auto}") as (served, _):
+        assert served.hf.roster.voice().policy.recall

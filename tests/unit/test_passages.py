@@ -1,0 +1,110 @@
+"""Passages of a session: which sentences answer a question, and that a table stays bounded."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.recall.passages import ENTRY_PASSAGES, MAX_PASSAGES, SENTENCE_CHARS, Passage, PassageTable
+from holdfast.recall.questions import question_of
+from holdfast.recall.terms import terms_of
+
+TALK = [
+    ("user", "We have a boat. The boat is called Kittiwake, and her mooring costs 420 a month. It rains."),
+    ("assistant", "Noted. What is your budget for the new sails?"),
+    ("user", "15,500"),
+    ("assistant", "I will send you three offers by Friday."),
+    ("user", "¿Puedes responder siempre en español?"),
+    ("user", "孩子小名阿拓，大名周启拓。昨天去了学校。"),  # noqa: RUF001 - a comma
+]
+
+
+def table(*lines: tuple[str, str]) -> PassageTable:
+    made = PassageTable()
+    for seq, (role, text) in enumerate(lines):
+        made.add(seq, role, text)
+    return made
+
+
+def find(made: PassageTable, query: str, **given: object) -> list[Passage]:
+    return made.search(question_of(query, now=0, narrow=False), **given)  # type: ignore[arg-type]
+
+
+def shown(one: Passage) -> str:
+    return TALK[one.seq][1][one.start : one.stop]
+
+
+def test_the_sentence_that_answers_comes_first() -> None:
+    made = table(*TALK)
+    assert shown(find(made, "What does the mooring cost?")[0]).startswith("The boat is called Kittiwake")
+    assert shown(find(made, "When do the offers come?")[0]).endswith("by Friday.")
+    assert "周启拓" in shown(find(made, "孩子的大名是什么")[0])
+
+
+def test_an_answer_is_found_by_its_question_and_brings_it_along() -> None:
+    made = table(*TALK)
+    (found,) = [one for one in find(made, "What budget did I give for the sails?") if one.seq == 2]
+    finding = made.complete(found)
+    assert finding.question is not None
+    assert shown(finding.question) == "What is your budget for the new sails?"
+
+
+def test_a_short_sentence_brings_those_beside_it() -> None:
+    made = table(*TALK)
+    assert shown(made.complete(find(made, "What does the mooring cost?")[0]).whole) == TALK[0][1]
+
+
+def test_what_the_prompt_holds_is_not_found() -> None:
+    assert all(one.seq != 0 for one in find(table(*TALK), "What does the mooring cost?", held={0}))
+
+
+def test_of_equal_passages_the_newest_comes_first() -> None:
+    made = table(*[("user", "The ferry leaves at nine.")] * 2)
+    assert [one.seq for one in find(made, "When does the ferry leave?")] == [1, 0]
+
+
+def test_a_word_that_nobody_said_finds_nothing() -> None:
+    assert find(table(*TALK), "xylophone") == []
+    assert find(PassageTable(), "mooring") == []
+
+
+def test_what_was_found_otherwise_counts_on_top() -> None:
+    made = table(*TALK)
+    assert find(made, "the month of the boat", boosts={3: 50.0})[0].seq == 3
+
+
+def test_a_table_keeps_the_newest_and_says_where_it_begins() -> None:
+    made = PassageTable()
+    for seq in range(MAX_PASSAGES + 10):
+        made.add(seq, "user", f"Number {seq} of the list.")
+    assert len(made) <= MAX_PASSAGES
+    assert made.begins > 0
+    assert made.begins - 1 not in made
+    assert MAX_PASSAGES + 9 in made
+    assert find(made, f"{MAX_PASSAGES + 9}")[0].seq == MAX_PASSAGES + 9
+
+
+def test_one_entry_takes_a_bounded_part_of_the_table() -> None:
+    assert len(table(("user", "It rains. " * 100_000))) <= ENTRY_PASSAGES
+    assert len(table(("user", "....." * 100_000))) <= ENTRY_PASSAGES
+    assert all(one.stop - one.start <= SENTENCE_CHARS for one in find(table(("user", "kelp " * 3000)), "kelp"))
+
+
+def test_quotes_between_chinese_words_are_no_words() -> None:
+    assert "中" in terms_of("中’中").counts  # noqa: RUF001 - a quote
+
+
+@given(
+    lines=st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=200)), max_size=12),
+    query=st.text(max_size=80),
+    held=st.sets(st.integers(0, 12)),
+)
+def test_whatever_is_asked_passages_are_parts_of_entries(
+    lines: list[tuple[str, str]], query: str, held: set[int]
+) -> None:
+    made = table(*lines)
+    for one in find(made, query, held=held):
+        assert one.seq not in held
+        assert lines[one.seq][1][one.start : one.stop].strip()
+        whole = made.complete(one).whole
+        assert whole.start <= one.start < one.stop <= whole.stop <= len(lines[one.seq][1])

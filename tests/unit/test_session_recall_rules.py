@@ -1,0 +1,48 @@
+"""What is recalled of the session itself changes nothing that stands before it, whatever the strategy, dialect and budget."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from holdfast.context.build import draft
+from holdfast.context.policies import policy
+from holdfast.context.recalled import SESSION_LEAST, Recall, session_room, session_share
+from holdfast.context.settings import RECALLING, STRATEGIES, ContextSettings, is_recalling
+from holdfast.errors import BudgetTooSmall
+from tests.unit.context_rules import check_rules
+from tests.unit.strategies import events, log_of, recalled_items, requests
+
+
+@pytest.mark.parametrize("name", sorted(RECALLING))
+@given(data=st.data())
+def test_what_stands_before_the_block_does_not_depend_on_it(name: str, data: st.DataObject) -> None:
+    request, entries = data.draw(requests(name)), log_of(data.draw(events)).entries
+    request = msgspec.structs.replace(request, recall=Recall())
+    items = data.draw(st.lists(recalled_items().filter(lambda one: one.kind == "session"), min_size=1, max_size=4))
+    try:
+        drafted = draft(request, None, (), entries)
+    except BudgetTooSmall:
+        return
+    without, made = drafted.finish(), drafted.finish(items)
+    check_rules(request, made, entries)
+    event("recalled" if made.recalled else "no room")
+    rest = [one for one in made.messages if made.recalled is None or one is not made.recalled.message]
+    assert rest == list(without.messages)
+    assert made.hash == drafted.finish(items[::-1]).hash or len({one.score for one in items}) < len(items)
+
+
+@given(limit=st.integers(1, 1_000_000), free=st.integers(-1000, 1_000_000))
+def test_the_share_is_bounded(limit: int, free: int) -> None:
+    assert session_share(limit) <= min(limit // 8, 1000)
+    assert session_share(limit) == 0 or limit >= SESSION_LEAST
+    assert 0 <= session_room(limit, free) <= max(0, min(free, limit // 4, 1000))
+
+
+def test_every_strategy_has_the_switch() -> None:
+    for name in STRATEGIES:
+        assert policy(ContextSettings(name)).recall == is_recalling(name, "auto") == (name in RECALLING)
+        assert policy(ContextSettings(name, {"recall": "on"})).recall
+        assert not policy(ContextSettings(name, {"recall": "off"})).recall
