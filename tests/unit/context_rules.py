@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import dropwhile
 
 from holdfast.context.build import PRIMING, Request, WorkingSet
 from holdfast.context.cut import MIN_CUT
 from holdfast.context.explain import UNSEEN
+from holdfast.context.policies import NO_CONTENT
+from holdfast.context.recalled import session_room
 from holdfast.context.units import LATE_RESULT, NO_RESULT
 from holdfast.domain.messages import SYSTEM_ROLES, Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
+from holdfast.limits import LEFT_OUT_EXPLAINED
+from tests.unit.context_rules_facts import check_facts
 from tests.unit.context_rules_sent import check_anchor, check_cut_counts, check_sent
 from tests.unit.context_units import (
     GONE,
@@ -23,7 +28,10 @@ from tests.unit.context_units import (
     anchor_of,
     conversation_of,
     current_of,
+    filled,
     groups_of,
+    in_force_of,
+    is_mute,
     only_text,
     results_of,
     visible_of,
@@ -45,6 +53,7 @@ def check_rules(request: Request, built: WorkingSet, entries: Sequence[Entry]) -
     visible = visible_of(request, entries)
     sent = check_sent(request, built, visible, decided)
     check_present(request, built, visible, decided)
+    check_facts(request, built, visible, decided)
     check_cut_counts(request, built, decided, sent)
     check_anchor(request, built, visible, decided, sent)
 
@@ -68,7 +77,8 @@ def _least(request: Request, entries: Sequence[Entry]) -> int:
     groups = groups_of(visible)
     if request.policy.name == "none":
         return sum(request.count.message(message) for group in groups for message in _told(request, group))
-    must = [group for group in groups if _must_stay(request, group, visible)]
+    in_force = in_force_of(visible)
+    must = [group for group in groups if _must_stay(request, group, visible, in_force)]
     return sum(
         min(request.count.message(message), MIN_CUT) if only_text(message) else request.count.message(message)
         for group in must
@@ -81,21 +91,23 @@ def _told(request: Request, group: Group) -> list[Message]:
     if (relayed := told(request.policy.perspective, group)) is not None:
         return [one.message for one in relayed]
     lacking = len(group[0].message.tool_calls) - results_of(group)
-    plain = [entry.message if entry.unit == group[0].seq else _late_of(entry) for entry in group]
+    plain = [filled(entry.message) if entry.unit == group[0].seq else _late_of(entry) for entry in group]
     if group[0].message.role == "tool":
         plain = [_late_of(group[0])]
     return plain + [Message(role="tool", content=NO_RESULT, tool_call_id="?")] * lacking
 
 
 def _late_of(entry: Entry) -> Message:
-    label = LATE_RESULT.format(id=entry.message.tool_call_id)
+    label = LATE_RESULT.format(id=entry.message.tool_call_id, tag="")
     return Message(role="user", content=label + entry.message.text)
 
 
-def _must_stay(request: Request, group: Group, entries: Sequence[Entry]) -> bool:
+def _must_stay(request: Request, group: Group, entries: Sequence[Entry], in_force: set[int]) -> bool:
     anchor, current = anchor_of(entries), current_of(entries)
     anchored = request.policy.name != "buffer_window" and anchor is not None and group[0].seq == anchor.seq
     asked = current is not None and group[0].seq == current.seq
+    if group[0].seq in in_force:
+        return True
     return anchored or asked or any(entry.pinned for entry in group) or group[-1].seq == entries[-1].seq
 
 
@@ -118,6 +130,7 @@ def check_calls(conversation: Sequence[Message]) -> None:
 
 def check_dialect(dialect: str, conversation: Sequence[Message]) -> None:
     """Anthropic and Gemini: the user begins and ends, system messages only in front, no call id twice."""
+    conversation = list(dropwhile(lambda message: message.role in SYSTEM_ROLES, conversation))
     if dialect == "openai" or not conversation:
         return
     assert conversation[0].role == "user"
@@ -167,11 +180,21 @@ def check_recalled(request: Request, built: WorkingSet, entries: Sequence[Entry]
     assert block.role == "user"
     assert built.recalled_tokens == request.count.message(block)
     left = request.input_budget - _overhead(request)
-    assert built.recalled_tokens <= min(sum(request.recall.budgets.values()), left // 4)
+    apart = min(sum(request.recall.budgets.values()), left // 4)
+    own = session_room(built.budget, built.budget - built.tokens) if request.policy.recall else 0
+    assert built.recalled_tokens <= apart + own
+    assert own or all(item.kind != "session" for item in built.recalled.items)
+    if not apart:
+        assert built.tokens + built.recalled_tokens <= built.budget, (
+            "what was said in the session has no room of its own"
+        )
     said = [json.loads(line) for line in block.text.splitlines()[1:-1]]
     assert [one["text"] for one in said] == [item.text for item in built.recalled.items]
     if request.recall.block is None:
-        whole = {entry.seq: entry.message.text for entry in sources if entry is not None}
+        shortened = {
+            seq for seq, cut in built.window.cuts.items() if not cut.whole
+        }  # of a call perhaps only the arguments
+        whole = {one.seq: one.message.text for one in sources if one is not None and one.seq not in shortened}
         for item in built.recalled.items:
             same = (
                 item.seq is not None and item.seq in whole and whole[item.seq] in [one.text for one in built.messages]
@@ -206,7 +229,9 @@ def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry
         laid is None or d == "compacted" for seq, d in decided.items() if d in GONE - behind and seq not in unseen
     )
     sent = sum(decision in SENT for decision in decided.values())
-    assert len(built.decisions()) <= 2 * sent + 1, "telling does not grow with the log"
+    mute = sum(run.reason == NO_CONTENT for run in built.decisions())
+    assert len(built.decisions()) <= 2 * (sent + mute) + 1, "telling does not grow with the log"
+    assert mute <= LEFT_OUT_EXPLAINED
     sums: dict[str, int] = {}
     for run in built.decisions():
         sums[run.decision] = sums.get(run.decision, 0) + run.tokens
@@ -228,18 +253,21 @@ def _check_unseen(
     visible = {entry.seq for entry in visible_of(request, entries)}
     unseen = [entry.seq for entry in entries if entry.seq not in visible]
     frontier = built.window.units[0].first if built.window.units else 0
+    mute = {group[0].seq for group in groups_of(entries) if is_mute(request, group)}
     for run in built.decisions():
         covered = [seq for seq in unseen if run.first <= seq <= run.last]
-        if run.reason == UNSEEN:
+        if run.reason in (UNSEEN, NO_CONTENT):
             assert len(covered) == sum(run.first <= entry.seq <= run.last for entry in entries)
-        assert not any(seq > frontier for seq in covered) or run.reason == UNSEEN
+        assert not any(seq > frontier for seq in covered) or run.reason in (UNSEEN, NO_CONTENT)
+        assert run.reason != NO_CONTENT or mute.issuperset(covered), "what is left out so has no content"
     return {seq: {decided[seq]} for seq in unseen}
 
 
 def check_present(request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str]) -> None:
     """Rule 1: what must stay is sent; the newest unit, also `none` sends everything."""
+    in_force = in_force_of(entries)
     for group in groups_of(entries):
-        if request.policy.name == "none" or _must_stay(request, group, entries):
+        if request.policy.name == "none" or _must_stay(request, group, entries, in_force):
             assert all(decided[entry.seq] in SENT for entry in group)
     if request.policy.name == "none":
         assert "cut" not in decided.values()

@@ -11,18 +11,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.context.build import Request, WorkingSet
+from holdfast.context.contents import EMPTY
 from holdfast.context.cut import MIN_CUT, least
-from holdfast.context.dialects import CLOSING, EMPTY, OPENING, SYSTEM_NOTE
+from holdfast.context.dialects import CLOSING, OPENING, RECEIVED, SYSTEM_NOTE, added
+from holdfast.context.escaping import tag
 from holdfast.context.units import LATE_RESULT, NO_RESULT
 from holdfast.domain.messages import SYSTEM_ROLES, Message, Part, ToolCall
 from holdfast.domain.session import Entry
-from tests.unit.context_units import SENT, anchor_of, conversation_of, groups_of, only_text
+from tests.unit.context_rules_facts import is_facts
+from tests.unit.context_units import SENT, anchor_of, conversation_of, filled, groups_of, only_text
 from tests.unit.perspective_reference import Group, Seen, told
 
 _MARKER = re.compile(
-    r"\n\[… (\d+) of (\d+) characters cut, (?:message |load_artifact\(\"result-)(\d+)(?: of the session|\"\)) …\]\n"
+    r"\n\[… (\d+) of (\d+) characters cut, (?:message |load_artifact\(\"result-)(\d+)(?: of the session|\"\))(?: #[a-z]{8})? …\]\n"
 )
-_STUB = re.compile(r"\[original task: (.*)\]", re.DOTALL)
+_STUB = re.compile(r"\[original task(?: #[a-z]{8})?: (.*)\]", re.DOTALL)
 _MEDIA = "[a part of type {type} is left out here; it is in message {seq} of the session]"
 
 
@@ -33,20 +36,28 @@ def check_sent(
     request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str]
 ) -> dict[int, Message]:
     """What is sent is what the decisions say, in order, nothing doubled, altered or added. Returns messages by `seq`."""
-    rest = conversation_of(request, built)
+    whole = conversation_of(request, built)
+    rest = [message for message in whole if not (added(message) and message.content == RECEIVED)]
+    assert request.dialect == "gemini" or rest == whole, "only Gemini's turns need a word between results and the user"
     sent: dict[int, Message] = {}
     compactions = 0
     groups = [group for group in groups_of(entries) if decided[group[0].seq] in SENT]
     anchor = anchor_of(entries)
-    if groups and request.dialect != "openai" and rest[0].content == OPENING:
-        rest.pop(0)
-        assert rest[0].role == "assistant", "the opening is there only where the assistant began"
-    for group in groups:
+    head = {unit.first for unit in built.window.head}
+    front = [group for group in groups if group[0].message.role in SYSTEM_ROLES and group[0].seq in head]
+    for group in front:  # system messages in force are sent with the system prompt
+        _check_group(request, group, rest, decided, sent, None)
+    spoke = False
+    for group in [group for group in groups if group not in front]:
+        if request.dialect != "openai" and not spoke and rest[0].content == OPENING:
+            rest.pop(0)
+            assert rest[0].role == "assistant", "the opening is there only where the assistant began"
+        spoke = spoke or rest[0].role not in SYSTEM_ROLES
         while _is_compaction(built, rest[0]):
             rest.pop(0)
             compactions += 1
             if request.policy.anchored and anchor and anchor.seq not in sent:
-                assert built.window.units[0].first <= anchor.seq, "a compaction stands behind the task"
+                assert built.window.units[0].first < anchor.seq, "a compaction stands behind the task"
         _check_group(request, group, rest, decided, sent, anchor if request.policy.anchored else None)
     while rest and _is_compaction(built, rest[0]):
         compactions += 1
@@ -54,13 +65,16 @@ def check_sent(
     if rest and request.dialect != "openai" and groups[-1][0].message.role == "assistant":
         assert rest.pop(0).content == CLOSING
     assert not rest, "nothing is sent twice, and nothing that is not in the log"
-    assert compactions == (built.window.compaction is not None) + (built.window.summary is not None)
+    laid = (built.window.facts, built.window.summary, built.window.compaction)
+    assert compactions == sum(one is not None for one in laid)
     if groups:
         assert groups[-1] == groups_of(entries)[-1], "the newest unit is last"
     return sent
 
 
 def _is_compaction(built: WorkingSet, message: Message) -> bool:
+    if is_facts(built, message):
+        return True
     laid = (built.window.summary, built.window.compaction)
     if not any(message == Message(role="user", content=one.text) for one in laid if one is not None):
         return False
@@ -85,7 +99,7 @@ def _check_group(
     results = [entry for entry in group[1:] if entry.unit == first.seq]
     late = [entry for entry in group[1:] if entry.unit != first.seq]
     head = rest.pop(0)
-    plain = _plain_again(head, first, request.dialect)
+    plain = _plain_again(head, first, request)
     sent[first.seq] = head
     _check_same(request, plain, first, decided, anchor)
     ids = dict(zip(range(len(calls)), [call.id for call in head.tool_calls], strict=True))
@@ -101,7 +115,7 @@ def _check_group(
         assert rest.pop(0) == Message(role="tool", content=NO_RESULT, tool_call_id=ids[at])
     for entry in late:
         sent[entry.seq] = rest[0]
-        _check_same(request, _plain_again(rest.pop(0), entry, request.dialect), entry, decided, None)
+        _check_same(request, _plain_again(rest.pop(0), entry, request), entry, decided, None)
 
 
 def _check_relayed(
@@ -143,18 +157,20 @@ def _check_cut_relayed(request: Request, message: Message, one: Seen) -> None:
         assert piece.removeprefix("  ").strip() in one.message.text, "what is left was there"
 
 
-def _plain_again(sent: Message, entry: Entry, dialect: str) -> Message:
+def _plain_again(sent: Message, entry: Entry, request: Request) -> Message:
     """`sent` without what a dialect or a repair added to it in words, and with the log's own call ids."""
-    message = entry.message
+    message, dialect, own = entry.message, request.dialect, tag(request.marker)
     if dialect != "openai" and message.role == "user" and sent.content == EMPTY and not message.text.strip():
+        sent = sent.evolve(content=message.content)
+    if sent.content == filled(message).content:
         sent = sent.evolve(content=message.content)
     if message.role == "tool":
         assert sent.role == "user"
-        label = LATE_RESULT.format(id=message.tool_call_id)
+        label = LATE_RESULT.format(id=message.tool_call_id, tag=own)
         return _unlabelled(sent, label, message).evolve(tool_call_id=message.tool_call_id)
-    if message.role in SYSTEM_ROLES and dialect != "openai":
+    if message.role in SYSTEM_ROLES and dialect != "openai" and sent.role not in SYSTEM_ROLES:
         assert sent.role == "user"
-        return _unlabelled(sent, SYSTEM_NOTE, message)
+        return _unlabelled(sent, SYSTEM_NOTE.format(tag=own), message)
     assert sent.role == message.role
     if not message.tool_calls:
         return sent
@@ -311,11 +327,21 @@ def _check_cut_text(sent: str, original: str, seq: int) -> None:
 def _check_cut_arguments(sent: str, original: str, seq: int) -> None:
     if sent == original:
         return
-    decoded = json.loads(sent)
-    if isinstance(decoded, dict) and list(decoded) == ["arguments"]:
-        _check_cut_text(decoded["arguments"], original, seq)
+    (key, first), *rest = json.loads(sent).items()
+    assert key.startswith(f"[cut, see message {seq} of the session"), "a first key that no tool has"
+    if rest:
+        assert first == ""
+        _check_cut_value(dict(rest), json.loads(original), seq)
+    elif first:
+        _check_cut_text_or_value(first, original, seq)
+
+
+def _check_cut_text_or_value(sent: Any, original: str, seq: int) -> None:
+    """Arguments that are no object stand below that key: as they are written, or as the JSON that they were."""
+    if isinstance(sent, str) and original.startswith(_MARKER.split(sent)[0]):
+        _check_cut_text(sent, original, seq)
     else:
-        _check_cut_value(decoded, json.loads(original), seq)
+        _check_cut_value(sent, json.loads(original), seq)
 
 
 def _check_cut_value(sent: Any, original: Any, seq: int) -> None:
@@ -345,7 +371,7 @@ def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str
         counted = request.count.message(message)
         if message.tool_calls and request.dialect != "openai":
             assert run.tokens <= counted, "other arguments may have become an object, which takes a few tokens more"
-        elif message.role != "user" or not message.text.startswith((SYSTEM_NOTE, "[a tool result")):
+        elif message.role != "user" or not message.text.startswith(("[a system message", "[a tool result")):
             assert run.tokens == counted
         if only_text(message) and _MARKER.search(message.text):
             # A log is folded with the room that is left beside what may be recalled, though a build may have that, too.

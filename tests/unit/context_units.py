@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.context.build import Request, WorkingSet
-from holdfast.domain.messages import Message
+from holdfast.context.contents import EMPTY
+from holdfast.domain.messages import SYSTEM_ROLES, Message, Part
 from holdfast.domain.session import Entry
+from holdfast.limits import SYSTEM_IN_FORCE
 from tests.unit.perspective_reference import Group, is_seen, told
 
 GONE = {"evicted", "compacted"}
@@ -34,7 +36,33 @@ def groups_of(entries: Sequence[Entry]) -> list[Group]:
 def visible_of(request: Request, entries: Sequence[Entry]) -> list[Entry]:
     """The entries that the request's view gets to see."""
     groups = (group for group in groups_of(entries) if is_seen(request.policy.perspective, group))
-    return [entry for group in groups for entry in group]
+    return [entry for group in groups if not is_mute(request, group) for entry in group]
+
+
+def is_mute(request: Request, group: Group) -> bool:
+    """Whether a unit is the view's own reply, or a system message, without any content."""
+    first = group[0].message
+    relayed = told(request.policy.perspective, group)
+    if relayed is not None:
+        first = relayed[0].message
+    if first.role not in ("assistant", *SYSTEM_ROLES) or first.tool_calls:
+        return False
+    audio, blocks = first.extra.get("audio"), first.extra.get("content_blocks") or ()
+    if (isinstance(audio, dict) and audio) or any(block["type"] == "server_tool_use" for block in blocks):
+        return False
+    parts = first.content if isinstance(first.content, tuple) else (Part("text", first.text),)
+    return not any(part.text.strip() if part.text is not None else part.type != "thinking" for part in parts)
+
+
+def filled(message: Message) -> Message:
+    """`message` with a content that providers take, where it has none."""
+    content = message.content
+    if isinstance(content, str) or (message.role == "assistant" and not isinstance(content, tuple)):
+        return message
+    parts = tuple(part for part in content if part.text != "") if isinstance(content, tuple) else ()
+    if any(part.text is None or part.text.strip() for part in parts):
+        return message.evolve(content=parts) if parts != content else message
+    return message.evolve(content={"assistant": None, "tool": ""}.get(message.role, EMPTY))
 
 
 def results_of(group: Group) -> int:
@@ -50,6 +78,16 @@ def anchor_of(entries: Sequence[Entry]) -> Entry | None:
 def current_of(entries: Sequence[Entry]) -> Entry | None:
     """The last user message."""
     return anchor_of(list(reversed(entries)))
+
+
+def in_force_of(entries: Sequence[Entry]) -> set[int]:
+    """The system messages that no later one replaced: the last of them, with those directly before it."""
+    groups = groups_of(entries)
+    places = [at for at, group in enumerate(groups) if group[0].message.role in SYSTEM_ROLES]
+    last = places[-1:] if places else []
+    while last and last[0] - 1 in places:
+        last.insert(0, last[0] - 1)
+    return {groups[at][0].seq for at in last[-SYSTEM_IN_FORCE:]}
 
 
 def callable_behind(entries: Sequence[Entry]) -> bool:

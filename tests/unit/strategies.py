@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ from holdfast.context.build import Request
 from holdfast.context.dialects import Dialect
 from holdfast.context.perspective import Perspective
 from holdfast.context.policies import Policy, policy
-from holdfast.context.recalled import CLOSING, OPENING, RECALLED_KINDS, Recall, RecalledItem
+from holdfast.context.recalled import CLOSING, OPENING, RECALLED_KINDS, ItemKind, Recall, RecalledItem
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.domain.log import erased, extend, rewind
 from holdfast.domain.messages import GENESIS, Content, Message, Part, ToolCall
@@ -63,7 +63,9 @@ class Event(NamedTuple):
 _SIZES = st.sampled_from([1, 5, 5, 5, 20, 20, 60, 200, 200, 500])
 _GIANT = st.sampled_from([3000, 5000])
 _IDS = st.sampled_from(["a", "b", "a-2", "call_1"])
-_SHAPES = st.sampled_from(["text"] * 6 + ["none", "unset", "empty", "no_parts", "parts", "media", "extra", "named"])
+_SHAPES = st.sampled_from(
+    ["text"] * 3 + ["states"] * 6 + ["none", "unset", "empty", "no_parts", "parts", "media", "extra", "named"]
+)
 _ARGUMENTS = st.sampled_from(["json", "json", "no_json", "many", "empty"])
 _RARELY = st.sampled_from([False] * 9 + [True])
 
@@ -224,7 +226,9 @@ class Log:
                     yield
             case role:
                 message = _shaped(Message(role=role, content=self.text(event.size)), event.shape)
-                self.append(message, pinned=event.pinned, erase=event.erased)
+                chosen = event.shape == "states" and event.size in _CHOSEN
+                choices: dict[str, Any] | None = {"standing_facts": _CHOSEN[event.size]} if chosen else None
+                self.append(message, pinned=event.pinned, erase=event.erased, told=choices)
                 yield
 
     def _handing(self, event: Event) -> Iterator[None]:
@@ -264,11 +268,31 @@ class Log:
         )
 
 
+_CHOSEN = {20: {"1": "pinned", "2": "dropped"}, 60: {"1": "dropped"}, 1: {"2": "pinned", "x": "pinned", "1": 3}}
+"""Choices about the statements of a message with so many other words; some are malformed."""
+_STATED = (
+    "I prefer berth {} to all others.",
+    "Never use crane {}, please.",
+    "My brother is called Ole {}.",
+    "The limit for berth {} is 900 a month.",
+    "Small change, the limit for berth {} is now 850 a month.",
+    "We decided to leave from berth {} on Friday.",
+)
+
+
+def _stating(text: str) -> str:
+    """Return a text in front of which a user states something, now and then the same as before with another value."""
+    number = int(text.split(maxsplit=1)[0].removeprefix("#"))
+    stated = " ".join(_STATED[(number + more) % len(_STATED)].format(number // 4) for more in range(1 + number % 3))
+    return f"Well. {stated}\n\n{text}"
+
+
 _CONTENTS: dict[str, Callable[[str], Content]] = {
     "none": lambda text: None,
     "unset": lambda text: UNSET,
     "empty": lambda text: "",
     "no_parts": lambda text: (),
+    "states": _stating,
     "parts": lambda text: (Part("text", text), Part("text", "…", extra={"cache_control": {"type": "ephemeral"}})),
     "media": lambda text: (Part("text", text), IMAGE, Part("text", "and this?")),
 }
@@ -336,7 +360,9 @@ _ANY = {"budget": st.none() | budgets}
 def policies(draw: DrawFn, *names: str) -> Policy:
     """A policy with random keys; of `names`, or of all; results cleared before it every other time."""
     name = draw(st.sampled_from(names or list(STRATEGIES)))
-    options = _drawn(draw, _KEYS.get(name, _ANY if "budget" in STRATEGIES[name].keys else {}))
+    options = {"facts": draw(st.booleans())} | _drawn(
+        draw, _KEYS.get(name, _ANY if "budget" in STRATEGIES[name].keys else {})
+    )
     if name != CLEARING and draw(st.booleans()):
         options[CLEARING] = _drawn(draw, _CLEARING)
     return policy(ContextSettings(name, options))
@@ -390,8 +416,9 @@ _TEXTS = st.lists(_HOSTILE | st.text(max_size=30), min_size=1, max_size=6).map("
 @st.composite
 def recalled_items(draw: DrawFn) -> RecalledItem:
     """Something recalled, of whatever text."""
+    kind = draw(st.sampled_from(get_args(ItemKind)))
     return RecalledItem(
-        kind=draw(st.sampled_from(RECALLED_KINDS)),
+        kind=kind,
         id=draw(st.text(min_size=1, max_size=20)),
         text=draw(_TEXTS) * draw(st.integers(1, 12)),
         at=draw(st.integers(-(2**60), 2**60)),
@@ -399,13 +426,14 @@ def recalled_items(draw: DrawFn) -> RecalledItem:
         score=draw(st.floats(0, 1)),
         source=draw(st.just("") | _TEXTS),
         note=draw(st.just("") | _TEXTS),
-        seq=draw(st.none() | st.integers(0, 30)),
+        seq=draw(st.integers(0, 30) if kind == "session" else st.none() | st.integers(0, 30)),
+        span=(0, 9) if kind == "session" else None,
     )
 
 
 @st.composite
 def _recalls(draw: DrawFn) -> Recall:
-    budgets = draw(st.dictionaries(st.sampled_from(RECALLED_KINDS), st.integers(1, 600), min_size=1))
+    budgets = draw(st.dictionaries(st.sampled_from(RECALLED_KINDS), st.integers(1, 600)))
     items = draw(st.lists(recalled_items(), max_size=5))
     return Recall(budgets=budgets, items=tuple(items), missed=draw(st.sampled_from([(), ("search: late",)])))
 

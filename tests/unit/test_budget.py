@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.domain.budget import UNKNOWN_WINDOW, Budget, step_down, window_note, window_of
+from holdfast.domain.budget import UNKNOWN_WINDOW, Budget, ModelWindow, step_down, window_note, window_of
 from holdfast.errors import InvalidRequest
 
 
@@ -171,6 +171,28 @@ def test_providers_and_case_do_not_matter(model: str, prefix: str, upper: bool) 
     spelled = prefix + (model.upper() if upper else model)
     assert window_of(spelled) == window_of(model) is not None
     assert window_note(spelled) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "window"),
+    [
+        ("claude-opus-4-7[1m]", 1_000_000),
+        ("claude-opus-4-7 [1M]", 1_000_000),
+        ("anthropic/claude-sonnet-4-5[1m]", 1_000_000),
+        ("claude-opus-4-7[200k]", 200_000),
+        ("claude-opus-4-7(preview)", 1_000_000),
+        ("claude-opus-4-7+beta", 1_000_000),
+        ("gpt-4.1[latest]", 1_047_576),
+        ("gpt-4o,2024-08-06", 128_000),
+    ],
+)
+def test_a_suffix_changes_the_window_only_where_it_names_one(model: str, window: int) -> None:
+    assert certain(window_of(model)).context_window == window
+
+
+def certain(known: ModelWindow | None) -> ModelWindow:
+    assert known is not None
+    return known
 
 
 def test_the_configured_window_wins() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.explain import OUTSIDE
-from holdfast.context.policies import policy
+from holdfast.context.policies import NO_CONTENT, policy
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.view import decode_state, encode_state
 from holdfast.context.window import Compaction
@@ -20,7 +20,7 @@ from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from tests.amounts import examples
-from tests.unit.context_units import anchor_of, current_of, groups_of
+from tests.unit.context_units import anchor_of, current_of, groups_of, in_force_of, visible_of
 from tests.unit.strategies import UNLIMITED, Log, events, log_of, requests
 
 _SOMETIMES = st.sampled_from([True, False, False])
@@ -33,9 +33,10 @@ def buffered(request: Request, history: int) -> Request:
 
 def seen(request: Request, entries: Sequence[Entry], history: int) -> list[Entry]:
     """What a policy is to see, worked out from the log: whole units with one of the last messages, and what must stay."""
+    entries = visible_of(request, entries)
     newest = {entry.seq for entry in entries[-history:]}
     anchor = anchor_of(entries) if request.policy.anchored else None
-    must = {entry.seq for entry in (anchor, current_of(entries)) if entry}
+    must = {entry.seq for entry in (anchor, current_of(entries)) if entry} | in_force_of(entries)
     kept = []
     for group in groups_of(entries):
         if any(entry.seq in newest | must or entry.pinned for entry in group):
@@ -80,7 +81,7 @@ def check_told(made: WorkingSet, entries: Sequence[Entry], visible: Sequence[Ent
     for run in made.decisions():
         covered = [entry for entry in entries if run.first <= entry.seq <= run.last]
         told += [entry.seq for entry in covered]
-        assert ({entry.seq for entry in covered} <= left) == (run.reason == OUTSIDE)
+        assert ({entry.seq for entry in covered} <= left) == (run.reason in (OUTSIDE, NO_CONTENT))
         assert run.decision in ("cut", "cleared") or run.tokens == sum(entry.tokens for entry in covered)
     assert told == live
     kept = made.kept()
@@ -172,7 +173,12 @@ def test_the_reason_is_told() -> None:
         (9, 9, "kept", "recent"),
     ]
     assert built.kept()["evicted"] == sum(entry.tokens for entry in entries[1:6])
-    assert built.explanation()["policy"] == {"strategy": "none", "max_history_turns": 4}
+    assert built.explanation()["policy"] == {
+        "strategy": "none",
+        "facts": False,
+        "recall": False,
+        "max_history_turns": 4,
+    }
 
 
 def test_a_unit_is_not_cut() -> None:

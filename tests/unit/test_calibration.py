@@ -16,6 +16,7 @@ from holdfast.context.settings import ContextSettings
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import (
     HIGHEST,
+    MOST,
     NEWEST,
     Calibration,
     Counted,
@@ -80,9 +81,32 @@ def test_one_odd_prompt_among_many_is_passed_over_but_a_refusal_is_not() -> None
     assert calm.taught(Pair(AT + 90, 50_000, 110_000, refused=True)).measure(exact=False).ratio == 2.2
 
 
-@pytest.mark.parametrize("pair", [(999, 999), (0, 0), (5_000, 0), (5_000, 2_000), (5_000, 13_000), (5_000, -1)])
+@pytest.mark.parametrize("pair", [(999, 999), (0, 0), (5_000, 0), (5_000, 2_000), (5_000, 80_001), (5_000, -1)])
 def test_nonsense_teaches_nothing(pair: tuple[int, int]) -> None:
     assert taught(pair) == Calibration()
+
+
+def test_a_ratio_far_from_ours_counts_after_three_replies_in_a_row_agree() -> None:
+    """A provider's tokenizer drifts to 4.7 times our count, as the Bansal document describes."""
+    drifted = [(20_000, 94_000), (20_100, 94_500), (20_200, 95_000)]
+    assert taught((20_000, 20_000), *drifted[:2]).measure(exact=False).ratio == 1.0
+    assert taught((20_000, 20_000), *drifted).measure(exact=False).ratio == pytest.approx(4.7, abs=0.02)
+    assert taught(*drifted, (20_300, 96_000)).measure(exact=True).ratio == pytest.approx(4.73, abs=0.02)
+
+
+def test_ratios_far_from_ours_that_differ_or_are_apart_do_not_count() -> None:
+    plain, high = (20_000, 20_000), (20_000, 94_000)
+    assert taught((20_000, 60_000), (20_100, 94_000), (20_000, 150_000)).measure(exact=False) == Measure()
+    assert taught(high, plain, high, plain, high).measure(exact=False).ratio == 1.0
+
+
+def test_a_refusal_confirms_a_ratio_far_from_ours() -> None:
+    budget = llm(window=100_000).budget(4_096)
+    named = Learned().refused(30_000, budget, limit=100_000, requested=141_000, at=AT)
+    assert named.calibration.measure(exact=False).ratio == 4.7
+    heard = Learned().reported(20_000, 94_000, at=AT)
+    assert heard.calibration.measure(exact=False) == Measure()
+    assert heard.refused(30_000, budget, at=AT + 1).calibration.measure(exact=False).ratio == 4.7
 
 
 def test_small_prompts_say_nothing_of_large_ones() -> None:
@@ -190,7 +214,7 @@ def test_a_refused_prompt_is_never_built_again_as_it_was(
     learned = Learned().refused(counted, budget, limit=limit, requested=requested, at=AT)
     after = model.budget(learned=learned)
     known = limit or budget.context_window
-    said = requested if requested and 0.5 <= requested / counted <= 2.5 and counted >= 1_000 else counted
+    said = requested if requested and 0.5 <= requested / counted <= MOST and counted >= 1_000 else counted
     if said + budget.max_reply_tokens <= known:
         assert after.counted <= max(1, counted * 90 // 100)
     elif limit is None and said == requested:
@@ -289,6 +313,23 @@ def test_a_provider_that_names_nothing_is_met_in_one_turn_and_then_known(ratio: 
         assert first.lost == 0
         later = play(provider, first.learned, live=10**7, turns=60, tools=True)
         assert (later.refusals, later.lost) == ([], 0)
+
+
+@pytest.mark.parametrize("names", [True, False], ids=["names", "silent"])
+@pytest.mark.parametrize("ratio", [2.6, 4.7, 9.0])
+def test_a_provider_that_counts_far_more_is_met_and_then_known(ratio: float, names: bool) -> None:
+    for seed in range(6):
+        provider = Provider(ratio, 200_000, 0.02, names=names, random=random.Random(seed))
+        first = play(provider, Learned(), live=0, turns=300, tools=True)
+        assert (first.refusals, first.lost) == ([], 0), "the first replies teach it before the window is full"
+        later = play(provider, first.learned, live=10**7, turns=100, tools=True)
+        assert (later.refusals, later.lost) == ([], 0)
+
+
+def test_an_imported_session_is_refused_once_by_a_provider_that_counts_far_more() -> None:
+    provider = Provider(4.7, 200_000, 0.02, names=True, random=random.Random(1))
+    played = play(provider, Learned(), live=10**7, turns=100, tools=True)
+    assert (played.refusals, played.lost) == ([1], 0)
 
 
 @pytest.mark.parametrize("ratio", RATIOS)

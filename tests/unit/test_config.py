@@ -212,7 +212,10 @@ def test_every_mistake_is_told_once_with_its_line_and_path() -> None:
         ("storage: {index: {type: vector}}", "storage.index.embedder: missing"),
         ("storage: {sessions: {backend: inmemory, database: x}}", "uses no database"),
         ("context: {strategy: summary_buffer, threshold: 0.5}", "context.target: must be less than threshold (0.5)"),
-        ("context: {strategy: none, window_size: 3}", "unknown key; keys of strategy 'none': clear_tool_results"),
+        (
+            "context: {strategy: none, window_size: 3}",
+            "unknown key; keys of strategy 'none': facts, clear_tool_results, recall",
+        ),
         ("context: digest", "expected a mapping with `strategy` and its keys, got 'digest'"),
         ("short_term: {session_ttl: 101y}", "a duration from 0s to 36500d"),
         ("short_term: {max_sessions: -1}", "expected an integer from 0"),

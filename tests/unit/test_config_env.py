@@ -78,7 +78,7 @@ def test_every_kind_of_value() -> None:
     assert (llm.timeout.total, llm.timeout.read) == (60.0, 5.0)
     assert found.llms["other"].provider == "anthropic"
     assert found.agents["a"].tools == ("y", "z")
-    assert config.context_of(found, "a").options == {"budget": 500, "exclude_tools": ["x", "y"]}
+    assert config.context_of(found, "a").options == {"budget": 500, "exclude_tools": ["x", "y"], "recall": "off"}
     assert found.hooks.webhooks[0].secret == SECRET
 
 

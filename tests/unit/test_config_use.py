@@ -372,7 +372,9 @@ def test_blocks_load_as_they_stand(text: str) -> None:
     assert config.store_url(found)
     assert config.upstream_of(found, "assistant").model
     for warning in config.check(found):
-        told = "not used yet|not available yet|taken for a model's name|no tool 'text_editor' is built in"
+        told = (
+            "not used yet|not available yet|taken for a model's name|no tool 'text_editor' is built in|keeps it on disk"
+        )
         assert re.search(told, warning), warning
 
 
@@ -451,3 +453,22 @@ def test_the_page_tells_other_systems_keys(kind: str) -> None:
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
 def test_the_examples_of_the_page_load_without_a_warning(text: str) -> None:
     assert config.check(load(text, OPENAI_API_KEY="k")) == []
+
+
+CAPPED = "short_term: {max_sessions: 100}"
+
+
+@pytest.mark.parametrize(
+    ("text", "warns"),
+    [
+        (CAPPED, True),
+        (f"{CAPPED}\nstorage: {{sessions: {{retention: 30d}}}}", False),
+        (f"{CAPPED}\nstorage: {{sessions: {{backend: inmemory}}}}", False),
+        ("short_term: {max_sessions: 0}", False),
+        ("short_term: {session_ttl: 1h}", False),
+    ],
+)
+def test_a_cap_that_does_not_bound_the_disk_is_a_warning(text: str, warns: bool) -> None:
+    found = [line for line in config.check(load(text)) if "max_sessions" in line]
+    assert bool(found) is warns
+    assert all("storage.sessions.retention" in line for line in found)

@@ -154,7 +154,7 @@ def test_giant_arguments_of_short_values_are_cut() -> None:
     entries = log_of([Event("user", 5), Event("round", 1, (("a", 2000),), (("a", 5),), "many")]).entries
     built = build(windowed(600), None, [], entries)
     assert decided(built) == {0: "anchored", 1: "cut", 2: "kept"}
-    assert list(json.loads(built.messages[1].tool_calls[0].arguments)) == ["arguments"]
+    assert list(json.loads(built.messages[1].tool_calls[0].arguments)) == ["[cut, see message 1 of the session]"]
     assert 560 <= built.tokens <= 600
 
 
@@ -195,13 +195,13 @@ def test_a_working_set_of_nothing_goes_through_nothing() -> None:
 
 
 def test_long_strings_in_arguments_are_cut_where_they_stand() -> None:
-    """At any depth; keys, numbers and short strings stay, and it is the JSON that it was."""
+    """At any depth; keys, numbers and short strings stay, below a first key that says so."""
     short = "s" * 200
     arguments = {"id": "A1", "n": 3, "rows": [{"note": "long " * 300, "short": short}, "also " * 300], "none": None}
     message = called("a").evolve(tool_calls=(ToolCall("a", "save", json.dumps(arguments)),))
     made = cut(message, 400, seq=7, count=STORED)
     found = json.loads(made.tool_calls[0].arguments)
-    assert {**found, "rows": None} == {**arguments, "rows": None}
+    assert {**found, "rows": None} == {"[cut, see message 7 of the session]": "", **arguments, "rows": None}
     assert found["rows"][0]["short"] == short
     for text, whole in ((found["rows"][0]["note"], "long "), (found["rows"][1], "also ")):
         assert text.startswith(whole)
@@ -284,6 +284,8 @@ def test_what_is_chosen_stays() -> None:
         "budget": 600,
         "preserve_recent": 5,
         "target": 0.5,
+        "facts": False,
+        "recall": False,
     }
 
 

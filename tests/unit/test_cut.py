@@ -114,6 +114,7 @@ def test_arguments_are_cut_where_a_string_is_long() -> None:
     for text, of in ((found["long"], "l" * 201), (found["text"], LONG), (found["list"][0], LONG)):
         assert is_cut_of(text, of)
     assert '": ' not in call.arguments
+    assert next(iter(found)) == "[cut, see message 7 of the session]"  # a call that was made has no such key
     assert (call.id, call.name) == ("c", "save")
 
 
@@ -129,8 +130,9 @@ def test_arguments_that_are_no_json_become_an_object_with_their_text() -> None:
     for arguments in (LONG, json.dumps({f"k{at}": at for at in range(400)})):
         [call] = made(calling(arguments), 400).tool_calls
         found = json.loads(call.arguments)
-        assert list(found) == ["arguments"]
-        assert is_cut_of(found["arguments"], arguments)
+        assert list(found) == ["[cut, see message 7 of the session]"]
+        [text] = found.values()
+        assert is_cut_of(text, arguments)
         assert len(call.arguments) <= 400
 
 

@@ -41,7 +41,7 @@ def told(history: Sequence[Unit], tokens: int = ROOM, shown: Shown | None = None
 
 
 def lines(text: str) -> list[str]:
-    return text.splitlines()[1:]
+    return text.splitlines()[1:-1]
 
 
 # -- what it tells ---------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_a_listing_does_not_fill_the_text() -> None:
     text = told(history, 300)
     assert "ERROR: column amount does not exist" in text
     assert "save(q1): query q_81f7d2, status saved" in text
-    assert text.count("\n") == 4
+    assert text.count("\n") == 5
 
 
 def test_what_was_tried_and_failed_is_told_with_its_error() -> None:

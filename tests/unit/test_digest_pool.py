@@ -47,7 +47,7 @@ def test_an_answer_of_a_few_words_stands_behind_its_question(answer: str, bare: 
     """What has a number in it, or is longer, says something by itself."""
     asked = "Shall I cancel the whole order for you now?"
     kept = told_by(pool(reply(asked), user(answer)))
-    assert kept[0] == ("assistant said", [f"{asked} → user said: {answer}" if bare else asked])
+    assert kept[0] == ("assistant said", [f"{asked} \x1f→ user said\x1f: {answer}" if bare else asked])
     assert len(kept) == 2 - bare
 
 
@@ -55,7 +55,7 @@ def test_a_short_question_takes_in_what_it_is_about() -> None:
     """With the weight of the better one; and all that was said before an answer is talked about once more."""
     about, short = "The order K-113 goes to Oslo.", "Is that right?"
     kept = pool(reply(f"Good. {about} {short} I wait."), user("Yes."))
-    question = f"{about} {short} → user said: Yes."
+    question = f"{about} {short} \x1f→ user said\x1f: Yes."
     assert told_by(kept) == [("assistant said", ["Good.", question, "I wait."])]
     decided = found(kept.lines, question)
     assert decided.weight == round(ANSWERED * prose_weight(about), 2)
@@ -64,24 +64,28 @@ def test_a_short_question_takes_in_what_it_is_about() -> None:
         (1, 1)
     ] * 2
     long = "Shall I go on with that and send it to you?"
-    assert told_by(pool(reply(f"{about} {long}"), user("Yes.")))[0][1] == [about, f"{long} → user said: Yes."]
-    assert told_by(pool(reply(f"To: Oslo\n{short}"), user("Yes.")))[0][1] == ["Oslo", f"{short} → user said: Yes."]
+    assert told_by(pool(reply(f"{about} {long}"), user("Yes.")))[0][1] == [about, f"{long} \x1f→ user said\x1f: Yes."]
+    assert told_by(pool(reply(f"To: Oslo\n{short}"), user("Yes.")))[0][1] == [
+        "Oslo",
+        f"{short} \x1f→ user said\x1f: Yes.",
+    ]
 
 
 def test_the_last_question_is_what_is_answered() -> None:
     """Where there is none, what was said last; of a longer reply only a question takes the beginning."""
     first, last = "Shall I cancel the order K-113 for you?", "Or shall I rather change it to Friday?"
     assert (
-        told_by(pool(reply(f"{first} {last} I can do both of it."), user("No.")))[0][1][1] == f"{last} → user said: No."
+        told_by(pool(reply(f"{first} {last} I can do both of it."), user("No.")))[0][1][1]
+        == f"{last} \x1f→ user said\x1f: No."
     )
     statement = "I shall cancel the order K-113 for you."
-    assert told_by(pool(reply(statement), user("No.")))[0][1] == [f"{statement} → user said: No."]
+    assert told_by(pool(reply(statement), user("No.")))[0][1] == [f"{statement} \x1f→ user said\x1f: No."]
     wish = "Send it to Kelp Street 12 in Oslo."
     assert told_by(pool(reply(statement), user(f"No. {wish}"))) == [
         ("assistant said", [statement]), ("user said", ["No.", wish])
     ]  # fmt: skip
     kept = pool(reply(f"Fine. {last}"), user(f"No. {wish}"))
-    assert told_by(kept) == [("assistant said", ["Fine.", f"{last} → user said: No."]), ("user said", [wish])]
+    assert told_by(kept) == [("assistant said", ["Fine.", f"{last} \x1f→ user said\x1f: No."]), ("user said", [wish])]
     assert found(kept.lines, "Fine.").used == 0, "only the question was answered"
     assert told_by(pool(reply(last), user(f"No: never\n{wish}")))[0][1] == [last], "a pair says what it is about"
 

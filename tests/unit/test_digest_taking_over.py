@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.context.digest.pool import EMPTY, fold, render
+from holdfast.context.escaping import END
 from holdfast.tokens import STORED
 from tests.unit.rounds import call, reply, user
 from tests.unit.test_digest import ROOM, lines, told, units
@@ -38,7 +39,7 @@ def test_nothing_of_a_failed_call_is_told_without_its_error() -> None:
     error = "Error: payment amount does not add up, total price is 305, but paid 255"
     history = units(call("book", {"id": "A1", "rows": rows}, error), user("I need P-15 and P-16, please, P-15 first."))
     seen = 0
-    for room in range(40, 300, 7):
+    for room in range(30, 300, 3):
         text = told(history, room)
         seen += "book(" in text
         assert ("book(" in text) == (error in text)
@@ -49,7 +50,7 @@ def test_a_list_that_is_not_told_in_full_says_so() -> None:
     codes = [f"KX{number:04}" for number in range(40)]
     history = units(call("get_user", {"id": "u_77"}, {"orders": codes}))
     text = told(history, 100)
-    assert text.endswith(f" +{40 - text.count('KX')} more")
+    assert text.endswith(f" +{40 - text.count('KX')} more\n{END}")
     assert "more" not in told(history, 2000)
 
 

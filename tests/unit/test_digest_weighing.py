@@ -17,7 +17,9 @@ from holdfast.context.digest.weighing import (
     HALF_LIFE,
     LISTED,
     MANY,
+    MATTER_HALF_LIFE,
     OLD,
+    OLD_MATTER,
     OPEN,
     PROPOSED,
     ROW_NAME,
@@ -75,9 +77,15 @@ def test_what_was_said_again_is_worth_more_up_to_four_times() -> None:
         assert found["once"] / found["never"] == pytest.approx(1 + SAID_AGAIN)
 
 
+def matter(age: int) -> float:
+    """What is left on the longer scale: a session goes on to other matters."""
+    return float(OLD_MATTER + (1 - OLD_MATTER) * 0.5 ** (age / MATTER_HALF_LIFE))
+
+
 @pytest.mark.parametrize(("age", "factor"), [(0, 1.0), (HALF_LIFE, (1 + OLD) / 2), (2 * HALF_LIFE, (1 + 3 * OLD) / 4)])
 def test_what_was_talked_about_lately_is_worth_more(age: int, factor: float) -> None:
-    """By half of what it can lose, each `HALF_LIFE` messages: since the source, its name, or the value came last."""
+    """By half of what it can lose, each `HALF_LIFE` messages, and again by matters: since the source, its name, or the value came last."""
+    factor *= matter(age)
     now = source(fact("now"), seq=100)
     for old in (
         source(fact("old"), seq=100 - age),
@@ -114,7 +122,7 @@ def test_a_row_is_talked_about_with_its_name(weight: float, names: bool) -> None
     rows = [fact(value, 1.0, group, key=value[0]) for group in (1, 2) for value in (f"s{group}", f"t{group}")]
     name = fact("K-1", weight, 1, key="order", last=60)
     found = worths(source(name, *rows, seq=0), source(fact("now"), seq=60))
-    old = OLD + (1 - OLD) * 0.5 ** (60 / HALF_LIFE)
+    old = (OLD + (1 - OLD) * 0.5 ** (60 / HALF_LIFE)) * matter(60)
     other = old * 2**-MANY
     assert [found[value] for value in ("s1", "t1", "s2", "t2")] == pytest.approx(
         [1.0, 1.0, other, other] if names else [other] * 4
@@ -323,7 +331,7 @@ def test_a_users_words_are_a_fifth_of_any_beginning() -> None:
     """While there are some; then the rest follows."""
     said = [source(fact(f"u{at}"), kind="user") for at in range(3)]
     found = [source(fact(f"c{at}", 5.0)) for at in range(14)]
-    assert "".join(value[0] for value in order(*said, *found)) == "uccccucccc" + "ucccccc"
+    assert "".join(value[0] for value in order(*said, *found)) == "uccccuccc" + "uccccccc"
 
 
 # -- what stays in a pool --------------------------------------------------------------

@@ -37,14 +37,25 @@ def test_as_many_ids_are_kept_as_a_record_has_room_for() -> None:
 
 
 def test_compactions_are_told_in_their_order() -> None:
+    """Each with the tokens of the messages that it stands for, and no others."""
     window = Window(Room(100, STORED))
-    assert explain.compactions(window) == []
+    assert explain.compactions(window, []) == []
     window.compaction = Compaction(4, 9, "kelp", 7)
     window.summary = Compaction(0, 3, "They spoke.", 5, "summary")
-    assert explain.compactions(window) == [
-        {"kind": "summary", "from": 0, "to": 3, "tokens": 5},
-        {"kind": "digest", "from": 4, "to": 9, "tokens": 7},
+    runs = [
+        explain.Run(0, 0, "anchored", "the task", 1000),
+        explain.Run(1, 3, "compacted", "summarized", 200),
+        explain.Run(4, 5, "compacted", "condensed", 40),
+        explain.Run(6, 6, "pinned", "pinned", 1000),
+        explain.Run(7, 9, "compacted", "condensed", 8),
+        explain.Run(10, 12, "kept", "recent", 1000),
     ]
+    found = explain.compactions(window, runs)
+    assert [one.to_wire() for one in found] == [
+        {"kind": "summary", "from": 0, "to": 3, "tokens": 5, "source_tokens": 200},
+        {"kind": "digest", "from": 4, "to": 9, "tokens": 7, "source_tokens": 48},
+    ]
+    assert str(found[0]) == "summary of messages 0 to 3: 200 tokens in 5"
 
 
 @pytest.mark.parametrize(("before", "whole"), [(None, None), (3, True), (4, False)])

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.digest.facts import MAX_LEAVES, MAX_TEXT, ends_of, lines_of
+from holdfast.context.digest.facts import MAX_LEAVES, ends_of, lines_of
 from holdfast.context.digest.lines import Line
 from holdfast.context.digest.texts import rarity_of, sentences_of, table_of
 from holdfast.context.units import Unit, units_of
 from holdfast.context.values import (
     MAX_KEY,
+    MAX_TEXT,
     MAX_VALUE,
     PATH,
     prose_weight,

@@ -304,7 +304,6 @@ LEFT = [
     {"type": "file", "file": {"file_id": "file-1"}},
     {"type": "input_file", "file_id": "file-1"},
     {"type": "document", "source": {"type": "url", "url": "https://x.io/a.pdf"}},
-    {"type": "video", "fps": 1.0, "frames": [b64(png())]},
 ]
 """Theirs already, or nothing they could say."""
 
@@ -317,6 +316,13 @@ def test_parts_of_other_dialects_are_translated(part: dict[str, Any], made: dict
     message = chat(said(part))
     assert message_to(message)["content"][1] == made
     assert made["type"] == "text" or canonical(message) == canonical(said(part))
+
+
+def test_a_video_of_frames_is_told_in_words() -> None:
+    """Chat Completions have no such part."""
+    part = {"type": "video", "fps": 1.0, "frames": [b64(png())]}
+    expected = {"type": "text", "text": "[video: 1 frames: Chat Completions take no such video]"}
+    assert message_to(chat(said(part)))["content"][1] == expected
 
 
 @pytest.mark.parametrize("part", LEFT, ids=[one["type"] + str(at) for at, one in enumerate(LEFT)])

@@ -5,7 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from email.parser import Parser
 from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import holdfast
 
@@ -13,15 +18,22 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 
 
-def test_a_wheel_has_every_file(tmp_path: Path) -> None:
-    """Scripts, statements and vocabularies too: without one of them a store opens nowhere but in a clone."""
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as it is released."""
+    folder = tmp_path_factory.mktemp("dist")
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
         cwd=ROOT,
         check=True,
         capture_output=True,
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_a_wheel_has_every_file(wheel: Path) -> None:
+    """Scripts, statements and vocabularies too: without one of them a store opens nowhere but in a clone."""
     with zipfile.ZipFile(wheel) as packed:
         inside = {name for name in packed.namelist() if ".dist-info/" not in name}
     there = {
@@ -30,7 +42,28 @@ def test_a_wheel_has_every_file(tmp_path: Path) -> None:
         if path.is_file() and path.suffix != ".pyc"
     }
     assert inside == there
-    assert wheel.name.startswith(f"holdfast-{holdfast.__version__}-")
+    assert wheel.name.startswith(f"holdfast_memory-{holdfast.__version__}-")
+
+
+def test_a_wheel_asks_the_index_for_no_distribution_of_our_import_name(wheel: Path) -> None:
+    """The index has an unrelated `holdfast`: a requirement of that name would install it."""
+    with zipfile.ZipFile(wheel) as packed:
+        (metadata,) = (name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
+        said = Parser().parsestr(packed.read(metadata).decode())
+    assert said["Name"] == "holdfast-memory"
+    requirements = [Requirement(line) for line in said.get_all("Requires-Dist", [])]
+    assert len(requirements) > 20
+    assert "holdfast" not in {canonicalize_name(one.name) for one in requirements}
+    extras = set(said.get_all("Provides-Extra", []))
+    assert {"all", "postgres", "secrets"} <= extras
+    asked = {extra: _names(requirements, extra) for extra in extras}
+    own = {extra for one in requirements if canonicalize_name(one.name) == said["Name"] for extra in one.extras}
+    everything = asked["all"].union(*(asked[extra] for extra in own))
+    assert everything >= set().union(*(names for extra, names in asked.items() if extra not in {"all", "testing"}))
+
+
+def _names(requirements: list[Requirement], extra: str) -> set[str]:
+    return {canonicalize_name(one.name) for one in requirements if one.marker and one.marker.evaluate({"extra": extra})}
 
 
 def test_the_changelog_tells_of_this_version() -> None:

@@ -137,7 +137,7 @@ def told(name: str, entries: list[Entry]) -> Iterator[str]:
         tools=[TOOL],
         recall=RECALL if name == "token_window" else Recall(),
         dialect=DIALECTS.get(name, "openai"),
-    )
+    ).with_marker("qwertzui")
     try:
         made: WorkingSet = build(request, None, [], entries)
     except BudgetTooSmall as refused:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.context.build import NO_ROOM, Request, WorkingSet, build, build_on
+from holdfast.context.escaping import as_line
 from holdfast.context.explain import RECALLED_BYTES, decode_record, encode_record, recorded
 from holdfast.context.policies import policy
 from holdfast.context.recalled import (
@@ -22,7 +23,6 @@ from holdfast.context.recalled import (
     Held,
     Recall,
     RecalledItem,
-    as_line,
     block_of,
     is_recalled,
     moment,

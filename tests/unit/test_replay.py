@@ -409,5 +409,5 @@ def test_a_picture_of_nothing() -> None:
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"holdfast\[plot\]"):
+    with pytest.raises(MissingExtra, match=r"extra 'plot' of holdfast-memory"):
         plotting.require()

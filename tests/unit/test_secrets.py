@@ -389,7 +389,7 @@ def test_without_the_library_only_own_patterns_work(monkeypatch: pytest.MonkeyPa
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(rule_table, "import_module", missing)
-    with pytest.raises(MissingExtra, match=r"holdfast\[secrets\]"):
+    with pytest.raises(MissingExtra, match=r"extra 'secrets' of holdfast-memory"):
         make_redactor()
     assert make_redactor(rules=[], patterns=[Pattern("abc", "x")]).redacted("abcd") == "[REDACTED:x]d"
 

@@ -266,7 +266,7 @@ def test_the_check_tells_of_a_library_that_is_missing(tmp_path: Path, monkeypatc
     report = checked("secret_guard: {}", tmp_path)
     assert report.exit_code == 1
     assert report.data["problems"][0].endswith(
-        "secret_guard: the built-in rules need the extra 'secrets': pip install 'holdfast[secrets]'"
+        "secret_guard: the built-in rules need the extra 'secrets' of holdfast-memory; from a clone: pip install '.[secrets]'"
     )
 
 
@@ -290,5 +290,5 @@ def test_the_check_tells_that_the_sdk_of_mcp_is_missing(tmp_path: Path, monkeypa
     report = checked("mcp_servers: {clock: {command: x}}", tmp_path)
     assert report.exit_code == 1
     assert report.data["problems"][0].endswith(
-        ":1: mcp_servers: an MCP server needs the extra 'mcp': pip install 'holdfast[mcp]'"
+        ":1: mcp_servers: an MCP server needs the extra 'mcp' of holdfast-memory; from a clone: pip install '.[mcp]'"
     )

@@ -276,7 +276,7 @@ ROWS: list[Refusal] = [
         mime_type=ids("mime_type"),
         author=ids("author", none=True),
         size=([0], [-1], "size"),
-        sha256=([], [b"h" * 31], "size"),
+        sha256=([], [b"h" * 31], "sha256"),
         metadata=([json_of(ARTIFACT_METADATA_BYTES)], [json_of(ARTIFACT_METADATA_BYTES + 1)], "metadata"),
     ),
     (partial(checks.check_scope, UserRef("ada"), "user:a"), None),

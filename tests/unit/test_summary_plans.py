@@ -132,5 +132,7 @@ def test_a_word_is_no_loss(text: str) -> None:
 @pytest.mark.parametrize(("allowance", "room"), [(0, 1), (79, 1), (80, 1), (81, 2), (100, 21)])
 def test_the_text_of_a_summary_has_what_its_label_leaves(allowance: int, room: int) -> None:
     """And a token at least."""
-    size = Characters().message(Message(role="user", content=f"{LABEL.format(first=10, last=20)}\n"))
-    assert room_for_text(10, 20, allowance - 78 + size, Characters()) == room
+    size = Characters().message(
+        Message(role="user", content=f"{LABEL.format(first=10, last=20, tag=' #qwertzui')}\n\n[end]")
+    )
+    assert room_for_text(10, 20, allowance - 78 + size, Characters(), "qwertzui") == room

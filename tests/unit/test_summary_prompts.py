@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.context.escaping import delimiter
 from holdfast.context.summary_prompts import (
     CUT,
     PROMPT,
     Answer,
     Task,
     chunks,
-    delimiter,
     fitted,
     flaw,
     records,
@@ -178,7 +178,7 @@ def test_an_answer_that_has_a_tenth_of_its_words_from_the_source_is_one() -> Non
     assert wrong(" ".join(["kelp", *strange[:10]]), KELP) == "nonsense"
     assert wrong(" ".join(["in", *strange[:9]]), KELP) == "nonsense", "a short word is anybody's"
     assert wrong(" ".join(strange[:4]), KELP) == "nonsense"
-    assert wrong(" ".join(strange[:3]), KELP) is None
+    assert wrong(" ".join(strange[:3]), KELP) is None, "too few words to be judged by them"
     assert wrong(" ".join(strange[:10]), "kelp beds grow in cold water " * 200) is None
     assert wrong(" ".join([*strange[:10], "W-12345"]), KELP) is None
 
@@ -211,3 +211,10 @@ def test_an_answer_is_too_long_when_it_is_longer_than_its_source() -> None:
     assert wrong(source + "..", source) == "too_long"
     assert wrong(source + "....", source, earlier="abc") is None
     assert wrong(source + ".....", source, earlier="abc") == "too_long"
+
+
+def test_a_summary_that_says_next_to_nothing_is_refused() -> None:
+    """A courtesy, or far less than the source can be told in; one that keeps a value of it may be short."""
+    assert wrong("Thank you so much!", "They met and talked about kelp for a while.") == "vacuous"
+    assert wrong("Kel", KELP) == "vacuous"
+    assert wrong("Kelp: order W-12345.", KELP) is None

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +22,10 @@ from holdfast.recall.terms import (
     NUMBERED,
     TIMED,
     YOURS,
+    _stemmed,
     asked_share,
     normal,
+    stem,
     terms_in,
     terms_of,
     tokens_of,
@@ -346,3 +351,22 @@ def test_a_language_is_told_by_its_stop_words(words: list[str]) -> None:
     hits = {language: sum(word in STOPS[language] for word in bare) for language in LANGUAGES}
     most = max(hits.values())
     assert language_of(words) == (next(one for one in LANGUAGES if hits[one] == most) if most else None)
+
+
+def test_threads_stem_at_once() -> None:
+    """Seen: a search while the index caught up was a 500, for both changed the word of one stemmer."""
+    ends = ("", "ing", "ational", "fulness", "ization", "ement", "icate", "ously")
+    words = [f"{start}{middle}{end}" for start in "bcdfgh" for middle in ("arel", "ovet", "umin") for end in ends]
+    alone = [stem(f"{word}s", ENGLISH) for word in words]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(5):
+            _stemmed.cache_clear()
+            with ThreadPoolExecutor(4) as pool:
+                found = list(
+                    pool.map(lambda turn: [stem(f"{w}s", ENGLISH) for w in words[turn:] + words[:turn]], range(4))
+                )
+            assert found == [alone[turn:] + alone[:turn] for turn in range(4)]
+    finally:
+        sys.setswitchinterval(before)

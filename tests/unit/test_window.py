@@ -106,7 +106,7 @@ def test_a_summary_takes_the_place_of_all_up_to_its_last_message() -> None:
     window.summary = Compaction(0, 0, "Nothing yet.", 5, "summary")
     for last, rest in ((1, [2, 3, 5, 6, 7]), (3, [3, 5, 6, 7]), (4, [5, 6, 7]), (99, [7])):
         summary = Compaction(0, last, "They spoke.", 9, "summary")
-        laid = window.summarize(summary)
+        laid = window.drop_through(last).summarize(summary)
         assert [unit.first for unit in laid.units] == rest
         assert (laid.summary, laid.compaction, laid.pool, laid.left) == (summary, None, EMPTY, ())
     assert window.summary.last == 0, "moves return a new window"

@@ -18,7 +18,7 @@ from holdfast.models.collect import as_chunks
 from holdfast.testing.anthropic_upstream import _told
 from holdfast.wire.anthropic import messages_from
 from holdfast.wire.anthropic_inbound import fields_from
-from holdfast.wire.anthropic_others import fields_for_others, plain_prompt, without_anthropics
+from holdfast.wire.anthropic_others import ELSEWHERE, fields_for_others, plain_prompt, without_anthropics
 from holdfast.wire.anthropic_replies import ReplyEvents, message_of, usage_of
 from holdfast.wire.media import behind_results, chat
 from holdfast.wire.openai import message_from, message_to
@@ -350,7 +350,7 @@ def test_a_choice_among_no_tools_stays_behind() -> None:
 
 
 def test_others_are_sent_no_null_but_beside_calls() -> None:
-    """They refuse a reply, and a result, without any content."""
+    """They refuse a reply, and a result, without any content: a reply of thoughts alone says that something is left out."""
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     messages = messages_from(
@@ -360,7 +360,11 @@ def test_others_are_sent_no_null_but_beside_calls() -> None:
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]},
         ]
     )
-    assert [message_to(without_anthropics(message))["content"] for message in messages] == ["", None, ""]
+    assert [message_to(without_anthropics(message))["content"] for message in messages] == [
+        ELSEWHERE.format(type="unknown"),
+        None,
+        "",
+    ]
 
 
 def test_what_others_cannot_read_is_named() -> None:

@@ -27,7 +27,7 @@ def sent(*messages: Json) -> Json:
 
 
 def test_a_tool_round() -> None:
-    """Results in the order of their calls, in a turn of their own; what the user says next is another."""
+    """Results in the order of their calls, in a turn of their own; a word of the model, and what the user says next."""
     request = sent(
         {"role": "system", "content": "Sys."},
         {"role": "user", "content": "hi"},
@@ -57,6 +57,7 @@ def test_a_tool_round() -> None:
                     {"functionResponse": {"id": "b", "name": "f", "response": {"output": '{"n": 2}'}}},
                 ],
             },
+            {"role": "model", "parts": [{"text": "[received]"}]},
             {"role": "user", "parts": [{"text": "and?"}]},
         ],
     }
@@ -147,7 +148,8 @@ def test_media_of_a_result_stand_behind_it() -> None:
         {"role": "user", "content": "and?"},
     )
     assert request["contents"][2]["parts"][0]["functionResponse"]["response"] == {"output": "see"}
-    assert request["contents"][3]["parts"] == [
+    assert request["contents"][3] == {"role": "model", "parts": [{"text": "[received]"}]}
+    assert request["contents"][4]["parts"] == [
         {"text": "[returned by f]"},
         {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
         {"text": "and?"},

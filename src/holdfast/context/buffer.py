@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.context.policies import Policy
-from holdfast.context.units import Unit, units_of
+from holdfast.context.units import Unit, in_force, units_of
 from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import Compaction, Outside, Room, Window
 from holdfast.domain.session import Entry
@@ -39,8 +39,12 @@ class BufferedView(FoldedView):
         self._held: list[Unit] = [*policy.seen(units_of(kept))]
         self._newest: tuple[Entry, ...] = ()
         self._beyond: Entry | None = None
+        self._passed = Window(room)
+        if state is not None:
+            self._passed.left_out = tuple(one for one in state.left_out if one.first < state.frontier)
         self._anchor = state.anchor if state else None
         self._current = state.current if state else None
+        self._standing = state.standing if state else ()
         self._made: tuple[Room, FoldedView] | None = None
         super().__init__(policy, room, None, (), entries)
 
@@ -69,6 +73,8 @@ class BufferedView(FoldedView):
             self._beyond = unit.entries[-1] if seen is None else None
             if seen is not None:
                 self._keep(seen)
+            else:
+                self._passed.pass_over(unit, self._policy.left_out(unit))
         self._newest = units[-1].entries if units else ()
         self._made = None
 
@@ -76,6 +82,7 @@ class BufferedView(FoldedView):
         if unit.asks:
             self._anchor = unit.first if self._anchor is None else self._anchor
             self._current = unit.first
+        self._standing = in_force(self._standing, self._units[-1] if self._units else None, unit)
         self._units.append(unit)
         self._messages += len(unit.entries)
         while self._messages - len(self._units[0].entries) >= self._policy.history:
@@ -86,7 +93,12 @@ class BufferedView(FoldedView):
 
     def _stays(self, unit: Unit) -> bool:
         anchored = self._policy.anchored and unit.first == self._anchor
-        return anchored or unit.first == self._current or any(entry.pinned for entry in unit.entries)
+        return (
+            anchored
+            or unit.first == self._current
+            or unit.first in self._standing
+            or any(entry.pinned for entry in unit.entries)
+        )
 
     def window(self, room: Room) -> Window:
         """The window that a log of nothing but what it sees would have, at its end."""
@@ -96,6 +108,7 @@ class BufferedView(FoldedView):
             self._made = (room, made)
         window = self._made[1].window(room).copy()
         window.beyond = self._beyond
+        window.left_out = self._passed.left_out
         if self._units and self._units[0].first:
             first = self._units[0].entries[0]
             window.outside = Outside(first.seq, first.total - first.tokens)
@@ -119,4 +132,6 @@ class BufferedView(FoldedView):
             keep=tuple(entry.seq for unit in self._held for entry in unit.entries),
             anchor=self._anchor,
             current=self._current,
+            standing=self._standing,
+            left_out=self._passed.left_out,
         )

@@ -4,57 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.context import explain
 from holdfast.context.buffer import folded
-from holdfast.context.cut import MIN_CUT, Count
+from holdfast.context.contents import has_content, is_guessed
+from holdfast.context.cut import MIN_CUT, ModelCount
 from holdfast.context.dialects import RESERVE, Dialect, adapted, added
-from holdfast.context.explain import BuildRecord, Run
+from holdfast.context.explain import BuildRecord, CompactionSize, Overhead, Run
 from holdfast.context.introduced import Introduction
 from holdfast.context.policies import Policy
-from holdfast.context.recalled import Block, Held, Recall, block_of
+from holdfast.context.recalled import Block, Held, Recall, RecalledItem, block_of, session_room, session_share
+from holdfast.context.refused import refused_in, without_refused
 from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import Room, Window
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import Counted, Measure
-from holdfast.domain.media.parts import picture_in
-from holdfast.domain.messages import Message, Part
+from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, StoredCompaction
 from holdfast.errors import BudgetTooSmall
 
+_T = TypeVar("_T")
 PRIMING = 3
 """Tokens that a provider adds to every prompt to begin the reply."""
 NO_ROOM = "no room: the conversation needs all there is"
 """Why nothing is recalled that was found."""
 _TRIES = 8
 """Times that a window is made smaller before it is refused; each time in proportion to what it is over."""
-
-
-class ModelCount(Count, Protocol):
-    """What building needs of a counter; `holdfast.tokens` has them."""
-
-    @property
-    def name(self) -> str:
-        """What it is called where it is told how was counted."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether the model's own tokenizer counts."""
-
-    @property
-    def margin(self) -> float:
-        """The error bound of an estimate, which its counts have on top already; 0.0 when exact."""
-
-    @property
-    def factor(self) -> float:
-        """Stored (o200k) counts times this bound the counter's for ordinary text; 1.0 for o200k itself."""
-
-    def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
-        """Tokens of tool schemas."""
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -72,22 +51,38 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     system: tuple[Message, ...] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
+    upstream: str = ""
+    """Name of the model's entry: messages that it refused are left out."""
+    without: Mapping[int, str] = {}
+    """Reasons by `seq` of further messages that are left out."""
     loads: bool = False
     """Whether the model can load results of tools back that are not sent whole."""
     recall: Recall = Recall()
     """What may be recalled in it."""
+    marker: str = ""
+    """The session's, which everything carries that Holdfast itself puts into the prompt; see `holdfast.context.escaping`."""
     introduction: Introduction | None = None
     """What is known since before the session, behind `system`; left out where it leaves the conversation too little."""
 
+    def with_marker(self, marker: str) -> Request:
+        """The same with another marker, wherever it is written."""
+        policy = self.policy
+        if policy.perspective is not None:
+            seen = msgspec.structs.replace(policy.perspective, marker=marker)
+            policy = msgspec.structs.replace(policy, perspective=seen)
+        return msgspec.structs.replace(self, marker=marker, policy=policy)
+
     def leading(self) -> tuple[Message, ...]:
         """What stands before the conversation."""
-        return self.system if self.introduction is None else (*self.system, self.introduction.message)
+        system = tuple(filter(has_content, self.system))
+        return system if self.introduction is None else (*system, self.introduction.message)
 
-    def overhead(self) -> int:
+    def overhead(self) -> Overhead:
         """Tokens of system prompt, tools and what begins the reply, counted anew each time."""
-        system = sum(self.count.message(message) for message in self.leading())
+        system = sum(self.count.message(message) for message in self.system if has_content(message))
+        known = 0 if self.introduction is None else self.count.message(self.introduction.message)
         tools = self.count.tools(self.tools) if self.tools else 0
-        return PRIMING + system + tools
+        return Overhead.of(PRIMING, system=system, tools=tools, introduction=known)
 
     def limit(self, overhead: int) -> int:
         """Tokens the conversation may have beside `overhead`, and beside what is recalled. Raises `BudgetTooSmall` when that leaves nothing."""
@@ -101,7 +96,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def room(self, limit: int) -> Room:
         """What a window may use of `limit`: all but what the dialect may add when the messages leave."""
         reserve = 0 if self.dialect == "openai" else RESERVE
-        return Room(max(1, limit - reserve), self.count, self.count.factor, self.loads)
+        kept_free = session_share(limit) if self.policy.recall else 0
+        return Room(max(1, limit - reserve), self.count, self.count.factor, self.loads, self.marker, kept_free)
 
 
 class Fitted(NamedTuple):
@@ -111,6 +107,8 @@ class Fitted(NamedTuple):
     conversation: list[Message]
     tokens: int
     """Of the conversation, by the model's own counter."""
+    refused: Mapping[int, str]
+    """Reasons by `seq` of the messages that a note stands for, because the provider refused them."""
 
 
 class Placed(NamedTuple):
@@ -119,6 +117,46 @@ class Placed(NamedTuple):
     block: Block
     at: int
     tokens: int
+
+
+class Draft(NamedTuple):
+    """A working set that fits, without what is recalled in it: what that is to be may depend on what is not sent."""
+
+    request: Request
+    fitted: Fitted
+    view: FoldedView
+    limit: int
+    overhead: Overhead
+    reduced: bool = False
+    """Whether it had to do without what is recalled, or what a session begins with."""
+
+    @property
+    def recalls(self) -> bool:
+        """Return True if something of the session itself is to be recalled: something has left, and it is not known yet."""
+        return self.request.policy.recall and not self.request.recall.searched and self.fitted.window.has_left
+
+    def finish(self, found: Sequence[RecalledItem] = (), missed: Sequence[str] = ()) -> WorkingSet:
+        """Make the working set; nothing that stands before the block depends on it.
+
+        Args:
+            found: passages of the session itself that its current message asks about, the best first.
+            missed: why there are none, where there might be some.
+        """
+        request, fitted = self.request, self.fitted
+        known = request.recall
+        recall = msgspec.structs.replace(known, items=(*known.items, *found), missed=(*known.missed, *missed))
+        left = request.input_budget - self.overhead
+        wanted = recall.wanted(left)
+        room = min(wanted, left - fitted.tokens) if recall.spare else wanted
+        own = session_room(self.limit, self.limit - fitted.tokens) if request.policy.recall else 0
+        request = msgspec.structs.replace(request, recall=recall)
+        placed = _placed(request, fitted, room, own)
+        if placed is None and room < wanted and (recall.items or recall.block):
+            recall = msgspec.structs.replace(recall, missed=(*recall.missed, NO_ROOM))
+            request = msgspec.structs.replace(request, recall=recall)
+        built = WorkingSet(request, fitted, self.view, budget=self.limit, overhead=self.overhead, placed=placed)
+        built.reduced = self.reduced
+        return built
 
 
 class WorkingSet:
@@ -145,24 +183,23 @@ class WorkingSet:
         view: FoldedView,
         *,
         budget: int,
-        overhead: int,
+        overhead: Overhead,
         placed: Placed | None = None,
     ) -> None:
-        self.request = request
-        self.reduced = False
+        self.request, self.reduced = request, False
         self.window = fitted.window
+        self.refused = fitted.refused
         self.view = view
-        self.recalled = placed.block if placed else None
+        self.recalled: Block | None = placed.block if placed else None
         self.recalled_tokens = placed.tokens if placed else 0
         before = view.mark
         leading = request.leading()
         self.messages: tuple[Message, ...] = (*leading, *fitted.conversation)
-        at = None
+        at = None if placed is None else len(leading) + placed.at
         if placed is not None:
-            at = len(leading) + placed.at
             self.messages = (*self.messages[:at], placed.block.message, *self.messages[at:])
         self._mark = explain.Mark.of(fitted.window, len(leading), at)
-        self.budget = budget
+        self.budget, self.overhead = budget, overhead
         self.tokens = fitted.tokens
         self.total_tokens = fitted.tokens + overhead + self.recalled_tokens
         self.prefix = view.trail.follow(self.messages, at or 0)
@@ -189,39 +226,47 @@ class WorkingSet:
 
         Worked out when it is asked, from the window as it was built: ask before the view is carried on.
         """
+        return self._along(self.window.sources())
+
+    def seqs(self) -> tuple[int | None, ...]:
+        """For each of `messages` the `seq` of its entry, that of a cut task too; else like `sources`."""
+        return self._along(self.window.seqs())
+
+    def _along(self, conversation: Sequence[_T | None]) -> tuple[_T | None, ...]:
+        """Return what belongs to the window's messages at the places of these in `messages`; None elsewhere."""
         system = len(self.request.leading())
-        entries = iter(self.window.sources())
+        values = iter(conversation)
         recalled = self.recalled.message if self.recalled else None
-        conversation = (
-            None if message is recalled or added(message) else next(entries) for message in self.messages[system:]
-        )
-        return (*(None,) * system, *conversation)
+        found = (None if message is recalled or added(message) else next(values) for message in self.messages[system:])
+        return (*(None,) * system, *found)
 
     def record(self) -> BuildRecord:
         """What is kept of it with the model call that it was built for."""
         return BuildRecord(
             limit=self.budget,
             input_budget=self.request.input_budget,
-            overhead=self.total_tokens - self.tokens - self.recalled_tokens,
+            overhead=int(self.overhead),
             factor=self.request.count.factor,
             dialect=self.request.dialect,
             messages=len(self.messages),
             common=self.prefix.messages if self.prefix.before is not None else -1,
             frontier=self.view.frontier,
             summary=self.view.summary.mark if self.view.summary else "",
+            marker=self.request.marker,
             recalled=explain.recorded(self.recalled.ids if self.recalled else ()),
             recalled_tokens=self.recalled_tokens,
             missed=self.request.recall.missed,
             known=explain.recorded(self._known()),
+            passages=() if self.recalled is None else self.recalled.passages,
         )
 
     def decisions(self) -> list[Run]:
         """What became of every entry of the live path, as runs in order; its length follows the window, not the log."""
-        return explain.decisions(self.window, self.request.policy)
+        return explain.decisions(self.window, self.request.policy, self.refused)
 
     def kept(self) -> dict[str, int]:
         """Tokens by decision: the short form for a response, without the runs."""
-        return explain.kept(self.window, self.request.policy)
+        return explain.kept(self.window, self.request.policy, self.refused)
 
     def explanation(self) -> dict[str, Any]:
         """How it came about: policy, budget, frontier, compactions, and what of the prompt before it stands."""
@@ -229,12 +274,17 @@ class WorkingSet:
         return {
             "policy": explain.policy(self.request.policy),
             "budget": self._arithmetic(),
+            "overhead": self.overhead.to_wire(self.recalled_tokens),
             **({"recalled": told} if told else {}),
             "frontier": self._mark.frontier,
-            "compactions": explain.compactions(self.window),
+            "compactions": [one.to_wire() for one in self.compactions()],
             "prefix": explain.prefix(self.prefix, self.broken),
             "hash": self.hash,
         }
+
+    def compactions(self) -> list[CompactionSize]:
+        """Return the compactions that are sent, and how much each stands for."""
+        return explain.compactions(self.window, self.decisions())
 
     def told_recalled(self) -> dict[str, Any]:
         """What is recalled in it, by id, and what might have been; empty where neither is anything."""
@@ -248,30 +298,23 @@ class WorkingSet:
     def counted(self, provider: int | None = None) -> Counted:
         """The whole prompt's count as it can be trusted; `provider`: what its provider's own count said, if it did."""
         counted = self.request.measure.describe(self.total_tokens, margin=self.request.count.margin, provider=provider)
-        if counted.how == "exact" and any(_guessed(part) for message in self.messages for part in message.media):
+        if counted.how == "exact" and any(is_guessed(part) for message in self.messages for part in message.media):
             return msgspec.structs.replace(counted, how="estimate")  # without a margin: it is the most that they cost
         return counted
 
     def _arithmetic(self) -> dict[str, Any]:
         budget = self.request.budget
         shares = {name: getattr(budget, name) for name in budget.__slots__} if budget else {}
-        overhead = self.total_tokens - self.tokens - self.recalled_tokens
-        reserve = self.request.recall.reserve(self.request.input_budget - overhead)
+        reserve = self.request.recall.reserve(self.request.input_budget - self.overhead)
         return {
             **shares,
             "input": self.request.input_budget,
-            "system_and_tools": overhead,
+            "system_and_tools": int(self.overhead),
             **({"recalled": reserve} if reserve else {}),
             "conversation": self.budget,
             "used": self.tokens,
             "counter": self.request.count.name,
         }
-
-
-def _guessed(part: Part) -> bool:
-    """Whether what a part costs is not known to the token: media other than pictures, and pictures of unknown size."""
-    picture = picture_in(part)
-    return picture.size is None and picture.detail != "low"
 
 
 def build(
@@ -296,19 +339,29 @@ def build(
     Raises:
         BudgetTooSmall: no legal working set fits; says what is needed.
     """
+    return draft(request, state, kept, entries, live=live, anchor=anchor).finish()
+
+
+def draft(
+    request: Request,
+    state: ViewState | None,
+    kept: Sequence[Entry],
+    entries: Sequence[Entry],
+    *,
+    live: StoredCompaction | None = None,
+    anchor: int | None = None,
+) -> Draft:
+    """Build a working set up to what is recalled in it; see `build`."""
     return _first(request, lambda one: _from_store(one, state, kept, entries, live=live, anchor=anchor))
 
 
-def _first(request: Request, made: Callable[[Request], WorkingSet]) -> WorkingSet:
+def _first(request: Request, made: Callable[[Request], Draft]) -> Draft:
     """The first that fits, each made from its beginning: what is recalled is not worth a refusal, nor is what a session begins with."""
     for number, one in enumerate(_lesser(request)):
         try:
-            built = made(one)
+            return made(one)._replace(reduced=number > 0)
         except BudgetTooSmall as exc:
             refused = exc
-        else:
-            built.reduced = number > 0
-            return built
     raise refused
 
 
@@ -333,15 +386,17 @@ def _from_store(
     *,
     live: StoredCompaction | None,
     anchor: int | None,
-) -> WorkingSet:
+) -> Draft:
     overhead = request.overhead()
     limit = request.limit(overhead)
     room = request.room(limit)
     if state is None and live is not None:
-        view = summarized(request.policy, room, stored_compaction(live, room.count), entries, anchor=anchor)
+        view = summarized(
+            request.policy, room, stored_compaction(live, room.count, room.marker), entries, anchor=anchor
+        )
     else:
         view = folded(request.policy, room, state, kept, entries)
-    return _built(request, view, limit, overhead)
+    return _drafted(request, view, limit, overhead)
 
 
 def build_on(request: Request, view: FoldedView, *, reduced: bool = True) -> WorkingSet:
@@ -353,27 +408,24 @@ def build_on(request: Request, view: FoldedView, *, reduced: bool = True) -> Wor
         reduced: whether it may do without what is recalled, and what a session begins with. A view that did goes on otherwise than
             one that is read back: who carries it on reads anew instead.
     """
+    return draft_on(request, view, reduced=reduced).finish()
 
-    def made(one: Request) -> WorkingSet:
+
+def draft_on(request: Request, view: FoldedView, *, reduced: bool = True) -> Draft:
+    """Build a working set up to what is recalled in it; see `build_on`."""
+
+    def made(one: Request) -> Draft:
         overhead = one.overhead()
-        return _built(one, view, one.limit(overhead), overhead)
+        return _drafted(one, view, one.limit(overhead), overhead)
 
     return _first(request, made) if reduced else made(request)
 
 
-def _built(request: Request, view: FoldedView, limit: int, overhead: int) -> WorkingSet:
-    left = request.input_budget - overhead
-    wanted = request.recall.wanted(left)
-    fitted = fit(view.window(request.room(limit)), request, limit)
-    room = min(wanted, left - fitted.tokens) if request.recall.spare else wanted
-    placed = _placed(request, fitted, room)
-    if placed is None and room < wanted and (request.recall.items or request.recall.block):
-        missed = (*request.recall.missed, NO_ROOM)
-        request = msgspec.structs.replace(request, recall=msgspec.structs.replace(request.recall, missed=missed))
-    return WorkingSet(request, fitted, view, budget=limit, overhead=overhead, placed=placed)
+def _drafted(request: Request, view: FoldedView, limit: int, overhead: Overhead) -> Draft:
+    return Draft(request, fit(view.window(request.room(limit)), request, limit), view, limit, overhead)
 
 
-def _placed(request: Request, fitted: Fitted, room: int) -> Placed | None:
+def _placed(request: Request, fitted: Fitted, room: int, own: int) -> Placed | None:
     """What is recalled, just before the current user message; None: nothing is, or there is no such message."""
     recall, at = request.recall, None
     if recall.items or recall.block:
@@ -382,11 +434,11 @@ def _placed(request: Request, fitted: Fitted, room: int) -> Placed | None:
         return None
     said = (*request.leading(), *fitted.conversation)
     held = Held(fitted.window.whole(), [message.text.strip() for message in said])
-    block = block_of(recall, room, request.count, held)
+    block = block_of(recall, room, request.count, held, marker=request.marker, own=own)
     if block is None:
         return None
-    own = [place for place, message in enumerate(fitted.conversation) if not added(message)]
-    return Placed(block, own[at], request.count.message(block.message))
+    places = [place for place, message in enumerate(fitted.conversation) if not added(message)]
+    return Placed(block, places[at], request.count.message(block.message))
 
 
 def fit(window: Window, request: Request, limit: int) -> Fitted:
@@ -414,10 +466,13 @@ def fit(window: Window, request: Request, limit: int) -> Fitted:
 
 
 def _fitted(window: Window, request: Request) -> Fitted:
-    conversation = window.messages() if request.dialect == "openai" else adapted(window.messages(), request.dialect)
-    if request.dialect == "openai" and request.count.exact and request.count.factor == 1.0:
-        return Fitted(window, conversation, window.tokens)  # o200k: the stored counts are that count already
-    return Fitted(window, conversation, sum(request.count.message(message) for message in conversation))
+    refused = refused_in(window, request.upstream, request.without)
+    conversation = without_refused(window, refused, request.marker)
+    if request.dialect != "openai":
+        conversation = adapted(conversation, request.dialect, request.marker)
+    if request.dialect == "openai" and request.count.exact and request.count.factor == 1.0 and not refused:
+        return Fitted(window, conversation, window.tokens, refused)  # o200k: the stored counts are that count already
+    return Fitted(window, conversation, sum(request.count.message(message) for message in conversation), refused)
 
 
 def _least_of(policy: Policy) -> str:

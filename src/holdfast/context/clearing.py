@@ -1,4 +1,4 @@
-"""Clearing: older tool results replaced by markers, in batches, before another strategy looks at the window."""
+"""Clearing: older tool results replaced by notes, in batches, before another strategy looks at the window."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.context.cut import loadable
+from holdfast.context.escaping import escape_name, tag
 from holdfast.context.units import Unit, spoken
 from holdfast.context.window import Window
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 
-MARKER = "[result of {tool} cleared: {tokens} tokens, message {seq} of the log]"
+NOTE = "[result of {tool} cleared: {tokens} tokens, message {seq} of the log{tag}]"
 """Stands for a cleared result: which tool, how large it was, and which entry holds it."""
-LOADABLE = "[result of {tool} cleared: {tokens} tokens; {whole} gives it back]"
+LOADABLE = "[result of {tool} cleared: {tokens} tokens; {whole} gives it back{tag}]"
 """The same for a model that can load it back."""
 LEAST = 48
-"""Tokens from which a result is worth a marker, which takes about half of that itself."""
+"""Tokens from which a result is worth a note, which takes about half of that itself."""
 
 
 class Clearing(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,12 +40,12 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
             return window
         found = list(self._clearable(window))
         if not found or sum(entry.tokens for entry, _ in found) < self.clear_at_least:
-            return window  # the markers take room too: not even without them would it be enough
-        after = window.clear({entry.seq: marker for entry, marker in found})
+            return window  # the notes take room too: not even without them would it be enough
+        after = window.clear({entry.seq: note for entry, note in found})
         return after if window.tokens - after.tokens >= self.clear_at_least else window
 
     def _clearable(self, window: Window) -> Iterator[tuple[Entry, Message]]:
-        """Results that may go, each with its marker, oldest first."""
+        """Results that may go, each with its note, oldest first."""
         results = list(_results(window))
         kept = {entry.seq for entry, *_ in results[max(0, len(results) - self.keep) :]}
         if self.keep_latest:
@@ -57,9 +58,10 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
             )
             if spared or entry.tokens < LEAST or (newest is not None and entry.unit == newest.first):
                 continue
-            marker = LOADABLE if window.room.loads else MARKER
+            note = LOADABLE if window.room.loads else NOTE
             whole = loadable(entry.seq)
-            said = marker.format(tool=tool or "a tool", tokens=entry.tokens, seq=entry.seq, whole=whole)
+            named, own = escape_name(tool) or "a tool", tag(window.room.marker)
+            said = note.format(tool=named, tokens=entry.tokens, seq=entry.seq, whole=whole, tag=own)
             yield entry, message.evolve(content=heading + said)
 
 

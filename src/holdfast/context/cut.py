@@ -1,18 +1,19 @@
 """Cutting one message at its middle, marked, so that what must be in a working set fits.
 
-The head and the tail of a text stay, the marker between them says how much is missing and where the whole is. What is
+The head and the tail of a text stay, the note between them says how much is missing and where the whole is. What is
 cut of a message: its texts; of an assistant message with tool calls also the strings inside the arguments, which stay
-the JSON they were unless that saves too little. Media and long fields without a name here cannot be shortened: they are
+JSON, under a first key that says they are cut. Media and long fields without a name here cannot be shortened: they are
 left out, and a text in their place says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.context.escaping import escape_lines, escape_name, tag
 from holdfast.domain.artifact import LOADER, result_name
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 
@@ -20,16 +21,19 @@ MIN_CUT = 128
 """Tokens below which no message is cut; see `least` for where there are fewer."""
 LEAST_CUT, FLOOR = 32, 8
 """Where what is cut out is told elsewhere, the floor is this part of the room, and never below so many tokens, most of which
-are the marker: three messages of `MIN_CUT` fill a room of 512, and nothing could be told of what was cut out of them."""
+are the note: three messages of `MIN_CUT` fill a room of 512, and nothing could be told of what was cut out of them."""
 USERS_LEAST = 48
 """The floor for what a person says, which nothing else tells as well."""
-MARKER = "\n[… {missing} of {size} characters cut, {whole} …]\n"
-STUB = "[original task: {text}]"
+NOTE = "\n[… {missing} of {size} characters cut, {whole} …]\n"
+_CUT_KEY = "[cut, see {whole}]"
+"""First key in the arguments of a call that is sent cut: it carries the session's marker, so a model cannot take it for one
+that a tool has, and what no longer holds the whole is not repeated as a call."""
+STUB = "[original task{tag}: {text}]"
 """What stands for a task anchor that takes more than a quarter of the room (seed 001)."""
 STUB_LEAST = 66
 """Characters of the task that a stub keeps."""
-_MEDIA_MARKER = "[a part of type {type} is left out here; it is in {whole}]"
-_FIELDS_MARKER = "[left out here: {names}; the whole is {whole}]"
+_MEDIA_NOTE = "[a part of type {type} is left out here; it is in {whole}]"
+_FIELDS_NOTE = "[left out here: {names}; the whole is {whole}]"
 _WHOLE = "message {seq} of the session"
 """Where the whole of a message is."""
 _LOADABLE = LOADER + '("{name}")'
@@ -41,6 +45,8 @@ _LONG_CALL = 110
 _CLOSE_ENOUGH = 0.97
 """Part of the tokens allowed that ends the search for the largest cut."""
 _HALVINGS = 24
+_SURE_CHARS = 2
+"""Characters for each token allowed up to which a cut is tried first: less than most texts have, so that little is counted in vain."""
 
 
 class Count(Protocol):
@@ -53,12 +59,35 @@ class Count(Protocol):
         """Tokens of a message as the provider counts it."""
 
 
+class ModelCount(Count, Protocol):
+    """A counter as building needs it; `holdfast.tokens` has them."""
+
+    @property
+    def name(self) -> str:
+        """Name of the counter, as `explain` shows it."""
+
+    @property
+    def exact(self) -> bool:
+        """True if the model's own tokenizer counts."""
+
+    @property
+    def margin(self) -> float:
+        """The error bound of an estimate, which its counts have on top already; 0.0 when exact."""
+
+    @property
+    def factor(self) -> float:
+        """Stored (o200k) counts times this bound the counter's for ordinary text; 1.0 for o200k itself."""
+
+    def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
+        """Tokens of tool schemas."""
+
+
 def least(room: int) -> int:
     """Tokens below which no message is cut in a room of `room` tokens, if what is cut out is told elsewhere."""
     return max(LEAST_CUT, min(MIN_CUT, room // FLOOR))
 
 
-def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = False) -> Message:
+def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = False, marker: str = "") -> Message:
     """`message` in at most `tokens` tokens where that can be; otherwise as small as it gets.
 
     Deterministic. A message that fits already is returned as it is; a user's is never cut below `USERS_LEAST`.
@@ -68,13 +97,14 @@ def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = 
         tokens: see above.
         seq: of its entry.
         count: the model's.
-        loads: whether the model can load a tool's result back: then the marker in one says how.
+        loads: whether the model can load a tool's result back: then the note in one says how.
+        marker: the session's; see `holdfast.context.escaping`.
     """
     if message.role == "user":
         tokens = max(tokens, USERS_LEAST)
     if count.message(message) <= tokens:
         return message
-    whole = loadable(seq) if loads and message.role == "tool" else _WHOLE.format(seq=seq)
+    whole = (loadable(seq) if loads and message.role == "tool" else _WHOLE.format(seq=seq)) + tag(marker)
     lean = _lean(message, whole)
     return _first_fitting(
         (
@@ -87,20 +117,22 @@ def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = 
     )
 
 
-def stub(message: Message, tokens: int, *, seq: int, count: Count) -> Message:
+def stub(message: Message, tokens: int, *, seq: int, count: Count, marker: str = "") -> Message:
     """The task anchor as a marked stub: `[original task: …]`, in at most `tokens` tokens; like `cut` in all else.
 
     It keeps `STUB_LEAST` characters, whatever they take: with fewer the task cannot be told from another one.
     """
     if count.message(message) <= tokens:
         return message
-    whole = _WHOLE.format(seq=seq)
+    whole = _WHOLE.format(
+        seq=seq
+    )  # without the marker, which the stub begins with: the text in it has no note like ours
     lean = _lean(message, whole)
-
-    least = min(1.0, STUB_LEAST / max(1, len(message.text)))
+    task = escape_lines(message.text, marker)
+    least = min(1.0, STUB_LEAST / max(1, len(task)))
 
     def stubbed(share: float) -> Message:
-        text = STUB.format(text=_cut_text(message.text, max(share, least), whole))
+        text = STUB.format(text=_cut_text(task, max(share, least), whole), tag=tag(marker))
         return message.evolve(content=(Part("text", text), *message.media) if message.media else text)
 
     return _first_fitting((stubbed, lambda share: lean(stubbed(share))), tokens, count)
@@ -127,12 +159,23 @@ def _first_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Mess
 
 
 def _largest(made: _Made, tokens: int, count: Count) -> Message:
-    """The largest of a family that fits, or nearly; `made(0.0)` where none does."""
-    low, high = 0.0, 1.0
-    best = made(low)
+    """Return the largest of a family that fits, or nearly; `made(0.0)` where none does.
+
+    The shares that are tried are those of halving 1.0. The first ones are tried from the small end: of a message of megabytes
+    each larger share would take megabytes to count.
+    """
+    low, best = 0.0, made(0.0)
     if count.message(best) > tokens:
         return best
-    for _ in range(_HALVINGS):
+    halvings = _HALVINGS
+    while halvings > 1 and len(made(0.5**halvings).text) < tokens * _SURE_CHARS:
+        halvings -= 1
+    while halvings < _HALVINGS and count.message(made(0.5**halvings)) > tokens:
+        halvings += 1
+    while halvings > 1 and count.message(made(0.5 ** (halvings - 1))) <= tokens:
+        halvings -= 1
+    high = 0.5 ** (halvings - 1)
+    for _ in range(_HALVINGS - halvings + 1):
         share = (low + high) / 2
         candidate = made(share)
         size = count.message(candidate)
@@ -151,7 +194,7 @@ def _largest(made: _Made, tokens: int, count: Count) -> Message:
 def _lean(message: Message, whole: str) -> Callable[[Message], Message]:
     """What makes a shortened `message` leaner still: media and long fields (reasoning, say) become words that name them."""
     long = {key for key, value in message.extra.items() if len(str(value)) > _LONG}
-    note = _FIELDS_MARKER.format(names=", ".join(sorted(long)), whole=whole) if long else ""
+    note = _FIELDS_NOTE.format(names=", ".join(map(escape_name, sorted(long))), whole=whole) if long else ""
 
     def leaner(shortened: Message) -> Message:
         content = shortened.content
@@ -165,7 +208,7 @@ def _lean(message: Message, whole: str) -> Callable[[Message], Message]:
 
 def _told(part: Part, whole: str) -> Part:
     """A part in words."""
-    return part if part.text is not None else Part("text", _MEDIA_MARKER.format(type=part.type, whole=whole))
+    return part if part.text is not None else Part("text", _MEDIA_NOTE.format(type=escape_name(part.type), whole=whole))
 
 
 def _noted(content: Content, note: str) -> Content:
@@ -201,17 +244,19 @@ def _shrunk_call(call: ToolCall, share: float, whole: str, arguments: _CutArgume
 
 
 def _strings_cut(arguments: str, share: float, whole: str) -> str:
-    """Arguments with the long strings in them cut: the JSON they were, without white space."""
+    """Return arguments with the long strings in them cut, as JSON without white space that no tool takes for a call."""
     try:
         decoded = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return _text_cut(arguments, share, whole)
-    return msgspec.json.encode(_shrunk_value(decoded, share, whole)).decode()
+    shorter, key = _shrunk_value(decoded, share, whole), _CUT_KEY.format(whole=whole)
+    return msgspec.json.encode({key: "", **shorter} if isinstance(shorter, dict) else {key: shorter}).decode()
 
 
 def _text_cut(arguments: str, share: float, whole: str) -> str:
-    """An object that holds the cut text of arguments: where they are no JSON, or many short values."""
-    return msgspec.json.encode({"arguments": _cut_text(arguments, share, whole)}).decode()
+    """Return an object that holds the cut text of arguments: where they are no JSON, or many short values."""
+    text = _cut_text(arguments, share, whole) if int(len(arguments) * share) else ""
+    return msgspec.json.encode({_CUT_KEY.format(whole=whole): text}).decode()
 
 
 def _shrunk_value(value: Any, share: float, whole: str) -> Any:
@@ -225,10 +270,10 @@ def _shrunk_value(value: Any, share: float, whole: str) -> Any:
 
 
 def _cut_text(text: str, share: float, whole: str) -> str:
-    """The head (two thirds of what is kept) and the tail of `text`, or all of it where the marker would not save anything."""
+    """The head (two thirds of what is kept) and the tail of `text`, or all of it where the note would not save anything."""
     kept = int(len(text) * share)
     head = kept * 2 // 3
     tail = kept - head
-    marker = MARKER.format(missing=len(text) - kept, size=len(text), whole=whole)
-    shorter = text[:head] + marker + (text[len(text) - tail :] if tail else "")
+    note = NOTE.format(missing=len(text) - kept, size=len(text), whole=whole)
+    shorter = text[:head] + note + (text[len(text) - tail :] if tail else "")
     return shorter if len(shorter) < len(text) else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,8 +12,29 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.policies import Policy
 from holdfast.context.settings import CLEARING, STRATEGIES
 from holdfast.context.trail import Prefix
-from holdfast.context.units import Unit, spoken
+from holdfast.context.units import Unit
 from holdfast.context.window import Compaction, Cut, Window
+
+_NONE: Mapping[int, str] = MappingProxyType({})
+
+
+class Overhead(int):
+    """Tokens beside the conversation, with their parts: they are a call's, whatever is said."""
+
+    system: int
+    tools: int
+    introduction: int
+
+    @classmethod
+    def of(cls, base: int, *, system: int, tools: int, introduction: int) -> Overhead:
+        """Add up the parts, and what every prompt has on top."""
+        made = cls(base + system + tools + introduction)
+        made.system, made.tools, made.introduction = system, tools, introduction
+        return made
+
+    def to_wire(self, recalled: int) -> dict[str, int]:
+        """As the API shows it, with the tokens of the block of what is recalled."""
+        return {"system": self.system, "tools": self.tools, "introduction": self.introduction, "recalled": recalled}
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
@@ -34,6 +56,27 @@ class Run(msgspec.Struct, frozen=True, gc=False):
             "reason": self.reason,
             "tokens": self.tokens,
         }
+
+
+class CompactionSize(msgspec.Struct, frozen=True, gc=False):
+    """A compaction of a prompt, and how much it stands for."""
+
+    kind: str
+    first: int
+    last: int
+    tokens: int
+    """Of the message it becomes."""
+    source_tokens: int
+    """Of the messages that are not sent because of it, as stored."""
+
+    def __str__(self) -> str:
+        sizes = f"{self.source_tokens:,} tokens in {self.tokens:,}"
+        return f"{self.kind} of messages {self.first} to {self.last}: {sizes}"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as the API shows it."""
+        fields = msgspec.structs.asdict(self)
+        return {"kind": fields.pop("kind"), "from": fields.pop("first"), "to": fields.pop("last"), **fields}
 
 
 class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -61,6 +104,11 @@ class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Why something was not recalled that might have been."""
     known: tuple[str, ...] = ()
     """Ids of the promoted memories that the session was told when it began."""
+    marker: str = ""
+    """The session's marker then: another one where the session was imported since."""
+    passages: tuple[tuple[int, int, int, int], ...] = ()
+    """What was recalled of the session itself: its entry's `seq`, from which character until before which, and how many of these
+    are shown, -1 for all. Enough to make the block again, if nothing else was recalled."""
 
     def told_recalled(self) -> dict[str, Any]:
         """What was recalled, as `recalled` tells it."""
@@ -118,7 +166,7 @@ def broken(prefix: Prefix, before: Mark | None, now: Mark, window: Window, polic
     place = prefix.messages - now.system
     if now.recalled is not None and prefix.messages >= now.recalled:
         place = -1 if prefix.messages == now.recalled else place - 1
-    seqs = _seqs(window)
+    seqs = window.seqs()
     seq = seqs[place] if 0 <= place < len(seqs) else None
     slides = policy.window_size is not None or policy.history
     moved = "newer messages took the place of older ones" if slides else "the room was full"
@@ -140,13 +188,6 @@ def _why(prefix: Prefix, before: Mark, now: Mark, moved: str) -> str:
     if now.compaction != before.compaction or now.head != before.head:
         return "what stands before the frontier changed"
     return "the message changed: results arrived, or it was edited"
-
-
-def _seqs(window: Window) -> list[int | None]:
-    """The entry behind each message of the conversation."""
-    before = [seq for unit in window.head[: window.split] for seq, _ in spoken(unit)]
-    behind = [seq for unit in (*window.head[window.split :], *window.units) for seq, _ in spoken(unit)]
-    return [*before, *(None for laid in (window.summary, window.compaction) if laid), *behind]
 
 
 def policy(made: Policy) -> dict[str, Any]:
@@ -181,10 +222,27 @@ def recorded(ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def compactions(window: Window) -> list[dict[str, Any]]:
-    """The compactions that are sent, with the range each covers."""
-    found = [laid for laid in (window.summary, window.compaction) if laid is not None]
-    return [{"kind": one.kind, "from": one.first, "to": one.last, "tokens": one.tokens} for one in found]
+def compactions(window: Window, runs: Sequence[Run]) -> list[CompactionSize]:
+    """Return the compactions that are sent, and how much each stands for.
+
+    Args:
+        window: see above.
+        runs: its `decisions`.
+    """
+    return [
+        CompactionSize(
+            one.kind,
+            one.first,
+            one.last,
+            one.tokens,
+            sum(run.tokens for run in runs if _stands_for(one, run)),
+        )
+        for one in window.laid()
+    ]
+
+
+def _stands_for(compaction: Compaction, run: Run) -> bool:
+    return run.decision == "compacted" and compaction.first <= run.last and run.first <= compaction.last
 
 
 def prefix(found: Prefix, broke: Broken | None) -> dict[str, Any]:
@@ -194,12 +252,12 @@ def prefix(found: Prefix, broke: Broken | None) -> dict[str, Any]:
     return {**told, "broken": broke._asdict() if broke else None}
 
 
-def decisions(window: Window, policy: Policy) -> list[Run]:
+def decisions(window: Window, policy: Policy, refused: Mapping[int, str] = _NONE) -> list[Run]:
     """What became of every entry of the live path, as runs in order; its length follows the window, not the log."""
-    return _joined(_decisions(window, policy))
+    return _joined(_decisions(window, policy, refused))
 
 
-def kept(window: Window, policy: Policy) -> dict[str, int]:
+def kept(window: Window, policy: Policy, refused: Mapping[int, str] = _NONE) -> dict[str, int]:
     """Tokens by decision: the short form, without the runs."""
     sums, in_log, last, outside = dict[str, int](), 0, 0, window.outside
     before = unseen_within = 0
@@ -214,13 +272,17 @@ def kept(window: Window, policy: Policy) -> dict[str, int]:
             last = max(last, entry.total)
             cut = cuts.get(entry.seq) if cuts else None
             name = ("cleared" if cut.cleared else "cut") if cut else decision
+            if refused and entry.seq in refused:
+                name, cut = "refused", None
             sums[name] = sums.get(name, 0) + (cut.tokens if cut else entry.tokens)
     unseen = outside.total - before if outside else 0
-    left = last - in_log - unseen - unseen_within
+    start = outside.before if outside else 0
+    passed = sum(one.tokens for one in window.left_out if start <= one.first < frontier)
+    left = last - in_log - unseen - unseen_within - passed
     beyond = window.beyond.total - last if window.beyond else 0
     for name, tokens in (
         ("compacted" if window.compaction or window.summary else "evicted", left),
-        ("evicted", unseen + unseen_within + beyond),
+        ("evicted", unseen + unseen_within + beyond + passed),
     ):
         if tokens > 0:
             sums[name] = sums.get(name, 0) + tokens
@@ -230,24 +292,27 @@ def kept(window: Window, policy: Policy) -> dict[str, int]:
 # -- inside ------------------------------------------------------------------
 
 
-def _decisions(window: Window, policy: Policy) -> Iterator[Run]:
+def _decisions(window: Window, policy: Policy, refused: Mapping[int, str]) -> Iterator[Run]:
     """One run an entry that is sent, and one for each gap between them: what the running totals say was there."""
     place, before = 0, 0
     frontier = _frontier(window)
     for unit, decision, why in _told_units(window, policy):
         for entry in unit.entries:
             gap = Gap(place, entry.seq, before, entry.total - entry.tokens)
-            yield from _gap(window, policy, gap) if place <= frontier else _unseen(gap)
+            yield from _not_sent(window, policy, gap, within=place <= frontier)
             place, before = entry.seq + 1, entry.total
             cut = window.cuts.get(entry.seq)
-            if cut is None or cut.whole:
+            if entry.seq in refused:
+                yield Run(entry.seq, entry.seq, "refused", refused[entry.seq], entry.tokens)
+            elif cut is None or cut.whole:
                 yield Run(entry.seq, entry.seq, decision, why, entry.tokens)
             elif cut.cleared:
                 yield Run(entry.seq, entry.seq, "cleared", "an older tool result", cut.tokens)
             else:
                 yield Run(entry.seq, entry.seq, "cut", f"{decision}, {why}, too long to be whole", cut.tokens)
     if window.beyond is not None:
-        yield from _unseen(Gap(place, window.beyond.seq + 1, before, window.beyond.total))
+        gap = Gap(place, window.beyond.seq + 1, before, window.beyond.total)
+        yield from _not_sent(window, policy, gap, within=False)
 
 
 class Gap(NamedTuple):
@@ -263,6 +328,25 @@ def _frontier(window: Window) -> int:
     """The entry behind which all is sent that is seen."""
     first = window.units[0].first if window.units else 0
     return first if window.outside is None else max(first, window.outside.before)
+
+
+def _not_sent(window: Window, policy: Policy, gap: Gap, *, within: bool) -> Iterator[Run]:
+    """Entries that are not sent: those that no prompt has, each with its reason, and between them the others.
+
+    Args:
+        within: whether they are before the frontier.
+    """
+
+    def others(part: Gap) -> Iterator[Run]:
+        return _gap(window, policy, part) if within else _unseen(part)
+
+    for one in window.left_out:
+        if gap.first <= one.first and one.last < gap.end:
+            start = one.total - one.tokens
+            yield from others(Gap(gap.first, one.first, gap.before, start))
+            yield Run(one.first, one.last, "evicted", one.reason, one.tokens)
+            gap = Gap(one.last + 1, gap.end, one.total, gap.behind)
+    yield from others(gap)
 
 
 def _unseen(gap: Gap) -> Iterator[Run]:
@@ -311,6 +395,8 @@ def _told_units(window: Window, policy: Policy) -> Iterator[tuple[Unit, str, str
             yield unit, "anchored", "the task"
         elif entries[0].pinned or (len(entries) > 1 and any(entry.pinned for entry in entries)):
             yield unit, "pinned", "pinned"
+        elif first in window.standing:
+            yield unit, "kept", "a system message that no later one replaces"
         elif first == window.current:
             yield unit, "kept", "the current user message"
         else:

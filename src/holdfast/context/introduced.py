@@ -1,6 +1,6 @@
 """The block of a prompt that tells what is known since before the session: the promoted memories, as data. Pure.
 
-It is one system message behind the instruction, written like the recalled block (`holdfast.context.recalled`): nothing in it can end it
+It is one system message behind the instruction, written like the recalled block (`holdfast.context.recalled`), with the session's marker: nothing in it can end it
 or pose as more than data. It says what was promoted when the session began, and so has the same bytes in all of its
 prompts, unless something of it is forgotten, superseded or held no longer.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.context.cut import Count
-from holdfast.context.recalled import as_line, enveloped
+from holdfast.context.escaping import as_line, envelope, with_marker
 from holdfast.domain.memory import Memory
 from holdfast.domain.messages import Message
 
@@ -35,7 +35,9 @@ class Introduction(msgspec.Struct, frozen=True, gc=False):
     """Of the memories, in their order."""
 
 
-def introduction_of(memories: Iterable[Memory], began: int, room: int, count: Count) -> Introduction | None:
+def introduction_of(
+    memories: Iterable[Memory], began: int, room: int, count: Count, *, marker: str = ""
+) -> Introduction | None:
     """What a session is told; None: nothing is known, or there is no room for it.
 
     Args:
@@ -43,11 +45,12 @@ def introduction_of(memories: Iterable[Memory], began: int, room: int, count: Co
         began: when the session was made, milliseconds since the epoch.
         room: tokens of the message, by `count`.
         count: the model's counter.
+        marker: the session's; see `holdfast.context.escaping`.
     """
     known = [one for one in memories if _is_known(one, began)]
     known.sort(key=lambda one: (-(one.score or 0.0), one.promoted_at, one.owner, one.number))
     chosen: list[Memory] = []
-    left, said = room - count.message(_message(())), set[bytes]()
+    left, said = room - count.message(_message((), marker)), set[bytes]()
     for one in known[:MOST]:
         cost = count.text(line_of(one)) + 1
         if cost <= left and one.digest not in said:
@@ -55,7 +58,7 @@ def introduction_of(memories: Iterable[Memory], began: int, room: int, count: Co
             chosen.append(one)
             left -= cost
     while chosen:
-        made = _message(chosen)
+        made = _message(chosen, marker)
         if count.message(made) <= room:
             return Introduction(made, tuple(one.id for one in chosen))
         chosen.pop()
@@ -75,5 +78,6 @@ def _is_known(memory: Memory, began: int) -> bool:
     return promoted and memory.status == "active" and memory.holds(began)
 
 
-def _message(memories: Iterable[Memory]) -> Message:
-    return Message(role="system", content=enveloped(OPENING, [line_of(one) for one in memories], CLOSING))
+def _message(memories: Iterable[Memory], marker: str) -> Message:
+    lines = [line_of(one) for one in memories]
+    return Message(role="system", content=envelope(with_marker(OPENING, marker), lines, with_marker(CLOSING, marker)))

@@ -2,12 +2,13 @@
 
 What another agent said, called and got back becomes text of the user's role, under a heading that names the agent:
 
-    [agent researcher]: It lives at 12 m.
+    [agent researcher #qwertzui]: It lives at 12 m.
       What it says further is set in.
-    [agent researcher called search with]: {"query": "kelp"}
-    [agent researcher's tool search returned]: 3 pages
-    [agent researcher handed the conversation over to writer]: They want a poem.
+    [agent researcher called search with #qwertzui]: {"query": "kelp"}
+    [agent researcher's tool search returned #qwertzui]: 3 pages
+    [agent researcher handed the conversation over to writer #qwertzui]: They want a poem.
 
+The heading carries the session's marker, and what is quoted is made inert; see `holdfast.context.escaping`.
 Every further line of what is quoted is set in, whatever it was broken by, so that nothing in it can stand where a heading
 stands. What is told is no user message to any policy: no task, not the current message, nobody's instruction.
 
@@ -25,28 +26,26 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.context.cut import Count, cut
+from holdfast.context.escaping import escape_inline, escape_name, tag
 from holdfast.context.units import Told, Unit
 from holdfast.domain.messages import UNSPOKEN_PARTS, Content, Message, Part, ToolCall
 from holdfast.domain.session import BRANCH, HAND_OVER, JOINED, STEP, TRANSFER, TRANSFERRED, Entry
 
 INDENT: Final = "  "
 """Before each further line of what is quoted."""
-NAME_CHARS: Final = 64
-"""Characters told of the name of an agent or a tool."""
 ARGUMENT_CHARS: Final = 1_000
 """Characters told of a call's arguments; of longer ones head and tail."""
-_SAID = "[agent {agent}]: "
-_CALLED = "[agent {agent} called {tool} with]: "
-_RETURNED = "[agent {agent}'s tool {tool} returned]: "
-_LATE = "[agent {agent}'s tool returned late]: "
-_TRANSFERRED = "[agent {agent} handed the conversation over to {target}]"
-_NOTHING = "[agent {agent} said nothing]"
-_LEFT_OUT = " [… {missing} of {size} characters left out, message {seq} of the session …] "
+_SAID = "[agent {agent}{tag}]: "
+_CALLED = "[agent {agent} called {tool} with{tag}]: "
+_RETURNED = "[agent {agent}'s tool {tool} returned{tag}]: "
+_LATE = "[agent {agent}'s tool returned late{tag}]: "
+_TRANSFERRED = "[agent {agent} handed the conversation over to {target}{tag}]"
+_NOTHING = "[agent {agent} said nothing{tag}]"
+_LEFT_OUT = " [… {missing} of {size} characters left out, message {seq} of the session{tag} …] "
 _CUT = re.compile(r"\n\[… \d+ of \d+ characters cut, [^\n]+ …\]\n")
 """What a cut leaves. Nothing quoted has a line like it: its lines are set in."""
 _SEAL = 2
 """Tokens that setting in what stands behind a cut may take."""
-_BRACKETS = str.maketrans("[]", "()")
 
 
 class Perspective(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +57,8 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of a message as stored counts have them (o200k)."""
     branch: str = ""
     """The branch that it speaks in; empty: in none."""
+    marker: str = ""
+    """The session's; see `holdfast.context.escaping`."""
 
     def seen(self, units: Iterable[Unit]) -> list[Unit]:
         """Units of the log as they are seen, without those that are not."""
@@ -92,15 +93,16 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
         return Unit(unit.entries, told=(self._told(first, "", _without_calls(first.message)),))
 
     def _relayed(self, unit: Unit, agent: str) -> Unit:
-        by = named(agent)
+        by = escape_name(agent)
         first, *rest = unit.entries
         if first.kind == "result":
             rest, told = [first], []
         else:
             calls = () if is_hand_over(first) else first.message.tool_calls
-            told = [self._told(first, *_said(by, first, calls, unit.entries[1:]))]
+            told = [self._told(first, *_said(by, first, calls, unit.entries[1:], self.marker))]
             rest = rest if calls else [entry for entry in rest if entry.unit != first.seq]
-        told += [self._told(entry, *_returned(by, entry, tool), tool=tool) for entry, tool in _results(first, rest)]
+        for entry, tool in _results(first, rest):
+            told.append(self._told(entry, *_returned(by, entry, tool, self.marker), tool=tool))
         return Unit(unit.entries, told=tuple(told), by=by)
 
     def _told(self, entry: Entry, heading: str, message: Message, *, tool: str = "") -> Told:
@@ -116,13 +118,12 @@ def is_hand_over(entry: Entry) -> bool:
     return len(calls) == 1 and calls[0].name == HAND_OVER and STEP in metadata and metadata.get("returned") == []
 
 
-def named(name: str) -> str:
-    """The name of an agent or a tool as it stands in a heading, whatever it is: on one line, and ending nothing."""
-    return " ".join(name.split()).translate(_BRACKETS)[:NAME_CHARS]
+def quoted(text: str, marker: str = "") -> str:
+    """`text` made inert, with every line but the first set in."""
+    return _indent(escape_inline(text, marker))
 
 
-def quoted(text: str) -> str:
-    """`text` with every line but the first set in."""
+def _indent(text: str) -> str:
     first, *others = text.splitlines() or [""]
     return "".join((first, *(f"\n{INDENT}{line}" if line else "\n" for line in others)))
 
@@ -145,7 +146,7 @@ def transfer_of(call: ToolCall, result: Entry | None) -> tuple[str, str] | None:
     return (target, words if isinstance(words, str) else "") if isinstance(target, str) and target else None
 
 
-def shortened(told: Told, tokens: int, *, count: Count, loads: bool = False) -> Message:
+def shortened(told: Told, tokens: int, *, count: Count, loads: bool = False, marker: str = "") -> Message:
     """What is told of another agent in at most `tokens` tokens where that can be, its heading whole.
 
     Like `holdfast.context.cut.cut`; what stands behind the cut is set in, for it may be the middle of a line.
@@ -158,7 +159,7 @@ def shortened(told: Told, tokens: int, *, count: Count, loads: bool = False) -> 
     body = message.evolve(role=role, content=_headless(message.content, told.heading))
     left = tokens - (whole - count.message(body))
     for spare in (0, _SEAL):
-        shorter = cut(body, left - spare, seq=told.seq, count=count, loads=loads)
+        shorter = cut(body, left - spare, seq=told.seq, count=count, loads=loads, marker=marker)
         made = message.evolve(content=_sealed(shorter.content, body.content, told.heading))
         if count.message(made) <= tokens:
             break
@@ -176,47 +177,51 @@ def _within(branch: str, outer: str) -> bool:
 # -- what another agent said ---------------------------------------------------
 
 
-def _said(by: str, first: Entry, calls: Sequence[ToolCall], rest: Sequence[Entry]) -> tuple[str, Message]:
+def _said(by: str, first: Entry, calls: Sequence[ToolCall], rest: Sequence[Entry], marker: str) -> tuple[str, Message]:
     """The heading and the message that words and calls of another agent become."""
-    heading = _SAID.format(agent=by)
+    heading = _SAID.format(agent=by, tag=tag(marker))
     runs = list(_runs(first.message.content))
-    lines = [_call_line(by, call, result, first.seq) for call, result in _answered(calls, first, rest)]
+    lines = [_call_line(by, call, result, first.seq, marker) for call, result in _answered(calls, first, rest)]
     if runs:
-        return heading, Message(role="user", content=_attributed(heading, runs, lines))
-    lines = lines or [(_NOTHING.format(agent=by), "")]
+        return heading, Message(role="user", content=_attributed(heading, runs, lines, marker))
+    lines = lines or [(_NOTHING.format(agent=by, tag=tag(marker)), "")]
     text = "\n".join("".join(line) for line in lines)
     return lines[0][0], Message(role="user", content=text)
 
 
-def _call_line(by: str, call: ToolCall, result: Entry | None, seq: int) -> tuple[str, str]:
+def _call_line(by: str, call: ToolCall, result: Entry | None, seq: int, marker: str) -> tuple[str, str]:
     """The heading of a call, and what stands behind it."""
     handed = transfer_of(call, result)
     if handed is None:
-        return _CALLED.format(agent=by, tool=named(call.name)), quoted(_brief(call.arguments, seq))
+        heading = _CALLED.format(agent=by, tool=escape_name(call.name), tag=tag(marker))
+        return heading, _brief(call.arguments, seq, marker)
     target, words = handed
-    heading = _TRANSFERRED.format(agent=by, target=named(target))
-    return heading, f": {quoted(_brief(words, seq))}" if words else ""
+    heading = _TRANSFERRED.format(agent=by, target=escape_name(target), tag=tag(marker))
+    return heading, f": {_brief(words, seq, marker)}" if words else ""
 
 
-def _brief(text: str, seq: int) -> str:
+def _brief(text: str, seq: int, marker: str) -> str:
+    """Quote `text`; of a long one the head (two thirds) and the tail."""
     if len(text) <= ARGUMENT_CHARS:
-        return text
+        return quoted(text, marker)
     head = ARGUMENT_CHARS * 2 // 3
-    marker = _LEFT_OUT.format(missing=len(text) - ARGUMENT_CHARS, size=len(text), seq=seq)
-    return text[:head] + marker + text[len(text) - (ARGUMENT_CHARS - head) :]
+    note = _LEFT_OUT.format(missing=len(text) - ARGUMENT_CHARS, size=len(text), seq=seq, tag=tag(marker))
+    ends = text[:head], text[len(text) - (ARGUMENT_CHARS - head) :]
+    return note.join(_indent(escape_inline(end, marker)) for end in ends)
 
 
-def _returned(by: str, result: Entry, tool: str) -> tuple[str, Message]:
+def _returned(by: str, result: Entry, tool: str, marker: str) -> tuple[str, Message]:
     """The heading and the message that a result of another agent's call becomes."""
-    heading = _RETURNED.format(agent=by, tool=tool) if tool else _LATE.format(agent=by)
-    return heading, Message(role="user", content=_attributed(heading, list(_runs(result.message.content)), ()))
+    own = tag(marker)
+    heading = _RETURNED.format(agent=by, tool=tool, tag=own) if tool else _LATE.format(agent=by, tag=own)
+    return heading, Message(role="user", content=_attributed(heading, list(_runs(result.message.content)), (), marker))
 
 
-def _attributed(heading: str, runs: list[str | Part], lines: Iterable[tuple[str, str]]) -> Content:
+def _attributed(heading: str, runs: list[str | Part], lines: Iterable[tuple[str, str]], marker: str) -> Content:
     """Texts and media under a heading, and further headings with their words behind them."""
-    told = [run if isinstance(run, Part) else INDENT + quoted(run) for run in runs]
+    told = [run if isinstance(run, Part) else INDENT + quoted(run, marker) for run in runs]
     if runs and isinstance(runs[0], str):
-        told[0] = heading + quoted(runs[0])
+        told[0] = heading + quoted(runs[0], marker)
     else:
         told.insert(0, heading)
     more = "\n".join("".join(line) for line in lines)
@@ -267,7 +272,7 @@ def _results(first: Entry, rest: Sequence[Entry]) -> Iterator[tuple[Entry, str]]
     tools: dict[int, str] = {}
     for call, result in _answered(first.message.tool_calls, first, rest):
         if result is not None:
-            tools[result.seq] = "" if transfer_of(call, result) else named(call.name) or "a tool"
+            tools[result.seq] = "" if transfer_of(call, result) else escape_name(call.name) or "a tool"
     for entry in rest:
         if entry.seq not in tools:
             yield entry, ""

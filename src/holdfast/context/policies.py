@@ -18,13 +18,17 @@ from holdfast.context.clearing import Clearing
 from holdfast.context.condense import FIRM, condensed, reserve
 from holdfast.context.cut import MIN_CUT, least
 from holdfast.context.perspective import Perspective
-from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
+from holdfast.context.settings import CLEARING, RECALL, STRATEGIES, ContextSettings, is_recalling
 from holdfast.context.squeeze import all_of, older, squeezed, with_room_to_choose, with_stub
+from holdfast.context.standing_facts import lay_facts, reserve_for_facts
 from holdfast.context.units import Unit
 from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
+from holdfast.domain.budget import Budget
 
 RECENT_LEAST = 0.5
 """Part of `target` of the room beside the digest that the newest messages get at least."""
+NO_CONTENT = "no content: providers refuse such a message"
+"""Why a reply, or a system message, is not seen; see `holdfast.context.contents`."""
 WITHOUT_MODEL = frozenset({"none", "offline"})
 """Names of `summarizer_llm` for which the digest stands in."""
 Chooser = Callable[[Window, "Policy"], Container[int]]
@@ -40,12 +44,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         budget: tokens of the conversation; None: all that the model's input budget leaves.
+        max_window: tokens of the model's window that are used at most where `budget` is None; None: all of them.
         window_size: most messages of the verbatim rest; None: any number.
         preserve_recent: newest messages that are cut before they are dropped.
         target: part of the room that is used after the frontier has moved; None: what is over leaves, no more.
         threshold: part of the room past which it changes; None: all of it.
         anchored: False where the task anchor is an ordinary unit.
         condense: whether what left is told in a digest.
+        facts: whether statements of the user stay when their messages leave.
         choose: chooses what stays, in place of the newest; None: the oldest leave first.
         summarizer: the llm that summarizes what is past `summarize_at`; "" is the agent's own, None: none does.
         summarize_at: part of the room past which a summary is made.
@@ -55,16 +61,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         history: newest messages of the log that it gets to see, anchor and pins beside them; 0: all.
         bounded: False for `none`: it never drops, and `fit` refuses what is too long.
         perspective: whose eyes the session is seen with; None: every message is sent as it stands in the log.
+        recall: whether the prompt recalls what left, where the current message asks about it.
     """
 
     name: str
     budget: int | None = None
+    max_window: int | None = None
     window_size: int | None = None
     preserve_recent: int = 1
     target: float | None = None
     threshold: float | None = None
     anchored: bool = True
     condense: bool = False
+    facts: bool = False
     choose: Chooser | None = None
     summarizer: str | None = None
     summarize_at: float = 1.0
@@ -74,14 +83,27 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     bounded: bool = True
     history: int = 0
     perspective: Perspective | None = None
+    recall: bool = False
+
+    def cap(self, budget: Budget) -> Budget:
+        """Return a model's budget with as much of its window as this policy uses."""
+        if self.budget is not None or self.max_window is None or budget.context_window <= self.max_window:
+            return budget
+        return budget.capped(max(1, budget.input - budget.context_window + self.max_window))
 
     def sees(self, unit: Unit) -> Unit | None:
         """A unit of the log as it is seen; None where it is not."""
-        return unit if self.perspective is None else self.perspective.of(unit)
+        seen = unit if self.perspective is None else self.perspective.of(unit)
+        return seen if seen is not None and seen.speaks else None
 
     def seen(self, units: Iterable[Unit]) -> Iterable[Unit]:
         """Units of the log as they are seen, without those that are not."""
-        return units if self.perspective is None else self.perspective.seen(units)
+        return [seen for unit in units if (seen := self.sees(unit)) is not None]
+
+    def left_out(self, unit: Unit) -> str:
+        """Return why a unit that is not seen is left out of every prompt; empty if it is another branch's."""
+        seen = unit if self.perspective is None else self.perspective.of(unit)
+        return "" if seen is None else NO_CONTENT
 
     def due(self, window: Window) -> bool:
         """Whether the window has to change."""
@@ -96,17 +118,31 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if self.window_size is not None:
             window = with_stub(window.drop(_surplus(window, self.window_size)), self._floor(window))
         if self._over(window):
-            window = self._stepped(window)
-            return condensed(window) if self.condense else window.overlay(None, window.pool)
+            moved, reserved = self._step(window), window.room.reserved()
+            if moved.tokens <= reserved.tokens:
+                return moved
+            return self._step(window.within(reserved)).within(window.room)
+        if self.facts:
+            window = lay_facts(window, window.room.tokens - window.body)
         return window if self.condense else window.overlay(None, window.pool)
 
     def summarized(self, window: Window, summary: Compaction) -> Window:
         """The window with a model's summary laid over it; a task that stands before it takes its share at most."""
+        window = window.drop_through(summary.last)
+        if self.facts:
+            window = lay_facts(window, window.room.tokens - window.head_tokens)
         return with_stub(window.summarize(summary), self._floor(window))
 
     def _over(self, window: Window) -> bool:
-        room = window.room.tokens
+        room = (window.room.reserved() if window.has_left else window.room).tokens
         return self.bounded and window.tokens > (room if self.threshold is None else int(self.threshold * room))
+
+    def _step(self, window: Window) -> Window:
+        """Return the window after a step, with what stands for all that has left."""
+        window = self._stepped(window)
+        if self.facts:
+            window = lay_facts(window, window.room.tokens - window.body)
+        return condensed(window) if self.condense else window.overlay(None, window.pool)
 
     def _stepped(self, window: Window) -> Window:
         """Move the frontier by a whole step, then cut what must stay if it is still too long."""
@@ -119,16 +155,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def _cut_down(self, window: Window, floor: int) -> Window:
         room, told = window.room.tokens, reserve(window.room.tokens) if self.condense else 0
-        allowed = room - int(told * FIRM)
+        stated = reserve_for_facts(window) if self.facts else 0
+        allowed = room - stated - int(told * FIRM)
         if self.choose is not None:
-            chosen = with_stub(self._chosen(window, self.choose), floor)
+            chosen = with_stub(self._chosen(window, self.choose, allowed), floor)
             if chosen.body > allowed:
-                must = with_stub(self._chosen(window, _nothing), floor)
+                must = with_stub(self._chosen(window, _nothing, allowed), floor)
                 shorter = with_room_to_choose(window, must, floor)
-                chosen = with_stub(self._chosen(shorter, self.choose), floor)
+                chosen = with_stub(self._chosen(shorter, self.choose, allowed), floor)
             if chosen.body <= allowed:
                 return chosen
-        goal = allowed if self.target is None else self._goal(room, told)
+        goal = allowed if self.target is None else self._goal(room - stated, told)
         window = with_stub(window.drop(_expendable(window, goal, allowed, self.preserve_recent)), floor)
         if window.body > allowed and window.summary is not None:
             # A summary that leaves no room for what must stay goes: the log has what it told.
@@ -141,9 +178,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             window = with_stub(window.drop(1), floor)
         return squeezed(window, allowed, floor, all_of)
 
-    def _chosen(self, window: Window, choose: Chooser) -> Window:
-        """With what `choose` says; the frontier stands behind the last unit that left."""
-        kept = choose(window, self)
+    def _chosen(self, window: Window, choose: Chooser, allowed: int) -> Window:
+        """With what `choose` says of a room of so many tokens; the frontier stands behind the last unit that left."""
+        room = msgspec.structs.replace(window.room, tokens=max(1, allowed))
+        kept = choose(window.within(room), self)
         left = [at for at, unit in enumerate(window.units[:-1]) if not (unit.first in kept or window.protected(unit))]
         return window.drop(left[-1] + 1 if left else 0, keeping=kept)
 
@@ -168,12 +206,22 @@ def _policy(strategy: str, given: bytes) -> Policy:
     keys = STRATEGIES[strategy].keys
     options = {**{name: key.default for name, key in keys.items()}, **msgspec.json.decode(given)}
     clearing = options.pop(CLEARING, None)
+    recall = is_recalling(strategy, options.pop(RECALL))
     if strategy == CLEARING:
-        budget = options.pop("budget")
+        budget, max_window, facts = options.pop("budget"), options.pop("max_window"), options.pop("facts")
         target = STRATEGIES["digest"].keys["target"].default
-        clears = _clearing(options)
-        return Policy(name=strategy, budget=budget, target=target, condense=True, clearing=clears)
-    return _MAKERS[strategy](clearing=_clearing(clearing), **options)
+        made = Policy(
+            name=strategy,
+            budget=budget,
+            max_window=max_window,
+            target=target,
+            condense=True,
+            clearing=_clearing(options),
+        )
+        made = msgspec.structs.replace(made, facts=facts)
+    else:
+        made = _MAKERS[strategy](clearing=_clearing(clearing), **options)
+    return msgspec.structs.replace(made, recall=recall)
 
 
 def _clearing(given: Any) -> Clearing | None:

@@ -17,6 +17,10 @@ from holdfast.errors import InvalidRequest
 DEFAULT_STRATEGY: Final = "digest"
 CLEARING: Final = "clear_tool_results"
 """A strategy of its own, and a key of all others: it composes before them."""
+RECALL: Final = "recall"
+"""The key that says whether a prompt recalls what its own session no longer shows. Another strategy does not reset it."""
+RECALLING: Final = frozenset({"digest", "summary_buffer", "salience", CLEARING})
+"""Strategies that recall unless told otherwise."""
 
 
 _OVER: Final = "before the frontier: over the budget"
@@ -27,8 +31,9 @@ _NOT_CONDENSED: Final = "before the frontier: over the budget, and no room to co
 class Key(msgspec.Struct, frozen=True):
     """One key of a strategy."""
 
-    kind: Literal["integer", "share", "text", "texts", "flag", "clearing"]
+    kind: Literal["integer", "share", "text", "texts", "flag", "switch", "clearing"]
     """A `share` is a number between 0 and 1, both ends excluded: at 1.0 nothing would be left for the next message.
+    A `switch` is `auto`, `on` or `off`; YAML reads the last two as true and false.
     `clearing` is a mapping with the keys of `clear_tool_results`, or true for their defaults; false switches it off."""
     default: Any
     """What the policy takes when the key is not given; None where the text says so."""
@@ -57,6 +62,8 @@ class ContextSettings(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         # A copy nobody else holds, so that the settings are as frozen as they look.
+        if not isinstance(self.options, Mapping):
+            raise InvalidRequest(f"options must be an object, not {type(self.options).__name__}", param="options")
         msgspec.structs.force_setattr(self, "options", dict(self.options))
 
 
@@ -69,12 +76,28 @@ class Problem(NamedTuple):
 
 # -- the table -----------------------------------------------------------------
 
+_RECALL = Key(
+    "switch", "auto", "whether what left is recalled where the current message asks about it: `auto`, `on`, `off`"
+)
 _WINDOW_SIZE = Key("integer", 20, "messages kept", low=1)
 _TARGET = Key("share", 0.33, "share of the room that is used after the frontier has moved")
 
 
 def _budget(default: int | None, about: str = "tokens of the conversation") -> Key:
     return Key("integer", default, about, low=1)
+
+
+MAX_WINDOW: Final = 200_000
+"""Tokens of a model's window that are used where no budget is given: with a window of a million nothing would ever leave, and
+models find less in long prompts."""
+_MAX_WINDOW = Key(
+    "integer", MAX_WINDOW, "tokens of the model's window that are used at most where `budget` is unset", low=1
+)
+
+
+def _facts(*, default: bool) -> Key:
+    about = "whether statements of the user stay, verbatim, when their messages leave"
+    return Key("flag", default=default, about=about)
 
 
 _BY_INPUT = "tokens of the conversation; unset: the model's input budget"
@@ -88,11 +111,16 @@ _CLEARING_KEYS: Final[Mapping[str, Key]] = {
 
 
 def _composed(
-    about: str, keys: Mapping[str, Key] = MappingProxyType({}), *, left: str = _OVER, chosen: str = ""
+    about: str,
+    keys: Mapping[str, Key] = MappingProxyType({}),
+    *,
+    left: str = _OVER,
+    chosen: str = "",
+    facts: bool = False,
 ) -> Strategy:
     """A strategy that tool results may be cleared before."""
     clearing = Key("clearing", None, "its keys, or true: older tool results are cleared before; unset: they are not")
-    return Strategy(about, {**keys, CLEARING: clearing}, left, chosen)
+    return Strategy(about, {**keys, "facts": _facts(default=facts), CLEARING: clearing, RECALL: _RECALL}, left, chosen)
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
@@ -118,13 +146,15 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
         ),
         "digest": _composed(
             "like token_window; what left is condensed to its facts, without a model",
-            {"budget": _budget(None, _BY_INPUT), "target": _TARGET},
+            {"budget": _budget(None, _BY_INPUT), "max_window": _MAX_WINDOW, "target": _TARGET},
             left=_NOT_CONDENSED,
+            facts=True,
         ),
         "salience": _composed(
             "drops the least important messages first",
             {
                 "budget": _budget(None, _BY_INPUT),
+                "max_window": _MAX_WINDOW,
                 "target": Key(
                     "share",
                     None,
@@ -134,6 +164,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
             },
             left="over the budget, and less important than what stays",
             chosen="important",
+            facts=True,
         ),
         "summary_buffer": _composed(
             "past the threshold, older messages become one summary, written by a model",
@@ -145,10 +176,17 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
                 "prompt": Key("text", None, "what the summarizer is asked; unset: the built-in text"),
             },
             left=_NOT_CONDENSED,
+            facts=True,
         ),
         CLEARING: Strategy(
             "replaces older tool results by a marker; what that does not bring into the room goes as with digest",
-            {"budget": _budget(None, _BY_INPUT), **_CLEARING_KEYS},
+            {
+                "budget": _budget(None, _BY_INPUT),
+                "max_window": _MAX_WINDOW,
+                "facts": _facts(default=True),
+                **_CLEARING_KEYS,
+                RECALL: _RECALL,
+            },
             left=_NOT_CONDENSED,
         ),
     }
@@ -156,6 +194,16 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
 
 
 # -- reading -------------------------------------------------------------------
+
+
+def without_recall(settings: ContextSettings) -> ContextSettings:
+    """Return settings that recall nothing unless they say so: other systems' defaults do not."""
+    return ContextSettings(settings.strategy, {RECALL: "off", **settings.options})
+
+
+def is_recalling(strategy: str, given: object) -> bool:
+    """Return True if a strategy recalls, with that value of its key `recall`."""
+    return strategy in RECALLING if given in ("auto", None) else given in ("on", True)
 
 
 def parse(given: object, *, where: str = "context", base: ContextSettings | None = None) -> ContextSettings:
@@ -180,6 +228,14 @@ def parse(given: object, *, where: str = "context", base: ContextSettings | None
     raise InvalidRequest(text, param=paths[0] or None)
 
 
+def check_settings(settings: Any, *, where: str = "context") -> ContextSettings:
+    """Return settings that were made in code, checked as `parse` checks a mapping. Raises `InvalidRequest`."""
+    if not isinstance(settings, ContextSettings):
+        raise InvalidRequest(f"{where} must be ContextSettings, not {type(settings).__name__}", param=where)
+    parse({"strategy": settings.strategy, **settings.options}, where=where)
+    return settings
+
+
 def examine(given: object, *, base: ContextSettings | None = None) -> tuple[ContextSettings, list[Problem]]:
     """Like `parse`, but hands back what is valid together with every mistake: for callers that know line numbers."""
     base = base or ContextSettings()
@@ -192,7 +248,7 @@ def examine(given: object, *, base: ContextSettings | None = None) -> tuple[Cont
     elif not isinstance(strategy, str) or strategy not in STRATEGIES:
         return base, [Problem("strategy", _unknown_strategy(strategy))]
     else:
-        inherited = {}
+        inherited = {key: value for key, value in base.options.items() if key == RECALL}
     keys = STRATEGIES[strategy].keys
     whose = f"keys of strategy {strategy!r}"
     problems = [wrong for key, value in options.items() for wrong in _problems(keys, key, value, whose)]
@@ -233,10 +289,10 @@ def _problems(keys: Mapping[str, Key], name: str, value: object, whose: str) -> 
 
 
 def _fits(key: Key, value: object) -> bool:
-    if key.kind in ("flag", "clearing"):
-        return isinstance(value, bool)
+    if key.kind in ("flag", "clearing", "switch"):
+        return isinstance(value, bool) or (key.kind == "switch" and value in ("auto", "on", "off"))
     if key.kind == "text":
-        return isinstance(value, str) and value != ""
+        return isinstance(value, str) and value != "" and value.encode(errors="ignore").decode() == value
     if key.kind == "texts":
         return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -248,8 +304,8 @@ def _fits(key: Key, value: object) -> bool:
 
 def _expected(key: Key) -> str:
     match key.kind:
-        case "flag":
-            return "true or false"
+        case "flag" | "switch":
+            return "true or false" if key.kind == "flag" else "auto, on or off"
         case "clearing":
             return "a mapping with its keys, true or false"
         case "text":

@@ -17,7 +17,9 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from holdfast.context.digest.facts import asked_of, ends_of
+from holdfast.context.digest.facts import ends_of
+from holdfast.context.digest.handles import asked_of
+from holdfast.context.digest.wording import has_promise
 from holdfast.context.units import Unit
 from holdfast.context.values import DATE, DIGITS, IDENTIFIER, NAME, NUMBERED, SHORT, WORD, weight_of, words_of
 from holdfast.domain.messages import Message
@@ -43,8 +45,10 @@ SOURCE, ELSEWHERE = 0.25, 0.1
 """What a value counts that another unit holds too: where it came from, for there stands what it belongs to; and elsewhere."""
 USERS, FAILED = 1.25, 2.0
 """What the user's words, and a call that failed, weigh more: what failed is tried again nearly the same, or must not be."""
-ASSISTANTS = 0.7
-"""And the assistant's less: it repeats."""
+ASSISTANTS, PROMISES = 0.7, 1.5
+"""And the assistant's less: it repeats; but for what it promises, which nobody else says."""
+_PROMISING = 4_000
+"""Characters of a reply that are searched for a promise."""
 LEAST = 0.5
 """Worth of a unit that says nothing."""
 POWER, HEADING = 0.7, 20
@@ -154,7 +158,7 @@ class Signals:
 class _Told:
     """What one unit says."""
 
-    __slots__ = ("asked", "factor", "last", "results", "said", "size", "users", "values", "worth", "worths")
+    __slots__ = ("asked", "factor", "last", "promises", "results", "said", "size", "users", "values", "worth", "worths")
 
     def __init__(self, unit: Unit) -> None:
         self.last = unit.last
@@ -165,6 +169,7 @@ class _Told:
         """Those of them in what was said, or asked for; a tool's results are neither."""
         self.asked: list[str] = []
         self.results: list[str] = []
+        self.promises = False
         self.worths: dict[str, float] = {}
         self.worth = 0.0
         self.size = math.pow(HEADING + sum(entry.tokens for entry in unit.entries), POWER)
@@ -191,13 +196,15 @@ class _Told:
                 self.results.append(text)
         for call in message.tool_calls:
             self.asked += asked_of(call.arguments)
+        if message.role == "assistant" and not message.tool_calls:
+            self.promises = has_promise(message.text[:_PROMISING])
 
     def _factor(self) -> float:
         if self.users:
             return USERS
         if self.asked or self.results:
             return FAILED if any(len(text) <= FAILURE and _ERROR.search(text) for text in self.results) else 1.0
-        return ASSISTANTS
+        return PROMISES if self.promises else ASSISTANTS
 
 
 def _texts(message: Message) -> Iterator[str]:
@@ -215,7 +222,7 @@ def _words(text: str) -> Iterator[str]:
             yield word
 
 
-@lru_cache(maxsize=32_768)
+@lru_cache(maxsize=8_192)
 def _form(value: str) -> str:
     """The form of a value: letters and digits alike, what stands between them as it is."""
     return "".join("9" if mark.isdigit() else "a" if mark.isalpha() else mark for mark in value[:_FORM])

@@ -6,7 +6,6 @@ that none of them can pass for another message or for the end, and the task is s
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
@@ -14,6 +13,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.context.cut import Count
+from holdfast.context.digest.texts import sentences_of
+from holdfast.context.digest.wording import is_courtesy
+from holdfast.context.escaping import delimiter, escape_inline
 from holdfast.context.summaries import identifiers
 from holdfast.context.units import Told, Unit, spoken
 from holdfast.domain.messages import Message
@@ -61,12 +63,17 @@ CUT: Final = "\n[… the summary was longer; it is cut here …]"
 _MISSING: Final = "\n[… {missing} characters left out …]\n"
 _SHORT: Final = 600
 """Characters up to which an answer may be a mere refusal."""
+_PLAUSIBLE_SOURCE: Final = 400
+"""Tokens of a source from which it matters how short its summary is."""
+_PLAUSIBLE_SHARE: Final = 0.02
+"""Part of the source that a summary with none of its values has at least, or so many tokens: a shorter one says nothing."""
+_PLAUSIBLE: Final = 4
 _REPEATING: Final = 80
 """Words of an answer from which it is looked at whether it says the same again and again."""
 _ECHO: Final = 60
 """Characters of a line of the task that no summary holds by chance."""
 
-Flaw = Literal["empty", "cut_off", "filtered", "tool_calls", "refusal", "echo", "nonsense", "too_long"]
+Flaw = Literal["empty", "cut_off", "filtered", "tool_calls", "refusal", "echo", "nonsense", "vacuous", "too_long"]
 """Why an answer is no summary."""
 _UNFINISHED: Final[dict[str | None, Flaw]] = {"content_filter": "filtered", "length": "cut_off"}
 
@@ -102,20 +109,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.messages, {"role": "assistant", "content": answer}, again]
 
 
-def delimiter(*texts: str) -> str:
-    """A word that stands in none of `texts`: what is delimited by it cannot end it."""
-    digest = hashlib.blake2b("\0".join(texts).encode(errors="replace"), digest_size=6)
-    while any(digest.hexdigest() in text for text in texts):
-        digest.update(b"again")
-    return f"conversation-{digest.hexdigest()}"
-
-
 # -- what is read ------------------------------------------------------------
 
 
 def records(units: Iterable[Unit]) -> Iterator[str]:
     """Units as they are read: who said what, what was called with which arguments, what came back."""
     for unit in units:
+        if unit.instructs or unit.refused:
+            continue  # the one is in force, or a later one replaced it; a provider refused the other
         if unit.by:
             yield from map(_relayed, unit.told or ())
             continue
@@ -142,7 +143,7 @@ def _relayed(told: Told) -> str:
     """What another agent said, who is named in it."""
     text = shortened(told.message.text, RESULT_CHARS) if told.tool else told.message.text
     shown = [f"  [{_name(part.type)}, not shown]" for part in told.message.media]
-    return "\n".join((f"[{told.seq}] another agent:", _indented(text), *shown))
+    return "\n".join((f"[{told.seq}] another agent:", _set_in(text), *shown))
 
 
 def _name(text: str) -> str:
@@ -151,7 +152,11 @@ def _name(text: str) -> str:
 
 
 def _indented(text: str) -> str:
-    """`text` with each line set in, by whatever it is broken: none can pass for the beginning of a message."""
+    """`text` made inert, with each line set in, by whatever it is broken: none can pass for the beginning of a message."""
+    return _set_in(escape_inline(text))
+
+
+def _set_in(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
@@ -236,7 +241,17 @@ def _beside_the_source(text: str, source: str, count: Count) -> Flaw | None:
         return "refusal"
     if _nonsense(text, source, keeps=keeps):
         return "nonsense"
+    if not keeps and _is_vacuous(text, source, count):
+        return "vacuous"
     return "too_long" if count.text(text) > count.text(source) else None
+
+
+def _is_vacuous(text: str, source: str, count: Count) -> bool:
+    """Return True for courtesies alone, and for much less than what was said can be told in."""
+    if all(map(is_courtesy, sentences_of(text))):
+        return True
+    size = count.text(source)
+    return size >= _PLAUSIBLE_SOURCE and count.text(text) < min(_PLAUSIBLE, _PLAUSIBLE_SHARE * size)
 
 
 def _echoes(text: str, task: Task, source: str) -> bool:
@@ -267,7 +282,10 @@ def fitted(text: str, tokens: int, count: Callable[[str], int]) -> str:
     """The beginning of `text` that fits with a mark behind it, cut at the end of a line or sentence where one is near."""
     if count(text) <= tokens:
         return text
-    low, high = 0, len(text)
+    low, high = 0, max(1, tokens)
+    while high < len(text) and count(text[:high] + CUT) <= tokens:  # from the small end: much text is slow to count
+        low, high = high, high * 2
+    high = min(high, len(text))
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if count(text[:middle] + CUT) <= tokens else (low, middle - 1)

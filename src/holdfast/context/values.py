@@ -7,9 +7,11 @@ An identifier, a date, a number and a word look unlike each other in any languag
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 from operator import mul
+from typing import Any
 
 IDENTIFIER, NUMBERED, DATE, PATH, PHRASE, DIGITS, LONG_DATE, NAME, SHORT, TIME, WORD = (
     3.0,
@@ -30,6 +32,8 @@ LEAST_NAME = 4
 LONG_NUMBER = 7
 """Digits from which a number in a text is an identifier: of an account, a telephone, an article."""
 
+MAX_TEXT = 40_000
+"""Characters read of one text: of a longer one the head and the tail."""
 MAX_VALUE = 160
 """Longest value kept, in characters; a longer text is split into sentences first."""
 MAX_KEY = 40
@@ -41,6 +45,7 @@ Words = tuple[tuple[str, float], ...]
 _DENSE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f"
 """Scripts that put no spaces between words, and Hangul, whose particles stick to what they follow."""
 _WORD = re.compile(rf"(?:[^\W{_DENSE}]|[@#$€£¥%+/\\.:~=&_-])+|[{_DENSE}]+")
+_PIECE = re.compile(r"[^\W_]+")
 _DENSE_RUN = re.compile(rf"[{_DENSE}]{{4,}}")
 DENSE_WORD = 3
 """Characters of a script without spaces that stand for about one word."""
@@ -74,7 +79,13 @@ def words_of(text: str) -> list[str]:
     return [word for piece in found if (word := piece.strip(_EDGE))]
 
 
-@lru_cache(maxsize=32_768)
+@lru_cache(maxsize=8_192)
+def pieces_of(value: str) -> frozenset[str]:
+    """The pieces of a short text in lower case, without punctuation: `Full-size` has those of `full size`."""
+    return frozenset(_PIECE.findall(value.lower()))
+
+
+@lru_cache(maxsize=8_192)
 def weight_of(value: str) -> float:
     """How likely an agent comes back for `value`: identifiers before dates before numbers before words.
 
@@ -161,3 +172,20 @@ def clean(text: str) -> str:
     """`text` on one line, and such that it can be encoded: a line of a digest is one source, whatever the source says."""
     flat = " ".join(text.split())
     return flat if flat.isascii() else flat.encode("utf-8", "replace").decode()
+
+
+class Number(str):
+    """A JSON number as it was written: `12.50` stays `12.50`."""
+
+    __slots__ = ()
+
+
+def decode(text: str) -> Any:
+    """Return the JSON that `text` is, its numbers as they are written; the text itself where it is none."""
+    stripped = text.strip()
+    if stripped[:1] not in {"{", "["}:
+        return text
+    try:
+        return json.loads(stripped, parse_float=Number, parse_int=Number, parse_constant=Number)
+    except (ValueError, RecursionError):
+        return text

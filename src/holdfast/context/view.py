@@ -16,13 +16,13 @@ from holdfast.context.digest.pool import EMPTY
 from holdfast.context.policies import Policy
 from holdfast.context.trail import Trail
 from holdfast.context.units import Unit, units_of
-from holdfast.context.window import Compaction, Cut, Room, Window
+from holdfast.context.window import NO_CANDIDATES, Compaction, Cut, LeftOut, Room, Window
 from holdfast.domain.session import Entry
 
 if TYPE_CHECKING:
     from holdfast.context.explain import Mark
 
-VERSION = 9
+VERSION = 14
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
 
 
@@ -42,8 +42,13 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     cuts: dict[int, Cut] = {}
     summary: Compaction | None = None
     compaction: Compaction | None = None
+    standing: tuple[int, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     pool: msgspec.Raw = msgspec.Raw(EMPTY)
     """What the next compaction can be made from; decoded only when the frontier moves."""
+    facts: Compaction | None = None
+    candidates: msgspec.Raw = msgspec.Raw(NO_CANDIDATES)
+    """What the next statements can be chosen from; the same goes for it."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -126,7 +131,7 @@ class FoldedView:
         self._open = [entry for unit in units[settled:] for entry in unit.entries]
 
     def _take(self, unit: Unit, seen: Unit | None) -> None:
-        _grow(self._window, unit, seen)
+        _grow(self._policy, self._window, unit, seen)
         if seen is not None and _evaluated(seen) and self._policy.due(self._window):
             self._window = self._policy(self._window)
 
@@ -135,7 +140,7 @@ class FoldedView:
         self._window.room = room
         window = self._window.copy() if self._open else self._window
         for unit in units_of(self._open):
-            _grow(window, unit, self._policy.sees(unit))
+            _grow(self._policy, window, unit, self._policy.sees(unit))
         return self._policy(window) if self._policy.due(window) else window
 
     def summarize(self, summary: Compaction) -> bool:
@@ -167,7 +172,11 @@ class FoldedView:
             cuts=window.cuts,
             summary=window.summary,
             compaction=window.compaction,
+            standing=window.standing,
+            left_out=window.left_out,
             pool=msgspec.Raw(window.pool),
+            facts=window.facts,
+            candidates=msgspec.Raw(window.candidates),
         )
 
 
@@ -181,10 +190,10 @@ def _evaluated(unit: Unit) -> bool:
     return unit.told is not None or unit.entries[0].kind != "assistant"
 
 
-def _grow(window: Window, unit: Unit, seen: Unit | None) -> None:
+def _grow(policy: Policy, window: Window, unit: Unit, seen: Unit | None) -> None:
     """Let a window take in a unit as it is seen, or note that there is one that is not."""
     if seen is None:
-        window.beyond = unit.entries[-1]
+        window.pass_over(unit, policy.left_out(unit))
     else:
         window.grow(seen)
 
@@ -196,9 +205,12 @@ def _restored(policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry
     window.summary = state.summary
     window.compaction = state.compaction
     window.split = state.split
+    window.left_out = tuple(one for one in state.left_out if one.first < state.frontier)
     window.pool = bytes(state.pool)
+    window.facts, window.candidates = state.facts, bytes(state.candidates)
     window.hold(policy.seen(units_of(kept)))
     for unit in units_of([entry for entry in entries if entry.seq <= state.through]):
-        _grow(window, unit, policy.sees(unit))
+        _grow(policy, window, unit, policy.sees(unit))
     window.current = state.current
+    window.standing = state.standing
     return window

@@ -10,21 +10,25 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from holdfast.context.cut import MIN_CUT, Count, cut, stub
 from holdfast.context.digest.pool import EMPTY
 from holdfast.context.perspective import shortened
-from holdfast.context.units import Told, Unit, spoken
+from holdfast.context.units import Spoken, Told, Unit, in_force, spoken
 from holdfast.domain.messages import Message
+from holdfast.domain.refusals import refusals_of
 from holdfast.domain.session import Entry
+from holdfast.limits import LEFT_OUT_EXPLAINED
 
 ANCHOR_SHARE = 0.25
 """Part of the room that the task anchor may take."""
-Kind = Literal["digest", "summary"]
-"""How a compaction was made: without a model, or by one."""
+Kind = Literal["digest", "summary", "facts"]
+"""What a compaction is: a digest, made without a model; a model's summary; or the user's statements, verbatim."""
+NO_CANDIDATES = b"[[],[]]"
+"""No statement has left yet; see `holdfast.context.standing_facts`."""
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +40,17 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     factor: float = 1.0
     """Stored (o200k) counts times this bound the model's own counts."""
     loads: bool = False
-    """Whether the model can load results of tools back: then their markers say how."""
+    """Whether the model can load results of tools back: then what stands for them says how."""
+    marker: str = ""
+    """The session's; see `holdfast.context.escaping`."""
+    kept_free: int = 0
+    """How much of `tokens` is kept free for what is recalled, as soon as something has left."""
+
+    def reserved(self) -> Room:
+        """Return the room without what is kept free."""
+        if not self.kept_free:
+            return self
+        return msgspec.structs.replace(self, tokens=max(1, self.tokens - self.kept_free), kept_free=0)
 
 
 class Compaction(msgspec.Struct, frozen=True, gc=False):
@@ -71,6 +85,18 @@ class Outside(msgspec.Struct, frozen=True, gc=False):
     """Tokens of the live path up to there, as stored."""
 
 
+class LeftOut(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A unit that no prompt has, though its view would see it: for `explain`."""
+
+    first: int
+    last: int
+    tokens: int
+    """As stored."""
+    total: int
+    """Tokens of the live path up to and with `last`, as stored."""
+    reason: str
+
+
 class Cut(msgspec.Struct, frozen=True, gc=False):
     """A message as it is sent when it is not sent as it was said."""
 
@@ -79,7 +105,16 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
     whole: bool = False
     """True when it was short enough after all: its stored count had said more than it takes."""
     cleared: bool = False
-    """True for a tool result of which nothing but a marker is sent."""
+    """True for a tool result of which nothing but a note is sent."""
+
+
+class Layout(NamedTuple):
+    """What is sent of a window, in order: `before`, the first `tasks` units of the rest, `laid`, `behind`, the rest."""
+
+    before: list[Unit]
+    laid: list[Compaction]
+    behind: list[Unit]
+    tasks: int
 
 
 class Window:
@@ -91,12 +126,17 @@ class Window:
         left: what was dropped since the last compaction was laid, oldest first.
         summary: what a model wrote of the oldest that left; the log behind its range is `compaction`'s.
         compaction: the digest of all that left before that.
+        facts: statements of the user from all that left, the summary's range included.
+        candidates: what `facts` can be made from.
         cuts: by `seq`, the messages that are sent cut or cleared, as they are sent.
         anchored: whether the task anchor is more than an ordinary unit.
         pool: what the next compaction can be made from.
         split: how many units of the head stand before the compactions.
         outside: what of the log is not to be seen; None: all of it is.
         beyond: the last entry behind the newest unit, where what stands there is not seen; None: nothing does.
+        standing: places of the system messages of the log that are in force: they stay until a later one comes.
+        left_out: the newest units that no prompt has, oldest first, at most `LEFT_OUT_EXPLAINED`.
+        refused: by `seq`, the reasons for which upstreams refused a message of the window.
     """
 
     def __init__(self, room: Room, *, anchor: int | None = None, anchored: bool = True) -> None:
@@ -110,10 +150,15 @@ class Window:
         self.summary: Compaction | None = None
         self.compaction: Compaction | None = None
         self.pool = EMPTY
+        self.facts: Compaction | None = None
+        self.candidates = NO_CANDIDATES
         self.cuts: dict[int, Cut] = {}
         self.split = 0
         self.outside: Outside | None = None
         self.beyond: Entry | None = None
+        self.standing: tuple[int, ...] = ()
+        self.left_out: tuple[LeftOut, ...] = ()
+        self.refused: Mapping[int, Mapping[str, str]] = {}
         self._sizes: list[int] = []
         self._said: list[Message] | None = None
         self._tail = 0
@@ -124,11 +169,18 @@ class Window:
     @property
     def tokens(self) -> int:
         """Tokens of the conversation as it would be sent."""
-        return self.body + (self.compaction.tokens if self.compaction else 0)
+        overlays = (one.tokens for one in (self.facts, self.compaction) if one)
+        return self.body + sum(overlays)
+
+    @property
+    def has_left(self) -> bool:
+        """Return True if something is not sent as it was said: only then may it be recalled."""
+        slid = not self.anchored and bool(self.units) and self.units[0].first > 0
+        return bool(self.head or self.cuts or self.summary or self.compaction) or slid
 
     @property
     def body(self) -> int:
-        """Tokens without the digest, which a step makes anew."""
+        """Tokens without the user's statements and the digest, which a step makes anew."""
         return self._head + self._tail + (self.summary.tokens if self.summary else 0)
 
     @property
@@ -157,6 +209,8 @@ class Window:
             return True
         if self.anchored and unit.first == self.anchor:
             return True
+        if unit.first in self.standing:
+            return True
         return any(entry.pinned for entry in unit.entries)
 
     # -- the moves ---------------------------------------------------------
@@ -166,13 +220,24 @@ class Window:
         if unit.asks:
             self.current = unit.first
             self.anchor = unit.first if self.anchor is None else self.anchor
+        if unit.instructs:
+            self.standing = in_force(self.standing, self.units[-1] if self.units else None, unit)
         self.beyond = None
+        self._note_refusals(unit)
         self.units.append(unit)
         size = self.size(unit)
         self._sizes.append(size)
         self._tail += size
         if self._said is not None:
             self._said += self._told(unit)
+
+    def pass_over(self, unit: Unit, reason: str) -> None:
+        """Note a unit that is not seen, and why no prompt has it; empty: it is another branch's."""
+        first, self.beyond = unit.entries[0], unit.entries[-1]
+        if reason:
+            tokens = self.beyond.total - first.total + first.tokens
+            passed = LeftOut(first.seq, self.beyond.seq, tokens, self.beyond.total, reason)
+            self.left_out = (*self.left_out, passed)[-LEFT_OUT_EXPLAINED:]
 
     def copy(self) -> Window:
         """One that can grow by itself."""
@@ -181,6 +246,8 @@ class Window:
     def hold(self, units: Iterable[Unit]) -> None:
         """Take units in as the head: carrying a saved view on, not a policy's move either."""
         self.head = tuple(units)
+        for unit in self.head:
+            self._note_refusals(unit)
         self.measure()
 
     def drop(self, number: int, keeping: Container[int] = ()) -> Window:
@@ -218,17 +285,20 @@ class Window:
         window.measure()
         return window
 
-    def clear(self, markers: Mapping[int, Message]) -> Window:
-        """With tool results replaced by markers, by `seq`."""
-        cleared = {seq: Cut(self.room.count.message(said), said, cleared=True) for seq, said in markers.items()}
+    def drop_through(self, seq: int) -> Window:
+        """Without the units of the rest up to an entry."""
+        return self.drop(sum(unit.last <= seq for unit in self.units))
+
+    def clear(self, notes: Mapping[int, Message]) -> Window:
+        """With tool results replaced by notes, by `seq`."""
+        cleared = {seq: Cut(self.room.count.message(said), said, cleared=True) for seq, said in notes.items()}
         window = self._with(cuts={**self.cuts, **cleared})
         window.measure()
         return window
 
     def summarize(self, summary: Compaction) -> Window:
-        """With a model's summary in place of all up to its last entry, an earlier summary and the digest included."""
-        within = sum(unit.last <= summary.last for unit in self.units)
-        window = self.drop(within).overlay(None, EMPTY)
+        """With a model's summary in place of all that left, up to its last entry, an earlier summary and the digest included."""
+        window = self.overlay(None, EMPTY)
         window.summary = summary
         return window
 
@@ -245,6 +315,10 @@ class Window:
         """
         return self._with(compaction=compaction, pool=pool, left=())
 
+    def with_facts(self, facts: Compaction | None, candidates: bytes) -> Window:
+        """With these statements of the user, and what the next ones can be made from."""
+        return self._with(facts=facts, candidates=candidates)
+
     def within(self, room: Room) -> Window:
         """With another room."""
         return self._with(room=room)
@@ -258,45 +332,48 @@ class Window:
     # -- what is sent ------------------------------------------------------
 
     def messages(self) -> list[Message]:
-        """The conversation: head, compactions, rest. Compactions stand before a current message in the head."""
+        """The conversation: system messages in force, task, compactions, rest; see `_layout`."""
         if self._said is None:
             # Kept while units only come in at the end, so that a build between two steps copies and does no more.
             self._said = [message for unit in self.units for message in self._told(unit)]
-        before = [message for unit in self.head[: self.split] for message in self._told(unit)]
-        behind = [message for unit in self.head[self.split :] for message in self._told(unit)]
-        compactions = [compaction.message for compaction in (self.summary, self.compaction) if compaction]
-        return [*before, *compactions, *behind, *self._said]
+        before, laid, behind, tasks = self._layout()
+        told = [message for unit in before for message in self._told(unit)]
+        first = [message for unit in self.units[:tasks] for message in self._told(unit)]
+        rest = [message for unit in behind for message in self._told(unit)]
+        return [*told, *first, *(one.message for one in laid), *rest, *self._said[len(first) :]]
+
+    def seqs(self) -> list[int | None]:
+        """For each of `messages`, in their order, the `seq` of its entry; None where it has none."""
+        before, laid, behind, tasks = self._layout()
+        told = [seq for unit in (*before, *self.units[:tasks]) for seq, _ in self._spoken(unit)]
+        rest = [seq for unit in (*behind, *self.units[tasks:]) for seq, _ in self._spoken(unit)]
+        return [*told, *(None for _ in laid), *rest]
 
     def asked_at(self) -> int | None:
         """Which of `messages` is the current user message; None: there is none."""
         if self.current is None:
             return None
-        behind = 0
-        for unit in reversed(self.units):
-            behind += len(spoken(unit))
-            if unit.first == self.current:
-                return len(self.messages()) - behind
-        before = 0
-        for at, unit in enumerate(self.head):
-            if unit.first == self.current:
-                laid = sum(one is not None for one in (self.summary, self.compaction))
-                return before + (laid if at >= self.split else 0)
-            before += len(spoken(unit))
-        return None
+        seqs = self.seqs()
+        return seqs.index(self.current) if self.current in seqs else None
 
     def whole(self) -> set[int]:
         """`seq` of the entries that are sent as they were said."""
         entries = (entry.seq for unit in (*self.head, *self.units) for entry in unit.entries)
         return {seq for seq in entries if seq not in self.cuts or self.cuts[seq].whole}
 
+    def laid(self) -> Sequence[Compaction]:
+        """Return the compactions that are sent, in their order."""
+        return self._layout().laid
+
     def sources(self) -> list[Entry | None]:
         """For each of `messages`, in their order, the entry that it stands for.
 
         None where it stands for none: a compaction, a result that was never recorded, the stub of a task.
         """
-        before = [entry for unit in self.head[: self.split] for entry in self._sources(unit)]
-        behind = [entry for unit in (*self.head[self.split :], *self.units) for entry in self._sources(unit)]
-        return [*before, *(None for compaction in (self.summary, self.compaction) if compaction), *behind]
+        before, laid, behind, tasks = self._layout()
+        told = [entry for unit in (*before, *self.units[:tasks]) for entry in self._sources(unit)]
+        rest = [entry for unit in (*behind, *self.units[tasks:]) for entry in self._sources(unit)]
+        return [*told, *(None for _ in laid), *rest]
 
     def cuttable(self, units: Iterable[Unit], floor: int = MIN_CUT) -> list[tuple[int, int]]:
         """`(seq, tokens)` of the messages in `units` that take more than `floor` tokens, oldest first."""
@@ -305,20 +382,42 @@ class Window:
 
     def smallest(self) -> Window:
         """The least that can be sent: head and newest unit, everything cut as far as it may be."""
-        least = self.unsummarized().drop(len(self.units)).overlay(None, self.pool)
+        least = self.unsummarized().drop(len(self.units)).overlay(None, self.pool).with_facts(None, self.candidates)
         return least.cut({seq: MIN_CUT for seq, _ in least.cuttable((*least.head, *least.units))})
 
     # -- inside ------------------------------------------------------------
 
+    def _spoken(self, unit: Unit) -> list[Spoken]:
+        return spoken(unit, self.room.marker)
+
+    def _layout(self) -> Layout:
+        """The order in which it is sent: system messages in force, task, compactions, rest.
+
+        A task that is still verbatim is the first of the rest: compactions stand behind it all the same. They stand before a
+        current user message in the head.
+        """
+        front = [unit for unit in self.head if unit.instructs]
+        before = [unit for unit in self.head[: self.split] if not unit.instructs]
+        behind = [unit for unit in self.head[self.split :] if not unit.instructs]
+        laid = [one for one in (self.facts, self.summary, self.compaction) if one]
+        if laid and self.anchored and self.units and self.units[0].first == self.anchor:
+            return Layout([*front, *before, *behind], laid, [], 1)
+        return Layout([*front, *before], laid, behind, 0)
+
+    def _note_refusals(self, unit: Unit) -> None:
+        for entry in unit.entries:
+            if entry.metadata and (by := refusals_of(entry.metadata)):
+                self.refused = {**self.refused, entry.seq: by}
+
     def _told(self, unit: Unit) -> list[Message]:
         if not self.cuts:
-            return [message for _, message in spoken(unit)]
+            return [message for _, message in self._spoken(unit)]
         cuts = self.cuts
-        return [cuts[seq].message if seq in cuts else message for seq, message in spoken(unit)]
+        return [cuts[seq].message if seq in cuts else message for seq, message in self._spoken(unit)]
 
     def _sources(self, unit: Unit) -> list[Entry | None]:
         entries: dict[int | None, Entry] = {entry.seq: entry for entry in unit.entries}
-        return [None if self._is_stub(seq) else entries.get(seq) for seq, _ in spoken(unit)]
+        return [None if self._is_stub(seq) else entries.get(seq) for seq, _ in self._spoken(unit)]
 
     def _is_stub(self, seq: int | None) -> bool:
         return (
@@ -329,7 +428,7 @@ class Window:
         if unit.told is not None:
             return [(one.seq, self._told_tokens(one)) for one in unit.told]
         entries: dict[int | None, Entry] = {entry.seq: entry for entry in unit.entries}
-        return [(seq, self._message_tokens(entries.get(seq), message)) for seq, message in spoken(unit)]
+        return [(seq, self._message_tokens(entries.get(seq), message)) for seq, message in self._spoken(unit)]
 
     def _message_tokens(self, entry: Entry | None, message: Message) -> int:
         """The stored count where the message leaves as it came, a new one where it does not."""
@@ -352,16 +451,17 @@ class Window:
         cuts = {}
         sizes = self._measured(unit)
         relayed = {one.seq: one for one in unit.told or () if one.heading}
-        for (seq, message), (_, tokens) in zip(spoken(unit), sizes, strict=True):
+        count, loads, marker = self.room.count, self.room.loads, self.room.marker
+        for (seq, message), (_, tokens) in zip(self._spoken(unit), sizes, strict=True):
             if seq is None or seq not in caps:
                 continue
             if seq in relayed:
-                shorter = shortened(relayed[seq], caps[seq], count=self.room.count, loads=self.room.loads)
+                shorter = shortened(relayed[seq], caps[seq], count=count, loads=loads, marker=marker)
             elif self.anchored and seq == self.anchor:
-                shorter = stub(message, caps[seq], seq=seq, count=self.room.count)
+                shorter = stub(message, caps[seq], seq=seq, count=count, marker=marker)
             else:
-                shorter = cut(message, caps[seq], seq=seq, count=self.room.count, loads=self.room.loads)
-            made = Cut(self.room.count.message(shorter), shorter, whole=shorter is message)
+                shorter = cut(message, caps[seq], seq=seq, count=count, loads=loads, marker=marker)
+            made = Cut(count.message(shorter), shorter, whole=shorter is message)
             if made.tokens < tokens:
                 cuts[seq] = made
         return cuts

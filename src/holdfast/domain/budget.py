@@ -185,19 +185,28 @@ class ModelWindow(msgspec.Struct, frozen=True):
 def window_of(model: str) -> ModelWindow | None:
     """What is known of a model's window; None when nothing is.
 
-    The longest known prefix wins. Whatever stands before a `/` or a provider's name does not count, nor does `ft:`; case
-    neither.
+    The longest known prefix wins. A path, a provider's name and `ft:` in front of it are ignored, and so are case and any
+    suffix. A suffix that names a window, such as `[1m]` or `[200k]`, decides the window.
 
         >>> window_of("openai/gpt-4o-mini").context_window, window_of("ft:gpt-3.5-turbo:acme::x1").context_window
         (128000, 16385)
+        >>> window_of("claude-sonnet-4-5[1m]").context_window
+        1000000
         >>> window_of("my-own-model") is None
         True
     """
-    plain = _PROVIDER.sub("", model.strip().lower())
+    plain = model.strip().lower()
+    named = _NAMED_WINDOW.search(plain)
+    plain = _PROVIDER.sub("", plain[: named.start()] if named else plain)
     if plain.startswith("claude"):
         plain = plain.replace(".", "-")  # some routers write claude-sonnet-4.5
     prefix = max((prefix for prefix in _WINDOWS if _begins(plain, prefix)), key=len, default=None)
-    return None if prefix is None else _WINDOWS[prefix]
+    if prefix is None:
+        return None
+    known = _WINDOWS[prefix]
+    if named is None:
+        return known
+    return ModelWindow(int(named["number"]) * _UNITS[named["unit"]], known.max_output)
 
 
 def window_note(model: str) -> str | None:
@@ -208,10 +217,16 @@ def window_note(model: str) -> str | None:
 
 
 def _begins(model: str, prefix: str) -> bool:
-    """Whether the model is of that family: `gpt-4` is not `gpt-4o` and not `gpt-4.1`; `gpt-` is every `gpt-…`."""
+    """Return True if the model is of that family: `gpt-4` is not `gpt-4o` and not `gpt-4.1`; `gpt-` is every `gpt-…`."""
     if not model.startswith(prefix):
         return False
-    return prefix[-1] in "-." or model[len(prefix) : len(prefix) + 1] in {"", "-", ":", "@", "_"}
+    following = model[len(prefix) : len(prefix) + 1]
+    return prefix[-1] in "-." or not (following.isalnum() or following == ".")
+
+
+_NAMED_WINDOW: Final = re.compile(r"\s*\[(?P<number>[1-9]\d{0,6})(?P<unit>[km])\]$")
+"""A window at the end of a name, as coding agents write it: `claude-opus-4-7[1m]`."""
+_UNITS: Final = {"k": 1_000, "m": 1_000_000}
 
 
 # `openai/gpt-4o`, `openrouter/openai/gpt-4o`, `openai:gpt-4o`, `ft:gpt-4o:acme::id`, `us.anthropic.claude-…`

@@ -21,8 +21,12 @@ from holdfast.domain.budget import Budget, step_down
 
 LEAST: Final = 1_000
 """Tokens below which a prompt teaches nothing: what a provider adds to every prompt is too much of it."""
-LOW, HIGH = 0.5, 2.5
-"""Ratios outside are nonsense: a truncated prompt, cached tokens left out, a hidden prompt as long as ours."""
+LOW, HIGH, MOST = 0.5, 2.5, 16.0
+"""Ratios below `LOW` and above `MOST` are nonsense: a truncated prompt, cached tokens left out, tokens of a whole day. One above
+`HIGH` may be a single hidden prompt as long as ours: it counts once `AGREEING` replies in a row agree on it, or a prompt was refused for it."""
+AGREEING: Final = 3
+ALIKE_RATIOS: Final = 1.25
+"""Ratios above `HIGH` agree when the highest is at most this many times the lowest."""
 ALLOWANCE: Final = 512
 """Tokens, at most a sixteenth of a prompt, that a provider may add before an exact count is doubted: the safety headroom."""
 AGREED: Final = 1.01
@@ -116,8 +120,8 @@ class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
 
 
 def believable(counted: int, reported: int) -> bool:
-    """Whether a pair teaches anything."""
-    return counted >= LEAST and LOW <= reported / counted <= HIGH
+    """Return True if a pair may teach something, alone or together with others."""
+    return counted >= LEAST and LOW <= reported / counted <= MOST
 
 
 class Calibration(msgspec.Struct, frozen=True, gc=False):
@@ -141,7 +145,7 @@ class Calibration(msgspec.Struct, frozen=True, gc=False):
                 and never less: a prompt of another kind would not be as cheap.
         """
         largest = max((pair.counted for pair in self.pairs), default=0)
-        alike = [pair for pair in self.pairs if pair.counted * ALIKE >= largest]
+        alike = _trusted([pair for pair in self.pairs if pair.counted * ALIKE >= largest])
         if not alike:
             return Measure()
         ordered = sorted(alike, key=lambda pair: pair.doubt if exact else pair.ratio)
@@ -152,6 +156,19 @@ class Calibration(msgspec.Struct, frozen=True, gc=False):
         spread = (top - statistics.median(ratios)) / top
         margin = min(MOST_MARGIN, ONE_MARGIN / math.sqrt(len(ratios)) + max(0.0, spread) / 2)
         return Measure(top, margin, len(ratios))
+
+
+def _trusted(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs that count: ratios above `HIGH` only where a refusal, or `AGREEING` in a row, confirm them."""
+    if all(pair.ratio <= HIGH for pair in pairs):
+        return list(pairs)
+    confirmed = [pair.ratio for pair in pairs if pair.refused]
+    for row in zip(*(pairs[at:] for at in range(AGREEING)), strict=False):
+        ratios = [pair.ratio for pair in row]
+        if HIGH < max(ratios) <= min(ratios) * ALIKE_RATIOS:
+            confirmed += ratios
+    limit = max([HIGH, *(ratio * ALIKE_RATIOS for ratio in confirmed if ratio > HIGH)])
+    return [pair for pair in pairs if pair.ratio <= limit]
 
 
 def _kept(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
@@ -209,6 +226,8 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
             learned = msgspec.structs.replace(learned, window=limit, window_at=at)
         expected = math.ceil(counted * budget.scale)
         named = requested if requested is not None and believable(counted, requested) else None
+        if named is None and expected + budget.max_reply_tokens <= known:
+            named = self._explained(counted, budget, known)
         if (named or expected) + budget.max_reply_tokens <= known:
             ceiling = step_down(min(budget.input, expected))
             return msgspec.structs.replace(learned, ceiling=min(ceiling, learned.ceiling or ceiling), ceiling_at=at)
@@ -216,6 +235,14 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
             return learned
         taught = learned.calibration.taught(Pair(at, counted, named, refused=True))
         return msgspec.structs.replace(learned, calibration=taught)
+
+    def _explained(self, counted: int, budget: Budget, known: int) -> int | None:
+        """Return the prompt's tokens by the newest reply whose ratio was too high to be believed, if they explain a refusal."""
+        doubted = [pair for pair in self.calibration.pairs if pair.ratio > HIGH and not pair.refused]
+        if not doubted:
+            return None
+        tokens = math.ceil(counted * doubted[-1].ratio)
+        return tokens if believable(counted, tokens) and tokens + budget.max_reply_tokens > known else None
 
     def merged(self, other: Learned) -> Learned:
         """With what another process has learned: the later word on each limit, and the pairs of both."""

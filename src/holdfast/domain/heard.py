@@ -35,6 +35,10 @@ _OF_THE_WHOLE: Final = frozenset({"audio", "annotations"})
 """Fields of an assistant's message that tell of all of its text."""
 
 
+HEARD: Final = ("content", "chars", "ms", "total_ms", "timestamp", "turn_id")
+"""Names of what can be said of how much was heard."""
+
+
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of how much of a reply was heard; without anything, all that there is of it. See `heard_from`."""
 

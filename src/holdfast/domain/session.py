@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.domain.messages import GENESIS, SYSTEM_ROLES, Message
+from holdfast.errors import StoreCorrupt
 
 Kind = Literal["system", "user", "assistant", "calls", "result"]
 """What an entry is to its log: `calls` is an assistant message with tool calls, `result` a tool message, `system` a developer's as well."""
@@ -252,6 +253,8 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     end_reason: EndReason | None = None
     system_messages: tuple[Message, ...] = ()
     state: dict[str, Any] = msgspec.field(default_factory=dict)
+    state_turns: dict[str, int] = msgspec.field(default_factory=dict)
+    """For each key of the state the turn in which its value was written last, -1: before the first; only keys of which it is known."""
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     ttl: int | None = None
     """Milliseconds of idleness after which the session ends; 0: never; None: the server's setting."""
@@ -269,11 +272,21 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Payload bytes of all entries, retired ones too."""
     usage: Usage = Usage()
     tail: Tail
+    damaged: tuple[str, ...] = ()
+    """Names of fields that could not be decoded; they are empty here. Such a session is listed, ended and deleted, and a write that
+    replaces these fields repairs it; all else raises `StoreCorrupt`."""
 
     @property
     def ref(self) -> SessionRef:
         """Which session this is."""
         return SessionRef(self.user_id, self.id, self.withdrawn)
+
+    def require_intact(self) -> Session:
+        """Return the session itself. Raises `StoreCorrupt` if one of its fields could not be decoded."""
+        if self.damaged:
+            fields = ", ".join(self.damaged)
+            raise StoreCorrupt(f"{fields} damaged: cannot be decoded").naming(self.user_id, self.id)
+        return self
 
     def expired(self, now: int, ttl: int | None) -> bool:
         """Whether it is active by its row, and has been idle for too long all the same.
@@ -284,6 +297,12 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """
         own = ttl if self.ttl is None else self.ttl
         return self.status == "active" and bool(own) and now - self.accessed_at >= (own or 0)
+
+    def state_at(self, turn: int) -> dict[str, Any]:
+        """Return the state as of the end of a turn, without the keys that were written later: their earlier values are not kept."""
+        if turn >= self.tail.turn_id:
+            return self.state
+        return {key: value for key, value in self.state.items() if self.state_turns.get(key, turn + 1) <= turn}
 
     @property
     def turns(self) -> int:

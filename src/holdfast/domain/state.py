@@ -140,6 +140,21 @@ def merged(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]
     return after
 
 
+def date_keys(
+    turns: Mapping[str, int], before: Mapping[str, Any], after: Mapping[str, Any], turn: int
+) -> dict[str, int]:
+    """Return for each key of a session's own state the turn in which its value was written last.
+
+    Args:
+        turns: the same before a write; keys whose turn is not known are not in it.
+        before: the state before it.
+        after: the state after it.
+        turn: the turn of the write.
+    """
+    changed_keys = {key for key, value in after.items() if key not in before or before[key] != value}
+    return {key: turn if key in changed_keys else turns[key] for key in after if key in changed_keys or key in turns}
+
+
 def check_room(scope: Scope, *, keys: int, size: int, grown: bool, larger: bool = True) -> None:
     """Refuse what a scope would hold after a change.
 

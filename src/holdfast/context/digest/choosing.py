@@ -10,16 +10,18 @@ import heapq
 from collections.abc import Iterable, Mapping
 
 from holdfast.context.digest.lines import Fact, Line
-from holdfast.context.digest.weighing import POWER, USER_SHARE, Row, Source, Weighed
+from holdfast.context.digest.weighing import POWER, Row, Source, Weighed, share_of
 from holdfast.context.values import Words, weighed_words, words_of
 
-USER_LEAST, SMALL_TEXT, STEEP = 1.0, 320, 3.0
+USER_LEAST, SMALL_TEXT, STEEP = 1.0, 420, 3.0
 """Part of the score of the best fact that the user's words must have to come before it in a text of so many tokens, and the
 power by which it is less in a longer one: a small text has no room for "Sure, my order is K-113" where K-113 is told anyway,
 and in a larger one what the user wants is worth more than the last of forty rows."""
 CROWD_FREE, CROWD = 3, 4
 """Rows of one source, or values of one key in it, that are told at full worth; each `CROWD` further ones take away what
 the first is worth again. So a listing of forty rows does not fill the text."""
+SAID_FREE = 4
+"""Sentences of one message that are told at full worth; as many more halve it: a long message leaves room for the others."""
 ELSEWHERE, SAME = 0.4, 0.05
 """What a value is worth that another source, or another line about the same thing, tells already."""
 FIRM = 0.5
@@ -38,6 +40,7 @@ class Shown:
         said: words of conversation and of arguments, with the place where they stand last.
         asked: names of arguments.
         parts: by place, the text of a unit that is sent cut: what is left of it.
+        naming: pieces of the user's words, which may name rows of a result.
     """
 
     def __init__(self) -> None:
@@ -45,6 +48,7 @@ class Shown:
         self.said: dict[str, int] = {}
         self.asked: set[str] = set()
         self.parts: dict[int, str] = {}
+        self.naming: set[str] = set()
 
     def add(self, seq: int, text: str, *, said: bool) -> None:
         """Take one message in."""
@@ -76,10 +80,13 @@ class Choice:
     def __init__(self, lines: list[Line], asked: Mapping[str, int], shown: Shown, *, room: float) -> None:
         self.order: list[Chosen] = []
         self.costs: list[float] = []
-        self._known = Weighed(lines, asked.keys() | shown.asked, shown.said, shown.parts)
+        self._known = Weighed(
+            lines, asked.keys() | shown.asked, shown.said, shown.parts, naming=shown.naming, room=room
+        )
         self._shown = shown.words
         self._named = self._known.named
         self._least = USER_LEAST * min(1.0, SMALL_TEXT / max(1.0, room)) ** STEEP
+        self._share = share_of(lines)
         self._told: dict[str, set[str | int]] = {}
         self._taken = [False] * len(self._known.facts)
         self._spent = self._users = 0.0
@@ -89,6 +96,9 @@ class Choice:
         for number in range(len(self._known.facts)):
             score = self._most(number)
             self._scores.append(score)
+            if self._known.bundles.get(number, (number,))[0] != number:
+                self._taken[number] = True  # comes with the first of its bundle
+                continue
             self._heap(number).append((-score, number))
         heapq.heapify(self._user)
         heapq.heapify(self._rest)
@@ -138,10 +148,13 @@ class Choice:
         if lead >= 0 and lead != number and not self._taken[lead]:
             worth += known.worths[lead] * self._news(known.facts[lead], source)
             cost += known.facts[lead].cost
-        if source.crowd and known.lasts[number] < 0 and row.last < 0 and not (fact.group and row.told):
+        unsaid = known.listed[number] or (known.lasts[number] < 0 and row.last < 0)
+        if source.crowd and unsaid and not (fact.group and row.told):
             before = source.crowd.get("" if fact.group else fact.key, 0)
             if before > CROWD_FREE:
                 worth /= 1 + (before - CROWD_FREE) / CROWD
+        elif source.said > SAID_FREE:
+            worth /= 1 + (source.said - SAID_FREE) / SAID_FREE
         return float(worth / cost**POWER)
 
     def _news(self, fact: Fact, source: Source) -> float:
@@ -174,7 +187,7 @@ class Choice:
         best = self._settled(self._rest)
         if best < 0:
             return self._settled(self._user)
-        least = self._scores[best] * (self._least if self._users <= USER_SHARE * self._spent else 1.0)
+        least = self._scores[best] * (self._least if self._users <= self._share * self._spent else 1.0)
         # Scores only fall: one that is too low before it is worked out anew need not be.
         if self._user and -self._user[0][0] >= least:
             user = self._settled(self._user)
@@ -209,16 +222,18 @@ class Choice:
         if lead >= 0 and lead != number and not self._taken[lead]:
             self._take(lead)
         fact = known.facts[number]
-        self._spent += fact.cost + (0.0 if source.opened else source.cost)
+        self._spent += 0.0 if source.opened else source.cost
+        self._append(source, fact)
         # Without the handle: lines of a user that follow each other share one.
         self._users += fact.cost if source.user else 0.0
-        self.order.append((source.line, fact))
-        self.costs.append(self._spent)
         if source.line.kind == "call":
             _crowd(source, row, fact)
-        self._tell([word for word, _ in _words(fact)], source.marks)
+        else:
+            source.said += 1
         again: Iterable[int] = row.numbers if lead == number else ()
-        if source.user and number + 1 < source.end:
+        for other in known.bundles.get(number, ())[1:]:
+            self._append(source, known.facts[other])
+        if source.user and number + 1 < source.end and source.said <= SAID_FREE:
             # What is said next may take it back.
             known.worths[number + 1] *= FOLLOWS
             again = (number + 1,)
@@ -230,6 +245,13 @@ class Choice:
             if not self._taken[other]:
                 self._scores[other] = self._most(other)
                 heapq.heappush(self._heap(other), (-self._scores[other], other))
+
+    def _append(self, source: Source, fact: Fact) -> None:
+        """Put a fact into the order."""
+        self._spent += fact.cost
+        self.order.append((source.line, fact))
+        self.costs.append(self._spent)
+        self._tell([word for word, _ in _words(fact)], source.marks)
 
     def _tell(self, words: Iterable[str], marks: set[str | int]) -> None:
         told = self._told

@@ -11,7 +11,6 @@ executed, and nothing in it can change what is extracted from another source. Wh
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,20 +18,26 @@ from itertools import count as counting
 from itertools import islice, repeat
 from typing import Any
 
+from holdfast.context.digest.handles import head_of, name_call, names_in
 from holdfast.context.digest.lines import Fact, Kind, Line, priced
+from holdfast.context.digest.listings import Listing, is_source, listing_of
 from holdfast.context.digest.texts import rarity_of, sentences_of, table_of
+from holdfast.context.digest.wording import is_courtesy, is_promise
 from holdfast.context.perspective import is_hand_over
+from holdfast.context.statements import rate_sentence
 from holdfast.context.units import Unit
 from holdfast.context.values import (
     COLONS,
     DIGITS,
     IDENTIFIER,
-    MAX_KEY,
+    MAX_TEXT,
     MAX_VALUE,
     NAME,
     WORD,
+    Number,
     clean,
     cost_of,
+    decode,
     label_of,
     prose_weight,
     tells_error,
@@ -44,13 +49,7 @@ from holdfast.domain.session import TRANSFER
 
 MAX_LEAVES = 400
 """Most facts read out of one source: the first ones of a longer one."""
-MAX_TEXT = 40_000
-"""Characters read of one text: of a longer one the head and the tail."""
 MAX_DEPTH = 12
-HANDLE = 48
-"""Characters of arguments that name a call; the others are facts of it."""
-FIRST_NAME, NAME_HEAD = 100, 24
-"""Longest first argument that names a call whole, a command or an address say; and how much of a longer one does."""
 OUTCOME, OUTCOME_MORE = 60, 1.0
 """Characters of a result that is all outcome: "saved", a new id, a refusal; and what it weighs more for that."""
 FAILURE, TRIED = 400, 4.0
@@ -59,10 +58,16 @@ failed is tried again, nearly the same, or must not be."""
 
 LONGER, USUAL = 0.6, 12.0
 """How much more a longer sentence of a user weighs: of two the longer one is hardly a phrase."""
+STATED = 10.0
+"""What a sentence weighs at least that its user surely wants kept."""
 KEYED = 2.0
 """What a name is worth more that an object is kept under: it is what to ask for it with."""
 PIECE, PIECE_COST = 0.8, 5.0
 """What a sentence in a value has to weigh, or to cost: an excerpt ends in the middle of a word."""
+PROMISED, PROMISE_LEAST = 1.5, 1.0
+"""What a sentence of the assistant weighs more that says what it will do, and the least it weighs before that."""
+LINES, DEFINES = 1.0, 0.8
+"""What the lines that a view of a file shows weigh, and a name that is defined there."""
 CONSTANT = 3
 """Rows from which what all of them say is told of the list."""
 
@@ -73,6 +78,8 @@ CONSTANT = 3
 def lines_of(unit: Unit) -> list[Line]:
     """What `unit` says, a line a source, in order."""
     first = unit.entries[0]
+    if unit.instructs or unit.refused:
+        return []  # the one is no data, and a provider refused the other
     if first.kind == "calls":
         return _said(first.message, first.seq, unit.by) if is_hand_over(first) else _call_lines(unit)
     if first.kind == "result":
@@ -97,14 +104,15 @@ def _call_lines(unit: Unit) -> list[Line]:
 
 
 def _call_line(call: ToolCall, result: str, seq: int, by: str) -> Line:
-    arguments = _decoded(call.arguments)
-    names, rest = _split_arguments(arguments)
+    arguments = decode(call.arguments)
+    names, rest = name_call(arguments)
     name = clean(call.name)[:64]
-    handle = f"{_whose(by)}{name}({', '.join(names) or _headed(rest)})"
+    handle = f"{_whose(by)}{name}({', '.join(names) or head_of(rest)})"
     given, told = _given(rest) if rest else _Leaves(), _result_of(result)
     above = given.rows
     if above:
         _number_on(told, above)
+    _bundle(given.facts, told.facts)
     if len(result) <= OUTCOME:
         for fact in told.facts:
             fact.weight += OUTCOME_MORE
@@ -120,7 +128,7 @@ def _call_line(call: ToolCall, result: str, seq: int, by: str) -> Line:
         "call",
         _numbered((*given.facts, *told.facts)),
         names,
-        _asked(arguments),
+        names_in(arguments),
         cost=2.0 + round(cost_of(handle), 1),
         given=above,
         lists=given.lists + told.lists,
@@ -142,6 +150,8 @@ def _given(rest: dict[str, Any]) -> _Leaves:
     """What a call was asked with beside its names: a group each, so that nobody takes it for the answer."""
     found = _Leaves()
     for key, value in rest.items():
+        if isinstance(value, str) and is_source(value):
+            continue
         label = label_of(key)
         found.walk(value, label, found.row(label if isinstance(value, dict) else ""), 0)
     found.facts = _alike(found.facts)
@@ -155,6 +165,25 @@ def _number_on(read: _Leaves, above: int) -> None:
     read.lists = [(above + 1, ""), *((start + above, name) for start, name in read.lists)]
 
 
+def _bundle(given: list[Fact], told: list[Fact]) -> None:
+    """Number the parallel lists of a call: lists of one length in its arguments, or in one object of its result.
+
+    What stands at one place of both belongs together, so a reader of their beginnings would pair it wrongly.
+    """
+    lists: dict[tuple[int, int, str], list[Fact]] = {}
+    for facts, of_call in ((given, True), (told, False)):
+        for fact in facts:
+            if fact.key and not fact.prose:
+                lists.setdefault((-1 if of_call else fact.group, fact.group, fact.key), []).append(fact)
+    alike: dict[tuple[int, int], list[list[Fact]]] = {}
+    for (owner, _, _), facts in lists.items():
+        if len(facts) > 1:
+            alike.setdefault((owner, len(facts)), []).append(facts)
+    for number, parallel in enumerate((found for found in alike.values() if len(found) > 1), 1):
+        for fact in (fact for facts in parallel for fact in facts):
+            fact.bundle = number
+
+
 def _lists_in(line: Line) -> dict[str, int]:
     """How many values each key of the source itself has, where it has several."""
     keys = [fact.key for fact in line.facts if not fact.group and not fact.prose and fact.value not in line.names]
@@ -163,57 +192,20 @@ def _lists_in(line: Line) -> dict[str, int]:
     return {key: count for key, count in Counter(keys).items() if key and count > 1}
 
 
-def _split_arguments(arguments: Any) -> tuple[list[str], dict[str, Any]]:
-    """The first short scalar arguments, which name what was asked about; and all others."""
-    if not isinstance(arguments, dict):
-        return [], {"input": arguments} if arguments else {}
-    names: list[str] = []
-    rest: dict[str, Any] = {}
-    free = HANDLE
-    for key, value in arguments.items():
-        text = clean(value) if isinstance(value, str) else ""
-        if text and (len(text) <= min(free, MAX_KEY) or (not names and len(text) <= FIRST_NAME)):
-            names.append(text)
-            free -= len(text) + 2
-        elif value not in (None, "", [], {}):
-            rest[key] = value
-    return names, rest
-
-
-def _headed(rest: dict[str, Any]) -> str:
-    """The head of the first text among `rest`: a handle that says nothing would name nothing."""
-    first = next((value for value in rest.values() if isinstance(value, str)), "")
-    text = clean(first[:MAX_TEXT])
-    return f"{text[:NAME_HEAD]}…" if len(text) > NAME_HEAD else text
-
-
-def asked_of(arguments: str) -> list[str]:
-    """The names of a call's arguments, nested ones too."""
-    return _asked(_decoded(arguments))
-
-
-def _asked(arguments: Any) -> list[str]:
-    """The names of arguments, nested ones too: what tools of this session want to know."""
-    found: dict[str, None] = {}
-    todo = [arguments]
-    while todo and len(found) < MAX_KEY:
-        value = todo.pop()
-        if isinstance(value, dict):
-            found.update(dict.fromkeys(map(label_of, islice(value, MAX_KEY))))
-            todo += islice(value.values(), MAX_KEY)
-        elif isinstance(value, list):
-            todo += value[:4]
-    return list(found)
-
-
 def _said(message: Message, seq: int, by: str) -> list[Line]:
-    facts = _numbered(islice(_text_facts(message.text, said=True), MAX_LEAVES))
+    kind: Kind = "user" if message.role == "user" else "assistant" if message.role == "assistant" else "other"
+    read = (fact for fact in _text_facts(message.text, said=True) if not is_courtesy(fact.value))
+    facts = _numbered(islice(read, MAX_LEAVES))
     if not facts:
         return []
-    kind: Kind = "user" if message.role == "user" else "assistant" if message.role == "assistant" else "other"
+    if kind == "assistant":
+        for fact in facts:
+            if is_promise(fact.value):
+                fact.weight = round(max(fact.weight, PROMISE_LEAST) * PROMISED, 2)
     if kind == "user":
         for fact in facts:
-            fact.weight = round(fact.weight * (fact.cost / USUAL) ** LONGER, 2)
+            usual = fact.weight * (fact.cost / USUAL) ** LONGER
+            fact.weight = round(max(usual, STATED * rate_sentence(fact.value)), 2)
     said = f"{clean(message.role)[:20]} said"
     handle = f"agent {by} said" if by else said
     return [Line(handle, f"{said}#{seq}", seq, kind, facts, cost=2.0 + round(cost_of(handle), 1))]
@@ -225,7 +217,7 @@ def _numbered(facts: Iterable[Fact]) -> list[Fact]:
     kept = []
     for fact in islice(facts, MAX_LEAVES):
         identity = (fact.key, fact.value, fact.group)
-        if identity not in seen:
+        if fact.bundle or identity not in seen:
             seen.add(identity)
             priced(fact)
             kept.append(fact)
@@ -235,26 +227,10 @@ def _numbered(facts: Iterable[Fact]) -> list[Fact]:
 # -- structured results ------------------------------------------------------
 
 
-class _Number(str):
-    """A JSON number as it was written: `12.50` stays `12.50`."""
-
-    __slots__ = ()
-
-
-def _decoded(text: str) -> Any:
-    stripped = text.strip()
-    if stripped[:1] not in {"{", "["}:
-        return text
-    try:
-        return json.loads(stripped, parse_float=_Number, parse_int=_Number, parse_constant=_Number)
-    except (ValueError, RecursionError):
-        return text
-
-
 def _result_of(text: str) -> _Leaves:
     """What a result says: the scalars of an object with the keys they stand under, or what a text says."""
     read = _Leaves()
-    decoded = _decoded(text)
+    decoded = decode(text)
     if isinstance(decoded, dict | list):
         read.walk(decoded, "", 0, 0)
         read.facts = _alike(read.facts[:MAX_LEAVES])
@@ -393,7 +369,7 @@ class _Leaves:
         text = clean(str(value)[:MAX_TEXT])
         if not text:
             return
-        if isinstance(value, _Number):
+        if isinstance(value, Number):
             # Amounts and measures, however many digits they have: an identifier of digits only is a string in most JSON.
             text = text[:MAX_VALUE]
             weight = min(DIGITS, weight_of(text)) * (0.5 if len(text) < 4 else 1.0)
@@ -431,6 +407,10 @@ def _text_facts(text: str, *, said: bool) -> Iterator[Fact]:
     if table is not None:
         yield from _rows(*table)
         return
+    listing = None if said else listing_of(text)
+    if listing is not None:
+        yield from _listed(listing)
+        text = listing.before
     counter = counting(1)
     block, keys = 0, set[str]()
     sentences = sentences_of(text)
@@ -450,6 +430,14 @@ def _text_facts(text: str, *, said: bool) -> Iterator[Fact]:
                 keys.clear()
             weight = prose_weight(sentence) * rare + error
             yield Fact("", sentence, next(counter), weight, prose=True, firm=error > 0)
+
+
+def _listed(listing: Listing) -> Iterator[Fact]:
+    """Give a listing's places, lines and definitions: none of its source."""
+    if listing.lines:
+        yield Fact("lines", listing.lines, 0, LINES)
+    for key, values in (("", listing.places), ("defines", listing.names)):
+        yield from (Fact(key, value[:MAX_VALUE], 0, DEFINES) for value in values)
 
 
 def _is_pair(pair: re.Match[str], sentence: str) -> bool:

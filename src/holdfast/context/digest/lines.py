@@ -10,7 +10,8 @@ import msgspec
 
 from holdfast.context.values import cost_of
 
-Kind = Literal["call", "user", "assistant", "other"]
+Kind = Literal["call", "user", "assistant", "conclusion", "other"]
+"""What a source is. A conclusion is what the assistant said when its calls were done."""
 
 
 class Fact(msgspec.Struct, array_like=True, gc=False):
@@ -36,6 +37,8 @@ class Fact(msgspec.Struct, array_like=True, gc=False):
     """Told by an earlier source already, which is where it is looked for first."""
     cost: float = 4.0
     """About how many tokens it takes; see `priced`."""
+    bundle: int = 0
+    """Number of the parallel lists in its line that it belongs to: they are shown whole or not at all. 0: to none."""
 
 
 class Line(msgspec.Struct, array_like=True, gc=False):

@@ -4,22 +4,48 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
 
 from holdfast.context.cut import Count
 from holdfast.context.digest.choosing import Choice, Chosen
 from holdfast.context.digest.lines import Fact, Line
+from holdfast.context.escaping import escape_inline
 from holdfast.context.values import COLONS
 
 TRIES, NEARLY = 9, 0.02
 """Pages that are tried, and the part of the room that may be left when no more are: single facts fill that, too."""
 SMALLER = 12
 """Facts that are tried behind the first one that does not fit."""
+_JOINT: Final = "\x1f"
+"""Parts a label of our own from what was said, within a fact: no fact holds it otherwise, since it counts as white space."""
+ANSWER: Final = f" {_JOINT}→ {{handle}}{_JOINT}: {{text}}"
+"""How an answer follows its question within a fact."""
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """What stands around the lines of a page."""
+
+    header: str = ""
+    closing: str = ""
+    marker: str = ""
+    """The session's, which no line holds; see `holdfast.context.escaping`."""
+
+    def size(self, count: Count) -> int:
+        """Tokens, nearly: where lines meet, a tokenizer may join what is counted apart."""
+        return count.text(self.header) + count.text(self.closing)
+
+    def around(self, text: str) -> str:
+        """Put it around the lines."""
+        return f"{self.header}{text}{self.closing}"
 
 
 class _Page:
     """Chosen facts as text, and about how many tokens it takes: counted line by line, each text once."""
 
-    def __init__(self, count: Count) -> None:
+    def __init__(self, count: Count, marker: str) -> None:
+        self._marker = marker
         self._facts: dict[int, list[Fact]] = {}
         self._lines: dict[int, Line] = {}
         self._count = count
@@ -28,7 +54,7 @@ class _Page:
 
     def holding(self, chosen: Iterable[Chosen]) -> _Page:
         """A page of these facts that knows what has been counted."""
-        page = _Page(self._count)
+        page = _Page(self._count, self._marker)
         page._tokens, page._texts = self._tokens, self._texts
         facts, lines = page._facts, page._lines
         for line, fact in chosen:
@@ -80,21 +106,21 @@ class _Page:
         key = (id(line), len(facts), id(facts[-1]))
         text = self._texts.get(key)
         if text is None:
-            text = self._texts[key] = _line_text(line, {id(fact) for fact in facts})
+            text = self._texts[key] = _line_text(line, {id(fact) for fact in facts}, self._marker)
         return text
 
 
-def longest(header: str, choice: Choice, tokens: int, count: Count) -> str:
-    """The text of the most facts, best first, that fits in `tokens` tokens behind `header`; empty where none does.
+def longest(frame: Frame, choice: Choice, tokens: int, count: Count) -> str:
+    """The text of the most facts, best first, that fits in `tokens` tokens with `frame`; empty where none does.
 
     How many that are is found by correcting the estimate of what they cost.
     """
-    room = tokens - count.text(header)
-    low, high, ratio, best = 0, 0, 1.0, _Page(count)
+    room = tokens - frame.size(count)
+    low, high, ratio, best = 0, 0, 1.0, _Page(count, frame.marker)
     for _ in range(TRIES):
         choice.reach(room / ratio)
         at = max(bisect_right(choice.costs, room / ratio), low + 1)
-        at = min(at, high - 1 if high else len(choice.order))
+        at = _whole(choice.order, min(at, high - 1 if high else len(choice.order)))
         if at <= low:
             break
         page = best.holding(choice.order[:at])
@@ -107,41 +133,63 @@ def longest(header: str, choice: Choice, tokens: int, count: Count) -> str:
         if room - size <= room * NEARLY:
             break
     choice.take(low + SMALLER - len(choice.order))
-    return _fitting(header, best, _filled(best, choice, low, room), tokens, count)
+    return _fitting(frame, best, _filled(best, choice, low, room), tokens, count)
+
+
+def _whole(order: list[Chosen], at: int) -> int:
+    """Return the length of the longest beginning of at most `at` facts that ends with no part of a bundle."""
+    while 0 < at < len(order) and order[at][1].bundle:
+        (line, fact), (before, other) = order[at], order[at - 1]
+        if before is not line or other.bundle != fact.bundle:
+            break
+        at -= 1
+    return at
 
 
 def _filled(page: _Page, choice: Choice, at: int, room: int) -> list[Chosen]:
     """The first `at` facts, and of the next ones those that still fit."""
     told, free = choice.order[:at], room - page.size()
-    headless: set[tuple[int, int]] = set()
+    headless, without_outcome = set[tuple[int, int]](), set[int]()
     for line, fact in choice.order[at : at + SMALLER]:
         row = (id(line), fact.group)
-        if row in headless:
+        if row in headless or id(line) in without_outcome or fact.bundle:
             continue
         if (more := page.more(line, fact)) <= free:
             free -= more
             page.add(line, fact)
             told.append((line, fact))
+        elif fact.firm and line.kind == "call":
+            # Arguments without the error of their call would read as if it had been done.
+            without_outcome.add(id(line))
         elif fact.group:
             # What names a row comes first: without it the rest of the row says nothing.
             headless.add(row)
     return told
 
 
-def _fitting(header: str, page: _Page, told: list[Chosen], tokens: int, count: Count) -> str:
+def _fitting(frame: Frame, page: _Page, told: list[Chosen], tokens: int, count: Count) -> str:
     """The text of a page that holds `told`, without the last of it while the whole is longer than its lines were."""
     while told:
-        text = header + page.text()
+        text = frame.around(page.text())
         if count.text(text) <= tokens:
             return text
-        told = told[:-1]
+        (line, last), told = told[-1], told[:-1]
+        if last.bundle:
+            told = [one for one in told if one[0] is not line or one[1].bundle != last.bundle]
         page = page.holding(told)
     return ""
 
 
-def _line_text(line: Line, chosen: set[int]) -> str:
+def _line_text(line: Line, chosen: set[int], marker: str) -> str:
+    """A line with everything in it inert but its own label."""
     if line.kind != "call":
-        return f"{line.handle}: {_sentences(line, chosen)}"
+        label, *parts = _sentences(line, chosen).split(_JOINT)
+        told = [escape_inline(part, marker) if at % 2 else part for at, part in enumerate(parts)]
+        return f"{line.handle}: {escape_inline(label, marker)}{''.join(told)}"
+    return escape_inline(_call_text(line, chosen), marker)
+
+
+def _call_text(line: Line, chosen: set[int]) -> str:
     groups: dict[int, list[Fact]] = {}
     for fact in line.facts:
         if id(fact) in chosen:

@@ -7,19 +7,27 @@ make than all that is done with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from math import log
 
 from holdfast.context.digest.lines import Fact, Line
-from holdfast.context.values import MAX_KEY, QUESTION
+from holdfast.context.values import MAX_KEY, QUESTION, pieces_of
 
-USER_SHARE = 0.2
-"""Part of the text that is the user's own words, while there are some. By estimate, which is short of the count: what
-comes out is about a fifth."""
+USER_SHARE, PEOPLE = 0.2, 0.75
+"""Part of the text that is what people said and what was concluded, while there is some, where nearly all of the pool is what
+tools returned; and how much larger it is where tools returned nothing. By estimate, which is short of the count."""
 HALF_LIFE = 24
 """Messages after which a fact that nobody used again counts half, down to `OLD`."""
 OLD = 0.7
+MATTER_HALF_LIFE, OLD_MATTER = 60, 0.07
+"""The same on a longer scale: a session goes on to other matters, and the facts of the first would crowd out the last."""
+SAID_FADES = 0.4
+"""How strongly the longer scale counts for what people said: an instruction of the first hour still holds."""
+LISTING = 3
+"""Values of one source that one message may say together and still talk about each of them; more are a listing."""
 SAID_AGAIN = 0.7
 """What each time that a value was said adds to its worth, up to four times."""
 ASKED = 2.2
@@ -38,27 +46,47 @@ STATEMENT = 2
 """Sentences up to which the end of it is no phrase of politeness."""
 ROW_NAME = 2.0
 """Weight from which a value can name its row."""
+NAMED, NAMED_ROWS, NEAR = 2.0, 4, 0.6
+"""What an identifier of a row is worth more when the user just named the row by its values; the most rows that are named at
+once; and the part of the best row's match that another one needs."""
+NAMING = 2
+"""Newest messages of the user that left in which values name rows."""
 POWER = 0.7
 """How strongly cost counts against worth."""
-BASE = {"call": 2.0, "user": 2.5, "assistant": 0.7, "other": 1.5}
+BASE = {"call": 2.0, "user": 2.5, "assistant": 0.7, "conclusion": 4.0, "other": 1.5}
 
+ROOMY = 640.0
+"""Tokens of a text from which a conclusion counts in full: a smaller one is for what the next call needs."""
+_ENDING = re.compile(r"(?:[_\s.-]?(?:id|Id|ID)s?|(?<=[^s])s)$")
 _USED = tuple(1 + SAID_AGAIN * times for times in range(5))
+
+
+SAID = ("user", "conclusion")
+"""Sources that have the share of what people said."""
+
+
+def share_of(lines: list[Line]) -> float:
+    """Return the part of a text that belongs to what people said: it follows the conversation, the less tools return the larger."""
+    said = sum([fact.cost for line in lines if line.kind != "call" for fact in line.facts])
+    called = sum([fact.cost for line in lines if line.kind == "call" for fact in line.facts])
+    return USER_SHARE + PEOPLE * (said / max(1.0, said + called)) ** 2
 
 
 class Source:
     """A line on its way into the text."""
 
-    __slots__ = ("cost", "crowd", "end", "line", "marks", "names", "opened", "outcome", "start", "user")
+    __slots__ = ("cost", "crowd", "end", "line", "marks", "names", "opened", "outcome", "said", "start", "user")
 
     def __init__(self, line: Line, start: int, end: int) -> None:
         self.line = line
-        self.user = line.kind == "user"
+        self.user = line.kind in SAID
         self.cost = line.cost
         self.names = [name.casefold() for name in line.names]
         self.marks: set[str | int] = {start, *self.names}
         self.start = start
         self.end = end
         self.opened = False
+        self.said = 0
         self.outcome = -1
         """The fact that says what came of it, told whenever anything else is: arguments alone read as if it had been done."""
         self.crowd: dict[str, int] = {}
@@ -67,9 +95,10 @@ class Source:
 class Row:
     """The facts of one object in a source."""
 
-    __slots__ = ("last", "lead", "numbers", "told")
+    __slots__ = ("last", "lead", "named", "numbers", "told")
 
     def __init__(self) -> None:
+        self.named = False
         self.numbers: list[int] = []
         self.last = -1
         self.lead = -1
@@ -88,14 +117,25 @@ class Weighed:
         asked: names of arguments that calls had.
         said: words that are talked about now, with the place where they stand last.
         parts: by place, what is sent of a unit that is cut: it needs no telling.
+        naming: pieces of words of the user's newest messages that are sent.
+        room: tokens of the text.
     """
 
     def __init__(
-        self, lines: list[Line], asked: AbstractSet[str], said: Mapping[str, int], parts: Mapping[int, str]
+        self,
+        lines: list[Line],
+        asked: AbstractSet[str],
+        said: Mapping[str, int],
+        parts: Mapping[int, str],
+        *,
+        naming: AbstractSet[str] = frozenset(),
+        room: float = ROOMY,
     ) -> None:
         self.facts: list[Fact] = []
         self.worths: list[float] = []
         self.lasts: list[int] = []
+        self.listed: list[bool] = []
+        self.bundles: dict[int, list[int]] = {}
         self.rows: list[Row] = []
         self.sources: list[Source] = []
         """By number of fact, like all the others."""
@@ -104,10 +144,12 @@ class Weighed:
         self._now = max([line.seq for line in lines] + list(said.values()), default=0)
         self.named = {name.casefold() for line in lines for name in line.names}
         proposal = _proposal(lines)
+        self._concluded = min(1.0, room / ROOMY) ** 2
+        self._naming = naming | _pieces_said(lines)
         for line in lines:
             facts = _untold(line)
             if line.seq in parts:
-                facts = [fact for fact in facts if fact.value not in parts[line.seq]]
+                facts = [fact for fact in facts if fact.bundle or fact.value not in parts[line.seq]]
             if facts:
                 self._admit(line, facts, proposal)
 
@@ -117,25 +159,42 @@ class Weighed:
         source = Source(line, start, start + len(facts))
         self.sources += [source] * len(facts)
         if line.kind == "call":
+            bundles: dict[int, list[int]] = {}
+            for at, fact in enumerate(facts, start):
+                if fact.bundle:
+                    self.bundles[at] = bundles.setdefault(fact.bundle, [])
+                    self.bundles[at].append(at)
             if line.given:
                 source.outcome = next((at for at, fact in enumerate(facts, start) if _is_outcome(fact, line.given)), -1)
+                source.outcome = self._head(source.outcome)
             self._weigh_call(line, facts, start)
             return
         base = BASE[line.kind] * (PROPOSED if line is proposal else 1.0)
+        base *= self._concluded if line.kind == "conclusion" else 1.0
         focus = max(line.last, line.seq)
         self.rows += [_NO_ROW] * len(facts)
         self.lasts += [fact.last for fact in facts]
-        self.worths += [fact.weight * base * self._use(fact, fact.last, focus) for fact in facts]
+        self.listed += [False] * len(facts)
+        said = line.kind in SAID
+        self.worths += [fact.weight * base * self._use(fact, fact.last, focus, said=said) for fact in facts]
         if line is proposal and (len(line.facts) <= STATEMENT or line.facts[-1].value.endswith(QUESTION)):
             self.worths[-1] *= max(1.0, OPEN / facts[-1].weight)
+
+    def _head(self, number: int) -> int:
+        """Return the fact that is taken in place of one of a bundle: the first."""
+        return self.bundles[number][0] if number in self.bundles else number
 
     def _weigh_call(self, line: Line, facts: list[Fact], start: int) -> None:
         rows, many = self._enter_rows(facts, start)
         focus = max(line.last, line.seq, *[self._said.get(name.casefold(), -1) for name in line.names])
-        base = BASE["call"]
         for number, fact in enumerate(facts, start):
             last, of_row = self.lasts[number], self.rows[number].last
+            if self.listed[number]:
+                last = of_row = -1
+            base = BASE["call"] * (NAMED if self.rows[number].named and fact.weight >= ROW_NAME else 1.0)
             worth = fact.weight * base * self._use(fact, last, max(of_row, focus))
+            if fact.group and not fact.key:
+                worth *= self._asking[line.list_of(fact.group)]
             if fact.again:
                 worth *= AGAIN
             if last < 0 and of_row < 0 and fact.key and many[fact.key] > 1:
@@ -143,7 +202,7 @@ class Weighed:
             self.worths.append(worth)
         for group, row in rows.items():
             if group and len(row.numbers) > 1:
-                row.lead = self._lead(row.numbers)
+                row.lead = self._head(self._lead(row.numbers))
         if 0 in rows and len(many) < len(facts):
             self._weigh_lists(rows[0].numbers, many)
 
@@ -165,7 +224,32 @@ class Weighed:
             self.rows.append(row)
             self.lasts.append(last)
             many[fact.key] = many.get(fact.key, 0) + 1
+        if len(rows) > NAMED_ROWS // 2:
+            for row in _named(rows, self.facts, self._naming):
+                row.named, row.last = True, self._now
+        self._note_listings(facts, start)
         return rows, many
+
+    def _note_listings(self, facts: list[Fact], start: int) -> None:
+        """Note which facts are talked about in a listing only: whoever reads out ten rows talks about none of them."""
+        said: dict[tuple[str, int], int] = {}
+        lasts, rows = self.lasts, self.rows
+        places = [
+            ("", -1)
+            if rows[number].named
+            else ("", rows[number].last)
+            if fact.group and rows[number].last >= 0
+            else (fact.key, lasts[number])
+            for number, fact in enumerate(facts, start)
+        ]
+        counted: set[tuple[str, int, int]] = set()
+        for place, fact in zip(places, facts, strict=True):
+            if place[1] >= 0:
+                once = (*place, fact.group if not place[0] else id(fact))
+                if once not in counted:
+                    counted.add(once)
+                    said[place] = said.get(place, 0) + 1
+        self.listed += [said.get(place, 0) > LISTING for place in places]
 
     def _lead(self, numbers: list[int]) -> int:
         """The fact that names a row: by its form, else what stands first and is no sentence. Values of one list have none."""
@@ -191,12 +275,14 @@ class Weighed:
                 self.worths[number] *= LISTED if fact.key in begun else 1.0
                 self.worths[number] *= DONE if fact.value.casefold() in self.named else 1.0
 
-    def _use(self, fact: Fact, last: int, focus: int) -> float:
+    def _use(self, fact: Fact, last: int, focus: int, *, said: bool = False) -> float:
         """More for what was said again, for what calls ask for, and for what was talked about lately."""
         used = fact.used + (last > fact.last)
-        return self._asking[fact.key] * _USED[min(4, used)] * _lately(self._now - max(focus, last))
+        return self._asking[fact.key] * _USED[min(4, used)] * _lately(self._now - max(focus, last), said=said)
 
 
+FAIR = 0.1
+"""Part of the pool that one source may take before all others have had theirs."""
 _Ranked = tuple[float, int, float, bool, Fact]
 """A fact with what it is worth for its cost, negated, so that the best sort first; a number, so that facts are never
 compared; what it costs, and whether it is the user's."""
@@ -217,16 +303,35 @@ def likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> s
             _rank_said(line, now, asking, ranked)
     ranked.sort()
     kept: set[int] = set()
-    spent, room = [0.0, 0.0], (limit * (1 - USER_SHARE), limit * USER_SHARE)
-    for _, _, cost, user, fact in ranked:
-        spent[user] += cost
-        if spent[user] <= room[user]:
+    share = share_of(lines)
+    spent, room = [0.0, 0.0], (limit * (1 - share), limit * share)
+    source = {id(fact): at for at, line in enumerate(lines) for fact in line.facts}
+    taken = [0.0] * len(lines)
+    waiting: list[_Ranked] = []
+    # First each source within its fair share of its side's room, then what is left to whichever is worth most.
+    for fair in (FAIR * limit, limit):
+        for one in ranked:
+            _, _, cost, user, fact = one
+            at = source[id(fact)]
+            if taken[at] + cost <= fair and spent[user] + cost <= room[user]:
+                spent[user] += cost
+                taken[at] += cost
+                kept.add(id(fact))
+            else:
+                waiting.append(one)
+        ranked, waiting = waiting, []
+    # What one side does not use, the other has.
+    left = limit - sum(spent)
+    for _, _, cost, _, fact in ranked:
+        if cost <= left:
+            left -= cost
             kept.add(id(fact))
     return kept
 
 
 def _rank_said(line: Line, now: int, asking: _Asking, ranked: list[_Ranked]) -> None:
-    base, user = -BASE[line.kind] * _lately(now - max(line.last, line.seq)), line.kind == "user"
+    user = line.kind in SAID
+    base = -BASE[line.kind] * _lately(now - max(line.last, line.seq), said=user)
     for fact in line.facts:
         cost = line.cost / len(line.facts) + fact.cost
         worth = base * fact.weight * asking[fact.key] * _USED[min(fact.used, 4)]
@@ -253,6 +358,33 @@ def _rank_call(line: Line, now: int, asking: _Asking, ranked: list[_Ranked]) -> 
         ranked.append((worth / cost**POWER, len(ranked), cost, False, fact))
 
 
+def _pieces_said(lines: list[Line]) -> set[str]:
+    """The pieces of words that the newest of the user's messages in the pool have."""
+    users = [line for line in lines if line.kind == "user"][-NAMING:]
+    return {piece for line in users for fact in line.facts for piece in pieces_of(fact.value)}
+
+
+def _named(rows: Mapping[int, Row], facts: Sequence[Fact], naming: AbstractSet[str]) -> list[Row]:
+    """The rows of a source that the user named: what was said is what few of them have."""
+    if not naming:
+        return []
+    holders: dict[tuple[str, str], list[int]] = {}
+    for group, row in rows.items():
+        if group:
+            for number in row.numbers:
+                fact = facts[number]
+                if fact.key and not fact.prose and (pieces := pieces_of(fact.value)) and pieces <= naming:
+                    holders.setdefault((fact.key, fact.value), []).append(group)
+    matches: dict[int, float] = {}
+    many = len(rows)
+    for groups in holders.values():
+        for group in groups:
+            matches[group] = matches.get(group, 0.0) + log(many / len(groups))
+    least = NEAR * max(matches.values(), default=0.0)
+    found = [rows[group] for group, match in matches.items() if match >= max(least, 0.5)]
+    return found if len(found) <= NAMED_ROWS else []
+
+
 def _is_outcome(fact: Fact, given: int) -> bool:
     return fact.firm and not 0 < fact.group <= given
 
@@ -260,29 +392,39 @@ def _is_outcome(fact: Fact, given: int) -> bool:
 def _untold(line: Line) -> list[Fact]:
     """The facts of a line that its handle does not tell already."""
     names = line.names
-    return [fact for fact in line.facts if fact.value not in names or fact.was is not None] if names else line.facts
+    if not names:
+        return line.facts
+    return [fact for fact in line.facts if fact.value not in names or fact.was is not None or fact.bundle]
 
 
 class _Asking(dict[str, float]):
     """By key, what a value is worth more because calls ask for such values."""
 
     def __init__(self, asked: AbstractSet[str]) -> None:
-        self._asked = asked
+        self._asked = set(map(_stem, asked))
         self[""] = 1.0
 
     def __missing__(self, key: str) -> float:
-        factor = self[key] = ASKED if key.rpartition(".")[2] in self._asked else 1.0
+        factor = self[key] = ASKED if _stem(key.rpartition(".")[2]) in self._asked else 1.0
         return factor
 
 
+@lru_cache(maxsize=2_048)
+def _stem(key: str) -> str:
+    """What a key is of, whether of one or of several: `orders`, `order_id` and `orderIds` are of `order`."""
+    return _ENDING.sub("", key).lower()
+
+
 @lru_cache(maxsize=4_096)
-def _lately(age: int) -> float:
-    """More for what was talked about in the last messages."""
-    return float(OLD + (1 - OLD) * 0.5 ** (age / HALF_LIFE))
+def _lately(age: int, *, said: bool = False) -> float:
+    """More for what was talked about in the last messages; what people said loses less as the session goes on."""
+    recent = OLD + (1 - OLD) * 0.5 ** (age / HALF_LIFE)
+    matter = OLD_MATTER + (1 - OLD_MATTER) * 0.5 ** (age / MATTER_HALF_LIFE)
+    return float(recent * (matter**SAID_FADES if said else matter))
 
 
 def _proposal(lines: list[Line]) -> Line | None:
     """What the assistant said last, unless the user has said something since that left, too."""
-    said = [line for line in lines if line.kind in ("user", "assistant")]
+    said = [line for line in lines if line.kind in ("user", "assistant", "conclusion")]
     newest = max(said, key=lambda line: line.seq, default=None)
-    return newest if newest is not None and newest.kind == "assistant" else None
+    return newest if newest is not None and newest.kind != "user" else None

@@ -8,6 +8,7 @@ by what they send, and a content is looked for in the session of the message alo
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import msgspec
 from holdfast.domain.images import Picture, picture_of
 from holdfast.domain.medium import KINDS, Held, Kind, apart, medium, replaced
 from holdfast.domain.messages import Message, Part
+from holdfast.limits import VIDEO_FRAMES
 
 _TAKES: dict[Kind, str] = {"image": "images", "audio": "audio", "video": "videos", "file": "files"}
 _URL_CHARS = 200
@@ -115,7 +117,41 @@ def seen(message: Message, inputs: Collection[str] | None) -> Message:
     """`message` as a model sees it that takes `inputs`: other media are a text that says what is there. None: it takes all."""
     if inputs is None:
         return message
+    if "image" in inputs and "video" not in inputs:
+        message = _with_frames(message)
     return _changed(message, lambda part: _seen(part, inputs))
+
+
+def _with_frames(message: Message) -> Message:
+    """Return `message` with videos that came as frames (mistral.rs) as images, `VIDEO_FRAMES` of each at most."""
+    content = message.content
+    if not isinstance(content, tuple) or not any(frames_of(part) for part in content):
+        return message
+    return message.evolve(content=tuple(made for part in content for made in _frames(part)))
+
+
+def frames_of(part: Part) -> Sequence[Any]:
+    """Return the frames of a video that came as pictures; empty for any other part."""
+    frames = part.extra.get("frames") if part.type == "video" else None
+    return frames if isinstance(frames, list) and all(isinstance(frame, str) for frame in frames) else ()
+
+
+def _frames(part: Part) -> Iterable[Part]:
+    frames = frames_of(part)
+    if not frames:
+        return (part,)
+    step = max(1, math.ceil(len(frames) / VIDEO_FRAMES))
+    chosen = range(0, len(frames), step)
+    held = {one.path: one for one in part.held}
+    told = Part("text", f"[video: {len(frames)} frames, of which {len(chosen)} follow as images]")
+    return (told, *(_frame(frames[at], held.get(("frames", at))) for at in chosen))
+
+
+def _frame(text: str, held: Held | None) -> Part:
+    """Return a frame as an image part; mistral.rs writes frames as PNG in base64."""
+    url = text if text.startswith("data:") else f"data:image/png;base64,{text}"
+    moved_ = () if held is None else (msgspec.structs.replace(held, path=("image_url", "url")),)
+    return Part("image_url", None, {"image_url": {"url": url}}, moved_)
 
 
 def _seen(part: Part, inputs: Collection[str]) -> Part:

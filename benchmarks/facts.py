@@ -1,0 +1,89 @@
+"""A step of the frontier with and without standing facts, by length of the session: it must not grow with the log."""
+
+from __future__ import annotations
+
+from benchmarks.lengths import Cell, by_length
+from benchmarks.run import Run
+from benchmarks.tables import Table
+from benchmarks.timing import Block, clock, in_turn, told
+from holdfast.context import standing_facts, statements
+from holdfast.context.policies import policy
+from holdfast.context.settings import ContextSettings
+from holdfast.context.standing_facts import CANDIDATES, decode_candidates
+from holdfast.context.view import FoldedView
+from holdfast.context.window import Room
+from holdfast.domain.log import extend
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, NewEntry, Tail
+from holdfast.tokens import STORED
+
+LENGTHS = (100, 10_000, 100_000)
+BUDGET = 4_000
+STEPS = 3
+"""Steps that one block measures."""
+_SAID = (
+    "Well, that went on for a while. I prefer berth {} to all others, because it is {} feet longer.",
+    "Good to know. Please never call me before {} in the morning, I sleep with the window open.",
+    "The limit for the trip number {} is now 900 a month. We decided to go by train, since it is cheaper.",
+    "And what does the tide table number {} say about the harbour on that day?",
+)
+
+
+async def measure(run: Run) -> list[Table]:
+    """`digest` with facts and without."""
+    found: Cell = {}
+    for length in run.lengths(LENGTHS):
+        told(f"facts: {length:,} messages")
+        entries = _log(length + 2_000)
+        blocks = {
+            f"digest, facts {'on' if facts else 'off'}": _steps(entries, length, facts=facts) for facts in (True, False)
+        }
+        for name, samples in (await in_turn(blocks, rounds=run.rounds, limit=run.limit)).items():
+            found[name, BUDGET, length] = samples
+    return [
+        by_length(
+            "facts_step",
+            f"A step of the frontier at {BUDGET:,} tokens: median by messages of the session",
+            found,
+            base="digest, facts off",
+            notes=(
+                f"Every other message is the user's, three of four state something; {CANDIDATES} candidates are remembered.",
+                "Caches of analysed messages are emptied before each step: the most that it costs.",
+            ),
+        )
+    ]
+
+
+def _log(length: int) -> list[Entry]:
+    messages = [
+        Message(role="user", content=_SAID[at // 2 % len(_SAID)].format(at, at % 50))
+        if at % 2 == 0
+        else Message(role="assistant", content=f"Berth {at} is free until Friday. {'The water is calm there. ' * 8}")
+        for at in range(length)
+    ]
+    return extend(Tail(), [NewEntry(message=one, tokens=STORED.message(one), timestamp=0) for one in messages])[0]
+
+
+def _steps(entries: list[Entry], length: int, *, facts: bool) -> Block:
+    made, room = policy(ContextSettings("digest", {"budget": BUDGET, "facts": facts})), Room(BUDGET, STORED)
+    state = FoldedView(made, room, None, (), entries[:length]).state()
+    kept = [entries[seq] for seq in state.keep]
+    if facts and length > LENGTHS[0]:
+        assert len(decode_candidates(bytes(state.candidates)).statements) == CANDIDATES
+
+    async def block() -> list[float]:
+        view, seconds = FoldedView(made, room, state, kept, entries[state.frontier : length]), list[float]()
+        for entry in entries[length:]:
+            before = view.frontier
+            statements._analyse.cache_clear()  # noqa: SLF001
+            standing_facts._topics.cache_clear()  # noqa: SLF001
+            started = clock()
+            view.extend([entry])
+            taken = clock() - started
+            if view.frontier != before:
+                seconds.append(taken)
+            if len(seconds) == STEPS:
+                break
+        return seconds
+
+    return block

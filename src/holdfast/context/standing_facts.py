@@ -1,0 +1,302 @@
+"""Standing facts: what the user said earlier that still holds, in the user's own words, before the digest. Made without a model. Pure.
+
+As messages of the user leave the verbatim part of a prompt, their statements (`holdfast.context.statements`) become candidates. Those that
+promise the most for their tokens are sent, each verbatim, in the order of the log. The block changes only when more has left, and a step costs
+what has left and the candidates, never what the session holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.context.cues import cues_of, spoken_language
+from holdfast.context.cut import Count
+from holdfast.context.escaping import END, escape_inline, tag
+from holdfast.context.statements import Statement, statements_of, values_in
+from holdfast.context.units import Unit
+from holdfast.context.window import Compaction, Window
+from holdfast.domain.fact_choices import Choice, choices_of
+from holdfast.domain.messages import Message
+from holdfast.limits import FACT_DROPS, FACT_PINS
+from holdfast.recall.terms import terms_of
+
+HEADER: Final = "[Earlier statements of the user{tag}; the system prompt and newer messages take precedence]"
+SHARE: Final = 0.25
+MOST: Final = 2_000
+"""The part of the room that the block may take, and its tokens, at most."""
+LEAST_ROOM: Final = 768
+"""Tokens of a room below which there is no block: its heading would take half of it, and the digest has what people said."""
+CANDIDATES: Final = 500
+"""Most statements that are remembered; the least promising leave first."""
+_KEPT: Final[Mapping[Choice | None, int]] = {None: CANDIDATES, "pinned": FACT_PINS, "dropped": FACT_DROPS}
+LEAST: Final = 0.03
+"""Probability of being worth keeping below which a statement is not sent, however much room there is."""
+POWER: Final = 0.6
+"""How strongly cost counts against promise."""
+RARE: Final = 3
+"""Statements up to which a word that they share says that they are about the same thing."""
+EARLIER: Final = " (earlier: {text})"
+"""How a statement follows the one that corrects it: never alone."""
+
+
+class Candidates(msgspec.Struct, array_like=True):
+    """Every statement that may still be sent."""
+
+    statements: list[Statement]
+    chosen: list[tuple[int, int]]
+    """Those in the block, by message and place in it."""
+
+
+class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A statement of the user, and whether the prompt has it."""
+
+    id: str
+    """`message.sentence`, within its session."""
+    seq: int
+    """Of its message."""
+    text: str
+    at: int
+    """When its message was written, milliseconds since the epoch."""
+    source: Literal["block", "message"] | None
+    """Where the prompt has it: in the block of standing facts, or in its message, which is still sent; None: in neither."""
+    pinned: bool
+    dropped: bool
+    corrected_by: str | None
+    """Id of the later statement that corrects it."""
+
+    @property
+    def in_prompt(self) -> bool:
+        """True if the prompt has it, in the block or in its message."""
+        return self.source is not None
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Candidates)
+
+
+def decode_candidates(saved: bytes) -> Candidates:
+    """Return the candidates as they were saved."""
+    return _decoder.decode(saved)
+
+
+def limit_of(room: int) -> int:
+    """Return the most tokens that the block may take of a room of so many."""
+    return min(MOST, int(SHARE * room)) if room >= LEAST_ROOM else 0
+
+
+def reserve_for_facts(window: Window) -> int:
+    """Return about how many tokens the block will take after a step, whatever leaves in it."""
+    limit = limit_of(window.room.tokens)
+    if not limit:
+        return 0
+    statements = (*decode_candidates(window.candidates).statements, *_stated_in(window.units))
+    costs = {_position(one): one.cost for one in statements if _is_worth_it(one)}
+    overhead = 2 * len(HEADER) // 5
+    return min(limit, int(sum(costs.values()) + overhead)) if costs else 0
+
+
+def lay_facts(window: Window, room: int) -> Window:
+    """Return the window with the statements of what has left in its block; the same one if nothing changes.
+
+    Args:
+        window: what has left is in `left`.
+        room: tokens that the block may take, besides its own limit.
+    """
+    limit = max(0, min(limit_of(window.room.tokens), room))
+    known = decode_candidates(window.candidates)
+    new = [*_stated_in(window.left)]
+    if not new and (window.facts is None or window.facts.tokens <= limit):
+        return window
+    merged = {_position(one): one for one in (*known.statements, *new)}
+    statements = sorted(_most_promising(merged.values()), key=_position)
+    block, chosen = _compose(statements, limit, window.room.count, window.room.marker)
+    saved = _encoder.encode(Candidates(statements, [_position(one) for one in chosen]))
+    return window.with_facts(block, saved)
+
+
+def facts_of(window: Window) -> list[Fact]:
+    """Return the candidates of what has left, and the statements of the messages that are still sent, in the order of the log.
+
+    A digest or a summary may repeat words of a statement; that does not count as being in the prompt.
+    """
+    known = decode_candidates(window.candidates)
+    places: dict[tuple[int, int], Literal["block", "message"]] = {}
+    if window.facts is not None:
+        places.update(dict.fromkeys(known.chosen, "block"))
+    sent = {seq: " ".join(cut.message.text.split()) for seq, cut in window.cuts.items() if not cut.whole}
+    verbatim = [*_stated_in((*window.head, *window.units))]
+    for one in verbatim:
+        if one.seq not in sent or one.text in sent[one.seq]:
+            places[_position(one)] = "message"
+    merged = {_position(one): one for one in (*known.statements, *verbatim)}
+    statements = [merged[position] for position in sorted(merged)]
+    corrected = _corrections(statements)
+    return [
+        Fact(
+            id=one.id,
+            seq=one.seq,
+            text=one.text,
+            at=one.at,
+            source=places.get(position),
+            pinned=one.choice == "pinned",
+            dropped=one.choice == "dropped",
+            corrected_by=later.id if (later := corrected.get(position)) else None,
+        )
+        for one in statements
+        for position in (_position(one),)
+    ]
+
+
+def texts_stated(window: Window) -> dict[int, str]:
+    """Return what the block says, by message, and what it leaves out because it was corrected or dropped: the digest need not tell it."""
+    known = decode_candidates(window.candidates)
+    said, corrected = set(known.chosen), _corrections(known.statements)
+    texts: dict[int, str] = {}
+    for one in known.statements:
+        if _position(one) in said or _position(one) in corrected or one.choice == "dropped":
+            texts[one.seq] = f"{texts[one.seq]} {one.text}" if one.seq in texts else one.text
+    return texts
+
+
+def _stated_in(units: Iterable[Unit]) -> Iterator[Statement]:
+    """Yield the statements of the user's own messages among `units`."""
+    for unit in units:
+        told = unit.told[0] if unit.told else None
+        if unit.asks and not unit.by and not unit.refused and (told is None or not told.heading):
+            entry = unit.entries[0]
+            text, choices = (told or entry).message.text, choices_of(entry.metadata)
+            yield from statements_of(text, unit.first, at=entry.timestamp, choices=choices)
+
+
+def _position(one: Statement) -> tuple[int, int]:
+    return one.seq, one.place
+
+
+def _is_worth_it(one: Statement) -> bool:
+    return one.choice == "pinned" or (one.choice is None and _probability(one) >= LEAST)
+
+
+def _probability(one: Statement) -> float:
+    return 1 / (1 + math.exp(-one.score))
+
+
+def _rank(one: Statement, first: Container[tuple[int, int]] = ()) -> tuple[float, tuple[int, int]]:
+    """Order statements by promise for their cost, after those that are chosen by hand or `first`; of equal ones the newest is first."""
+    seq, place = _position(one)
+    by_hand = one.choice is not None or (seq, place) in first
+    return -math.inf if by_hand else -_probability(one) / one.cost**POWER, (-seq, -place)
+
+
+def _most_promising(statements: Iterable[Statement]) -> list[Statement]:
+    """Keep `CANDIDATES` of them, and those that were chosen by hand; whatever order they come in, the same ones stay."""
+    ranked = sorted(statements, key=_rank)
+    return [one for choice, most in _KEPT.items() for one in [two for two in ranked if two.choice == choice][:most]]
+
+
+# -- what holds no longer ------------------------------------------------------
+
+
+def _corrections(statements: Sequence[Statement]) -> dict[tuple[int, int], Statement]:
+    """Return, for each statement that a later one corrects, that later one. A dropped one does not correct a pinned one."""
+    holders: dict[str, list[Statement]] = {}
+    corrected: dict[tuple[int, int], Statement] = {}
+    frequency = Counter(term for one in statements for term in _topics(one.text))
+    for one in statements:
+        topics = [term for term in _topics(one.text) if frequency[term] <= RARE]
+        if one.corrects:
+            shared = Counter(_position(other) for term in topics for other in holders.get(term, ()))
+            for position, number in shared.items():
+                earlier = next(
+                    other for term in topics for other in holders.get(term, ()) if _position(other) == position
+                )
+                undone = earlier.choice == "pinned" and one.choice == "dropped"
+                if position[0] != one.seq and not undone and (number > 1 or _changes_value(earlier, one)):
+                    corrected[position] = one
+        for term in topics:
+            holders.setdefault(term, []).append(one)
+    return corrected
+
+
+def _changes_value(earlier: Statement, later: Statement) -> bool:
+    """Return True if both state numbers, and other ones."""
+    before, after = values_in(earlier.text), values_in(later.text)
+    return bool(before and after) and set(before) != set(after)
+
+
+@lru_cache(maxsize=2_048)
+def _topics(text: str) -> tuple[str, ...]:
+    """Return the terms that say what a statement is about: no digits, and no days."""
+    untimed = cues_of(spoken_language(text))["time"].sub(" ", text)
+    return tuple(term for term in terms_of(untimed).counts if not any(map(str.isdigit, term)))
+
+
+# -- the block -----------------------------------------------------------------
+
+
+def _compose(
+    statements: Sequence[Statement], limit: int, count: Count, marker: str
+) -> tuple[Compaction | None, list[Statement]]:
+    """Return the block in at most `limit` tokens, and the statements in it; None where none fits."""
+    corrected = _corrections(statements)
+    pinned = _pinned(statements, corrected)
+    room = limit - count.message(Message(role="user", content=_text((), {}, marker)))
+    chosen: dict[tuple[int, int], Statement] = {}
+    worthy = (one for one in statements if one.choice != "dropped" and (_position(one) in pinned or _is_worth_it(one)))
+    for one in sorted(worthy, key=lambda one: _rank(one, pinned)):
+        later = corrected.get(_position(one))
+        if one.cost <= room and (later is None or _position(later) in chosen):
+            chosen[_position(one)] = one
+            room -= int(one.cost)
+    kept = list(chosen.values())
+    while kept:
+        text = _text(kept, corrected, marker)
+        tokens = count.message(Message(role="user", content=text))
+        if tokens <= limit:
+            seqs = [one.seq for one in kept]
+            return Compaction(min(seqs), max(seqs), text, tokens, kind="facts"), kept
+        kept = _without_last(kept, corrected)
+    return None, []
+
+
+def _pinned(statements: Sequence[Statement], corrected: Mapping[tuple[int, int], Statement]) -> set[tuple[int, int]]:
+    """Return the pinned statements, and those that correct one of them: it never appears without its correction."""
+    pinned: set[tuple[int, int]] = set()
+    for one in statements:  # in the order of the log: a correction comes after what it corrects
+        if one.choice == "pinned" or _position(one) in pinned:
+            pinned.add(_position(one))
+            if (later := corrected.get(_position(one))) is not None:
+                pinned.add(_position(later))
+    return pinned
+
+
+def _without_last(kept: list[Statement], corrected: Mapping[tuple[int, int], Statement]) -> list[Statement]:
+    """Leave out the least promising statement, and what stands only because it does."""
+    gone = {_position(kept[-1])}
+    return [
+        one for one in kept[:-1] if (later := corrected.get(_position(one))) is None or _position(later) not in gone
+    ]
+
+
+def _text(kept: Iterable[Statement], corrected: Mapping[tuple[int, int], Statement], marker: str) -> str:
+    """Write statements in the order of the log, a line a message; one that was corrected stands after its correction."""
+    kept = sorted(kept, key=_position)
+    earlier: dict[tuple[int, int], list[str]] = {}
+    for one in kept:
+        if (later := corrected.get(_position(one))) is not None:
+            earlier.setdefault(_position(later), []).append(one.text)
+    lines: dict[int, str] = {}
+    places: dict[int, int] = {}
+    for one in kept:
+        if _position(one) not in corrected:
+            between = " " if places.get(one.seq) == one.place - 1 else " … "
+            before = f"{lines[one.seq]}{between}" if one.seq in lines else ""
+            after = "".join(EARLIER.format(text=text) for text in earlier.get(_position(one), ()))
+            lines[one.seq], places[one.seq] = f"{before}{one.text}{after}", one.place
+    written = [f"- {escape_inline(line, marker)}" for line in lines.values()]
+    return "\n".join((HEADER.format(tag=tag(marker)), *written, END))

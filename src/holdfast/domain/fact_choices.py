@@ -1,0 +1,33 @@
+"""Choices about standing facts: which sentences of a message a caller pinned or dropped, kept in the metadata of its entry.
+
+They belong to the message: they are exported, forked, retired and erased with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, get_args
+
+Choice = Literal["pinned", "dropped"]
+"""A pinned statement comes before all others in the block of standing facts; a dropped one never appears in it."""
+STANDING_FACTS: Final = "standing_facts"
+"""Key of an entry's metadata: choices by the number of the sentence."""
+_PLACE_CHARS: Final = 3
+
+
+def choices_of(metadata: Mapping[str, Any] | None) -> dict[int, Choice]:
+    """Return the choices by the number of the sentence; malformed ones count as none."""
+    given = metadata.get(STANDING_FACTS) if metadata else None
+    if not isinstance(given, Mapping):
+        return {}
+    return {
+        int(place): choice
+        for place, choice in given.items()
+        if isinstance(place, str) and place.isdecimal() and len(place) <= _PLACE_CHARS and choice in get_args(Choice)
+    }
+
+
+def with_choices(metadata: Mapping[str, Any] | None, choices: Mapping[int, Choice]) -> dict[str, Any] | None:
+    """Return `metadata` with these choices in place of its own; None if nothing is left."""
+    rest = {key: value for key, value in (metadata or {}).items() if key != STANDING_FACTS}
+    return {**rest, STANDING_FACTS: {str(place): one for place, one in choices.items()}} if choices else rest or None

@@ -1,0 +1,131 @@
+"""A session's standing facts: listed with what the prompt has of them, pinned, dropped."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.accounting import run_cpu
+from holdfast.agents import Voice
+from holdfast.context.settings import ContextSettings, parse
+from holdfast.context.standing_facts import Fact, facts_of
+from holdfast.context.statements import Statement, statements_of
+from holdfast.domain.fact_choices import Choice, choices_of
+from holdfast.domain.session import SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.errors import FactNotFound, TooLarge
+from holdfast.limits import FACT_DROPS, FACT_PINS, PAGE
+from holdfast.sessions.looking import Look, looked
+from holdfast.stores.base import Store
+from holdfast.stores.checks import check_kind
+
+_ID: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,3})")
+_NEVER: Final = 10**15
+"""Place of no message."""
+_MOST: Final[dict[Choice, int]] = {"pinned": FACT_PINS, "dropped": FACT_DROPS}
+
+
+class SessionFacts:
+    """Standing facts of a session: `await session.facts()` lists them; `pin`, `drop` and `reset` choose.
+
+    A choice holds for every view of the session, from its next prompt on.
+    """
+
+    def __init__(self, engine: Engine, ref: SessionRef, voice: Voice) -> None:
+        self._engine = engine
+        self._ref = ref
+        self._voice = voice
+
+    def __repr__(self) -> str:
+        return f"<facts of session {self._ref.id!r}>"
+
+    async def __call__(self, strategy: str | None = None, **options: Any) -> list[Fact]:
+        """Return the user's statements that the prompt has or may have, in the order of the log.
+
+        Args:
+            strategy: whose prompt; None: the agent's.
+            options: the strategy's keys, for example `budget=8000`.
+
+        Raises:
+            InvalidRequest: an unknown strategy or key.
+            SessionNotFound: no such session.
+            BudgetTooSmall: no legal working set fits.
+        """
+        given = {**({"strategy": strategy} if strategy else {}), **options}
+        settings = parse(given, where="", base=self._voice.context) if given else self._voice.context
+        return await list_facts(self._engine, self._ref, self._voice, settings)
+
+    async def pin(self, fact_id: str) -> None:
+        """Keep a statement in the block, before all others. Raises as `choose` does."""
+        await choose(self._engine.store, self._ref, fact_id, {"pinned": True})
+
+    async def drop(self, fact_id: str) -> None:
+        """Keep a statement out of the block. Raises as `choose` does."""
+        await choose(self._engine.store, self._ref, fact_id, {"dropped": True})
+
+    async def reset(self, fact_id: str) -> None:
+        """Undo `pin` or `drop`. Raises as `choose` does."""
+        await choose(self._engine.store, self._ref, fact_id, {"pinned": False, "dropped": False})
+
+
+async def list_facts(engine: Engine, ref: SessionRef, voice: Voice, settings: ContextSettings) -> list[Fact]:
+    """Return the statements that a view of the session knows; see `SessionFacts`."""
+    found = await looked(engine, ref, Look(voice=voice, settings=settings, touch=False))
+    return await run_cpu(facts_of, found.built.window, long=True)
+
+
+async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Choice, bool]) -> Statement:
+    """Pin or drop a statement of the user, or undo that. Reads the log to hold the limits.
+
+    Args:
+        store: where the session is.
+        ref: which session.
+        fact_id: `message.sentence`, as the list of facts has it.
+        change: True makes that choice, in place of the other one; False undoes it if it was made.
+
+    Returns:
+        The statement with its choice.
+
+    Raises:
+        FactNotFound: no live message of the user has such a statement.
+        TooLarge: as many statements of the session are pinned, or dropped, as may be.
+    """
+    check_kind(fact_id, "fact_id", str, "a text like '4.1'")
+    named = _ID.fullmatch(fact_id)
+    seq, place = (int(part) for part in named.groups()) if named else (_NEVER, 0)
+    entry = next(iter(await store.entries(ref, start=seq, stop=seq + 1)), None)
+    if entry is None or entry.message.role != "user":
+        raise FactNotFound(ref.id, fact_id)
+    choices = choices_of(entry.metadata)
+    statements = await run_cpu(partial(statements_of, entry.message.text, seq, at=entry.timestamp, choices=choices))
+    statement = next((one for one in statements if one.place == place), None)
+    if statement is None:
+        raise FactNotFound(ref.id, fact_id)
+    undone = None if statement.choice in change else statement.choice
+    choice = next((name for name, wanted in change.items() if wanted), undone)
+    if choice != statement.choice:
+        if choice is not None and (await _count_choices(store, ref))[choice] >= _MOST[choice]:
+            raise TooLarge(f"{_MOST[choice]} facts of session {ref.id!r} are {choice}: undo one first", param="fact_id")
+        others = {at: one for at, one in choices.items() if at != place}
+        await store.annotate(ref, seq, facts={**others, place: choice} if choice else others)
+    return msgspec.structs.replace(statement, choice=choice)
+
+
+async def _count_choices(store: Store, ref: SessionRef) -> Counter[Choice]:
+    """Count the pinned and the dropped statements of the live log, a page at a time."""
+    found: Counter[Choice] = Counter()
+    start = 0
+    while page := await store.entries(ref, start=start, limit=PAGE):
+        found.update(choice for entry in page if entry.metadata for choice in choices_of(entry.metadata).values())
+        start = page[-1].seq + 1
+    return found
+
+
+def fact_to(session_id: str, fact: Fact) -> dict[str, Any]:
+    """Return a fact as the API and the command line show it."""
+    return {"object": "fact", "session_id": session_id, **msgspec.structs.asdict(fact), "in_prompt": fact.in_prompt}

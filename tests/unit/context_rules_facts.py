@@ -1,0 +1,52 @@
+"""Rules of the block of standing facts, checked on what was built, from the log alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.context.build import Request, WorkingSet
+from holdfast.context.escaping import END, escape_inline
+from holdfast.context.standing_facts import HEADER, MOST, SHARE, decode_candidates, facts_of
+from holdfast.context.statements import statements_of
+from holdfast.domain.fact_choices import choices_of
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry
+from holdfast.limits import FACT_PINS
+from tests.unit.context_units import SENT
+
+_OPENING = HEADER.partition("{tag}")[0]
+
+
+def is_facts(built: WorkingSet, message: Message) -> bool:
+    """Return True if a message is the block of standing facts."""
+    facts = built.window.facts
+    return facts is not None and message == Message(role="user", content=facts.text)
+
+
+def check_facts(request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str]) -> None:
+    """The block has statements of the user alone, of messages that are not sent any more, within its limits, and no dropped one."""
+    facts = built.window.facts
+    saved = decode_candidates(built.window.candidates)
+    listed = facts_of(built.window)
+    said = {entry.seq: entry for entry in entries if entry.message.role == "user"}
+    stated = {one.seq for one in saved.statements} | {one.seq for one in listed}
+    assert stated <= said.keys(), "only what a user said is a statement"
+    assert [one.id for one in listed if one.source == "block"] == (
+        [f"{seq}.{place}" for seq, place in sorted(saved.chosen)] if facts else []
+    )
+    assert sum(one.pinned for one in listed if one.source != "message") <= FACT_PINS
+    if facts is None:
+        return
+    assert request.policy.facts
+    assert facts.tokens == request.count.message(facts.message)
+    assert facts.tokens <= min(MOST, SHARE * built.budget)
+    first, *lines, last = facts.text.splitlines()
+    assert first.startswith(_OPENING)
+    assert last == END
+    for seq, place in saved.chosen:
+        assert decided[seq] not in SENT, "what is sent in its message is not repeated"
+        entry = said[seq]
+        statement = next(one for one in statements_of(entry.message.text, seq) if one.place == place)
+        assert any(escape_inline(statement.text, request.marker) in line for line in lines)
+        assert choices_of(entry.metadata).get(place) != "dropped"
+    assert len(lines) <= len(saved.chosen)

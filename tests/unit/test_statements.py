@@ -1,0 +1,342 @@
+"""Statements in prompts: how they are found, what is counted, and that the prompts are those of real turns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.evaluation.statements import (
+    Conversation,
+    Figures,
+    Matcher,
+    Run,
+    Tally,
+    find_asked,
+    measure_statements,
+    normalize,
+    prompt_from,
+    prompts,
+    read_conversations,
+)
+from holdfast.holdfast import Holdfast
+from holdfast.replay import spec_of
+
+LABELLED = Path(__file__).parents[2] / "benchmarks" / "statements"
+
+# -- finding a statement -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "topic", "text"),
+    [
+        ("metric", "units", "Always METRIC\tunits"),
+        ("34,600", "pays", "it pays 34600"),
+        ("34600", "pays", "it pays 34.600,00 €"),
+        ("34,600", "pays", "it pays 34\u202f600 a year"),
+        ("1,250,000", "price", "the price: 1250000"),
+        ("£540", "party", "£540.00 for the party"),
+        ("250 ms", "p95", "p95 is 250ms"),
+        ("3.11", "Python", "Python 3.11, please"),
+        ("Ines", "review", "Ines is reviewing it"),
+        ("don't", "tell", "don\u2019t tell her"),
+        ("twenty-one", "guests", "twenty\u2013one guests"),
+        ("Müller", "Straße", "STRASSE: MU\u0308LLER"),
+        ("tariff_engine", "touch", "Don't touch app/tariff_engine."),
+        ("refunds", "script", "the script qs812_refunds.py"),
+        ("十一号", "面谈", "面谈改到十一号下午了"),
+        ("Python", "喜欢", "我喜欢用Python写"),
+        ("12月9号", "面谈", "面谈在 12月9号下午"),
+        ("Nell", "name", r'{"text":"my name\nNell"}'),
+        ("[draft]", "title", r'{"title":"\u005bdraft]"}'),
+        ('"Rose"', "boat", r'{"boat":"the \"Rose\""}'),
+    ],
+)
+def test_a_statement_is_found(value: str, topic: str, text: str) -> None:
+    assert Matcher([value], [topic]).is_with_topic(normalize(text))
+
+
+@pytest.mark.parametrize(
+    ("value", "topic", "text"),
+    [
+        ("600", "pays", "it pays 34,600"),
+        ("34", "pays", "it pays 34,600"),
+        ("790", "rent", "the rent is 1790"),
+        ("11", "Python", "Python 3.11"),
+        ("43", "bookings", "43rd of the bookings"),
+        ("Nell", "name", "my name is Nelly"),
+        ("art", "party", "no part of the party"),
+        ("Nell", "call", "Nell was recalled"),
+        ("Nell", "name", "namelessness, Nell"),
+        ("Nell", "name", "my name\nNell"),
+        ("十一号", "面谈", "面谈在十二号"),
+    ],
+)
+def test_what_only_looks_like_a_statement_is_not_found(value: str, topic: str, text: str) -> None:
+    assert not Matcher([value], [topic]).is_with_topic(normalize(text))
+
+
+@given(st.integers(1000, 10**9), st.sampled_from([",", ".", "'", " ", "\u202f", "\u2019", "_"]))
+def test_a_number_is_found_however_thousands_are_separated(number: int, mark: str) -> None:
+    separated = f"{number:,}".replace(",", mark) if mark != "_" else str(number)
+    for value in (f"{number:,}", str(number)):
+        assert Matcher([value], ["price"]).is_with_topic(normalize(f"the price is {separated}."))
+        assert not Matcher([value], ["price"]).is_present(normalize(f"the price is {number}7."))
+
+
+@given(st.text(min_size=1).filter(str.strip), st.text(), st.text())
+def test_any_phrase_is_found_between_spaces(phrase: str, before: str, after: str) -> None:
+    text = normalize(f"{before.replace(chr(92), '')} {phrase} {after.replace(chr(92), '')}")
+    if "\n" not in normalize(phrase) and normalize(phrase).strip() and chr(92) not in phrase:
+        assert Matcher([phrase], [phrase]).is_with_topic(text) or _touches_a_number(phrase)
+
+
+def _touches_a_number(phrase: str) -> bool:
+    """A number next to other digits is another number."""
+    return phrase.strip()[0].isdecimal() or phrase.strip()[-1].isdecimal()
+
+
+@pytest.mark.parametrize("path", sorted(LABELLED.rglob("*.json")), ids=lambda path: path.stem)
+def test_every_labelled_statement_is_found_where_it_was_said(path: Path) -> None:
+    (conversation,) = read_conversations([path])
+    for statement in conversation.statements:
+        said = normalize(conversation.messages[conversation.places[statement.id]].text)
+        assert statement.matcher.is_with_topic(said)
+        assert 1 <= conversation.quarter(statement) <= 4
+
+
+# -- files -------------------------------------------------------------------------
+
+
+def statement(number: int, message: str, text: str, value: str, topic: str, **more: Any) -> dict[str, Any]:
+    labels = {"value": [value], "topic": [topic], "cue": False, "kind": "number", "question": f"What of {topic}?"}
+    return {"id": f"s{number}", "message": message, "text": text, **labels, **more}
+
+
+FILLER = "Let us talk about the weather, which was fine all day long, and about nothing else at all. " * 4
+SAID = [
+    ("user", "The rent may be 790. And please use metric units."),
+    ("assistant", "Noted."),
+    *[("user", FILLER), ("assistant", FILLER)] * 3,
+    ("user", "The rent may be 760 now."),
+    ("assistant", "The flat by the river costs 745, so it is the one."),
+    ("user", "Thanks, and bye."),
+    ("assistant", "Bye."),
+]
+
+
+def labelled(**changes: Any) -> dict[str, Any]:
+    messages = [{"id": f"m{at}", "role": role, "content": text} for at, (role, text) in enumerate(SAID)]
+    statements = [
+        statement(1, "m0", "The rent may be 790.", "790", "rent"),
+        statement(2, "m0", "please use metric units", "metric", "units", kind="instruction", cue=True),
+        statement(3, "m8", "The rent may be 760 now.", "760", "rent", kind="correction", supersedes="s1"),
+        statement(4, "m9", "The flat by the river costs 745", "745", "river", kind="conclusion"),
+        statement(5, "m11", "Bye.", "bye", "bye", kind="promise"),
+    ]
+    return {"id": "talk", "kind": "chat", "messages": messages, "statements": statements, **changes}
+
+
+def written(folder: Path, value: Any, name: str = "talk.json") -> Path:
+    path = folder / name
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def conversation(folder: Path, **changes: Any) -> Conversation:
+    (found,) = read_conversations([written(folder, labelled(**changes))])
+    return found
+
+
+def changed(number: int, **changes: Any) -> dict[str, Any]:
+    statements = labelled()["statements"]
+    statements[number] = {**statements[number], **changes}
+    return {"statements": statements}
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("{", "talk.json: this is not JSON"),
+        ([], "talk.json: Expected `object`, got `array`"),
+        ({"id": "x", "messages": []}, "missing required field `statements`"),
+        (labelled(messages=[{"role": "alien", "content": "x"}]), "talk.json: messages[0]"),
+        (labelled(messages=[{"id": "m0", "role": "user", "content": "x"}] * 2), "two messages have the same id"),
+        (labelled(messages=[{"role": "system", "content": "x"}]), "there is no message with role user"),
+        (labelled(**changed(1, kind="wish")), "statement 's2': Invalid enum value 'wish' - at `$.statements[1].kind`"),
+        (labelled(**changed(1, value=[])), "statement 's2': Expected `array` of length >= 1"),
+        (labelled(**changed(1, cue="yes")), "statement 's2': Expected `bool`, got `str`"),
+        (labelled(**changed(1, message="m99")), "statement 's2': there is no message 'm99'"),
+        (labelled(**changed(1, text="use metres")), "statement 's2': text must be verbatim in message 'm0'"),
+        (labelled(**changed(1, value=["metres"])), "statement 's2': a value and a topic must be in one line"),
+        (labelled(**changed(1, id="s1")), "statement 's1': this id was used before"),
+        (labelled(**changed(2, supersedes="s9")), "statement 's3': supersedes must be the id of an earlier statement"),
+        (labelled(**changed(3, supersedes="s1")), "that no other one supersedes, not 's1'"),
+    ],
+)
+def test_a_malformed_file_is_refused_by_name_with_what_is_right(tmp_path: Path, value: Any, says: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        read_conversations([written(tmp_path, value)])
+    assert says in str(caught.value)
+    assert "talk.json" in str(caught.value)
+
+
+def test_a_folder_is_all_files_in_it_and_below(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    written(tmp_path, labelled(id="b"), "b.json")
+    written(tmp_path / "more", labelled(id="c"), "c.json")
+    written(tmp_path, "not read", "README.md")
+    assert [one.id for one in read_conversations([tmp_path])] == ["b", "c"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidRequest, match=r"there is no \.json file in this folder"):
+        read_conversations([tmp_path / "empty"])
+
+
+def test_a_value_corrected_twice_has_both_corrections(tmp_path: Path) -> None:
+    again = [*labelled()["statements"][:4], statement(5, "m9", "costs 745", "745", "costs", supersedes="s3")]
+    found = conversation(tmp_path, statements=again).correctors
+    assert {old: [one.id for one in new] for old, new in found.items()} == {"s1": ["s3", "s5"], "s3": ["s5"]}
+
+
+# -- counting ----------------------------------------------------------------------
+
+
+def tally_of(conversation: Conversation, *lines: str, blocks: tuple[int, ...] = ()) -> Figures:
+    tally = Tally()
+    messages = [Message(role="user", content=text) for text in (*lines, "What now?")]
+    prompt = prompt_from(messages, len(lines), blocks)
+    tally.count_prompt(prompt)
+    asked = {one.id: find_asked(conversation, one, prompt) for one in conversation.statements}
+    tally.add(conversation, prompt, asked)
+    return tally.make_figures("made up", 100)
+
+
+def test_present_needs_a_value_and_with_topic_a_topic_in_its_line(tmp_path: Path) -> None:
+    told = tally_of(conversation(tmp_path), "metric", "units", "the river\n745", "rent: 760")
+    assert (told.kinds["instruction"].present, told.kinds["instruction"].with_topic) == (1.0, 0.0)
+    assert (told.kinds["conclusion"].present, told.kinds["conclusion"].with_topic) == (1.0, 0.0)
+    assert (told.kinds["correction"].present, told.kinds["correction"].with_topic) == (1.0, 1.0)
+    assert told.all.statements == 4
+    assert told.all.with_topic == pytest.approx(1 / 3, abs=1e-4)  # the promise is said after the current message
+
+
+def test_what_a_correction_supersedes_counts_only_for_itself(tmp_path: Path) -> None:
+    talk = conversation(tmp_path)
+    alone, both, chance = (tally_of(talk, line) for line in ("rent: 790", "rent: 760 (was 790)", "790"))
+    assert [one.kinds["superseded"].with_topic for one in (alone, both, chance)] == [1.0, 1.0, 0.0]
+    assert [one.stale for one in (alone, both, chance)] == [1.0, 0.0, 0.0]
+    assert [one.asked_stale for one in (alone, both, chance)] == [1.0, 0.0, 0.0]
+    assert alone.all.with_topic == 0.0
+    assert "number" not in alone.kinds
+
+
+def test_precision_is_of_blocks_alone(tmp_path: Path) -> None:
+    talk = conversation(tmp_path)
+    told = tally_of(talk, "metric units, and rent: 760", "the flat by the river: 745", blocks=(0,))
+    assert told.block_statements == 2
+    assert told.per_100_tokens == pytest.approx(200 / told.block_tokens, abs=0.01)
+    assert tally_of(talk, "metric units").per_100_tokens is None
+
+
+def test_arguments_of_a_call_are_a_line() -> None:
+    call = ToolCall(id="c", name="book_flat", arguments='{"place": "river",\n "rent": 760}')
+    prompt = prompt_from([Message(role="assistant", tool_calls=(call,)), Message(role="user", content="rent 1")], 1)
+    assert Matcher(["760"], ["river"]).is_with_topic(prompt.text)
+    assert not Matcher(["1"], ["rent"]).is_present(prompt.text)  # the current message does not count
+
+
+def test_a_refused_prompt_has_no_statement(tmp_path: Path) -> None:
+    tally = Tally()
+    tally.count_prompt(None)
+    tally.add(conversation(tmp_path), None, {})
+    told = tally.make_figures("none", 10)
+    assert (told.prompts, told.refused, told.all.with_topic, told.all.asked, told.prompt_tokens) == (
+        1,
+        1,
+        0,
+        None,
+        None,
+    )
+
+
+# -- the prompts of turns ----------------------------------------------------------
+
+
+def runs(*labels: str, budget: int) -> list[Run]:
+    return [Run(label, budget, spec_of(label).settings(budget)) for label in labels]
+
+
+async def test_everything_is_there_where_everything_is_sent(tmp_path: Path) -> None:
+    (told,) = await measure_statements([conversation(tmp_path)], runs("none", budget=1), asked=True)
+    assert (told.all.with_topic, told.all.present, told.all.asked) == (1.0, 1.0, 1.0)
+    assert (told.stale, told.asked_stale, told.per_100_tokens, told.refused, told.late) == (0.0, 0.0, None, 0, 0)
+    assert told.prompts == 1 + 5
+    assert {one.statement: one.with_topic for one in told.findings}["s5"] is None
+
+
+async def test_a_window_has_what_was_said_last(tmp_path: Path) -> None:
+    seen = []
+    (told,) = await measure_statements(
+        [conversation(tmp_path)],
+        runs("buffer_window:window_size=4", budget=2000),
+        asked=True,
+        on_prompt=lambda: seen.append(1),
+    )
+    found = {one.statement: (one.with_topic, one.asked) for one in told.findings}
+    # The question comes after two more messages: what was said fourth to last then is the correction no more.
+    assert found["s2"] == (False, False)
+    assert found["s3"] == (True, False)
+    assert found["s4"] == (True, True)
+    assert len(seen) == told.prompts == 6
+    assert {name: shares.with_topic for name, shares in told.cues.items()} == {"cue": 0.0, "no cue": 1.0}
+    assert told.conversations["chat"] == told.all
+
+
+async def test_a_budget_that_is_too_small_is_counted(tmp_path: Path) -> None:
+    (told,) = await measure_statements([conversation(tmp_path)], runs("digest", budget=1), asked=True)
+    assert told.refused == told.prompts == 6
+    assert told.all.with_topic == told.all.asked == 0.0
+
+
+@pytest.mark.parametrize("label", ["digest", "salience", "token_window", "head_tail", "clear_tool_results"])
+async def test_questions_get_the_prompt_of_a_session_that_really_goes_on(
+    label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.markers.marker_of", lambda secret, identity: prompts._MARKER)
+    talk, (run,) = conversation(tmp_path), runs(label, budget=400)
+    questions = [one.question for one in talk.statements]
+    async with prompts._open_session(talk, [run], lambda: None) as played:
+        await played.prompts()
+        await played.append(range(talk.last_user + 1, len(talk.messages)))
+        measured = []
+        for question in questions:
+            await played.ask(question)
+            measured += await played.prompts()
+    for question, prompt in zip(questions, measured, strict=True):
+        async with Holdfast("sqlite://:memory:", clock=lambda: 1_767_226_380_000) as hf:
+            session = await hf.session("other")
+            at = (1_767_225_600_000 + 60_000 * number for number in range(len(talk.messages)))
+            await session.append([{"role": role, "content": text, "timestamp": next(at)} for role, text in SAID])
+            async with session.turn(question, strategy=label, budget=400) as turn:
+                assert prompts._to_prompt(turn.working_set) == prompt
+
+
+async def test_a_prompt_in_which_a_search_was_late_is_built_again_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, late = prompts._to_prompt, [True, True, False, False]
+
+    def make(working_set: Any) -> Any:
+        prompt = msgspec.structs.replace(built(working_set), is_late=late.pop(0))
+        return msgspec.structs.replace(prompt, text="") if prompt.is_late else prompt
+
+    monkeypatch.setattr(prompts, "_to_prompt", make)
+    (told,) = await measure_statements([conversation(tmp_path)] * 2, runs("none", budget=1))
+    assert (told.prompts, told.late, told.all.with_topic) == (2, 1, 1.0)
