@@ -5,5 +5,5 @@ exporting    exported and imported                         forking    forked, an
 moving       given to another user, agent or id            carry_over what a new one knows of an earlier one
 looking      a working set without a call                  history    what user and assistant said
 interrupting a reply of which only a part was heard        speaking   what the agent says by itself
-state        what stands in the state
+state        what stands in the state                      facts      standing facts: listed, pinned, dropped
 """

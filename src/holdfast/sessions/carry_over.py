@@ -16,16 +16,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-import anyio.to_thread
 import msgspec
 
+from holdfast.accounting import run_cpu
 from holdfast.agents import Voice
 from holdfast.context.cut import Count
 from holdfast.context.digest.pool import EMPTY, fold, render
+from holdfast.context.escaping import delimiter, escape_lines
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.summaries import SOURCE_LEAST
-from holdfast.context.summary_prompts import PROMPT, delimiter, fitted, records, shortened
+from holdfast.context.summary_prompts import PROMPT, fitted, records, shortened
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, Session, SessionRef
@@ -46,6 +47,8 @@ from holdfast.stores.base import NewSession, Store
 from holdfast.stores.checks import check_new_session
 
 _log = logging.getLogger("holdfast.carrying")
+CARRIED_FROM: Final = "carried_from"
+"""Key of a session's metadata: which session its system message carries over."""
 Form = Literal["summary", "content"]
 """What is carried over: what a model, or the digest where there is none, makes of it; or the last messages themselves."""
 PREFIX: Final = "This goes on from an earlier conversation with the user."
@@ -147,7 +150,7 @@ async def carrying(engine: Engine, new: NewSession, how: CarryOver, voice: Voice
     return msgspec.structs.replace(
         new,
         system_messages=(*new.system_messages, *found.messages),
-        metadata={**new.metadata, "carried_from": origin},
+        metadata={**new.metadata, CARRIED_FROM: origin},
     )
 
 
@@ -166,7 +169,7 @@ async def carried(engine: Engine, ref: SessionRef, how: CarryOver, voice: Voice)
         SessionNotFound: there is no such session.
         SecretBlocked: the words before it hold a secret, and such are refused.
     """
-    session = await engine.store.get(ref)
+    session = (await engine.store.get(ref)).require_intact()
     _check_prefix(engine, how.prefix)
     origin: dict[str, Any] = {"id": ref.id, "turn": None, "seq": None}
     made = await _made(engine, session, how, voice) if session.messages else None
@@ -189,6 +192,8 @@ def _check_prefix(engine: Engine, prefix: str) -> None:
 
 
 def _framed(prefix: str, form: str, text: str) -> str:
+    if form == "summary":  # a digest and the last messages are inert already
+        text = escape_lines(text)
     return _FRAME.format(prefix=prefix, tag=delimiter(text, prefix), what=_WHAT[form], text=text).lstrip("\n")
 
 
@@ -196,11 +201,16 @@ def _mark(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
 
 
-def _carried_before(session: Session) -> str | None:
-    """What a session itself had carried over, known by its mark: it is no part of its log, and would be lost."""
-    origin = session.metadata.get("carried_from")
+def carried_message(session: Session) -> Message | None:
+    """Return the system message that carries an earlier session over into this one, known by its mark; None: there is none."""
+    origin = session.metadata.get(CARRIED_FROM)
     mark = origin.get("mark") if isinstance(origin, Mapping) else None
-    message = next((one for one in session.system_messages if mark and _mark(one.text) == mark), None)
+    return next((one for one in session.system_messages if mark and _mark(one.text) == mark), None)
+
+
+def _carried_before(session: Session) -> str | None:
+    """What a session itself had carried over: it is no part of its log, and would be lost."""
+    message = carried_message(session)
     found = _FRAMED.search(message.text) if message else None
     return found[2] if found else None
 
@@ -231,11 +241,11 @@ async def _made(engine: Engine, session: Session, how: CarryOver, voice: Voice) 
             text = await _summary(writer, source, how, count, policy(settings).prompt or PROMPT)
             if text is not None:
                 return "summary", text
-            text = await anyio.to_thread.run_sync(_digest, source, how.tokens, count)
+            text = await run_cpu(_digest, source, how.tokens, count)
             if text:
                 return "digest", text
     source = _Source(await _newest(engine.store, session, how.tokens, said=True), _carried_before(session))
-    text = await anyio.to_thread.run_sync(_quoted, source, how.tokens, count)
+    text = await run_cpu(_quoted, source, how.tokens, count)
     return ("content", text) if text else None
 
 

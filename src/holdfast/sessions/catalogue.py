@@ -4,32 +4,40 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
+from holdfast.accounting import run_cpu
 from holdfast.agents import Roster, Voice
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
 from holdfast.dreams.sweep import Dreams
 from holdfast.engine.beginning import begun
 from holdfast.engine.engine import Engine
+from holdfast.engine.guarded import masked
 from holdfast.engine.removing import pruned, removed, user_removed
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
 from holdfast.life.receipts import Receipt
+from holdfast.limits import INLINE_MESSAGES
 from holdfast.memory.remembering import Memories
 from holdfast.recall.base import SearchMode
 from holdfast.search.asking import Asked
-from holdfast.search.searching import SearchResults, searched
-from holdfast.sessions.carry_over import CarryOver, carry_over_from, carrying
+from holdfast.search.results import SearchResults
+from holdfast.search.searching import searched
+from holdfast.sessions.carry_over import CarryOver, carried_message, carry_over_from, carrying
+from holdfast.sessions.erasing import erase_everywhere
 from holdfast.sessions.exporting import Arrival, exported, imported
+from holdfast.sessions.fields import check_session_fields, to_system_messages
 from holdfast.sessions.forking import forked
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.moving import moved
 from holdfast.sessions.speaking import greeted
-from holdfast.stores.base import NewSession, SessionPage, Store
-from holdfast.wire.exports import import_from, system_messages_from
-from holdfast.wire.sendable import check_text
+from holdfast.stores.base import NewSession, SessionPage, SessionPatch, Store
+from holdfast.stores.checks import check_kind
+from holdfast.wire.exports import import_from
+from holdfast.wire.sendable import Sendable, check_flag, check_text
 
 
 class Sessions:
@@ -81,7 +89,8 @@ class Sessions:
             session_id: None makes a new one.
             user_id: whose session; two users may have sessions of one id.
             agent: who answers in a new session; an existing one keeps its own unless this names another.
-            system: the system prompt of a new session: a text, or several, or system messages.
+            system: the system prompt: a text, or several, or system messages. An existing session takes over a changed one;
+                None leaves it as it is.
             carry_over: an earlier session that a new one is to know of: its id, or a `CarryOver`. It gets one more system
                 message with a summary of that one, or its last messages.
 
@@ -89,10 +98,9 @@ class Sessions:
             InvalidRequest: an unknown agent, or an id that cannot be one.
             SessionNotFound: there is no session to carry over; then none is made.
         """
-        for name, value in (("session_id", session_id), ("agent", agent)):
-            check_text(value, name, none=True)
+        check_text(session_id, "session_id", none=True)
         check_text(user_id, "user_id")
-        messages = system_messages_from(system) if system else ()
+        messages = to_system_messages(system)
         found = await self.ensure(
             session_id,
             user_id=user_id,
@@ -101,7 +109,17 @@ class Sessions:
             greet=True,
             carry_over=None if carry_over is None else carry_over_from(carry_over),
         )
+        if system is not None:
+            found = await self._with_system(found, messages)
         return self.handle(found, agent=agent)
+
+    async def _with_system(self, session: Session, messages: Sequence[Message]) -> Session:
+        """Store a changed system prompt; what was carried over from an earlier session stays after it."""
+        carried = carried_message(session)
+        wanted = (*await masked(self.engine.guard, messages), *([carried] if carried else []))
+        if wanted == session.system_messages:
+            return session
+        return await self.store.update(session.ref, SessionPatch(system_messages=wanted), timestamp=self.clock())
 
     async def ensure(
         self,
@@ -137,20 +155,41 @@ class Sessions:
         *,
         user_id: str = DEFAULT_USER,
         greet: bool = True,
-        carry_over: CarryOver | None = None,
-        **fields: Any,
+        carry_over: CarryOver | Mapping[str, Any] | str | None = None,
+        agent: str | None = None,
+        system_messages: str | Sequence[Sendable] | None = None,
+        state: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        ttl: int | None = None,
     ) -> Session:
-        """Make a session; see `NewSession` for its fields, `begun` for its agent's state, `greeted` for its greeting.
+        """Create a session.
+
+        Args:
+            session_id: None makes a new one.
+            user_id: its owner.
+            greet: write the agent's greeting, if the agent has one.
+            carry_over: an earlier session that this one is to know of.
+            agent: which agent answers; its initial state is added.
+            system_messages: the system prompt: a text, or a list of texts, dicts or messages.
+            state: initial state; keys with `user:` and `app:` are written to those scopes.
+            metadata: any JSON object.
+            ttl: milliseconds of idleness after which the session ends; 0: never; None: the server's setting.
 
         Raises:
+            InvalidRequest: a value has the wrong type or range; nothing is written.
             SessionExists: there is one of that id.
             SessionNotFound: there is no session to carry over.
         """
+        check_text(user_id, "user_id")
+        check_text(session_id, "session_id", none=True)
+        given = {"agent": agent, "system_messages": system_messages, "metadata": metadata, "state": state, "ttl": ttl}
+        fields = check_session_fields(given)
+        self.roster.voice(agent=agent)  # refuses an unknown agent
         name = self.new_id() if session_id is None else session_id
         new = NewSession(id=name, user_id=user_id, timestamp=self.clock(), **fields)
         new = await begun(self.store, new, self.roster.agents.get(new.agent or ""))
         if carry_over is not None:
-            new = await carrying(self.engine, new, carry_over, self.roster.voice(agent=new.agent))
+            new = await carrying(self.engine, new, carry_over_from(carry_over), self.roster.voice(agent=new.agent))
         return await greeted(self.engine, new, self.roster.agents.get(new.agent or "") if greet else None)
 
     async def close_session(self, ref: SessionRef) -> Session:
@@ -180,6 +219,7 @@ class Sessions:
             user_id: only this user's; None: everybody's.
             dry_run: remove nothing; the receipts are empty.
         """
+        check_flag(dry_run, "dry_run")
         return pruned(self.engine, older_than, status=status, user_id=user_id, dry_run=dry_run)
 
     # -- sessions that move ------------------------------------------------
@@ -188,6 +228,8 @@ class Sessions:
         self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
     ) -> dict[str, Any]:
         """A session whole, as JSON can carry it; see `holdfast.sessions.exporting.exported`."""
+        for name, value in (("retired", retired), ("calls", calls), ("digests", digests)):
+            check_flag(value, name)
         return await exported(self.store, _named(ref), retired=retired, calls=calls, digests=digests)
 
     async def import_(
@@ -212,7 +254,10 @@ class Sessions:
             SessionExists: there is one of that name that differs, and it is not to be replaced.
             InvalidRequest: it cannot be imported; says what is wrong, and where.
         """
-        read = import_from(data, now=self.clock())
+        check_flag(replace, "replace")
+        given = data.get("messages", data.get("contents")) if isinstance(data, dict) else None
+        many = isinstance(given, list) and len(given) > INLINE_MESSAGES
+        read = await run_cpu(partial(import_from, data, now=self.clock()), long=many)
         owner, name = user_id, session_id
         if owner is None:
             owner = DEFAULT_USER if read.user_id is None else read.user_id
@@ -248,11 +293,8 @@ class Sessions:
         return self.handle(await moved(self.engine, ref, target, agent=agent))
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Erase an entry's content, from memory too, and forget what was remembered from it alone; see `Store.erase`."""
-        entry = await self.store.erase(_named(ref), seq, tokens=tokens)
-        self.engine.warm.forget(ref)
-        await self.engine.memories.forget_source(ref.user_id, ref.id, seqs=[seq])
-        return entry
+        """Erase a message's content in every session that shares it; see `holdfast.sessions.erasing.erase_everywhere`."""
+        return (await erase_everywhere(self.engine, _named(ref), seq, tokens=tokens)).entry
 
     async def sessions(self, **filters: Any) -> SessionPage:
         """A page of sessions, newest first; see `Store.list` for the filters."""
@@ -299,6 +341,7 @@ class Sessions:
             InvalidRequest: one of these cannot be, or there is no index; or no embedder for `vector`.
             EmbeddingFailed: `vector`, and the query could not be embedded.
         """
+        check_flag(session_level, "session_level")
         asked = Asked(
             mode=mode,
             limit=limit,
@@ -317,10 +360,13 @@ class Sessions:
 
     def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
         """A handle on a session that is known to be there."""
+        check_kind(session, "session", Session, "a Session")
         return SessionHandle(self.engine, session.ref, self.voice(session, agent=agent, model=model))
 
     def voice(self, session: Session, *, agent: str | None = None, model: str | None = None) -> Voice:
         """Who answers in a session: the agent that is asked for, else the session's own."""
+        for name, value in (("agent", agent), ("model", model)):
+            check_text(value, name, none=True)
         if agent is None and model in self.roster.agents:
             agent, model = model, None
         return self.roster.voice(agent=agent or session.agent, model=model, root=session.agent)

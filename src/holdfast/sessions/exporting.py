@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from holdfast.accounting import run_cpu
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.history import OldEntry, relived
 from holdfast.domain.media.parts import moved
 from holdfast.domain.messages import Message
+from holdfast.domain.origins import copy_origins
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.engine.entries import counted
+from holdfast.engine.entries import is_long
 from holdfast.engine.guarded import as_kept
 from holdfast.errors import Conflict, InvalidRequest, SessionExists, SessionNotFound
 from holdfast.limits import PAGE
 from holdfast.media.leaving import whole_entries
 from holdfast.stores.base import NewSession, Store
 from holdfast.stores.checks import check_new_session, payloads_of
+from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported, export_to, import_from, same
 
 TRIES: Final = 8
@@ -48,7 +53,10 @@ async def exported(
     whole = await whole_entries(store, ref, entries, strict=True)
     made = await calls_of(store, session) if calls else None
     artifacts = await _artifacts(store, ref)
-    return export_to(session, whole, artifacts=artifacts, calls=made, digests=digests, referring=entries)
+    origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ())
+    return export_to(
+        session, whole, artifacts=artifacts, calls=made, digests=digests, referring=entries, origins=origins
+    )
 
 
 async def log_of(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
@@ -57,7 +65,7 @@ async def log_of(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Sessi
         rows = await store.window(ref, None)
         return rows.session, rows.entries
     for _ in range(TRIES):
-        session = await store.get(ref)
+        session = (await store.get(ref)).require_intact()
         entries = await store.entries(ref, retired=True)
         if (await store.get(ref)).version == session.version:
             return session, entries
@@ -100,7 +108,7 @@ async def existing(store: Store, ref: SessionRef, read: Imported) -> tuple[Sessi
     """The session that an import would replace, and whether that would change anything; None when there is none."""
     try:
         session = await store.get(ref)
-        if not read.retired and session.messages != len(read.messages):
+        if session.damaged or (not read.retired and session.messages != len(read.messages)):
             return session, True
         calls = "calls" in read.said  # then it was exported with what was retired, if anything was
         found = await exported(store, ref, retired=read.retired or calls, calls=calls, digests=True)
@@ -140,14 +148,17 @@ async def imported(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bo
     if found is not None and fresh:
         raise SessionExists(ref.id)
     now = engine.clock()
-    counts = await counted(read.messages)
-    entries = [
-        OldEntry(message=message, **{"tokens": count, "timestamp": now, **own})
-        for (message, own), count in zip(_said(read), counts, strict=True)
-    ]
+    entries = await run_cpu(_entries, read, now, long=is_long(read.messages))
     appended = await engine.store.replace(_new_session(ref, read, now), entries, fresh=fresh)
     engine.warm.forget(ref)
     return Arrival(appended.session, changed=True, replaced=found is not None)
+
+
+def _entries(read: Imported, now: int) -> list[OldEntry]:
+    return [
+        OldEntry(message=message, **{"tokens": STORED.message(message), "timestamp": now, **own})
+        for message, own in _said(read)
+    ]
 
 
 def _said(read: Imported) -> Iterator[tuple[Message, dict[str, Any]]]:
@@ -155,7 +166,7 @@ def _said(read: Imported) -> Iterator[tuple[Message, dict[str, Any]]]:
 
 
 def _new_session(ref: SessionRef, read: Imported, now: int) -> NewSession:
-    return NewSession(
+    new = NewSession(
         id=ref.id,
         user_id=ref.user_id,
         timestamp=now,
@@ -166,3 +177,7 @@ def _new_session(ref: SessionRef, read: Imported, now: int) -> NewSession:
         ttl=read.ttl,
         past=read.past,
     )
+    if not read.origins:
+        return new
+    shared = copy_origins(read.origins, range(len(read.messages)), new.identity)
+    return msgspec.structs.replace(new, origins=shared)

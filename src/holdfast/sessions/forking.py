@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace as evolve
+
+from holdfast.domain.fact_choices import with_choices
 from holdfast.domain.history import old_entry
 from holdfast.domain.media.parts import hashes_of
+from holdfast.domain.origins import copy_origins, origins_or_own
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.errors import Conflict, InvalidRequest, StaleSession
+from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.numbers import check_whole
+from holdfast.sessions.carry_over import CARRIED_FROM
 from holdfast.sessions.exporting import TRIES
 from holdfast.stores.base import Append, NewSession, Store
 
 
 async def forked(engine: Engine, ref: SessionRef, *, at_turn: int | None = None, new_id: str | None = None) -> Session:
-    """A new session of the same user, with the live path up to and with a turn, and the state as it is now.
+    """Make a new session of the same user, with the live path up to and with a turn, and the session state as of that turn.
 
-    The original is not touched. Artifacts, summaries, usage and what had left the live path stay with it. Costs what is
-    copied.
+    Keys of the state that were written later are left out: their earlier values are not kept. The original is unchanged.
+    Artifacts, summaries, usage and what had left the live path stay with it. Costs what is copied.
 
     Args:
         engine: of the store.
@@ -31,16 +37,52 @@ async def forked(engine: Engine, ref: SessionRef, *, at_turn: int | None = None,
         SessionExists: there is a session of the new id.
         InvalidRequest: there is no such turn.
     """
-    session = await engine.store.get(ref)
-    stop = None if at_turn is None else await _behind(engine.store, session, at_turn)
-    return await copied(engine, session, stop, new_id=new_id)
+    for _ in range(TRIES):
+        session = (await engine.store.get(ref)).require_intact()
+        stop = None if at_turn is None else await _behind(engine.store, session, at_turn)
+        with suppress(StaleSession):
+            state = session.state if at_turn is None else session.state_at(at_turn)
+            return await copied(engine, session, stop, new_id=new_id, state=state, metadata=session.metadata)
+    raise Conflict(f"session {ref.id!r} is being edited all the time: try again")
 
 
-async def copied(engine: Engine, session: Session, stop: int | None, *, new_id: str | None = None) -> Session:
-    """A new session of the same user, with the live path before `stop`; see `forked`."""
+async def fork_for_request(engine: Engine, session: Session, stop: int, *, new_id: str | None = None) -> Session:
+    """Fork a session for a request that may not change it: the live path before `stop`, and nothing that came later.
+
+    Session state, metadata, artifacts, summaries and pins stay with the parent.
+
+    Raises:
+        SessionNotFound: the parent is gone.
+        SessionExists: there is a session of the new id.
+        StaleSession: the parent was edited since it was matched.
+    """
+    kept = {name: session.metadata[name] for name in (CARRIED_FROM,) if name in session.metadata}
+    return await copied(engine, session, stop, new_id=new_id, state={}, metadata=kept, pins=False)
+
+
+async def copied(
+    engine: Engine,
+    session: Session,
+    stop: int | None,
+    *,
+    state: dict[str, Any],
+    metadata: dict[str, Any],
+    new_id: str | None = None,
+    pins: bool = True,
+) -> Session:
+    """Make a new session of the same user, with the live path before `stop`; see `forked`.
+
+    Its entries are copies that keep their origin, see `holdfast.domain.origins`.
+
+    Raises:
+        StaleSession: entries of the original were retired, erased or pinned since `session` was read.
+    """
     store, ref = engine.store, session.ref
-    entries = await store.entries(ref, stop=stop)
+    entries = [entry if pins else _unpinned(entry) for entry in await store.entries(ref, stop=stop)]
     last = entries[-1] if entries else None
+    if entries:
+        await store.share(ref, session.identity)
+    origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ())
     origin = {"id": ref.id, "turn": last.turn_id if last else None, "seq": last.seq if last else None}
     new = NewSession(
         id=engine.new_id() if new_id is None else new_id,
@@ -48,13 +90,29 @@ async def copied(engine: Engine, session: Session, stop: int | None, *, new_id: 
         timestamp=engine.clock(),
         agent=session.agent,
         system_messages=session.system_messages,
-        state=session.state,
-        metadata={**session.metadata, "forked_from": origin},
+        state=state,
+        metadata={**metadata, "forked_from": origin},
         ttl=session.ttl,
     )
+    shared = copy_origins(origins_or_own(origins, session.identity), [one.seq for one in entries], new.identity)
+    new = evolve(new, origins=shared)
     kept = [old_entry(entry, retired=False) for entry in entries]
     media = await store.media(ref, hashes_of(entry.message for entry in entries))
-    return (await store.replace(new, kept, fresh=True, media=media)).session
+    fork = (await store.replace(new, kept, fresh=True, media=media)).session
+    try:
+        after = await store.get(ref)
+    except SessionNotFound:
+        return fork
+    if after.identity != session.identity or after.reshaped <= session.version:
+        return fork
+    # What was erased meanwhile must not come back by the copy.
+    await store.remove(fork.ref)
+    raise StaleSession(ref.id, expected=session.version, version=after.version)
+
+
+def _unpinned(entry: Entry) -> Entry:
+    """Return an entry without its pin, and without those of its statements."""
+    return evolve(entry, pinned=False, metadata=with_choices(entry.metadata, {}))
 
 
 async def rewound(engine: Engine, ref: SessionRef, at_turn: int, *, expect: int | None = None) -> tuple[Session, int]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,7 +14,7 @@ from holdfast.agents import Voice
 from holdfast.artifacts import SessionArtifacts
 from holdfast.context.dialects import Dialect, checked
 from holdfast.context.settings import parse
-from holdfast.domain.heard import heard_from
+from holdfast.domain.heard import HEARD, heard_from
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
@@ -25,18 +25,24 @@ from holdfast.engine.removing import removed
 from holdfast.errors import InvalidRequest
 from holdfast.media.leaving import whole_entries
 from holdfast.models import Collector
+from holdfast.sessions.annotating import annotate
+from holdfast.sessions.facts import SessionFacts
+from holdfast.sessions.fields import check_session_fields
 from holdfast.sessions.forking import forked, rewound
 from holdfast.sessions.history import history
 from holdfast.sessions.interrupting import Interruption, interrupted
 from holdfast.sessions.looking import Context, Look, looked, told
+from holdfast.sessions.message_explanations import ExplainedSession
 from holdfast.sessions.speaking import Priority, Speech, SpeechSource, Spoken, spoken
 from holdfast.sessions.state import SessionState
 from holdfast.stores.base import Append, Appended, SessionPatch
+from holdfast.stores.checks import check_entries, check_kind
 from holdfast.stores.verify import verify
 from holdfast.tools.tool import Toolset
 from holdfast.turns.afterwards import followed
 from holdfast.turns.flow import respond
 from holdfast.turns.instructing import instructed
+from holdfast.turns.interruptions import SentMessages, separate_heard
 from holdfast.turns.introducing_memories import introduced
 from holdfast.turns.library_turn import OpenTurn, prompt_of
 from holdfast.turns.opening import opened
@@ -44,17 +50,16 @@ from holdfast.turns.prompting import build_prompt, working_set_request
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.exports import own_fields
 from holdfast.wire.openai import entry_to, message_to, split_system
+from holdfast.wire.request_fields import check_keywords
 from holdfast.wire.sendable import Sendable, check_text, messages_of, own_of
 from holdfast.wire.voice import attributed, plain
 
 
-class SessionHandle:
+class SessionHandle(ExplainedSession):
     """One session of a `Holdfast`. Cheap: it holds no log, every method reads or writes the store."""
 
     def __init__(self, engine: Engine, ref: SessionRef, voice: Voice) -> None:
-        self._engine = engine
-        self.voice = voice
-        self.ref = ref
+        self._engine, self.ref, self.voice = engine, ref, voice
 
     def __repr__(self) -> str:
         return f"<session {self.ref.id!r} of user {self.ref.user_id!r}>"
@@ -78,6 +83,11 @@ class SessionHandle:
     def state(self) -> SessionState:
         """Its state, and what it shares: `await session.state["user:theme"]`; see `holdfast.sessions.state`."""
         return SessionState(self._engine, self.ref)
+
+    @property
+    def facts(self) -> SessionFacts:
+        """What its user said that still holds: `await session.facts()` lists it; pin, drop, reset."""
+        return SessionFacts(self._engine, self.ref, self.voice)
 
     async def info(self) -> Session:
         """The session without its log: version, counts, usage, state. Raises `SessionNotFound`."""
@@ -128,6 +138,7 @@ class SessionHandle:
         fingerprint: bytes = b"",
     ) -> Appended:
         """Write entries that are made already; see `append`."""
+        check_entries(entries)
         await self._engine.present(self.ref)
         write = Append(
             entries=entries,
@@ -139,7 +150,12 @@ class SessionHandle:
         return await self._engine.store.append(self.ref, write)
 
     async def annotate(
-        self, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
+        self,
+        seq: int,
+        *,
+        pinned: bool | None = None,
+        importance: float | None | UnsetType = UNSET,
+        refused_by: Collection[str] | None = None,
     ) -> Entry:
         """Pin a message, so that it never leaves the working set, or say how much it matters to `salience`, from 0 to 1.
 
@@ -147,18 +163,43 @@ class SessionHandle:
             seq: which message.
             pinned: None leaves it as it is.
             importance: None takes it back.
+            refused_by: the upstreams whose prompts leave the message out; empty: it is sent to all of them again.
 
         Raises:
             EntryNotFound: the live log has no such message.
-            InvalidMessage: `importance` is no number from 0 to 1, or `pinned` neither True nor False.
+            InvalidMessage: `importance` is no number from 0 to 1, `pinned` neither True nor False, or `refused_by` no list of names.
         """
         own = own_fields({"pinned": pinned, **({} if importance is UNSET else {"importance": importance})})
         given = UNSET if importance is UNSET else own.get("importance")
-        return await self._engine.store.annotate(self.ref, seq, pinned=pinned, importance=given)
+        return await annotate(self._engine.store, self.ref, seq, pinned=pinned, importance=given, refused_by=refused_by)
 
-    async def update(self, **changes: Any) -> Session:
-        """Change the session's own fields; see `SessionPatch` for their names."""
-        return await self._engine.store.update(self.ref, SessionPatch(**changes), timestamp=self._engine.clock())
+    async def update(
+        self,
+        *,
+        agent: str | None | UnsetType = UNSET,
+        system_messages: str | Sequence[Sendable] | None | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | None | UnsetType = UNSET,
+        state: Mapping[str, Any] | None | UnsetType = UNSET,
+        ttl: int | None | UnsetType = UNSET,
+    ) -> Session:
+        """Change the session's own fields; fields that are not given stay unchanged.
+
+        Args:
+            agent: which agent answers.
+            system_messages: replaces the system prompt: a text, or a list of texts, dicts or messages.
+            metadata: replaces all of it.
+            state: keys to set; a value of None deletes its key.
+            ttl: milliseconds of idleness after which the session ends; 0: never; None: the server's setting.
+
+        Raises:
+            InvalidRequest: a value has the wrong type or range; nothing is written.
+            SessionNotFound: there is no such session.
+        """
+        given = {"agent": agent, "system_messages": system_messages, "metadata": metadata, "state": state, "ttl": ttl}
+        patch = SessionPatch(**check_session_fields(given))
+        if isinstance(agent, str):
+            self._engine.roster.voice(agent=agent)  # refuses an unknown agent
+        return await self._engine.store.update(self.ref, patch, timestamp=self._engine.clock())
 
     async def context(
         self,
@@ -202,6 +243,10 @@ class SessionHandle:
         *,
         mode: Mode = "auto",
         session_queue: QueueMode | None = None,
+        interrupt: Mapping[str, Any] | None = None,
+        strategy: str | None = None,
+        budget: int | None = None,
+        recall: str | bool | None = None,
         **body: Any,
     ) -> AsyncIterator[OpenTurn]:
         """One turn: what came is in the log before the block begins, what was added before it ends.
@@ -212,29 +257,29 @@ class SessionHandle:
             mode: how they relate to the log; see DESIGN.md, section 6.
             session_queue: while another turn of the session runs: wait (`queue`), raise (`reject`) or `interrupt` it; None:
                 as the `Holdfast` was told.
+            interrupt: what was heard of the last reply, as parameters of `interrupt`, for example `{"chars": 22}`.
+            strategy: how this turn's working set is made, with the strategy's defaults; None: as the session's agent has it.
+            budget: tokens of the conversation in it; None: the strategy's.
+            recall: whether it recalls what left it: `auto`, `on` or `off`; None: as the session's agent has it.
             body: what else the model call will have, because it takes room: `tools`, `max_tokens`.
 
         Raises:
+            TypeError: a keyword that no model call has.
             SessionBusy: another turn runs, and this one is refused, or has waited for too long.
             TurnInterrupted: another one asked for its place before the block began, or since: then `add` and `next` raise it.
             TurnLost: another server took the session over; what was added since the last write is not in the log.
         """
         checked_mode(session_queue)
+        if mode not in get_args(Mode):
+            raise InvalidRequest(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r:.80}", param="mode")
         if self.voice.steps and self.voice.agent is not None:
             message = f"agent {self.voice.agent.name!r} has others speak in its place: use session.send(), which calls their models"
             raise InvalidRequest(message, param="agent")
-        system, incoming, own = self._read(() if messages is None else messages)
-        request = TurnRequest(
-            ref=self.ref,
-            voice=msgspec.structs.replace(self.voice, tools=Toolset()),  # whoever calls the model runs its tools
-            incoming=incoming,
-            own=own,
-            system=system,
-            mode=mode,
-            queue=session_queue,
-            body=body,
-            tools_elsewhere=True,
-        )
+        check_keywords(body)
+        voice = self._engine.roster.with_request(self.voice, strategy, budget, recall=recall)
+        voice = msgspec.structs.replace(voice, tools=Toolset())  # the caller runs its tools
+        request = self._request(() if messages is None else messages, voice, mode, interrupt)
+        request = msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
         turn = Turn(self._engine, request)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(turn.hold)
@@ -252,44 +297,67 @@ class SessionHandle:
                 await self._engine.settle(self.ref, under_way.flush(last=True))
 
     async def send(
-        self, messages: Sendable | Sequence[Sendable], *, session_queue: QueueMode | None = None, **body: Any
+        self,
+        messages: Sendable | Sequence[Sendable],
+        *,
+        session_queue: QueueMode | None = None,
+        interrupt: Mapping[str, Any] | None = None,
+        strategy: str | None = None,
+        budget: int | None = None,
+        recall: str | bool | None = None,
+        **body: Any,
     ) -> dict[str, Any]:
         """A whole turn with the session's own model and tools: the completion, as Chat Completions has it.
 
         Args:
-            messages: as in `turn`.
-            session_queue: as in `turn`.
-            body: the rest of the request.
+            messages, session_queue, interrupt, strategy, budget, recall: as in `turn`. All else is the rest of the request.
 
         Raises:
             ModelError: the model did not answer; the user's message is in the log.
             SessionBusy, TurnInterrupted, TurnLost: as in `turn`; what had arrived of an interrupted reply is in the log.
         """
         checked_mode(session_queue)
-        system, incoming, own = self._read(messages)
-        request = TurnRequest(
-            ref=self.ref, voice=self.voice, incoming=incoming, own=own, system=system, queue=session_queue, body=body
-        )
+        voice = self._engine.roster.with_request(self.voice, strategy, budget, recall=recall)
+        request = self._request(messages, voice, "auto", interrupt)
+        request = msgspec.structs.replace(request, queue=session_queue, body=body)
         await self._engine.present(self.ref)
         collector = Collector()
         async for chunk in respond(Turn(self._engine, request)):
             collector.add(chunk)
         return collector.completion()
 
+    def _request(
+        self, messages: Sendable | Sequence[Sendable], voice: Voice, mode: Mode, interrupt: Mapping[str, Any] | None
+    ) -> TurnRequest:
+        """Return the request of a turn."""
+        system, sent = self._read(messages, mode, interrupt)
+        return TurnRequest(
+            ref=self.ref,
+            voice=voice,
+            incoming=sent.messages,
+            own=sent.own,
+            heard=sent.heard,
+            interruption=sent.interruption,
+            system=system,
+            mode=sent.mode,
+        )
+
     def _read(
-        self, given: Sendable | Sequence[Sendable]
-    ) -> tuple[tuple[Message, ...], tuple[Message, ...], tuple[dict[str, Any], ...]]:
-        """What a turn is given: its leading system messages, the other ones, and Holdfast's own fields of these.
+        self, given: Sendable | Sequence[Sendable], mode: Mode, interrupt: Mapping[str, Any] | None
+    ) -> tuple[tuple[Message, ...], SentMessages]:
+        """Return what a turn is given: its leading system messages, and the other ones.
 
         Raises:
             InvalidMessage: one of them is no message.
         """
         with self._engine.hushed():
             messages, own = messages_of(given), own_of(given)
-        for fields in own:
-            fields.pop("turn_id", None)  # it is the turn's own
         system, incoming = split_system(messages)
-        return system, tuple(incoming), tuple(own[len(system) :])
+        check_kind(interrupt, "interrupt", Mapping | None, "an object")
+        if interrupt is not None and (unknown := [name for name in interrupt if name not in HEARD]):
+            raise InvalidRequest(f"interrupt has no {unknown[0]!r}; known: {', '.join(HEARD)}", param="interrupt")
+        heard = None if interrupt is None else heard_from(dict(interrupt))
+        return system, separate_heard(incoming, own[len(system) :], mode, heard)
 
     async def compact(
         self, *, preview: bool = False, wait: bool = True, **options: Any
@@ -313,7 +381,8 @@ class SessionHandle:
         asked = TurnRequest(ref=self.ref, voice=self.voice, incoming=())
         instruction = await instructed(engine, session, self.voice)
         known = await introduced(engine, session, self.voice)
-        request = working_set_request(asked, session, instruction, learned=learned, introduction=known)
+        marker = await engine.markers.of(session)
+        request = working_set_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
         if not wait and not preview:
             engine.compactor.soon(self.ref, self.voice, request, options)
             return None

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace as evolve
 
-from holdfast.domain.heard import Cut, Heard, Round, cut_at, place_in, rounds_of, text_of
+from holdfast.domain.heard import Cut, Heard
 from holdfast.domain.history import again
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
@@ -23,7 +23,7 @@ from holdfast.engine.guarded import masked
 from holdfast.errors import Conflict, HeardMismatch, NoReply, StaleSession
 from holdfast.limits import INTERRUPTED_BEHIND
 from holdfast.stores.base import Append, Appended, Store
-from holdfast.stores.walk import ENTRIES
+from holdfast.turns.interruptions import LastReply, cut_of, last_reply
 
 TRIES: Final = 8
 """Times that something is read or written again because somebody else wrote in between."""
@@ -112,50 +112,6 @@ async def _interrupted(engine: Engine, ref: SessionRef, heard: Heard, write: Wri
     raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
 
 
-class LastReply(msgspec.Struct, frozen=True):
-    """The last reply of a log, and what stands behind it, in order."""
-
-    rounds: Sequence[Round]
-    behind: Sequence[Entry]
-
-
-async def last_reply(store: Store, session: Session, *, unsaid: bool = False) -> LastReply:
-    """The last reply. Costs what stands behind it, and the reply.
-
-    Args:
-        store: where it is.
-        session: as it stands.
-        unsaid: a turn was stopped; one that had said nothing has no reply.
-
-    Raises:
-        NoReply: it stands too far back.
-    """
-    if session.messages == 0 or (unsaid and session.tail.last_kind in ("user", "system")):
-        return LastReply((), ())
-    behind: list[Entry] = []
-    reply: list[Entry] = []
-    stop: int | None = None
-    while True:
-        page = await store.entries(session.ref, stop=stop, limit=ENTRIES, descending=True)
-        for entry in page:
-            if not reply and entry.kind in ("user", "system"):
-                behind.append(entry)
-            elif not reply or _belongs(entry, reply[-1]):
-                reply.append(entry)
-            else:
-                return LastReply(rounds_of(reply[::-1]), behind[::-1])
-        if len(page) < ENTRIES:
-            return LastReply(rounds_of(reply[::-1]), behind[::-1])
-        if len(behind) > INTERRUPTED_BEHIND:
-            raise NoReply(f"the last {INTERRUPTED_BEHIND} messages of session {session.id!r} hold no reply")
-        stop = page[-1].seq
-
-
-def _belongs(entry: Entry, following: Entry) -> bool:
-    """Whether it is of the reply that `following` is of: tools that ran before it, in the same turn."""
-    return entry.turn_id == following.turn_id and entry.kind in ("calls", "result")
-
-
 def _check_turn(session: Session, said: LastReply, heard: Heard, *, stopped: bool) -> None:
     """Refuse where there is no reply, or it is of another turn. Raises `NoReply`."""
     if not said.rounds:
@@ -189,21 +145,6 @@ async def _check_heard(store: Store, session: Session, said: LastReply, heard: H
             f"the last reply of session {session.id!r}, of turn {gone.turn_id}, is gone: nothing of it was heard, or it was"
             f" taken back; an earlier one is interrupted by its turn_id, {said.rounds[-1].head.turn_id}"
         )
-
-
-def cut_of(session: Session, said: LastReply, heard: Heard, now: int) -> Cut | None:
-    """What becomes of the last reply; None: all of it stays as it is, or there is none.
-
-    Raises:
-        NoReply: it is erased, and what was heard of it nobody can tell.
-        HeardMismatch: it does not begin with what is said to have been heard.
-    """
-    if not said.rounds:
-        return None
-    text = text_of(said.rounds)
-    if said.rounds[-1].head.erased and not heard.everything:
-        raise NoReply(f"the last reply of session {session.id!r} is erased: what was heard of it nobody can tell")
-    return cut_at(said.rounds, place_in(text, heard), now if heard.timestamp is None else heard.timestamp)
 
 
 async def in_place_of(cut: Cut, behind: Sequence[Entry]) -> list[NewEntry]:

@@ -10,28 +10,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import anyio.to_thread
 import msgspec
 
+from holdfast.accounting import run_cpu
 from holdfast.agents import Voice
 from holdfast.context.buffer import folded
-from holdfast.context.build import Request, WorkingSet, build, build_on
+from holdfast.context.build import Draft, Request, WorkingSet, build, build_on, draft_on
+from holdfast.context.departures import Departure, DepartureLog
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run, decode_record
-from holdfast.context.recalled import Recall
+from holdfast.context.recalled import Block, Recall
 from holdfast.context.settings import ContextSettings
 from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, ModelCall, SessionRef, StoredCompaction
+from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.limits import PAGE
 from holdfast.media.leaving import for_model
 from holdfast.numbers import check_whole
 from holdfast.overlays.views import read_view
+from holdfast.recall.passages import Passage
 from holdfast.turns.instructing import instructed
 from holdfast.turns.introducing_memories import introduced
-from holdfast.turns.prompting import built_from, provider_count, working_set_request
+from holdfast.turns.prompting import draft_from, provider_count, working_set_request
+from holdfast.turns.session_passages import make_item, recall_session
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.anthropic_cache import MARK
@@ -76,6 +79,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the session is in use by that. Looking back, or for an explanation, never is."""
     explain: bool = False
     """Whether to compare it with the prompt that was sent last: that one is built again from the log."""
+    trace: frozenset[int] = frozenset()
+    """Messages whose departures from the recorded prompts are looked for, where these are built again."""
 
 
 class Looked(NamedTuple):
@@ -94,6 +99,10 @@ class Looked(NamedTuple):
     """Its messages as they are sent: with their media, as far as the model takes them."""
     marked: bool = True
     """Whether they are marked for Anthropic's prompt cache."""
+    entries: Sequence[Entry] = ()
+    """The live path, where it was read to build past prompts again."""
+    departures: Mapping[int, Departure] = {}
+    """Of the messages of `Look.trace`."""
 
     def explanation(self) -> dict[str, Any]:
         """How it came about. Of a past call the budget is the recorded one, whose shares of the window are not kept."""
@@ -115,6 +124,18 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
         MissingState: the agent's instruction needs state, or an artifact, that is not there now.
         BudgetTooSmall: no legal working set fits.
     """
+    found = await rebuild(engine, ref, look)
+    voice = look.voice
+    counted = await provider_count(engine, ref, voice.llm, found.built)
+    as_chat = look.dialect == "openai"
+    sent = await for_model(engine.store, ref, found.built.messages, voice.llm.inputs, as_chat=as_chat)
+    sent = behind_results(sent) if as_chat else sent
+    marked = voice.llm.params.get("cache_control") is not False
+    return found._replace(provider=counted, sent=sent, marked=marked)
+
+
+async def rebuild(engine: Engine, ref: SessionRef, look: Look) -> Looked:
+    """Build what `looked` returns, without the provider's count and the messages as they are sent. Raises as it does."""
     _check_turn(look.at_turn)
     voice = msgspec.structs.replace(look.voice, context=look.settings)
     asked = TurnRequest(
@@ -124,25 +145,23 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     learned = await engine.learning.of(voice.llm)
     instruction = await instructed(engine, session, voice)
     known = await introduced(engine, session, voice)
-    request = working_set_request(asked, session, instruction, learned=learned, introduction=known)
+    marker = await engine.markers.of(session)
+    request = working_set_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
     back = look.explain or look.at_turn is not None
     if look.touch and not back:
         await engine.life.use(session)
     past = await _past(engine, ref, voice.view_key(), look.at_turn) if back else None
+    log = DepartureLog(look.trace)
     if past is None:
         found = Looked(await _as_it_stands(engine, ref, voice, request))
     elif look.at_turn is None:
-        found = Looked(await anyio.to_thread.run_sync(_behind_last, request, past))
+        draft = await run_cpu(_behind_last, request, past, ref, log)
+        found = Looked(await _finish(engine, session, draft), entries=past.entries)
     else:
-        found = await anyio.to_thread.run_sync(_in_turn, request, past, look.at_turn)
+        found = (await run_cpu(_in_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
     if look.explain and found.built.request.policy.summarizer is not None:
         found = found._replace(summaries=await engine.compactor.told(ref, voice.view_key()))
-    counted = await provider_count(engine, ref, voice.llm, found.built)
-    as_chat = look.dialect == "openai"
-    sent = await for_model(engine.store, ref, found.built.messages, voice.llm.inputs, as_chat=as_chat)
-    sent = behind_results(sent) if as_chat else sent
-    marked = voice.llm.params.get("cache_control") is not False
-    return found._replace(provider=counted, sent=sent, marked=marked)
+    return found._replace(departures=log.found)
 
 
 def _check_turn(turn_id: Any) -> None:
@@ -153,7 +172,13 @@ def _check_turn(turn_id: Any) -> None:
 async def _as_it_stands(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:
     """By the session's saved view where that is the one looked through, else from the whole log."""
     read = await read_view(engine.store, ref, voice.view_key())
-    return await anyio.to_thread.run_sync(built_from, request, read)
+    return await _finish(engine, read.session, await run_cpu(draft_from, request, read))
+
+
+async def _finish(engine: Engine, session: Session, drafted: Draft) -> WorkingSet:
+    """Add to a prompt what it recalls of the session itself."""
+    found = await recall_session(engine, session, drafted)
+    return drafted.finish(found.items, found.missed)
 
 
 # -- what was sent, made again -------------------------------------------------
@@ -192,19 +217,26 @@ class _Fold:
     Each call says which summary it had: one may have been laid while another call was under way, and taken away again.
     """
 
-    def __init__(self, request: Request, past: Past) -> None:
-        self._request = request
-        self._past = past
+    def __init__(self, request: Request, past: Past, ref: SessionRef) -> None:
+        self._past, self._ref = past, ref
         self._entry = 0
-        self._room = request.room(request.limit(request.overhead()))
-        self._summaries = {stored_compaction(one, self._room.count).mark: one for one in past.summaries}
-        self.view = folded(request.policy, self._room, None, (), ())
+        self._begin(request)
+        self.view = folded(self._request.policy, self._room, None, (), ())
 
-    def through(self, seq: int, summary: str) -> None:
-        """Take entries in up to `seq`, and stand on the summary of that mark; empty: on none."""
+    def _begin(self, request: Request) -> None:
+        self._request = request
+        self._room = request.room(request.limit(request.overhead()))
+        laid = ((stored_compaction(one, self._room.count, request.marker), one) for one in self._past.summaries)
+        self._summaries = {compaction.mark: one for compaction, one in laid}
+
+    def through(self, seq: int, summary: str, marker: str) -> None:
+        """Take entries in up to `seq`, with that marker, and stand on the summary of that mark; empty: on none."""
         self._extend(seq)
         now = self.view.summary.mark if self.view.summary else ""
-        if now != summary:
+        moved = marker != self._request.marker  # imported since: all that was sent had the marker of where it was
+        if moved:
+            self._begin(self._request.with_marker(marker))
+        if now != summary or moved:
             self._lay(self._summaries.get(summary))
 
     def _lay(self, one: StoredCompaction | None) -> None:
@@ -215,18 +247,31 @@ class _Fold:
             self.view = folded(policy, room, None, (), entries)
         else:
             anchor = next((entry.seq for entry in entries if entry.kind == "user"), None)
-            self.view = summarized(policy, room, stored_compaction(one, room.count), entries, anchor=anchor)
+            self.view = summarized(
+                policy, room, stored_compaction(one, room.count, room.marker), entries, anchor=anchor
+            )
         self.view.trail, self.view.mark = before.trail, before.mark
 
     def sent(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
         """The working set that was built for `call`: by its frozen budget."""
-        self.through(call.through, record.summary)
+        self.through(call.through, record.summary, record.marker)
         asked = self._request
-        # What was recalled is not kept: the room that it had is not the conversation's.
+        # What else was recalled is not kept: the room that it had is not the conversation's.
         frozen = msgspec.structs.replace(
-            asked, input_budget=record.limit + asked.overhead(), dialect=record.dialect, recall=Recall()
+            asked, input_budget=record.limit + asked.overhead(), dialect=record.dialect, recall=self._recall(record)
         )
         return build_on(frozen, self.view)
+
+    def _recall(self, record: BuildRecord) -> Recall:
+        """Make the block again of what was recalled of the session itself; words that were erased since are marked."""
+        if not record.passages:
+            return Recall()
+        entries = {entry.seq: entry for entry in self._past.entries}
+        items = [
+            make_item(self._ref, entries.get(seq), Passage(seq, start, stop, 0.0), size=size)
+            for seq, start, stop, size in record.passages
+        ]
+        return Recall(block=Block.of(items, record.marker), searched=True)
 
     def _extend(self, seq: int) -> None:
         entries, end = self._past.entries, self._entry
@@ -236,25 +281,26 @@ class _Fold:
         self._entry = end
 
 
-def _behind_last(request: Request, past: Past) -> WorkingSet:
+def _behind_last(request: Request, past: Past, ref: SessionRef, log: DepartureLog) -> Draft:
     """The working set as the log stands, which knows the prompt that was sent last."""
-    fold = _Fold(request, past)
+    fold = _Fold(request, past, ref)
     for call, record in past.calls:
-        fold.sent(call, record)
-    live = stored_compaction(past.live, request.count).mark if past.live else ""
-    fold.through(past.entries[-1].seq if past.entries else -1, live)
-    return build_on(request, fold.view)
+        log.note(call, fold.sent(call, record))
+    live = stored_compaction(past.live, request.count, request.marker).mark if past.live else ""
+    fold.through(past.entries[-1].seq if past.entries else -1, live, request.marker)
+    return draft_on(request, fold.view)
 
 
-def _in_turn(request: Request, past: Past, turn_id: int) -> Looked:
+def _in_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Looked:
     """What the last call of a turn was sent; where none was recorded, what it would be sent now."""
     before = _until(past.entries, turn_id)
     upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
     if not upto or upto[-1][0].turn_id != turn_id:
         return Looked(build(request, None, (), before))
-    fold = _Fold(request, past)
+    fold = _Fold(request, past, ref)
     for call, record in upto:
         built = fold.sent(call, record)
+        log.note(call, built)
     return Looked(built, *upto[-1])
 
 

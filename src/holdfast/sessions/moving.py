@@ -21,6 +21,7 @@ from holdfast.domain.session import PARENT, Claim, Entry, Laid, NewCompaction, S
 from holdfast.engine.engine import Engine
 from holdfast.engine.removing import children_of, removed
 from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
+from holdfast.liveness import is_dead, new_holder
 from holdfast.sessions.exporting import TRIES, calls_of, log_of
 from holdfast.stores.base import Append, NewSession, SessionPatch
 from holdfast.stores.checks import check_ref
@@ -66,11 +67,13 @@ async def moved(
 @asynccontextmanager
 async def _alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
     """A block during which no turn of the session runs, on this server or another one; whose claim that is. Raises `SessionBusy`."""
-    store, holder = engine.store, f"move-{uuid.uuid4().hex}"
-    session = await store.get(ref)
+    store, holder = engine.store, f"{new_holder()}-move"
+    session = (await store.get(ref)).require_intact()
     if engine.busy(ref):
         raise SessionBusy(ref.id, until=engine.clock() if session.claim is None else session.claim.until)
     async with engine.queue(ref):
+        if session.claim is not None and is_dead(session.claim.holder):
+            await store.append(ref, Append(timestamp=engine.clock(), release=session.claim.holder))
         await _claimed(engine, ref, holder)
         try:
             yield holder
@@ -143,6 +146,7 @@ async def _written(engine: Engine, ref: SessionRef, target: SessionRef, agent: s
         metadata=session.metadata,
         ttl=session.ttl,
         past=past,
+        origins=tuple((await store.origins(ref.user_id, [ref.id])).get(ref.id, ())),
     )
     media = await store.media(ref, hashes_of(entry.message for entry in entries))
     await store.replace(new, [old_entry(entry) for entry in entries], fresh=fresh, media=media)

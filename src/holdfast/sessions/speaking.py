@@ -27,9 +27,10 @@ from holdfast.errors import (
     TooLarge,
     UsageError,
 )
-from holdfast.sessions.interrupting import TRIES, cut_of, in_place_of, last_reply
+from holdfast.sessions.interrupting import TRIES, in_place_of
 from holdfast.stores.base import Append, NewSession
 from holdfast.turns.instructing import worded
+from holdfast.turns.interruptions import cut_of, last_reply
 from holdfast.wire.voice import INTERRUPTABLE
 
 Priority = Literal["INTERRUPT", "APPEND", "IGNORE"]
@@ -51,7 +52,7 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
         text: Any = self.text  # whoever calls a constructor may pass anything
         if text is not None and not (isinstance(text, str) and text.strip()):
             raise InvalidRequest("text must be what is to be said, a string with words in it", param="text")
-        if self.priority not in _MODES:
+        if self.priority not in tuple(_MODES):
             raise InvalidRequest(f"priority must be one of {', '.join(_MODES)}", param="priority")
         if self.source not in get_args(SpeechSource):
             known = ", ".join(get_args(SpeechSource))

@@ -40,6 +40,7 @@ class StateHandle(ABC):
 
     async def set(self, key: str, value: Any) -> None:
         """Have `value` stand under a key; of others nothing changes. Raises as `update` does."""
+        check_key(key)
         await self._change({key: value})
 
     async def update(self, values: Mapping[str, Any]) -> None:
@@ -58,6 +59,7 @@ class StateHandle(ABC):
 
     async def delete(self, key: str) -> None:
         """Have nothing stand under a key."""
+        check_key(key)
         await self._change({key: None})
 
     async def increment(self, key: str, by: float = 1) -> int | float:
@@ -66,6 +68,7 @@ class StateHandle(ABC):
         Raises:
             InvalidRequest: something else stands there, or `by` is no number.
         """
+        check_key(key)
         number: int | float = _after(await self._change({key: Increment(by)}), key, by)
         return number
 
@@ -76,10 +79,12 @@ class StateHandle(ABC):
             InvalidRequest: something else stands there.
             TooLarge: the list would be.
         """
+        check_key(key)
         return len(_after(await self._change({key: Extend(values)}), key, values))
 
     async def compare_and_set(self, key: str, expected: Any, value: Any) -> bool:
         """Have `value` stand under a key if `expected` does (None: nothing); whether it did. Of several at once one does."""
+        check_key(key)
         try:
             await self._change({key: value}, expect={key: expected})
         except StaleState:
@@ -114,11 +119,11 @@ class SessionState(StateHandle):
 
     async def _one(self, key: str) -> Any:
         if scope_of(key) == "session":
-            return (await self._engine.store.get(self._ref)).state.get(key)
+            return (await self._engine.store.get(self._ref)).require_intact().state.get(key)
         return (await self._engine.scopes.named(self._ref.user_id, [key])).get(key)
 
     async def _all(self) -> dict[str, Any]:
-        return await self._engine.scopes.all(await self._engine.store.get(self._ref))
+        return await self._engine.scopes.all((await self._engine.store.get(self._ref)).require_intact())
 
     async def _change(self, delta: Mapping[str, Change], *, expect: Mapping[str, Any] | None = None) -> dict[str, Any]:
         await self._engine.present(self._ref)

@@ -1,0 +1,35 @@
+"""Pins, importance and refusals of messages, set by a caller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.domain.refusals import choose_refusals
+from holdfast.domain.session import Entry, SessionRef
+from holdfast.errors import EntryNotFound
+from holdfast.stores.base import Store
+from holdfast.stores.checks import check_int
+
+
+async def annotate(store: Store, ref: SessionRef, seq: int, *, refused_by: object = None, **changes: Any) -> Entry:
+    """Set a message's pin or importance, and the upstreams whose prompts leave it out.
+
+    Args:
+        store: where the session is.
+        ref: which one.
+        seq: which message.
+        refused_by: a list of names, empty for none; None leaves it unchanged.
+        changes: `pinned` and `importance`, as `Store.annotate` takes them.
+
+    Raises:
+        EntryNotFound: the live log has no such message.
+        InvalidMessage: `refused_by` is no list of names.
+    """
+    if refused_by is None:
+        return await store.annotate(ref, seq, **changes)
+    choose_refusals(None, refused_by)
+    check_int(seq, "seq")
+    found = await store.entries(ref, start=seq, stop=seq + 1)
+    if not found:
+        raise EntryNotFound(ref.id, seq)
+    return await store.annotate(ref, seq, refused_by=choose_refusals(found[0].metadata, refused_by), **changes)

@@ -1,0 +1,67 @@
+"""Messages erased for good: in their session, and in every session of the user that shares them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from holdfast.domain.origins import EntryOrigin, find_copies, find_origin, origins_or_own
+from holdfast.domain.session import Entry, SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.errors import EntryNotFound, SessionNotFound
+from holdfast.stores.base import Store
+
+
+class Erased(NamedTuple):
+    """An erased message, and where else it was erased."""
+
+    entry: Entry
+    copies: tuple[tuple[str, int], ...]
+    """Id and `seq` of the same message in other sessions of the user."""
+
+
+async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Erased:
+    """Erase a message's content in every session of the user that shares it, and forget memories made from it alone.
+
+    Each session is one transaction. The message that was named goes last, and then copies that a fork made meanwhile: an erasure
+    that fails in between is finished by repeating it.
+
+    Args:
+        engine: of the store.
+        ref: which session.
+        seq: which message.
+        tokens: of what stays; None keeps the old count.
+
+    Raises:
+        SessionNotFound: no such session.
+        EntryNotFound: it has no such message.
+    """
+    store, user_id = engine.store, ref.user_id
+    session = await store.get(ref)
+    own = (await store.origins(user_id, [ref.id])).get(ref.id, ())
+    origin = find_origin(origins_or_own(own, session.identity), seq)
+    copies: list[tuple[str, int]] = []
+    entry: Entry | None = None
+    seen = {(ref.id, seq)}
+    while (found := await _places(store, user_id, origin) - seen) or entry is None:
+        for session_id, place in sorted(found):
+            with suppress(SessionNotFound, EntryNotFound):  # deleted since it was found
+                await _erase(engine, SessionRef(user_id, session_id), place, tokens)
+                copies.append((session_id, place))
+        seen |= found
+        if entry is None:
+            entry = await _erase(engine, ref, seq, tokens)
+    return Erased(entry, tuple(copies))
+
+
+async def _places(store: Store, user_id: str, origin: EntryOrigin) -> set[tuple[str, int]]:
+    """Return id and `seq` of all entries with that origin in sessions that share some."""
+    sharing = await store.sharing(user_id, origin.source)
+    return {(session_id, at) for session_id, ranges in sharing.items() for at in find_copies(ranges, origin)}
+
+
+async def _erase(engine: Engine, ref: SessionRef, seq: int, tokens: int | None) -> Entry:
+    entry = await engine.store.erase(ref, seq, tokens=tokens)
+    engine.forget(ref)
+    await engine.memories.forget_source(ref.user_id, ref.id, seqs=[seq])
+    return entry

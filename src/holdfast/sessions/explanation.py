@@ -1,0 +1,132 @@
+"""What an explanation of messages says, and how it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.context.departures import Departure
+from holdfast.context.explain import CompactionSize
+from holdfast.context.presence import Excerpt, State
+from holdfast.context.recalled import moment
+
+RemedyKind = Literal["pin", "budget", "window_size", "history", "summary", "recall", "send", "append"]
+_SHOWN: Final = 100
+"""Characters of a message, or of words of it, in a line."""
+_STATES: Final = {"whole": "in the prompt, whole", "part": "in the prompt in part", "no": "not in the prompt"}
+_EXACT: Final = {
+    True: ", rebuilt as it was sent",
+    False: ", rebuilt from what is stored now: what was sent differs",
+    None: "",
+}
+
+
+class Remedy(msgspec.Struct, frozen=True, gc=False):
+    """Something that would bring a message back into prompts."""
+
+    kind: RemedyKind
+    text: str
+    """What to do, and what it costs."""
+    budget: int | None = None
+    """Of `budget`: tokens that were tried and are enough; None: more than now, how much is not known."""
+
+
+class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What became of one message."""
+
+    seq: int
+    turn_id: int
+    role: str
+    timestamp: int
+    tokens: int
+    """Of the message, as stored."""
+    text: str
+    """Its first characters; empty if it was erased."""
+    state: State
+    """In the prompt `whole`, in `part`, or `no`."""
+    decision: str
+    reason: str
+    block: str | None
+    """Where the message itself is; None if it is not sent as a message."""
+    excerpts: tuple[Excerpt, ...]
+    """If it is there in part: its words, character for character."""
+    departure: Departure | None
+    """When it left; None if it is there, never was there whole, or no recorded call tells."""
+    remedies: tuple[Remedy, ...]
+    redacted: bool
+    """True if secrets in it were replaced before it was stored."""
+
+    def __str__(self) -> str:
+        return "\n".join(_message_lines(self))
+
+
+class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A prompt in short, and what it has of some messages."""
+
+    session_id: str
+    turn: int | None = None
+    """The turn whose last prompt it is; None: the one that would be built now."""
+    exact: bool | None
+    """For a turn: whether the prompt that was rebuilt is the one that was sent; None: no call of the turn is recorded."""
+    strategy: str
+    tokens: int
+    """Of the conversation."""
+    budget: int
+    """Tokens that the conversation may have."""
+    frontier: int
+    """`seq` of the first message that is sent for being recent."""
+    compactions: tuple[CompactionSize, ...]
+    messages: tuple[MessageExplanation, ...]
+    before: int | None = None
+    """With a text: as `before` it gives the messages further back; None: there are none."""
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as the API shows it."""
+        fields = msgspec.json.decode(msgspec.json.encode(self))
+        return {"object": "explanation", **fields, "has_more": self.before is not None}
+
+
+# -- as text -------------------------------------------------------------------
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    turn = explanation.turn
+    which = "the next prompt" if turn is None else f"the prompt of turn {turn}{_EXACT[explanation.exact]}"
+    used = f"strategy {explanation.strategy}, {explanation.tokens:,} of {explanation.budget:,} tokens"
+    yield f"session {explanation.session_id}, {which}: {used}"
+    for one in explanation.compactions:
+        yield f"  {one}"
+    for message in explanation.messages:
+        yield ""
+        yield from _message_lines(message)
+    if explanation.before is not None:
+        yield ""
+        yield f"There may be more before message {explanation.before}."
+
+
+def _message_lines(one: MessageExplanation) -> Iterator[str]:
+    yield f"message {one.seq} of turn {one.turn_id}, {one.role}, {moment(one.timestamp)}: {_STATES[one.state]}"
+    if one.text:
+        yield f"  {_line(one.text)}"
+    if one.redacted:
+        yield "  secrets in it were replaced before it was stored"
+    where = f", in block {one.block}" if one.block else ""
+    yield f"  why: {one.decision}, {one.reason}{where}"
+    for excerpt in one.excerpts:
+        words = f'"{_line(excerpt.words)}"' if excerpt.words else "it was recalled, in words that are not kept"
+        yield f"  in block {excerpt.block}: {words}"
+    if one.departure is not None:
+        left = one.departure
+        yield f"  left in turn {left.turn_id}, {moment(left.timestamp)}: {left.reason}"
+    for remedy in one.remedies:
+        yield f"  to have it back: {remedy.text}"
+
+
+def _line(text: str) -> str:
+    folded = " ".join(text.split())
+    return folded if len(folded) <= _SHOWN else folded[: _SHOWN - 1] + "…"

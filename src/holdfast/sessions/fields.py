@@ -1,0 +1,55 @@
+"""The fields of a session that callers may set: the same checks for the library and for REST."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from holdfast.domain.messages import Message
+from holdfast.domain.participants import check_participants
+from holdfast.errors import InvalidRequest
+from holdfast.wire.exports import milliseconds, system_messages_from
+from holdfast.wire.openai import message_to
+from holdfast.wire.sendable import check_text, message_of
+
+
+def check_session_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a session as a store takes them.
+
+    Args:
+        given: some of `agent`, `system_messages`, `state`, `metadata` and `ttl`. UNSET ones are left out.
+
+    Raises:
+        InvalidRequest: a value has the wrong type or range; `param` names the field.
+        InvalidMessage: one of the system messages is not a system message.
+    """
+    fields = {name: value for name, value in given.items() if value is not UNSET}
+    if "agent" in fields:
+        check_text(fields["agent"], "agent", none=True)
+    if "ttl" in fields:
+        fields["ttl"] = milliseconds(fields, "ttl")
+    if "system_messages" in fields:
+        fields["system_messages"] = to_system_messages(fields["system_messages"])
+    for name in ("state", "metadata"):
+        if name in fields:
+            fields[name] = _to_object(fields[name], name)
+    check_participants(fields.get("metadata", {}))
+    return fields
+
+
+def to_system_messages(value: Any) -> tuple[Message, ...]:
+    """Return system messages given as one text, or a list of texts, dicts or `Message`s. Raises `InvalidMessage`."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        items = [message_of(item, f"system_messages[{at}]", text_role="system") for at, item in enumerate(value)]
+        value = [message_to(item) for item in items]
+    return system_messages_from(value)
+
+
+def _to_object(value: Any, name: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidRequest(f"{name} must be an object, not {type(value).__name__}", param=name)
+    return dict(value)

@@ -1,0 +1,322 @@
+"""Explain messages of a session: whether a prompt has them, where, why, since when not, and what would bring them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from holdfast.accounting import run_cpu
+from holdfast.agents import Voice
+from holdfast.context.departures import Departure, first_beyond
+from holdfast.context.explain import OUTSIDE, SUMMARIZED, UNSEEN, BuildRecord, decode_record
+from holdfast.context.least_budget import find_least_budget
+from holdfast.context.policies import NO_CONTENT
+from holdfast.context.presence import Presence, PromptContents
+from holdfast.domain.session import Entry, ModelCall, SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.errors import EntryNotFound, InvalidRequest
+from holdfast.limits import (
+    EXPLAIN_BUDGETED,
+    EXPLAIN_BUDGETED_TOKENS,
+    EXPLAIN_MATCHES,
+    EXPLAIN_QUERY_CHARS,
+    EXPLAIN_REBUILT,
+    EXPLAIN_REBUILT_TOKENS,
+    EXPLAIN_SCANNED,
+    EXPLAIN_TEXT_CHARS,
+    PAGE,
+)
+from holdfast.numbers import check_whole
+from holdfast.sessions.explanation import Explanation, MessageExplanation, Remedy
+from holdfast.sessions.looking import Look, Looked, rebuild
+from holdfast.tools.search import SEARCH
+from holdfast.wire.sendable import check_text
+
+MATCHES: Final = 10
+"""Messages that are explained unless the caller says how many."""
+_PAGE: Final = 200
+"""Messages that are read at once while a text is looked for."""
+_REDACTED: Final = "[REDACTED:"
+_GONE: Final = frozenset({"erased", "retired"})
+"""Decisions about messages that no setting brings into a prompt."""
+
+
+class ExplainedSession:
+    """The part of a session's handle that explains its messages."""
+
+    _engine: Engine
+    ref: SessionRef
+    voice: Voice
+
+    async def explain(
+        self,
+        *,
+        seq: int | None = None,
+        text: str | None = None,
+        turn: int | None = None,
+        before: int | None = None,
+        limit: int = MATCHES,
+    ) -> Explanation:
+        """Explain whether messages are in the prompt whole, in part or not: where, why, since when, and what brings them back.
+
+        Without `seq` and `text` it tells of the prompt alone. Print it to read it.
+
+        Args:
+            seq: the message.
+            text: words that the messages contain, instead of `seq`; case and white space do not count.
+            turn: the prompt of that turn's last model call; None: the one that would be built now.
+            before: with `text`, only messages before that `seq`: `Explanation.before` of the page before.
+            limit: with `text`, the most messages, 1 to `EXPLAIN_MATCHES`; the newest come first.
+
+        Raises:
+            InvalidRequest: an argument is not one, or the session has no such turn.
+            EntryNotFound: it has no message `seq`.
+            BudgetTooSmall: no legal prompt fits.
+        """
+        wanted = Wanted(seq=seq, text=text, turn=turn, before=before, limit=limit)
+        return await explain_messages(self._engine, self.ref, self.voice, wanted)
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which messages are explained, for which prompt; see `ExplainedSession.explain`."""
+
+    seq: int | None = None
+    text: str | None = None
+    turn: int | None = None
+    before: int | None = None
+    limit: int = MATCHES
+
+    def check(self) -> None:
+        """Refuse what is out of bounds. Raises `InvalidRequest`."""
+        check_text(self.text, "text", none=True)
+        for name in ("seq", "turn", "before"):
+            if (value := getattr(self, name)) is not None:
+                check_whole(value, name)
+        check_whole(self.limit, "limit", 1, EXPLAIN_MATCHES)
+        if self.text is not None and self.seq is not None:
+            raise InvalidRequest("give seq or a text, not both", param="seq")
+        if self.text is not None and not 1 <= len(self.text.strip()) <= EXPLAIN_QUERY_CHARS:
+            message = f"the text must have 1 to {EXPLAIN_QUERY_CHARS} characters, not white space alone"
+            raise InvalidRequest(message, param="text")
+        if self.before is not None and self.text is None:
+            raise InvalidRequest("before goes with a text: it is for the next page of its messages", param="before")
+
+
+async def explain_messages(engine: Engine, ref: SessionRef, voice: Voice, wanted: Wanted) -> Explanation:
+    """Explain messages of a session; store nothing, and do not count as use. See `ExplainedSession.explain`."""
+    wanted.check()
+    session = await engine.store.get(ref)
+    if wanted.turn is not None and wanted.turn >= session.turns:
+        known = f"the last one is {session.turns - 1}" if session.turns else "it has none yet"
+        raise InvalidRequest(f"the session has no turn {wanted.turn}: {known}", param="turn")
+    entries, before = await _find_entries(engine, ref, wanted)
+    look = Look(
+        voice=voice,
+        settings=voice.context,
+        dialect=voice.llm.dialect,
+        at_turn=wanted.turn,
+        touch=False,
+        explain=session.messages <= EXPLAIN_REBUILT and session.tokens <= EXPLAIN_REBUILT_TOKENS,
+        trace=frozenset(entry.seq for entry in entries if not entry.erased),
+    )
+    found = await rebuild(engine, ref, look)
+    is_short = session.messages <= EXPLAIN_BUDGETED and session.tokens <= EXPLAIN_BUDGETED_TOKENS
+    with_budget = wanted.seq is not None and is_short
+    make = partial(_explanation, engine, ref, voice, found, entries, with_budget=with_budget)
+    explanation = msgspec.structs.replace(await run_cpu(make), turn=wanted.turn, before=before)
+    messages = await _with_departures(engine, ref, voice.view_key(), wanted, explanation.messages)
+    return msgspec.structs.replace(explanation, messages=tuple(messages))
+
+
+# -- which messages ------------------------------------------------------------
+
+
+async def _find_entries(engine: Engine, ref: SessionRef, wanted: Wanted) -> tuple[list[Entry], int | None]:
+    """Return the messages that are explained, and before which one the search for more goes on; None: there are no more."""
+    if wanted.seq is not None:
+        found = await engine.store.entries(ref, start=wanted.seq, stop=wanted.seq + 1, retired=True)
+        if not found:
+            raise EntryNotFound(ref.id, wanted.seq)
+        return list(found), None
+    if wanted.text is None:
+        return [], None
+    words, stop = _folded(wanted.text), wanted.before
+    matches: list[Entry] = []
+    for _ in range(EXPLAIN_SCANNED // _PAGE):
+        page = await engine.store.entries(ref, stop=stop, limit=_PAGE, descending=True, retired=True)
+        for entry in await run_cpu(_containing, page, words):
+            matches.append(entry)
+            if len(matches) == wanted.limit:
+                return matches, entry.seq or None
+        if len(page) < _PAGE:
+            return matches, None
+        stop = page[-1].seq
+    return matches, stop
+
+
+def _containing(entries: Sequence[Entry], words: str) -> list[Entry]:
+    return [entry for entry in entries if not entry.erased and words in _folded(_said(entry))]
+
+
+def _said(entry: Entry) -> str:
+    return "\n".join((entry.message.text, *(call.arguments for call in entry.message.tool_calls)))
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+# -- what became of them -------------------------------------------------------
+
+
+def _explanation(
+    engine: Engine, ref: SessionRef, voice: Voice, found: Looked, entries: Sequence[Entry], *, with_budget: bool
+) -> Explanation:
+    """Explain a prompt, and what it has of some entries."""
+    call, built = found.call, found.built
+    contents = PromptContents(built, _recalled_in(found.record, ref))
+    messages = []
+    for entry in entries:
+        presence = contents.presence_of(entry)
+        remedies = _remedies(engine, voice, found, entry, presence, with_budget=with_budget)
+        left = found.departures.get(entry.seq) if presence.state != "whole" else None
+        messages.append(_message(entry, presence, left, remedies))
+    return Explanation(
+        session_id=ref.id,
+        exact=call.hash.hex() == built.hash if call else None,
+        strategy=built.request.policy.name,
+        tokens=built.tokens,
+        budget=built.budget,
+        frontier=built.window.units[0].first if built.window.units else 0,
+        compactions=tuple(built.compactions()),
+        messages=tuple(messages),
+    )
+
+
+def _message(
+    entry: Entry, presence: Presence, departure: Departure | None, remedies: Sequence[Remedy]
+) -> MessageExplanation:
+    return MessageExplanation(
+        seq=entry.seq,
+        turn_id=entry.turn_id,
+        role=entry.message.role,
+        timestamp=entry.timestamp,
+        tokens=entry.tokens,
+        text="" if entry.erased else _said(entry)[:EXPLAIN_TEXT_CHARS],
+        **msgspec.structs.asdict(presence),
+        departure=departure,
+        remedies=tuple(remedies),
+        redacted=_REDACTED in entry.message.text,
+    )
+
+
+def _recalled_in(record: BuildRecord | None, ref: SessionRef) -> set[int]:
+    """Return the messages of the session that were recalled in a recorded prompt."""
+    own = [one.removeprefix(f"{ref.id}#") for one in record.recalled if one.startswith(f"{ref.id}#")] if record else []
+    return {int(seq) for seq in own if seq.isascii() and seq.isdigit()}
+
+
+def _remedies(
+    engine: Engine, voice: Voice, found: Looked, entry: Entry, presence: Presence, *, with_budget: bool
+) -> list[Remedy]:
+    """Return what would bring a message back."""
+    built = found.built
+    if presence.state == "whole" or presence.decision == "later" or presence.reason in (UNSEEN, NO_CONTENT):
+        return []
+    if presence.decision in _GONE:
+        return [Remedy("append", "append it again as a new message: what was taken back or erased is never sent")]
+    if presence.decision == "refused":
+        return [Remedy("send", f"send it again to its upstream: session.annotate({entry.seq}, refused_by=[])")]
+    remedies = []
+    if not entry.pinned and presence.decision != "cut":
+        cost = f"its {entry.tokens:,} tokens are then in every prompt"
+        remedies.append(Remedy("pin", f"pin it: session.annotate({entry.seq}, pinned=True); {cost}"))
+    if presence.reason == OUTSIDE:
+        remedies.append(Remedy("history", "raise max_history_turns"))
+    elif built.request.policy.window_size is not None and presence.decision != "cut":
+        remedies.append(Remedy("window_size", f"raise window_size above {built.request.policy.window_size}"))
+    else:
+        remedies += _larger_budget(found, entry.seq, search=with_budget)
+    if presence.reason == SUMMARIZED:
+        remedies.append(Remedy("summary", "drop the summary: session.drop_compaction(id)"))
+    remedies.append(_recall(engine, voice))
+    return remedies
+
+
+def _larger_budget(found: Looked, seq: int, *, search: bool) -> list[Remedy]:
+    built = found.built
+    budget = None
+    if search and found.entries:
+        entries = [entry for entry in found.entries if entry.seq <= built.through]
+        request = built.request
+        if found.record is not None:  # it was rebuilt with the budget that it had
+            request = msgspec.structs.replace(request, input_budget=found.record.input_budget)
+        budget = find_least_budget(request, entries, seq, built.budget)
+    if budget is not None:
+        return [
+            Remedy("budget", f"a budget of {budget:,} tokens keeps it whole (tried; it is {built.budget:,})", budget)
+        ]
+    return [Remedy("budget", f"a larger budget (it is {built.budget:,} tokens), or a model with a larger window")]
+
+
+def _recall(engine: Engine, voice: Voice) -> Remedy:
+    if voice.policy.recall or SEARCH in voice.tools.tools or "conversation" in voice.recalls:
+        return Remedy("recall", "ask about it: what answers the message is recalled from the log")
+    if engine.index is not None:
+        return Remedy(
+            "recall", "search: the log is indexed; give the agent `search` to have it recalled when asked about"
+        )
+    return Remedy("recall", "search: with an index and an agent with `search` it is recalled when asked about")
+
+
+# -- when they left --------------------------------------------------------------
+
+
+async def _with_departures(
+    engine: Engine, ref: SessionRef, key: str, wanted: Wanted, explained: Sequence[MessageExplanation]
+) -> Sequence[MessageExplanation]:
+    """Add the departures that rebuilt prompts do not tell, from the frontiers that were recorded with the calls."""
+    open_ = [one for one in explained if _left_unknown(one)]
+    if not open_:
+        return explained
+    recorded = await engine.store.calls(ref, limit=PAGE)
+    calls = _decoded(recorded, key, wanted.turn)
+    found: dict[int, Departure | None] = {}
+    for one in open_:
+        left = first_beyond(calls, one.seq)
+        if len(recorded) == PAGE and left == first_beyond(calls[:1], one.seq):  # it left before what was read
+            left = await _search_turns(engine, ref, key, one, left) if wanted.seq is not None else None
+        found[one.seq] = left
+    return [msgspec.structs.replace(one, departure=found.get(one.seq, one.departure)) for one in explained]
+
+
+def _left_unknown(one: MessageExplanation) -> bool:
+    return one.departure is None and one.state != "whole" and one.decision in ("compacted", "evicted")
+
+
+def _decoded(calls: Sequence[ModelCall], key: str, turn: int | None = None) -> list[tuple[ModelCall, BuildRecord]]:
+    """Return the calls of a view up to a turn, oldest first, with what was recorded of their prompts."""
+    own = [call for call in reversed(calls) if call.view == key and (turn is None or call.turn_id <= turn)]
+    return [(call, record) for call in own if (record := decode_record(call.build)) is not None]
+
+
+async def _search_turns(
+    engine: Engine, ref: SessionRef, key: str, one: MessageExplanation, known: Departure | None
+) -> Departure | None:
+    """Find the first turn whose prompts began after a message, before the calls that were read: by halves."""
+    low = one.turn_id
+    while known is not None and known.turn_id - low > 1:
+        middle = (low + known.turn_id) // 2
+        earlier = first_beyond(await _calls_of(engine, ref, key, middle), one.seq)
+        low, known = (middle, known) if earlier is None else (low, earlier)
+    if known is None or not known.turn_id:
+        return known
+    before = await _calls_of(engine, ref, key, known.turn_id - 1)
+    return first_beyond([*before, *await _calls_of(engine, ref, key, known.turn_id)], one.seq) or known
+
+
+async def _calls_of(engine: Engine, ref: SessionRef, key: str, turn: int) -> list[tuple[ModelCall, BuildRecord]]:
+    return _decoded(await engine.store.calls(ref, limit=PAGE, turn_id=turn), key)

@@ -1,0 +1,104 @@
+"""`holdfast explain`: what became of messages, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast import from_config
+from holdfast.cli import commands
+
+CONFIG = """\
+agents:
+  planner:
+    context: {strategy: digest, budget: 500}
+"""
+EVIL = "By the way, I get seasick \x1b[2J\u202e always."
+
+
+@pytest.fixture
+def trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configured agent's session in `holdfast.db`."""
+    monkeypatch.chdir(tmp_path)
+    Path("holdfast.yaml").write_text(CONFIG, encoding="utf-8")
+
+    async def talk() -> None:
+        async with from_config() as hf:
+            session = await hf.session("trip", user_id="ada", agent="planner")
+            for n in range(20):
+                words = f"What about harbour number {n} and its {n * 7} boats? " * 2
+                async with session.turn(EVIL if n == 2 else words) as turn:
+                    turn.add("That is fine: a boat with a large sail takes you there in an afternoon. " * 2)
+
+    anyio.run(talk)
+
+
+def explain(*args: str) -> Result:
+    return CliRunner().invoke(commands, ["explain", *args], prog_name="holdfast")
+
+
+def shown(*args: str) -> str:
+    result = explain(*args)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.usefixtures("trip")
+def test_a_message_is_explained_in_words() -> None:
+    """By the agent's own strategy; nothing of it controls the terminal."""
+    text = shown("trip", "--text", "seasick")
+    assert text.startswith("session trip, the next prompt: strategy digest, ")
+    assert "message 4 of turn 2, user" in text
+    assert "  why: compacted, condensed\n" in text
+    assert "  left in turn " in text
+    assert "  to have it back: pin it" in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert shown("trip", "--seq", "4").splitlines()[3:6] == text.splitlines()[3:6]
+
+
+@pytest.mark.usefixtures("trip")
+def test_a_past_turn_is_rebuilt() -> None:
+    text = shown("trip", "--seq", "4", "--turn", "2", "--user", "ada")
+    assert "the prompt of turn 2, rebuilt as it was sent" in text
+    assert "message 4 of turn 2, user" in text
+    assert "in the prompt, whole" in text
+    assert "in block current" in text
+
+
+@pytest.mark.usefixtures("trip")
+def test_json_is_what_the_api_answers() -> None:
+    answer: dict[str, Any] = json.loads(shown("trip", "--text", "boats", "--limit", "3", "--json"))
+    assert (answer["object"], answer["session_id"]) == ("explanation", "trip")
+    assert [one["seq"] for one in answer["messages"]] == [38, 36, 34]
+    further = json.loads(shown("trip", "--text", "boats", "--limit", "1", "--before", str(answer["before"]), "--json"))
+    assert [one["seq"] for one in further["messages"]] == [32]
+
+
+@pytest.mark.usefixtures("trip")
+def test_the_prompt_alone() -> None:
+    text = shown("trip")
+    assert "digest of messages 1 to " in text
+    assert "\nmessage " not in text
+
+
+@pytest.mark.usefixtures("trip")
+def test_what_is_wrong_is_one_line() -> None:
+    for args, words in (
+        (("nowhere",), "nowhere"),
+        (("trip", "--seq", "99"), "no live message with seq 99"),
+        (("trip", "--turn", "99"), "has no turn 99: the last one is 19"),
+        (("trip", "--seq", "1", "--text", "x"), "not both"),
+    ):
+        result = explain(*args)
+        assert result.exit_code in (1, 2), result.output
+        assert words in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+    assert explain("trip", "--limit", "0").exit_code == 2
+    result = explain("trip", "--text", "nobody said that")
+    assert (result.exit_code, result.stderr) == (0, "No message contains that text.\n")

@@ -1,0 +1,148 @@
+"""`GET /v1/sessions/{id}/explain`: what became of messages, over HTTP; whose question it may be, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from holdfast.limits import EXPLAIN_QUERY_CHARS
+from tests.edges.rest_kit import is_error
+from tests.edges.schema import Schemas
+from tests.edges.server import Served, gateway
+
+PATH = "/v1/sessions/trip/explain"
+CONFIG = "context: {strategy: digest, budget: 500}"
+SEASICK = "By the way, I get seasick. Find me a way around all ferries."
+TURNS = 24
+
+
+@asynccontextmanager
+async def talked(*config: str) -> AsyncIterator[Served]:
+    """A server with a conversation that the official client had, in turns."""
+    reply = "That is fine: a boat with a large sail takes you there in an afternoon. " * 2
+    async with gateway(lambda _: reply, *(config or (CONFIG,))) as (served, _):
+        async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key="unused") as client:
+            for n in range(TURNS):
+                text = SEASICK if n == 2 else f"What about harbour number {n} and its {n * 7} boats? " * 2
+                await client.chat.completions.create(
+                    model="default",
+                    messages=[{"role": "user", "content": text}],
+                    extra_body={"session_id": "trip", "session_mode": "delta"},
+                )
+        yield served
+
+
+async def explained(served: Served, **parameters: Any) -> dict[str, Any]:
+    response = await served.http.get(PATH, params=parameters)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    document = (await served.http.get("/openapi.json")).json()
+    assert Schemas(document).problems(document["components"]["schemas"]["Explanation"], answer) == []
+    return answer
+
+
+async def test_a_message_is_explained_for_the_next_prompt_and_for_past_ones() -> None:
+    """As the library does it, by place or by words."""
+    async with talked() as served:
+        answer = await explained(served, seq=4)
+        (one,) = answer["messages"]
+        assert (one["seq"], one["turn_id"], one["role"], one["text"]) == (4, 2, "user", SEASICK)
+        assert one["state"] != "whole"
+        assert one["departure"]["turn_id"] > 2
+        assert {remedy["kind"] for remedy in one["remedies"]} == {"pin", "budget", "recall"}
+        assert answer["compactions"][0]["source_tokens"] > answer["compactions"][0]["tokens"]
+        left = one["departure"]["turn_id"]
+        for turn, states in ((left - 1, {"whole"}), (left, {"part", "no"})):
+            then = await explained(served, seq=4, turn=turn)
+            assert (then["turn"], then["exact"]) == (turn, True)
+            assert then["messages"][0]["state"] in states
+        by_words = await explained(served, q="get  SEASICK")
+        assert [message["seq"] for message in by_words["messages"]] == [4]
+        session = await served.hf.session("trip")
+        assert (await session.explain(seq=4)).to_wire() == answer
+
+
+async def test_words_of_a_message_in_part_are_in_the_prompt() -> None:
+    async with talked() as served:
+        left = (await explained(served, seq=4))["messages"][0]["departure"]["turn_id"]
+        answer = await explained(served, seq=4, turn=left)
+        body = {"at_turn": left}
+        prompt = (await served.http.post("/v1/sessions/trip/context", json=body)).json()["messages"]
+        (one,) = answer["messages"]
+        assert one["state"] == "part"
+        for excerpt in one["excerpts"]:
+            assert excerpt["words"]
+            assert any(excerpt["words"] in str(message["content"]) for message in prompt)
+
+
+async def test_messages_come_a_page_at_a_time() -> None:
+    async with talked() as served:
+        seen: list[int] = []
+        more: dict[str, int] = {}
+        while True:
+            answer = await explained(served, q="boats", limit=10, **more)
+            seen += [one["seq"] for one in answer["messages"]]
+            assert answer["has_more"] is (answer["before"] is not None)
+            if not answer["has_more"]:
+                break
+            more = {"before": answer["before"]}
+        assert seen == [2 * n for n in reversed(range(TURNS)) if n != 2]
+
+
+async def test_without_a_message_the_prompt_is_described() -> None:
+    async with talked() as served:
+        answer = await explained(served)
+        assert (answer["messages"], answer["has_more"], answer["strategy"]) == ([], False, "digest")
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("seq=x", "seq"),
+        ("seq=-1", "seq"),
+        ("turn=99", "turn"),
+        ("turn=1.5", "turn"),
+        ("q=", "q"),
+        ("q=%20", "q"),
+        (f"q={'x' * (EXPLAIN_QUERY_CHARS + 1)}", "q"),
+        ("q=a&seq=1", "seq"),
+        ("before=3", "before"),
+        ("q=a&limit=51", "limit"),
+        ("text=a", "text"),
+        ("seq=1&agent=nobody", "agent"),
+    ],
+)
+async def test_what_is_wrong_is_refused_by_name(query: str, param: str) -> None:
+    async with gateway(lambda _: "ok") as (served, _):
+        await served.http.put("/v1/sessions/trip", json={"messages": [{"role": "user", "content": "hi"}]})
+        response = await served.http.get(f"{PATH}?{query}")
+        assert is_error(response, 400, 404)["param"] in (param, None if param == "agent" else param)
+
+
+async def test_what_is_not_there_is_not_found() -> None:
+    async with gateway(lambda _: "ok") as (served, _):
+        assert is_error(await served.http.get(f"{PATH}?seq=0"), 404)["code"] == "session_not_found"
+        await served.http.put("/v1/sessions/trip", json={"messages": [{"role": "user", "content": "hi"}]})
+        assert is_error(await served.http.get(f"{PATH}?seq=7"), 404)["code"] == "message_not_found"
+
+
+async def test_an_erased_message_is_not_told() -> None:
+    async with talked() as served:
+        assert (await served.http.delete("/v1/sessions/trip/messages/4")).status_code == 200
+        for turn in ({}, {"turn": 4}, {"turn": TURNS - 1}):
+            response = await served.http.get(PATH, params={"seq": 4, **turn})
+            assert response.json()["messages"][0]["decision"] == "erased"
+            assert "seasick" not in response.text
+        assert (await explained(served, q="seasick"))["messages"] == []
+
+
+async def test_an_agent_has_a_prompt_of_its_own() -> None:
+    agents = "agents: {brief: {llm: default, context: {strategy: head_tail, window_size: 3}}}"
+    async with talked(CONFIG, agents) as served:
+        answer = await explained(served, seq=4, agent="brief")
+        assert answer["strategy"] == "head_tail"
+        assert {one["kind"] for one in answer["messages"][0]["remedies"]} == {"pin", "window_size", "recall"}

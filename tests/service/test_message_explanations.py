@@ -1,0 +1,407 @@
+"""`session.explain`: what became of messages over a session's turns, and what brings them back."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.agents import Agent, Llm, Roster
+from holdfast.context.explain import BuildRecord, encode_record
+from holdfast.context.recalled import RecallSettings
+from holdfast.context.settings import ContextSettings
+from holdfast.domain.session import ModelCall
+from holdfast.errors import EntryNotFound, HoldfastError, InvalidRequest
+from holdfast.holdfast import Holdfast
+from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS, EXPLAIN_TEXT_CHARS
+from holdfast.sessions import message_explanations
+from holdfast.sessions.explanation import Explanation, MessageExplanation
+from holdfast.sessions.handle import SessionHandle
+from holdfast.stores.base import Append
+from tests.service.summary_kit import TELLING, desk
+from tests.service.told_model import ToldModel
+
+SETTINGS = [
+    ContextSettings("digest", {"budget": 500}),
+    ContextSettings("token_window", {"budget": 500}),
+    ContextSettings("salience", {"budget": 500}),
+    ContextSettings("head_tail", {"window_size": 6}),
+    ContextSettings("clear_tool_results", {"budget": 600, "clear_at_least": 50, "keep": 1}),
+]
+SEASICK = 4
+"""The turn in which it is said."""
+
+
+def opened(settings: ContextSettings = SETTINGS[0], **more: Any) -> Holdfast:
+    return Holdfast("sqlite://:memory:", roster=Roster(context=settings), **more)
+
+
+async def talk(hf: Holdfast, turns: int = 20) -> SessionHandle:
+    """A session with a tool round in each turn, and one sentence worth keeping."""
+    session = await hf.session("s", user_id="ada", system="Be brief.")
+    for n in range(turns):
+        asked = f"Where is order ORD-{n}? It was sent to {n} Harbour Street on 2026-03-{n % 28 + 1:02}."
+        if n == SEASICK:
+            asked = "By the way, I get seasick. " + asked
+        async with session.turn(asked) as turn:
+            call = {"id": f"c{n}", "type": "function", "function": {"name": "find", "arguments": f'{{"order": {n}}}'}}
+            turn.add({"role": "assistant", "content": None, "tool_calls": [call]})
+            turn.add({"role": "tool", "tool_call_id": f"c{n}", "content": f'{{"order": {n}, "state": "lost"}} ' * 6})
+            await turn.next()
+            turn.add(f"Order ORD-{n} is lost; a new one comes with parcel P{n}.")
+    return session
+
+
+def only(explanation: Explanation) -> MessageExplanation:
+    (one,) = explanation.messages
+    return one
+
+
+SAID = SEASICK * 4
+"""The message with it: a turn has four."""
+
+
+# -- when it left --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.strategy)
+async def test_a_message_left_in_the_turn_after_which_no_prompt_has_it_whole(settings: ContextSettings) -> None:
+    """Found by asking for each turn's prompt, one by one; each is the one that was sent."""
+    async with opened(settings) as hf:
+        session = await talk(hf)
+        for seq in (SAID, SAID + 2, SAID + 3):
+            states = {}
+            for turn in range(SEASICK, 20):
+                found = await session.explain(seq=seq, turn=turn)
+                assert found.exact is True
+                states[turn] = only(found).state
+            # The last reply of a turn is in no prompt of that turn.
+            absent = [turn for turn, state in states.items() if state != "whole" and turn > SEASICK]
+            left = only(await session.explain(seq=seq, turn=19)).departure
+            assert absent
+            assert left is not None
+            assert left.turn_id in (absent[0], SEASICK)
+            assert all(turn in absent for turn in range(absent[0], 20))
+            assert left.reason
+            assert only(await session.explain(seq=seq)).departure == left
+
+
+async def test_what_came_back_did_not_leave() -> None:
+    async with opened() as hf:
+        session = await talk(hf)
+        assert only(await session.explain(seq=SAID)).departure is not None
+        await session.annotate(SAID, pinned=True)
+        found = only(await session.explain(seq=SAID))
+        assert (found.state, found.block, found.departure, found.remedies) == ("whole", "pins", None, ())
+
+
+async def test_of_a_long_session_the_recorded_frontiers_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is rebuilt for it; also where it left before the calls that are read at once."""
+    async with opened(SETTINGS[1]) as hf:
+        session = await talk(hf, 40)
+        exact = only(await session.explain(seq=SAID)).departure
+        assert exact is not None
+        monkeypatch.setattr(message_explanations, "EXPLAIN_REBUILT", 10)
+        assert only(await session.explain(seq=SAID)).departure == msgspec.structs.replace(
+            exact, reason=exact.reason.partition(":")[0]
+        )
+        monkeypatch.setattr(message_explanations, "PAGE", 3)
+        found = only(await session.explain(seq=SAID))
+        assert found.departure is not None
+        assert found.departure == msgspec.structs.replace(exact, reason=exact.reason.partition(":")[0])
+        assert found.state == "no"
+        assert only(await session.explain(text="I get seasick")).departure is None
+
+
+async def test_without_recorded_calls_nobody_knows_when() -> None:
+    async with opened() as hf:
+        session = await hf.session()
+        for n in range(40):
+            await session.append(
+                {"role": "user", "content": f"I was in harbour number {n} and saw {n * 7} boats there."}
+            )
+        found = await session.explain(seq=2, turn=0)
+        assert found.exact is None
+        assert only(await session.explain(seq=2)).departure is None
+
+
+# -- what brings it back -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", SETTINGS[:3], ids=lambda settings: settings.strategy)
+@pytest.mark.parametrize("turn", [None, 19])
+async def test_the_budget_that_is_named_is_enough(settings: ContextSettings, turn: int | None) -> None:
+    async with opened(settings) as hf:
+        session = await talk(hf)
+        (remedy,) = [one for one in only(await session.explain(seq=SAID, turn=turn)).remedies if one.kind == "budget"]
+        assert remedy.budget is not None
+        assert remedy.budget > 500
+        context = await session.context(settings.strategy, budget=remedy.budget, at_turn=turn)
+        assert any("I get seasick." in str(m["content"]) and m["role"] == "user" for m in context.messages)
+        assert any(run.first <= SAID <= run.last and run.decision == "kept" for run in context.decisions)
+
+
+@pytest.mark.parametrize("limit", ["EXPLAIN_BUDGETED", "EXPLAIN_BUDGETED_TOKENS"])
+async def test_of_a_long_session_a_larger_budget_is_not_named(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """Trying budgets takes a build each."""
+    async with opened() as hf:
+        session = await talk(hf)
+        monkeypatch.setattr(message_explanations, limit, 70)
+        budgets = [one.budget for one in only(await session.explain(seq=SAID)).remedies if one.kind == "budget"]
+        assert budgets == [None]
+
+
+async def test_a_window_of_messages_is_made_larger() -> None:
+    async with opened(SETTINGS[3]) as hf:
+        kinds = [one.kind for one in only(await (await talk(hf)).explain(seq=SAID)).remedies]
+        assert kinds == ["pin", "window_size", "recall"]
+
+
+async def test_what_the_policy_may_not_see_needs_a_longer_history() -> None:
+    hf = opened()
+    hf.roster.max_history_turns = 8
+    async with hf:
+        found = only(await (await talk(hf)).explain(seq=SAID))
+        assert found.state == "no"
+        assert [one.kind for one in found.remedies] == ["pin", "history", "recall"]
+
+
+async def test_a_summary_can_be_dropped() -> None:
+    """It is a compaction like any other: what it stands for is counted."""
+    async with desk() as at:
+        await at.until_due()
+        await at.compactor.idle()
+        found = await (await at.session()).explain(seq=2)
+        assert only(found).decision == "compacted"
+        assert "summary" in [one.kind for one in only(found).remedies]
+        (summary,) = found.compactions
+        assert summary.kind == "summary"
+        assert summary.source_tokens > summary.tokens > 0
+        assert TELLING not in str(only(found))
+
+
+async def test_an_agent_that_may_search_is_asked() -> None:
+    agent = Agent(name="a", context=SETTINGS[0], recalls={"conversation": RecallSettings()})
+    async with Holdfast("sqlite://:memory:", roster=Roster(agents={"a": agent})) as hf:
+        session = await hf.session("t", agent="a")
+        for n in range(30):
+            await session.append(
+                {"role": "user", "content": f"I was in harbour number {n} and saw {n * 7} boats there."}
+            )
+        remedies = only(await session.explain(seq=2)).remedies
+        assert remedies[-1].text.startswith("ask about it")
+
+
+# -- what never is in a prompt -------------------------------------------------------
+
+
+async def test_an_erased_message_keeps_its_words_to_itself() -> None:
+    async with opened() as hf:
+        session = await talk(hf, 3)
+        await hf.erase(session.ref, 0)
+        for turn in (None, 0, 2):
+            explanation = await session.explain(seq=0, turn=turn)
+            found = only(explanation)
+            assert (found.state, found.decision, found.text, found.excerpts) == ("no", "erased", "", ())
+            assert "Harbour" not in str(explanation)
+        assert (await session.explain(text="erased")).messages == ()
+
+
+async def test_a_retired_message_says_what_came_in_its_place() -> None:
+    async with opened() as hf:
+        session = await talk(hf, 3)
+        await session.rewind(1)
+        await session.append({"role": "user", "content": "Something else."})
+        found = only(await session.explain(seq=9))
+        assert (found.state, found.decision) == ("no", "retired")
+        assert [one.kind for one in found.remedies] == ["append"]
+        assert only(await session.explain(text="order ord-2? it")).seq == 8
+
+
+async def test_a_refused_message_can_be_sent_again() -> None:
+    async with opened() as hf:
+        session = await talk(hf, 3)
+        await session.annotate(4, refused_by=["offline", "default"])
+        found = only(await session.explain(seq=4))
+        assert (found.state, found.decision) == ("no", "refused")
+        assert [one.kind for one in found.remedies] == ["send"]
+
+
+async def test_a_reply_without_content_is_in_no_prompt() -> None:
+    async with opened() as hf:
+        session = await hf.session()
+        await session.append(
+            [
+                {"role": "user", "content": "Hi."},
+                {"role": "assistant", "content": ""},
+                {"role": "user", "content": "Are you there?"},
+            ]
+        )
+        found = only(await session.explain(seq=1))
+        assert (found.state, found.remedies) == ("no", ())
+        assert "no content" in found.reason
+
+
+async def test_what_was_said_later_is_not_in_the_prompt_of_a_turn() -> None:
+    async with opened() as hf:
+        found = only(await (await talk(hf, 3)).explain(seq=3, turn=0))
+        assert (found.state, found.decision, found.remedies) == ("no", "later", ())
+
+
+async def test_redacted_words_are_named_as_such() -> None:
+    async with opened() as hf:
+        session = await hf.session()
+        await session.append({"role": "user", "content": "My key is [REDACTED:aws]."})
+        assert only(await session.explain(seq=0)).redacted
+        assert "secrets in it were replaced" in str(await session.explain(seq=0))
+
+
+async def test_what_was_recalled_in_a_past_prompt_is_known_by_its_record() -> None:
+    """Its words are not kept there."""
+    async with opened(SETTINGS[1]) as hf:
+        session = await talk(hf)
+        last = (await hf.store.calls(session.ref, limit=1))[0]
+        record = msgspec.json.decode(last.build, type=BuildRecord)
+        told = msgspec.structs.replace(record, recalled=(f"s#{SAID}", "other#9", "s#x"))
+        call: ModelCall = msgspec.structs.replace(last, build=encode_record(told))
+        await hf.store.append(session.ref, Append(timestamp=last.timestamp, calls=[call]))
+        found = only(await session.explain(seq=SAID, turn=19))
+        assert found.state == "part"
+        assert [(one.block, one.words) for one in found.excerpts] == [("recalled", "")]
+        assert "it was recalled" in str(found)
+
+
+# -- which messages -----------------------------------------------------------------
+
+
+async def test_messages_are_found_by_their_words_newest_first_a_page_at_a_time() -> None:
+    """Case and white space do not count, and calls of tools are searched too."""
+    async with opened() as hf:
+        session = await talk(hf)
+        seen, before = [], None
+        while True:
+            found = await session.explain(text=" harbour\n STREET ", limit=7, before=before)
+            seen += [one.seq for one in found.messages]
+            before = found.before
+            if before is None:
+                break
+        assert seen == [4 * n for n in reversed(range(20))]
+        assert only(await session.explain(text="i get seasick")).seq == SAID
+        assert [one.seq for one in (await session.explain(text='"order": 7}', limit=50)).messages] == [29]
+        assert (await session.explain(text="nobody said that")).messages == ()
+
+
+async def test_a_search_reads_so_much_and_then_says_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened() as hf:
+        session = await talk(hf)
+        monkeypatch.setattr(message_explanations, "_PAGE", 10)
+        monkeypatch.setattr(message_explanations, "EXPLAIN_SCANNED", 30)
+        found = await session.explain(text="seasick")
+        assert (found.messages, found.before) == ((), 50)
+        assert only(await session.explain(text="seasick", before=50 - 30)).seq == SAID
+
+
+async def test_without_a_message_the_prompt_is_described() -> None:
+    async with opened() as hf:
+        session = await talk(hf)
+        found = await session.explain()
+        context = await session.context()
+        assert (found.messages, found.before, found.turn, found.exact) == ((), None, None, None)
+        assert (found.tokens, found.budget, found.strategy) == (context.tokens, context.budget, "digest")
+        (digest,) = found.compactions
+        gone = sum(run.tokens for run in context.decisions if run.decision == "compacted")
+        assert digest.source_tokens == gone
+        assert f"{gone:,} tokens in {digest.tokens:,}" in str(found)
+
+
+async def test_a_turn_says_how_much_its_compactions_stand_for() -> None:
+    async with opened() as hf:
+        session = await talk(hf)
+        async with session.turn("And now?") as turn:
+            (digest,) = turn.explanation()["compactions"]
+            assert digest["source_tokens"] > digest["tokens"]
+            assert f"{digest['source_tokens']:,} tokens in {digest['tokens']:,}" in turn.explain().splitlines()[1]
+
+
+async def test_a_prompt_in_another_dialect_is_explained_as_it_is_sent() -> None:
+    """Rebuilt to the byte, and its words are found."""
+    llm = Llm(name="default", model="claude-sonnet-4-5", client=ToldModel("ok"), dialect="anthropic")
+    settings = ContextSettings("digest", {"budget": 600})
+    async with Holdfast("sqlite://:memory:", roster=Roster({"default": llm}, context=settings)) as hf:
+        session = await talk(hf, 12)
+        assert session.voice.llm.dialect == "anthropic"
+        for seq, turn in ((SAID, SEASICK), (SAID, 11), (44, 11)):
+            found = await session.explain(seq=seq, turn=turn)
+            assert found.exact is True
+            assert (only(found).state == "whole") == (seq // 4 == turn)
+        assert only(await session.explain(seq=47)).state == "whole"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"seq": -1}, "seq"),
+        ({"seq": "1"}, "seq"),
+        ({"turn": True}, "turn"),
+        ({"turn": 3}, "turn"),
+        ({"text": " "}, "text"),
+        ({"text": "x" * (EXPLAIN_QUERY_CHARS + 1)}, "text"),
+        ({"text": 5}, "text"),
+        ({"text": "\ud800"}, "text"),
+        ({"text": "x", "seq": 1}, "seq"),
+        ({"before": 3}, "before"),
+        ({"text": "x", "before": -3}, "before"),
+        ({"text": "x", "limit": 0}, "limit"),
+        ({"text": "x", "limit": EXPLAIN_MATCHES + 1}, "limit"),
+    ],
+)
+async def test_bad_arguments_are_refused_by_name(wrong: dict[str, Any], param: str) -> None:
+    async with opened() as hf:
+        session = await talk(hf, 3)
+        with pytest.raises(InvalidRequest) as refused:
+            await session.explain(**wrong)
+        assert refused.value.param == param
+
+
+async def test_a_message_that_is_not_there_is_not_found() -> None:
+    async with opened() as hf:
+        session = await talk(hf, 3)
+        with pytest.raises(EntryNotFound, match="seq 12"):
+            await session.explain(seq=12)
+        await session.delete()
+        with pytest.raises(HoldfastError):
+            await session.explain(seq=1)
+
+
+# -- beside others ---------------------------------------------------------------------
+
+
+async def test_an_explanation_is_no_use_and_writes_nothing() -> None:
+    async with opened() as hf:
+        session = await talk(hf, 8)
+        before = await session.info()
+        await session.explain(seq=SAID, turn=6)
+        await session.explain(text="order")
+        assert await session.info() == before
+
+
+async def test_messages_are_not_gone_over_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither prompts nor words: others go on meanwhile."""
+    threads = set()
+    for name in ("_explanation", "_containing"):
+        work = getattr(message_explanations, name)
+
+        def noted(*args: Any, work: Any = work, **more: Any) -> Any:
+            threads.add(threading.current_thread())
+            return work(*args, **more)
+
+        monkeypatch.setattr(message_explanations, name, noted)
+    async with opened() as hf:
+        session = await talk(hf, 8)
+        found = await session.explain(text="order")
+        assert len(found.messages) == message_explanations.MATCHES
+        assert all(len(one.text) <= EXPLAIN_TEXT_CHARS for one in found.messages)
+    assert threads
+    assert threading.main_thread() not in threads
